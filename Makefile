@@ -1,0 +1,32 @@
+# Two commands on a fresh machine with Python 3.11 or newer: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+DEMO := $(BIN)/.demo-installed
+TEST := $(BIN)/.test-installed
+
+.PHONY: demo test lint install
+
+demo: $(DEMO)  ## set up and run the main job on the embedded data set; offline after the install
+	$(BIN)/palimpsest register
+	$(BIN)/palimpsest run
+
+test: $(TEST) lint  ## everything CI checks
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+lint: $(TEST)
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+install: $(DEMO)
+
+$(DEMO): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[embedded,prefect]'
+	touch $@
+
+$(TEST): $(DEMO)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[embedded,prefect,postgres,test]'
+	touch $@

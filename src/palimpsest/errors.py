@@ -1,0 +1,35 @@
+"""Errors a user can act on: what is wrong, and what to do. Neither part ever quotes a private row."""
+
+
+class PalimpsestError(Exception):
+    """An error with two parts.
+
+    Attributes:
+        problem: what is wrong, in one sentence.
+        remedy: what the user can do about it, in one sentence.
+    """
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem} {remedy}")
+        self.problem = problem
+        self.remedy = remedy
+
+
+class ParamsError(PalimpsestError):
+    """A value in params.yaml is missing, unknown or out of range."""
+
+
+class DataError(PalimpsestError):
+    """An input file cannot be used as it is."""
+
+
+class LedgerError(PalimpsestError):
+    """The ledger is missing, unreadable, broken or does not know the asset."""
+
+
+class BudgetExceeded(LedgerError):
+    """A plan asks for more privacy budget than is left."""
+
+
+class ModelError(PalimpsestError):
+    """A model source cannot be resolved, or is not the one that was pinned."""
