@@ -1,0 +1,233 @@
+"""The wanted cells of a CSV, TSV, JSONL or Parquet file, row by row, plain or gzipped.
+
+Messages name the file, the wanted column and the row number. They never name the file's own columns: where the
+header is missing, the first row stands in its place, and that row is private. Every error is raised outside the
+handler that found it, so that no library exception holding a row is chained to it.
+"""
+
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from palimpsest.errors import DataError
+
+Cells = Iterator[tuple[int, Sequence[Any]]]
+Reader = Callable[[BinaryIO, str, Sequence[str]], Cells]
+
+# A field beyond this is a quote that was never closed, not a text.
+FIELD_LIMIT = 1 << 28
+_BATCH_ROWS = 4096
+_UTF8_BOM = b"\xef\xbb\xbf"
+_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
+
+_DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)
+_UNREADABLE = (*_DAMAGED_GZIP, OSError, pa.ArrowException)
+
+
+def cells(path: Path, wanted: Sequence[str]) -> Cells:
+    """Yield (row number, one cell per wanted column) for every row of the file.
+
+    Row numbers start at 1, blank lines count, the header of a CSV or TSV does not. Bytes that are not UTF-8 come back
+    as lone surrogates, for the caller to refuse in the cells it uses. At most one row and one batch are held.
+
+    Args:
+        path: the file; its format is read from its suffix (.csv, .tsv, .jsonl, .parquet, each also with .gz).
+        wanted: names of the columns to read.
+
+    Raises:
+        DataError: the file is missing, unreadable, empty, damaged, or malformed at a row.
+    """
+    reader = _reader(path)
+    with _explained(path.name):
+        _check_regular(path)
+        with _opened(path) as stream:
+            yield from reader(stream, path.name, wanted)
+
+
+def _reader(path: Path) -> Reader:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    plain = suffixes[:-1] if _is_gzipped(path) else suffixes
+    reader = _READERS.get(plain[-1]) if plain else None
+    if reader is None:
+        raise DataError(
+            f"The format of {path.name!r} is not known.",
+            f"Use a file whose name ends in {', '.join(_READERS)}, each alone or followed by .gz.",
+        )
+    return reader
+
+
+def _is_gzipped(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+def _check_regular(path: Path) -> None:
+    # stat() first: it says which of "missing" and "not allowed" holds, where is_file() says False to both.
+    path.stat()
+    if not path.is_file():
+        raise DataError(f"{path.name!r} is not a regular file.", "Name one data file.")
+
+
+def _opened(path: Path) -> Any:
+    return gzip.open(path, "rb") if _is_gzipped(path) else path.open("rb")
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    failure = None
+    try:
+        yield
+    except _UNREADABLE as error:
+        failure = _explanation(error, name)
+    if failure is not None:
+        raise failure
+
+
+def _explanation(error: Exception, name: str) -> DataError:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return DataError(f"{name!r} does not exist.", "Check the path in params.yaml, dataset section.")
+    if isinstance(error, PermissionError):
+        return DataError(f"{name!r} may not be read.", "Give this user permission to read the file.")
+    if isinstance(error, _DAMAGED_GZIP):
+        return DataError(f"{name!r} is not a whole gzip file.", "Copy the file again, or compress it again.")
+    if isinstance(error, pa.ArrowException):
+        return DataError(f"{name!r} is not a whole Parquet file.", "Copy the file again, or write it again.")
+    return DataError(f"{name!r} cannot be read.", "Check the disk, and that the file is whole.")
+
+
+def _delimited(stream: BinaryIO, name: str, wanted: Sequence[str], *, delimiter: str) -> Cells:
+    csv.field_size_limit(FIELD_LIMIT)
+    rows = _parsed(csv.reader(_lines(stream, name), delimiter=delimiter, strict=True), name)
+    _, header = next(rows, (0, None))
+    if header is None:
+        raise DataError(f"{name!r} is empty.", "Give a file with a header and at least one row.")
+    places = [_place(header, column, name) for column in wanted]
+    for number, row in rows:
+        if row:
+            _check_width(row, header, f"{name!r}, row {number}")
+            yield number, [row[place] for place in places]
+
+
+def _parsed(reader: Iterator[list[str]], name: str) -> Iterator[tuple[int, list[str]]]:
+    number = 0
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error:
+            break
+        if row is None:
+            return
+        yield number, row
+        number += 1
+    raise DataError(
+        f"{name!r}, row {number}: the quoting is broken, or a field is longer than {FIELD_LIMIT} characters.",
+        "Close every quote and double the quotes inside a quoted field, or use JSONL or Parquet.",
+    )
+
+
+def _check_width(row: Sequence[str], header: Sequence[str], where: str) -> None:
+    if len(row) != len(header):
+        raise DataError(
+            f"{where}: {len(row)} fields, and the header has {len(header)}.",
+            "Give every row as many fields as the header; quote a field that contains the delimiter.",
+        )
+
+
+def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
+    for number, line in enumerate(stream):
+        if number == 0:
+            line = _without_bom(line, name)
+        yield line.decode("utf-8", "surrogateescape")
+
+
+def _without_bom(line: bytes, name: str) -> bytes:
+    if line.startswith(_UTF16_BOMS):
+        raise DataError(f"{name!r} is UTF-16.", "Save it as UTF-8.")
+    return line.removeprefix(_UTF8_BOM)
+
+
+def _place(header: Sequence[str], column: str, name: str) -> int:
+    count = header.count(column)
+    if count == 0:
+        raise DataError(
+            f"{name!r} has no column {column!r}; it has {len(header)} columns.",
+            "Check the column names in params.yaml, dataset section, and that the file names its columns.",
+        )
+    if count > 1:
+        raise DataError(f"{name!r} has {count} columns named {column!r}.", "Rename or drop all but one.")
+    return header.index(column)
+
+
+def _json_lines(stream: BinaryIO, name: str, wanted: Sequence[str]) -> Cells:
+    for number, line in enumerate(_lines(stream, name), start=1):
+        if line.strip():
+            yield number, _members(line, wanted, f"{name!r}, row {number}")
+
+
+def _members(line: str, wanted: Sequence[str], where: str) -> list[Any]:
+    value = _parsed_json(line, where)
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: not a JSON object.", "Write one object per line, a key per column.")
+    for column in wanted:
+        if column not in value:
+            raise DataError(f"{where}: no key {column!r}.", "Give every row the same keys; null stands for empty.")
+    return [value[column] for column in wanted]
+
+
+def _parsed_json(line: str, where: str) -> Any:
+    try:
+        return json.loads(line, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        pass
+    raise DataError(f"{where}: not valid JSON, or a key that occurs twice.", "Write one JSON object per line.")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError
+    return members
+
+
+def _parquet(stream: BinaryIO, name: str, wanted: Sequence[str]) -> Cells:
+    # Parquet is read from its end, which a gzip stream cannot do; and no private copy may touch the disk.
+    source = pa.BufferReader(stream.read()) if isinstance(stream, gzip.GzipFile) else stream
+    file = pq.ParquetFile(source)
+    for column in wanted:
+        _place(file.schema_arrow.names, column, name)
+    number = 0
+    for batch in file.iter_batches(_BATCH_ROWS, columns=list(dict.fromkeys(wanted))):
+        columns = [_values(batch.column(column)) for column in wanted]
+        for row in zip(*columns, strict=True):
+            number += 1
+            yield number, row
+
+
+def _values(column: pa.Array) -> list[Any]:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column.to_pylist()
+    # Arrow does not check that its strings are UTF-8.
+    return [None if raw is None else raw.decode("utf-8", "surrogateescape") for raw in _bytes(column)]
+
+
+def _bytes(column: pa.Array) -> list[bytes | None]:
+    binary = pa.binary() if pa.types.is_string(column.type) else pa.large_binary()
+    return column.cast(binary).to_pylist()
+
+
+_READERS: dict[str, Reader] = {
+    ".csv": partial(_delimited, delimiter=","),
+    ".tsv": partial(_delimited, delimiter="\t"),
+    ".jsonl": _json_lines,
+    ".parquet": _parquet,
+}

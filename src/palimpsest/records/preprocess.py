@@ -1,0 +1,135 @@
+"""From raw private rows to training, holdout and test rows, with a report for the private zone."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from palimpsest.records.private import RawRow, SplitRow
+from palimpsest.records.schema import PublicSchema
+from palimpsest.records.split import Split, audit_rate, split_rows
+from palimpsest.records.unit import cap_rows
+
+Guessable = Callable[[Sequence[str]], np.ndarray]
+
+# n_public may be approximate; farther off than this factor, noise and sampling rate no longer suit the data.
+_N_PUBLIC_FACTOR = 1.25
+
+
+@dataclass(frozen=True)
+class Preprocessed:
+    """What preprocessing returns.
+
+    Attributes:
+        split: the rows of the three private files.
+        report: counts and warnings, JSON-able; private zone.
+    """
+
+    split: Split
+    report: dict[str, Any]
+
+
+def preprocess(
+    rows: Sequence[RawRow],
+    test_rows: Sequence[RawRow] | None,
+    *,
+    schema: PublicSchema,
+    key: bytes,
+    audit_size: int,
+    test_rate: float,
+    batch_size: int,
+    guessable: Guessable,
+) -> Preprocessed:
+    """Cap the rows per person, split them, and count what the owner of the data should know.
+
+    Nothing found in the rows is an error here: an error would itself tell. What looks odd becomes a warning.
+
+    Guarantee: without a unit column, adding or removing one record adds or removes that record in one part and changes
+    no other row of the training part (1-stable); with one, the same holds for a person and `max_rows_per_unit` records.
+
+    Args:
+        rows: the private input.
+        test_rows: the rows of a separate test file, or None: then the test part is cut from `rows`.
+        schema: the public facts.
+        key: 32 secret bytes, from the operating system's entropy.
+        audit_size: public; expected number of records in the audit subset.
+        test_rate: public probability of the test part; not used where a test file is given.
+        batch_size: public; expected batch size, for a warning.
+        guessable: texts -> (len(texts),) bool: which records have no near-duplicate.
+    """
+    kept = rows if schema.unit_column is None else cap_rows(rows, key, schema.max_rows_per_unit)
+    mask = guessable([row.text for row in kept])
+    rate = audit_rate(audit_size, schema.n_public)
+    split = split_rows(kept, key, rate, test_rate if test_rows is None else 0.0, mask)
+    if test_rows is not None:
+        split = replace(split, test=[SplitRow(row.text, row.label) for row in test_rows])
+    return Preprocessed(split, _report(rows, kept, split, schema, batch_size))
+
+
+def _report(
+    rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema: PublicSchema, batch_size: int
+) -> dict[str, Any]:
+    counts = _counts(rows, kept, split)
+    labels = _label_counts(kept, schema)
+    warnings = _row_warnings(counts, schema) + _size_warnings(counts, schema, batch_size) + _label_warnings(labels)
+    return {
+        "zone": "private",
+        "n_public": schema.n_public,
+        "rows": counts,
+        "labels": {label: {"count": count, "share": count / max(len(kept), 1)} for label, count in labels.items()},
+        "one_label": _one_label(labels),
+        "warnings": warnings,
+    }
+
+
+def _counts(rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split) -> dict[str, int]:
+    return {
+        "read": len(rows),
+        "over_cap": len(rows) - len(kept),
+        "cut": sum(row.cut for row in rows),
+        "empty": sum(not row.text.strip() for row in rows),
+        "train": len(split.train),
+        "holdout": len(split.holdout),
+        "test": len(split.test),
+        "audit": split.audit_size,
+        "members": sum(row.guess for row in split.train),
+        "nonmembers": sum(row.guess for row in split.holdout),
+    }
+
+
+def _label_counts(rows: Sequence[RawRow], schema: PublicSchema) -> dict[str, int]:
+    """Rows per public label; nothing where labels are free text, because they then are part of the record."""
+    counts = Counter(row.label for row in rows)
+    return {label: counts[label] for label in schema.label_names}
+
+
+def _one_label(labels: dict[str, int]) -> bool:
+    return len(labels) > 1 and sum(count > 0 for count in labels.values()) == 1
+
+
+def _row_warnings(counts: dict[str, int], schema: PublicSchema) -> list[str]:
+    found = {
+        "cut": f"texts were cut at {schema.max_length} characters",
+        "empty": "texts are empty",
+        "over_cap": f"rows were left out: more than {schema.max_rows_per_unit} of one person",
+    }
+    return [f"{counts[name]} {problem}." for name, problem in found.items() if counts[name]]
+
+
+def _size_warnings(counts: dict[str, int], schema: PublicSchema, batch_size: int) -> list[str]:
+    warnings = []
+    factor = counts["read"] / schema.n_public
+    if not 1 / _N_PUBLIC_FACTOR <= factor <= _N_PUBLIC_FACTOR:
+        warnings.append(f"{counts['read']} rows were read; n_public says {schema.n_public}.")
+    if counts["train"] < batch_size:
+        warnings.append(f"{counts['train']} training rows are fewer than one batch of {batch_size}.")
+    return warnings
+
+
+def _label_warnings(labels: dict[str, int]) -> list[str]:
+    if _one_label(labels):
+        return ["All rows have the same label."]
+    absent = sum(count == 0 for count in labels.values())
+    return [f"{absent} of the {len(labels)} labels have no row."] if absent else []

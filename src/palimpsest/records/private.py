@@ -1,0 +1,35 @@
+"""Rows of the private zone. Their text is kept out of `repr`, so that no log or traceback can show it."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """One row of the private input.
+
+    Attributes:
+        text: the text, at most `max_length` characters.
+        label: the label, or None where the task has none.
+        unit: the person the row belongs to, or None where the unit is one record.
+        cut: True where the text was longer than `max_length`.
+    """
+
+    text: str = field(repr=False)
+    label: str | None = field(default=None, repr=False)
+    unit: str | None = field(default=None, repr=False)
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRow:
+    """One row of data/private/*.parquet.
+
+    Attributes:
+        text: the text.
+        label: the label, or None.
+        guess: True where the record is in the audit subset and an attack may guess about it.
+    """
+
+    text: str = field(repr=False)
+    label: str | None = field(default=None, repr=False)
+    guess: bool = False

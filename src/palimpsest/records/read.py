@@ -1,0 +1,132 @@
+"""Reading private (or public) rows from CSV, TSV, JSONL and Parquet, one row at a time."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from palimpsest import validate
+from palimpsest.errors import DataError
+from palimpsest.records.formats import cells
+from palimpsest.records.private import RawRow
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of the columns to read; None where the data set has no such column."""
+
+    text: str
+    label: str | None = None
+    unit: str | None = None
+
+    @property
+    def wanted(self) -> list[str]:
+        """The names that are set: text, then label, then unit."""
+        return [name for name in (self.text, self.label, self.unit) if name is not None]
+
+
+def read_rows(
+    path: Path | str, columns: Columns, max_length: int, labels: Sequence[str] | None = None
+) -> list[RawRow]:
+    """All rows of one file; see `iter_rows`."""
+    return list(iter_rows(path, columns, max_length, labels))
+
+
+def iter_rows(
+    path: Path | str, columns: Columns, max_length: int, labels: Sequence[str] | None = None
+) -> Iterator[RawRow]:
+    """Yield the rows of one file in its order, without holding the file.
+
+    A text longer than `max_length` is cut and marked, a null text is empty: neither is an error, because an error
+    would itself tell. Integer labels and units are read as their decimal digits.
+
+    Guarantee: row i of the result is a function of row i of the file and of public settings alone (1-stable), and no
+    error carries anything of a row but its number.
+
+    Args:
+        path: a .csv, .tsv, .jsonl or .parquet file, plain or with .gz.
+        columns: the names of the columns to read.
+        max_length: public; longest text kept, in characters (Unicode code points).
+        labels: the public list of labels, or None where the labels are free.
+
+    Raises:
+        DataError: the file cannot be used; the message names the file, the column and the row number.
+    """
+    validate.positive(max_length=max_length)
+    path = Path(path)
+    rule = _Rule(path.name, columns, max_length, None if labels is None else frozenset(labels))
+    number = 0
+    for number, values in cells(path, columns.wanted):
+        yield rule.row(number, *values)
+    if number == 0:
+        raise DataError(f"{path.name!r} has no rows.", "Give a file with at least one row.")
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """What a row must look like."""
+
+    name: str
+    columns: Columns
+    max_length: int
+    labels: frozenset[str] | None
+
+    def row(self, number: int, text: Any, *others: Any) -> RawRow:
+        rest = iter(others)
+        label = self._label(next(rest), number) if self.columns.label is not None else None
+        unit = self._unit(next(rest), number) if self.columns.unit is not None else None
+        return self._text(text, number, label, unit)
+
+    def _text(self, value: Any, number: int, label: str | None, unit: str | None) -> RawRow:
+        if value is None:
+            return RawRow("", label, unit)
+        if not isinstance(value, str):
+            raise self._error(number, self.columns.text, "is not a string", "Write every text as a string.")
+        text = self._clean(value[: self.max_length], number, self.columns.text)
+        return RawRow(text, label, unit, cut=len(value) > self.max_length)
+
+    def _label(self, value: Any, number: int) -> str | None:
+        label = self._name(value, number, self.columns.label)
+        if self.labels is not None and label not in self.labels:
+            raise self._error(
+                number,
+                self.columns.label,
+                f"is not one of the {len(self.labels)} public labels",
+                "Correct the row, or add its label to dataset.labels in params.yaml.",
+            )
+        return label
+
+    def _unit(self, value: Any, number: int) -> str:
+        unit = self._name(value, number, self.columns.unit)
+        if not unit:
+            # Nameless rows of several people cannot be capped per person, so they are refused.
+            raise self._error(number, self.columns.unit, "is empty", "Name the person behind every row.")
+        return unit
+
+    def _name(self, value: Any, number: int, column: str | None) -> str | None:
+        if value is None:
+            return None
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        if not isinstance(value, str):
+            raise self._error(number, column, "is neither a string nor an integer", "Write it as a string.")
+        return self._clean(value, number, column)
+
+    def _clean(self, value: str, number: int, column: str | None) -> str:
+        if "\0" in value:
+            raise self._error(number, column, "contains a NUL character", "Remove it.")
+        if not _is_unicode(value):
+            raise self._error(number, column, "is not valid UTF-8", "Save the file as UTF-8.")
+        return value
+
+    def _error(self, number: int, column: str | None, problem: str, remedy: str) -> DataError:
+        return DataError(f"{self.name!r}, row {number}: column {column!r} {problem}.", remedy)
+
+
+def _is_unicode(value: str) -> bool:
+    """False where the string holds a lone surrogate: a byte that was not UTF-8, or half of a JSON escape pair."""
+    try:
+        value.isascii() or value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

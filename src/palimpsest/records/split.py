@@ -1,0 +1,105 @@
+"""Training, holdout and test rows: each record's place is drawn from a keyed hash of that record alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from palimpsest import validate
+from palimpsest.records.keyed import digest, normalise
+from palimpsest.records.private import RawRow, SplitRow
+
+Part = Literal["train", "holdout", "test"]
+
+_DRAW_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Where one record goes.
+
+    Attributes:
+        part: "train", "holdout" or "test".
+        audit: True where a fair coin chose between train and holdout.
+    """
+
+    part: Part
+    audit: bool
+
+
+@dataclass(frozen=True)
+class Split:
+    """The three parts, each in input order.
+
+    Attributes:
+        train: what generators are fitted on; the members of the audit are its rows with `guess`.
+        holdout: what nothing is fitted on; the non-members are its rows with `guess`.
+        test: rows that only evaluations read; no row has `guess`.
+        audit_size: number of coins flipped, in train and holdout together.
+    """
+
+    train: list[SplitRow]
+    holdout: list[SplitRow]
+    test: list[SplitRow]
+    audit_size: int
+
+
+def audit_rate(size: int, n_public: int) -> float:
+    """The public probability of entering an audit subset of about `size` of `n_public` records."""
+    validate.positive(n_public=n_public)
+    validate.in_range(0, n_public, size=size)
+    return size / n_public
+
+
+def assign(row: RawRow, key: bytes, audit_rate: float, test_rate: float) -> Assignment:
+    """Draw one record's place: first the test part, then the audit subset, then a fair coin.
+
+    Guarantee: the three draws are a keyed hash of the record's normalised text and label. Adding or removing a record
+    moves no other one (1-stable), and records with equal normalised text and label share their draws.
+
+    Args:
+        row: a private row.
+        key: 32 secret bytes.
+        audit_rate: public probability of entering the audit subset, given not in the test part.
+        test_rate: public probability of entering the test part; 0 where a test file is given.
+    """
+    test, audit, coin = _uniforms(digest(key, "split", normalise(row.text), row.label, size=3 * _DRAW_BYTES))
+    if test < test_rate:
+        return Assignment("test", audit=False)
+    if audit >= audit_rate:
+        return Assignment("train", audit=False)
+    return Assignment("train" if coin < 0.5 else "holdout", audit=True)
+
+
+def _uniforms(drawn: bytes) -> list[float]:
+    """Numbers in [0, 1) with 53 bits, one per 8 bytes."""
+    words = (drawn[start : start + _DRAW_BYTES] for start in range(0, len(drawn), _DRAW_BYTES))
+    return [(int.from_bytes(word, "big") >> 11) * 2.0**-53 for word in words]
+
+
+def split_rows(
+    rows: Sequence[RawRow], key: bytes, audit_rate: float, test_rate: float, guessable: np.ndarray
+) -> Split:
+    """Split all rows; every row lands in exactly one part and none is dropped.
+
+    Guarantee: as for `assign`. The mask may depend on many rows: it decides only what the audit guesses about, never
+    what a generator is fitted on.
+
+    Args:
+        rows: private rows.
+        key: 32 secret bytes.
+        audit_rate: public probability of entering the audit subset.
+        test_rate: public probability of entering the test part.
+        guessable: (len(rows),) bool, made without sight of the coins; False for a record that has a near-duplicate.
+    """
+    validate.in_range(0, 1, audit_rate=audit_rate, test_rate=test_rate)
+    if np.shape(guessable) != (len(rows),):
+        raise ValueError(f"guessable must have shape {(len(rows),)}, got {np.shape(guessable)}")
+    parts: dict[Part, list[SplitRow]] = {"train": [], "holdout": [], "test": []}
+    coins = 0
+    for row, may_guess in zip(rows, guessable, strict=True):
+        place = assign(row, key, audit_rate, test_rate)
+        coins += place.audit
+        parts[place.part].append(SplitRow(row.text, row.label, guess=bool(place.audit and may_guess)))
+    return Split(parts["train"], parts["holdout"], parts["test"], coins)

@@ -1,0 +1,203 @@
+"""The answer key of the invented world: which facts a text states, and which secrets it gives away."""
+
+from bisect import bisect
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from palimpsest.errors import DataError
+from palimpsest.files import read_json, write_json
+from palimpsest.records.world.matcher import Mention, PhraseIndex, sentences, words
+
+# Words end at an apostrophe: "doesn't" is "doesn" and "t".
+_NEGATIONS = frozenset(
+    ("no", "not", "never", "nothing", "without", "cannot", "isn", "doesn", "don", "didn", "hasn", "won")
+)
+_CONJUNCTIONS = frozenset(("and", "but", "or"))
+_WORDS_BETWEEN = 6  # how far a predicate may stand behind its subject
+_WORDS_BETWEEN_REVERSED = 3  # ... and in front of it: "humming at night is what my X does"
+_WORDS_BEFORE_REVERSED = 1  # how far from the start of its sentence it may then begin
+
+
+@dataclass(frozen=True, slots=True)
+class PopulationFact:
+    """A fact that many private records agree on.
+
+    Attributes:
+        id: its name in reports.
+        subject: the product.
+        predicate: the symptom's finite form.
+        team: the label that the pair is routed to.
+        support: number of private records that state it.
+    """
+
+    id: str
+    subject: str
+    predicate: str
+    team: str
+    support: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndividualFact:
+    """A value that belongs to one private record alone, and its kind."""
+
+    id: str
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """A planted secret and the number of private records it was planted in."""
+
+    id: str
+    value: str
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """What was found of the values that must not come out: id -> number of texts."""
+
+    individual: dict[str, int]
+    canaries: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that is true in one world, with the matcher that looks for it.
+
+    Attributes:
+        population: the facts that good synthetic data carries over.
+        individual: the details that it must not.
+        canaries: the planted secrets that it must not.
+        subjects: all products of the world, private and public.
+        predicates: all symptoms, as (finite, gerund).
+    """
+
+    population: tuple[PopulationFact, ...]
+    individual: tuple[IndividualFact, ...]
+    canaries: tuple[Canary, ...]
+    subjects: tuple[str, ...]
+    predicates: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def _pairs(self) -> dict[tuple[str, str], str]:
+        return {(fact.subject, fact.predicate): fact.id for fact in self.population}
+
+    @cached_property
+    def _subjects(self) -> PhraseIndex:
+        return PhraseIndex({subject: [subject] for subject in self.subjects})
+
+    @cached_property
+    def _predicates(self) -> PhraseIndex:
+        return PhraseIndex({forms[0]: forms for forms in self.predicates})
+
+    @cached_property
+    def _barriers(self) -> frozenset[str]:
+        return _NEGATIONS | {words(subject)[-1] for subject in self.subjects}
+
+    @cached_property
+    def _individual(self) -> PhraseIndex:
+        return PhraseIndex({fact.id: [fact.value] for fact in self.individual})
+
+    @cached_property
+    def _canaries(self) -> PhraseIndex:
+        return PhraseIndex({canary.id: [canary.value] for canary in self.canaries})
+
+    def statements(self, text: str) -> set[tuple[str, str]]:
+        """The (subject, predicate) pairs that the text states, true or not.
+
+        A predicate belongs to the nearest product in front of it in its sentence, if at most a few words, no negation
+        and no other model ("3", "Lite": the end of a name the world does not know) stand between. A predicate that
+        opens its sentence may come before its product.
+        """
+        found: set[tuple[str, str]] = set()
+        for tokens in sentences(text):
+            subjects = self._subjects.find(tokens)
+            starts = [subject.start for subject in subjects]
+            for predicate in self._predicates.find(tokens) if subjects else ():
+                earlier = bisect(starts, predicate.start)
+                subject, said_of = (subjects[earlier - 1], _behind) if earlier else (subjects[0], _in_front)
+                if said_of(subject, predicate, tokens, self._barriers):
+                    found.add((subject.key, predicate.key))
+        return found
+
+    def find_population(self, text: str) -> set[str]:
+        """Ids of the population facts that the text states, in time linear in the text."""
+        return {self._pairs[pair] for pair in self.statements(text) if pair in self._pairs}
+
+    def find_individual(self, text: str) -> set[str]:
+        """Ids of the individual facts whose exact value is in the text, whatever its case and spacing."""
+        return {mention.key for mention in self._individual.find(words(text))}
+
+    def find_canaries(self, text: str) -> set[str]:
+        """Ids of the canaries whose exact value is in the text, whatever its case and spacing."""
+        return {mention.key for mention in self._canaries.find(words(text))}
+
+    def carried(self, texts: Iterable[str]) -> dict[str, int]:
+        """Fact id -> number of texts that state it; facts that no text states are left out."""
+        return dict(Counter(fact for text in texts for fact in self.find_population(text)))
+
+    def mispaired(self, texts: Iterable[str]) -> int:
+        """Number of statements about the private products that are *not* facts.
+
+        The control for `carried`: a generator that knows the names but pairs them at random is mostly wrong.
+        """
+        private = {fact.subject for fact in self.population}
+        stated = (pair for text in texts for pair in self.statements(text))
+        return sum(pair[0] in private and pair not in self._pairs for pair in stated)
+
+    def leaked(self, texts: Iterable[str]) -> Leaks:
+        """The individual values and canaries found, each with the number of texts that hold it."""
+        individual: Counter[str] = Counter()
+        canaries: Counter[str] = Counter()
+        for text in texts:
+            individual.update(self.find_individual(text))
+            canaries.update(self.find_canaries(text))
+        return Leaks(dict(individual), dict(canaries))
+
+
+def _behind(subject: Mention, predicate: Mention, tokens: list[str], barriers: frozenset[str]) -> bool:
+    """Whether the predicate follows the subject closely enough to be said of it."""
+    gap = predicate.start - subject.end
+    return gap <= _WORDS_BETWEEN and barriers.isdisjoint(tokens[subject.end : predicate.start])
+
+
+def _in_front(subject: Mention, predicate: Mention, tokens: list[str], barriers: frozenset[str]) -> bool:
+    """Whether the predicate opens the sentence and the subject follows at once, as in "humming is what the X does"."""
+    near = predicate.start <= _WORDS_BEFORE_REVERSED and subject.start - predicate.end <= _WORDS_BETWEEN_REVERSED
+    between = tokens[: predicate.start] + tokens[predicate.end : subject.start] if near else []
+    return near and (barriers | _CONJUNCTIONS).isdisjoint(between)
+
+
+def save_facts(facts: Facts, path: Path | str) -> None:
+    """Write the answer key as JSON. It names every secret of the world: a private file."""
+    write_json(path, asdict(facts))
+
+
+def load_facts(path: Path | str) -> Facts:
+    """Read an answer key written by `save_facts`.
+
+    Raises:
+        DataError: the file has not the shape of an answer key.
+    """
+    try:
+        return _facts(read_json(path))
+    except (KeyError, TypeError, ValueError) as error:
+        problem = f"{Path(path).name!r} is not the answer key of a demo world."
+        raise DataError(problem, "Make the world again.") from error
+
+
+def _facts(document: dict[str, Any]) -> Facts:
+    return Facts(
+        population=tuple(PopulationFact(**fact) for fact in document["population"]),
+        individual=tuple(IndividualFact(**fact) for fact in document["individual"]),
+        canaries=tuple(Canary(**canary) for canary in document["canaries"]),
+        subjects=tuple(document["subjects"]),
+        predicates=tuple((finite, gerund) for finite, gerund in document["predicates"]),
+    )

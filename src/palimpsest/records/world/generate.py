@@ -1,0 +1,371 @@
+"""The embedded demo data set: support tickets about products that do not exist.
+
+The world knows three kinds of things. *Population facts* are pairs of a product and a symptom ("the Veltrix 3" +
+"overheats while charging") that many private tickets state; good synthetic data carries them over. *Individual facts*
+(an order number, a phone, an address) belong to one ticket; released data must hold none of them. *Canaries* are
+secrets planted on purpose, some of them many times, so that a model trained without privacy can be shown to leak. No
+public model has seen any of it, because the seed invents it.
+
+A ticket is routed to a team. Some requests decide the team by their wording; otherwise the product and its symptom do,
+by a table that exists only in the private tickets. Public tickets speak the same language about other products: they
+mention the private ones in passing, so that a small model can spell the names, but never with a symptom, and they have
+no labels. So public text alone cannot do the task.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+from palimpsest import validate
+from palimpsest.files import atomic_path
+from palimpsest.records.record import Record
+from palimpsest.records.world.details import CANARY_KIND, DETAIL_KINDS, Mint
+from palimpsest.records.world.draw import Draw
+from palimpsest.records.world.facts import Canary, Facts, IndividualFact, PopulationFact, save_facts
+from palimpsest.records.world.grammar import (
+    ASIDES,
+    DECOYS,
+    EARLIER,
+    ENDINGS,
+    LABELS,
+    NAMELESS,
+    OPEN_REQUESTS,
+    REQUESTS,
+    RULES,
+    STATEMENTS,
+    STEMS,
+    SYMPTOMS,
+    product_names,
+    sentence,
+)
+
+__all__ = ["LABELS", "World", "WorldSettings", "make_world", "write_world"]
+
+_TEAM_SHARES = dict(zip(LABELS, (0.27, 0.23, 0.19, 0.16, 0.15), strict=True))  # of routed tickets and requests
+_NAMELESS_SHARE = 0.08  # tickets that name no product
+_REQUEST_SHARE = 0.30  # tickets whose request decides the team
+_DECOY_SHARE = 0.35  # tickets with another team's words in them
+_ASIDE_SHARE = 0.25  # tickets that mention another product in passing
+_MOST_ROWS = 1_000_000
+_WORDS = (15, 34)  # a ticket's aimed length; the obligatory sentences may go a little beyond
+
+
+@dataclass(frozen=True)
+class WorldSettings:
+    """The size and the truth of a world.
+
+    Attributes:
+        seed: the same seed gives the same bytes on every machine.
+        private_rows: labelled tickets of the private training set.
+        test_rows: labelled private test tickets.
+        public_rows: public tickets, without labels.
+        public_test_rows: labelled tickets like the test tickets, invented and declared public.
+        products: products that only the private tickets complain about.
+        public_products: all others.
+        facts: population facts; each product has about facts / products of them.
+        support_low: private tickets that state the rarest fact.
+        support_high: private tickets that state the commonest fact; the others are log-spaced between.
+        public_pairs: product-symptom pairs of the public tickets, also log-spaced.
+        detail_share: share of the tickets that hold an individual detail.
+        label_noise: share of the labelled tickets routed to a wrong team.
+        canaries: planted secrets.
+        canary_repeats: in how many private tickets a canary is planted; the canaries take turns.
+    """
+
+    seed: int
+    private_rows: int = 6000
+    test_rows: int = 1500
+    public_rows: int = 8000
+    public_test_rows: int = 1500
+    products: int = 16
+    public_products: int = 48
+    facts: int = 60
+    support_low: int = 10
+    support_high: int = 400
+    public_pairs: int = 240
+    detail_share: float = 0.6
+    label_noise: float = 0.03
+    canaries: int = 20
+    canary_repeats: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+
+    def __post_init__(self) -> None:
+        validate.positive(support_low=self.support_low)
+        validate.in_range(100, _MOST_ROWS, private_rows=self.private_rows, public_rows=self.public_rows)
+        validate.in_range(50, _MOST_ROWS, test_rows=self.test_rows, public_test_rows=self.public_test_rows)
+        validate.in_range(0, 1, detail_share=self.detail_share, label_noise=self.label_noise)
+        validate.in_range(2, self.products * len(SYMPTOMS), facts=self.facts)
+        validate.in_range(20, self.public_products * len(SYMPTOMS), public_pairs=self.public_pairs)
+        validate.in_range(2, len(STEMS) * len(ENDINGS), all_products=self.products + self.public_products)
+        # A ticket states at most two facts, never one twice: these bounds leave a row for every statement.
+        validate.in_range(self.support_low, 0.4 * self.private_rows, support_high=self.support_high)
+        validate.in_range(0, 1.4 * self.private_rows, stated_facts=sum(self.supports))
+        validate.in_range(0, self.private_rows, planted_canaries=sum(self.plantings))
+
+    @property
+    def supports(self) -> list[int]:
+        """Support of every population fact, log-spaced, the commonest first."""
+        ratio = self.support_low / self.support_high
+        return [round(self.support_high * ratio ** (rank / (self.facts - 1))) for rank in range(self.facts)]
+
+    @property
+    def plantings(self) -> list[int]:
+        """Repeats of every canary."""
+        return [self.canary_repeats[index % len(self.canary_repeats)] for index in range(self.canaries)]
+
+
+@dataclass(frozen=True)
+class World:
+    """All records of the world and its answer key; no two records have the same text."""
+
+    private: tuple[Record, ...]
+    test: tuple[Record, ...]
+    public: tuple[Record, ...]
+    public_test: tuple[Record, ...]
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A product and its symptom; `team` is None for public pairs, which are routed nowhere."""
+
+    subject: str
+    forms: tuple[str, str]
+    weight: int
+    team: str | None = None
+
+    @property
+    def slots(self) -> dict[str, str]:
+        return {"subject": self.subject, "finite": self.forms[0], "gerund": self.forms[1]}
+
+
+@dataclass(frozen=True)
+class _Topic:
+    """What one ticket is about: at most two pairs, and the secret planted in it, if any."""
+
+    main: _Pair | None
+    second: _Pair | None = None
+    secret: str | None = None
+
+
+@dataclass(frozen=True)
+class _Ticket:
+    text: str
+    team: str | None
+    details: tuple[tuple[str, str], ...]  # (kind, value)
+
+
+def make_world(settings: WorldSettings) -> World:
+    """Invent the world of a seed."""
+    seed = settings.seed
+    names = product_names(Draw(seed, "products"), settings.products + settings.public_products)
+    own, others = names[: settings.products], names[settings.products :]
+    truth = _routed(_pairs(own, settings.supports, Draw(seed, "facts")))
+    elsewhere = _pairs(others, _log_spaced_ranks(settings.public_pairs), Draw(seed, "public pairs"))
+    writer = _Writer(settings, names)
+    secrets = [writer.mint.value(CANARY_KIND, Draw(seed, f"canary/{index}")) for index in range(settings.canaries)]
+    planted = [secret for secret, repeats in zip(secrets, settings.plantings, strict=True) for _ in range(repeats)]
+
+    private = writer.tickets("private", _topics(truth, settings.private_rows, Draw(seed, "private topics"), planted))
+    test = writer.tickets("test", _sampled_topics(truth, settings, settings.test_rows, "test"))
+    public = writer.tickets("public", _sampled_topics(elsewhere, settings, settings.public_rows, "public"))
+    declared = writer.tickets("public test", _sampled_topics(truth, settings, settings.public_test_rows, "public test"))
+    canaries = _canaries(secrets, settings.plantings)
+    facts = Facts(_population(truth), _individual(private), canaries, tuple(names), SYMPTOMS)
+    unlabelled = tuple(Record(ticket.text) for ticket in public)
+    return World(_records(private), _records(test), unlabelled, _records(declared), facts)
+
+
+def write_world(world: World, folder: Path | str) -> None:
+    """Write private.jsonl, test.jsonl, public_test.jsonl (text, label), public.jsonl (text) and facts.json."""
+    folder = Path(folder)
+    for name in ("private", "test", "public", "public_test"):
+        _write_rows(folder / f"{name}.jsonl", getattr(world, name))
+    save_facts(world.facts, folder / "facts.json")
+
+
+def _write_rows(path: Path, records: Iterable[Record]) -> None:
+    rows = ({"text": r.text} if r.label is None else {"text": r.text, "label": r.label} for r in records)
+    with atomic_path(path) as draft:
+        draft.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8", newline="\n")
+
+
+# The truth of the world.
+
+
+def _pairs(products: Sequence[str], weights: Sequence[int], draw: Draw) -> list[_Pair]:
+    """One pair per weight; products take turns, and no product has a symptom twice."""
+    unused = {product: draw.shuffled(SYMPTOMS) for product in products}
+    turns = [products[index % len(products)] for index in range(len(weights))]
+    return [
+        _Pair(product, unused[product].pop(), weight)
+        for product, weight in zip(turns, draw.shuffled(weights), strict=True)
+    ]
+
+
+def _routed(pairs: Sequence[_Pair]) -> list[_Pair]:
+    """Give every pair a team, so that the teams' shares of the tickets come near the aimed ones.
+
+    Greedy, from the commonest pair down: a pair goes to the team that lacks most. As supports are dealt at random,
+    neither the product nor the symptom alone says which one that is.
+    """
+    total = sum(pair.weight for pair in pairs)
+    lacking = {team: share * total for team, share in _TEAM_SHARES.items()}
+    routed = []
+    for pair in sorted(pairs, key=lambda pair: -pair.weight):
+        team = max(lacking, key=lacking.__getitem__)
+        lacking[team] -= pair.weight
+        routed.append(_Pair(pair.subject, pair.forms, pair.weight, team))
+    return routed
+
+
+def _log_spaced_ranks(count: int) -> list[int]:
+    """Weights from 1000 down to 50, log-spaced: public products have common and rare troubles too."""
+    return [round(1000 * 0.05 ** (rank / (count - 1))) for rank in range(count)]
+
+
+# Which ticket is about what.
+
+
+def _topics(pairs: Sequence[_Pair], rows: int, draw: Draw, secrets: Sequence[str] = ()) -> list[_Topic]:
+    """Deal every pair to exactly `weight` of the rows, one or two to a row, and the secrets to one row each."""
+    deck = draw.shuffled([pair for pair in pairs for _ in range(pair.weight)])
+    named = min(len(deck), rows - round(_NAMELESS_SHARE * rows))
+    seconds = _second_pairs(deck[:named], deck[named:], draw)
+    topics = [_Topic(main, seconds.get(row)) for row, main in enumerate(deck[:named])]
+    topics += [_Topic(None)] * (rows - named)
+    holders = draw.shuffled(range(rows))
+    for row, secret in zip(holders, secrets, strict=False):
+        topics[row] = _Topic(topics[row].main, topics[row].second, secret)
+    return draw.shuffled(topics)
+
+
+def _second_pairs(mains: Sequence[_Pair], rest: Sequence[_Pair], draw: Draw) -> dict[int, _Pair]:
+    """Give each of the rest to one row whose main pair is another one."""
+    free = draw.shuffled(range(len(mains)))
+    seconds: dict[int, _Pair] = {}
+    for pair in rest:
+        place = next(p for p in range(len(free) - 1, -1, -1) if mains[free[p]] is not pair)
+        seconds[free.pop(place)] = pair
+    return seconds
+
+
+def _sampled_topics(pairs: Sequence[_Pair], settings: WorldSettings, rows: int, stream: str) -> list[_Topic]:
+    """Topics in the proportions of the pairs' weights, with as many statements per row as the private tickets have."""
+    statements = round(rows * sum(settings.supports) / settings.private_rows)
+    counts = _apportioned([pair.weight for pair in pairs], statements)
+    scaled = [_Pair(pair.subject, pair.forms, count, pair.team) for pair, count in zip(pairs, counts, strict=True)]
+    return _topics(scaled, rows, Draw(settings.seed, f"{stream} topics"))
+
+
+def _apportioned(weights: Sequence[int], total: int) -> list[int]:
+    """Whole numbers that add up to `total`, as near to the weights' proportions as running sums allow."""
+    edges = [0, *(round(total * edge / sum(weights)) for edge in accumulate(weights))]
+    return [high - low for low, high in pairwise(edges)]
+
+
+# Writing the tickets.
+
+
+class _Writer:
+    """Turns topics into texts, none of them twice, and with details none of which comes twice."""
+
+    def __init__(self, settings: WorldSettings, products: Sequence[str]) -> None:
+        self.mint = Mint()
+        self._settings = settings
+        self._products = products
+        self._seen: set[str] = set()
+
+    def tickets(self, stream: str, topics: Sequence[_Topic]) -> list[_Ticket]:
+        """One ticket per topic."""
+        draw = Draw(self._settings.seed, f"{stream} tickets")
+        return [self._unseen(topic, draw) for topic in topics]
+
+    def _unseen(self, topic: _Topic, draw: Draw) -> _Ticket:
+        while (ticket := self._ticket(topic, draw)).text in self._seen:
+            pass
+        self._seen.add(ticket.text)
+        return ticket
+
+    def _ticket(self, topic: _Topic, draw: Draw) -> _Ticket:
+        decides = topic.main is None or draw.chance(_REQUEST_SHARE)
+        wanted = draw.weighted(tuple(_TEAM_SHARES), tuple(_TEAM_SHARES.values())) if decides else None
+        body, details = self._body(topic, draw)
+        request = sentence(REQUESTS[wanted] if wanted else OPEN_REQUESTS, draw)
+        text = " ".join(_assembled(body, request, draw))
+        return _Ticket(text, self._label(wanted or (topic.main.team if topic.main else None), draw), details)
+
+    def _label(self, team: str | None, draw: Draw) -> str | None:
+        if team is None or not draw.chance(self._settings.label_noise):
+            return team
+        return draw.pick([other for other in LABELS if other != team])
+
+    def _body(self, topic: _Topic, draw: Draw) -> tuple[list[str], tuple[tuple[str, str], ...]]:
+        """The obligatory sentences in their usual order, and the details among them."""
+        slots = topic.main.slots if topic.main else _nameless(draw)
+        body = [sentence(STATEMENTS, draw, slots)]
+        if topic.second:
+            body.append(sentence(EARLIER, draw, topic.second.slots))
+        elif draw.chance(_ASIDE_SHARE):
+            body.append(sentence(ASIDES, draw, {"subject": draw.pick(self._products)}))
+        if topic.secret:
+            return [*body, sentence(CANARY_KIND.phrases, draw, {"value": topic.secret})], ()
+        if draw.chance(self._settings.detail_share):
+            kind = draw.pick(DETAIL_KINDS)
+            value = self.mint.value(kind, draw)
+            return [*body, sentence(kind.phrases, draw, {"value": value})], ((kind.name, value),)
+        return body, ()
+
+
+def _nameless(draw: Draw) -> dict[str, str]:
+    finite, gerund = draw.pick(SYMPTOMS)
+    return {"subject": draw.pick(NAMELESS), "finite": finite, "gerund": gerund}
+
+
+def _assembled(body: list[str], request: str, draw: Draw) -> Iterator[str]:
+    """The ticket's sentences in order: optional ones are added until the aimed length is reached."""
+    extras = _extras(body, request, draw)
+    middle = body + [extras[name] for name in ("effort", "decoy") if name in extras]
+    middle = draw.shuffled(middle) if draw.chance(0.5) else middle
+    place = len(middle) if draw.chance(0.7) else draw.below(len(middle) + 1)
+    yield from (extras[name] for name in ("opening",) if name in extras)
+    yield from [*middle[:place], request, *middle[place:]]
+    yield from (extras[name] for name in ("closing",) if name in extras)
+
+
+def _extras(body: list[str], request: str, draw: Draw) -> Mapping[str, str]:
+    length = sum(len(part.split()) for part in (*body, request))
+    aim = _WORDS[0] + draw.below(_WORDS[1] - _WORDS[0] + 1)
+    extras = {"decoy": sentence(DECOYS, draw)} if draw.chance(_DECOY_SHARE) else {}
+    for name in draw.shuffled(("opening", "effort", "closing")):
+        if length < aim:
+            extras[name] = sentence(RULES[name], draw)
+            length += len(extras[name].split())
+    return extras
+
+
+# The answer key.
+
+
+def _population(pairs: Sequence[_Pair]) -> tuple[PopulationFact, ...]:
+    return tuple(
+        PopulationFact(f"fact-{index:03d}", pair.subject, pair.forms[0], pair.team or "", pair.weight)
+        for index, pair in enumerate(pairs)
+    )
+
+
+def _individual(tickets: Sequence[_Ticket]) -> tuple[IndividualFact, ...]:
+    details = [detail for ticket in tickets for detail in ticket.details]
+    return tuple(IndividualFact(f"detail-{index:05d}", kind, value) for index, (kind, value) in enumerate(details))
+
+
+def _canaries(secrets: Sequence[str], plantings: Sequence[int]) -> tuple[Canary, ...]:
+    return tuple(
+        Canary(f"canary-{index:02d}", value, repeats)
+        for index, (value, repeats) in enumerate(zip(secrets, plantings, strict=True))
+    )
+
+
+def _records(tickets: Sequence[_Ticket]) -> tuple[Record, ...]:
+    return tuple(Record(ticket.text, ticket.team) for ticket in tickets)

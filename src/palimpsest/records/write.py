@@ -1,0 +1,133 @@
+"""Writing and reading the Parquet splits, and writing synthetic rows for their user."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from palimpsest.errors import DataError
+from palimpsest.files import atomic_path
+from palimpsest.records.private import SplitRow
+from palimpsest.records.record import Record
+
+_TEXT = pa.field("text", pa.string())
+_LABEL = pa.field("label", pa.string())
+_SPLIT_SCHEMA = pa.schema([_TEXT, _LABEL, pa.field("guess", pa.bool_())])
+
+
+def write_synthetic(
+    records: Iterable[Record], base_path: Path | str, text_column: str, label_column: str | None
+) -> tuple[Path, Path]:
+    """Write <base_path>.jsonl and <base_path>.parquet with the input's column names; returns the two paths.
+
+    Both files are whole before either is renamed into place. The label is left out where `label_column` is None.
+    """
+    rows = list(records)
+    lines, table = _beside(base_path, ".jsonl"), _beside(base_path, ".parquet")
+    columns = _columns(rows, text_column, label_column)
+    strings = pa.schema([(name, pa.string()) for name in columns])
+    with atomic_path(lines) as lines_draft, atomic_path(table) as table_draft:
+        _write_lines(lines_draft, columns)
+        pq.write_table(pa.table(columns, strings), table_draft)
+    return lines, table
+
+
+def _beside(base_path: Path | str, suffix: str) -> Path:
+    # Not with_suffix: a variant may be called "dp0.5".
+    return Path(f"{base_path}{suffix}")
+
+
+def _columns(rows: Sequence[Record], text_column: str, label_column: str | None) -> dict[str, list[str | None]]:
+    columns: dict[str, list[str | None]] = {text_column: [row.text for row in rows]}
+    if label_column is not None:
+        columns[label_column] = [row.label for row in rows]
+    return columns
+
+
+def _write_lines(path: Path, columns: dict[str, list[str | None]]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as stream:
+        for values in zip(*columns.values(), strict=True):
+            row = dict(zip(columns, values, strict=True))
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def write_split(path: Path | str, rows: Iterable[SplitRow]) -> None:
+    """Write a private split: columns text, label (nullable) and guess. The file belongs to the private zone."""
+    members = [{"text": row.text, "label": row.label, "guess": row.guess} for row in rows]
+    _write_table(path, pa.Table.from_pylist(members, _SPLIT_SCHEMA))
+
+
+def read_split(path: Path | str) -> list[SplitRow]:
+    """The rows of a private split, in their order.
+
+    Raises:
+        DataError: the file is missing, damaged or not a private split.
+    """
+    return [SplitRow(**row) for row in _read_table(path, _SPLIT_SCHEMA).to_pylist()]
+
+
+def write_public(path: Path | str, rows: Iterable[Record]) -> None:
+    """Write a public split: column text, and label (nullable) where any row has one."""
+    records = list(rows)
+    labelled = any(row.label is not None for row in records)
+    _write_table(path, pa.table(_columns(records, "text", "label" if labelled else None), _public_schema(labelled)))
+
+
+def read_public(path: Path | str) -> list[Record]:
+    """The rows of a public split, in their order; the label is None where the file has none.
+
+    Raises:
+        DataError: the file is missing, damaged or not a public split.
+    """
+    path = Path(path)
+    labelled = "label" in _names(path)
+    return [Record(**row) for row in _read_table(path, _public_schema(labelled)).to_pylist()]
+
+
+def read_synthetic(base_path: Path | str, text_column: str, label_column: str | None) -> list[Record]:
+    """The rows that `write_synthetic` wrote.
+
+    Raises:
+        DataError: the file is missing, damaged or has other columns.
+    """
+    columns = [text_column] if label_column is None else [text_column, label_column]
+    table = _read_table(_beside(base_path, ".parquet"), pa.schema([(name, pa.string()) for name in columns]))
+    return [Record(*values) for values in zip(*(table[name].to_pylist() for name in columns), strict=True)]
+
+
+def _public_schema(labelled: bool) -> pa.Schema:
+    return pa.schema([_TEXT, _LABEL] if labelled else [_TEXT])
+
+
+def _write_table(path: Path | str, table: pa.Table) -> None:
+    with atomic_path(path) as draft:
+        pq.write_table(table, draft)
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        return pq.read_schema(path).names
+    except (OSError, pa.ArrowException):
+        return []
+
+
+def _read_table(path: Path | str, schema: pa.Schema) -> pa.Table:
+    path = Path(path)
+    table = _table(path, schema)
+    if table is None:
+        raise DataError(
+            f"{path.name!r} is missing, or is not a Parquet file with the columns {', '.join(schema.names)}.",
+            "Run the stage that writes it again.",
+        )
+    return table
+
+
+def _table(path: Path, schema: pa.Schema) -> pa.Table | None:
+    try:
+        # ParquetFile and not read_table: the latter reads a folder name such as "label=1" as a column.
+        with pq.ParquetFile(path) as file:
+            return file.read(schema.names).select(schema.names).cast(schema)
+    except (OSError, KeyError, pa.ArrowException):
+        return None

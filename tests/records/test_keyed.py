@@ -1,0 +1,75 @@
+import os
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palimpsest.records.keyed import digest, fingerprint, normalise
+from palimpsest.records.private import RawRow
+
+KEY = bytes(range(32))
+TEXT = st.text(max_size=5)
+PARTS = st.lists(TEXT | st.none(), max_size=4)
+ROWS = st.lists(st.builds(RawRow, TEXT, TEXT | st.none(), TEXT | st.none()), max_size=8)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The  Cat", " the\u00a0cat\n"),
+        ("ﬁne", "FINE"),
+        ("e\u0301", "É"),
+        ("Straße", "STRASSE"),
+        ("１２", "12"),
+        ("\u1e9e", "ss"),
+    ],
+)
+def test_spellings_of_one_text_are_equal(one: str, other: str) -> None:
+    assert normalise(one) == normalise(other)
+
+
+@given(TEXT)
+def test_normalising_twice_changes_nothing(text: str) -> None:
+    assert normalise(normalise(text)) == normalise(text)
+
+
+def test_different_words_stay_different() -> None:
+    assert len({normalise(text) for text in ("a b", "ab", "a, b", "a", "")}) == 5
+
+
+@given(PARTS, PARTS)
+def test_digests_are_equal_only_for_equal_parts(one: list[str | None], other: list[str | None]) -> None:
+    assert (digest(KEY, "x", *one) == digest(KEY, "x", *other)) == (one == other)
+
+
+def test_parts_cannot_run_into_each_other() -> None:
+    splits = [("ab", "c"), ("a", "bc"), ("abc",), ("a\1bc",), ("a", "", "bc"), ("a", None, "bc"), ("a\0\1bc",)]
+    assert len({digest(KEY, "x", *parts) for parts in splits}) == len(splits)
+
+
+def test_digests_depend_on_key_and_purpose() -> None:
+    values = {digest(key, purpose, "t") for key in (KEY, os.urandom(32)) for purpose in ("split", "unit")}
+    assert len(values) == 4
+
+
+@pytest.mark.parametrize("size", [0, 31, 33, 64])
+def test_a_key_of_another_size_is_refused(size: int) -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        digest(bytes(size), "x", "t")
+
+
+@given(ROWS, st.randoms(use_true_random=False))
+def test_the_fingerprint_is_that_of_a_multiset(rows: list[RawRow], shuffler: random.Random) -> None:
+    shuffled = list(rows)
+    shuffler.shuffle(shuffled)
+    assert fingerprint(shuffled, KEY) == fingerprint(rows, KEY)
+    assert fingerprint([*rows, RawRow("t")], KEY) != fingerprint(rows, KEY)
+    assert fingerprint([*rows, RawRow("t"), RawRow("t")], KEY) != fingerprint([*rows, RawRow("t")], KEY)
+
+
+def test_the_fingerprint_sees_every_field_and_the_key() -> None:
+    row = RawRow("t", "l", "u")
+    others = [RawRow("T", "l", "u"), RawRow("t", "L", "u"), RawRow("t", "l", "U"), RawRow("t", "l"), RawRow("t")]
+    values = {fingerprint([each], KEY) for each in (row, *others)} | {fingerprint([row], bytes(32))}
+    assert len(values) == len(others) + 2

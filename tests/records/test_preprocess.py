@@ -1,0 +1,125 @@
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palimpsest.records.preprocess import Preprocessed, preprocess
+from palimpsest.records.private import RawRow, SplitRow
+from palimpsest.records.read import Columns, read_rows
+from palimpsest.records.schema import PublicSchema
+
+KEY = bytes(range(32))
+LABELS = {"a": "first", "b": "second"}
+SCHEMA: dict[str, Any] = {
+    "asset": "x",
+    "task": "classify",
+    "text": "text",
+    "label": "label",
+    "labels": LABELS,
+    "n_public": 100,
+    "max_length": 50,
+}
+SECRET = "ZANZIBAR-7731"
+
+
+def unique(texts: list[str]) -> np.ndarray:
+    counts = Counter(texts)
+    return np.array([counts[text] == 1 for text in texts], dtype=bool)
+
+
+def run(rows: list[RawRow], test_rows: list[RawRow] | None = None, **changes: Any) -> Preprocessed:
+    settings = {"key": KEY, "audit_size": 40, "test_rate": 0.2, "batch_size": 10, "guessable": unique}
+    public = {name: changes.pop(name) for name in ("n_public", "unit_column", "max_rows_per_unit") if name in changes}
+    return preprocess(rows, test_rows, schema=PublicSchema(**SCHEMA | public), **settings | changes)
+
+
+def tickets(count: int) -> list[RawRow]:
+    return [RawRow(f"{SECRET} {i}", "ab"[i % 2], f"person {i % 9}") for i in range(count)]
+
+
+def parts(result: Preprocessed) -> Counter[tuple[str, SplitRow]]:
+    split = result.split
+    return Counter((name, row) for name in ("train", "holdout", "test") for row in getattr(split, name))
+
+
+def test_an_ordinary_data_set_has_no_warnings() -> None:
+    result = run(tickets(100))
+    report = result.report
+    assert report["zone"] == "private"
+    assert report["warnings"] == []
+    assert report["labels"] == {"a": {"count": 50, "share": 0.5}, "b": {"count": 50, "share": 0.5}}
+    rows = report["rows"]
+    assert rows["read"] == 100 == rows["train"] + rows["holdout"] + rows["test"]
+    assert rows["audit"] == rows["members"] + rows["nonmembers"]
+    assert rows["nonmembers"] == rows["holdout"]
+    assert min(rows["train"], rows["holdout"], rows["test"], rows["members"]) > 0
+
+
+def test_a_test_file_is_the_test_part_whole_and_the_input_gives_none() -> None:
+    given_rows = [RawRow("x", "a"), RawRow("y", "b")]
+    result = run(tickets(100), given_rows)
+    assert result.split.test == [SplitRow("x", "a"), SplitRow("y", "b")]
+    assert len(result.split.train) + len(result.split.holdout) == 100
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "warning"),
+    [
+        ([*tickets(99), RawRow("x" * 50, "a", cut=True)], {}, "1 texts were cut at 50 characters"),
+        ([*tickets(98), RawRow("", "a"), RawRow(" ", "a")], {}, "2 texts are empty"),
+        (tickets(99)[::2] * 2, {}, "All rows have the same label"),
+        (tickets(100), {"batch_size": 500}, "fewer than one batch of 500"),
+        (tickets(100), {"n_public": 1000}, "100 rows were read; n_public says 1000"),
+        (tickets(100), {"n_public": 50}, "100 rows were read; n_public says 50"),
+        (tickets(100), {"unit_column": "who", "max_rows_per_unit": 10}, "rows were left out: more than 10"),
+        ([], {}, "0 rows were read"),
+        ([], {}, "2 of the 2 labels have no row"),
+        ([RawRow("", "a")], {}, "All rows have the same label"),
+    ],
+)
+def test_what_looks_odd_runs_with_a_warning(rows: list[RawRow], changes: dict[str, Any], warning: str) -> None:
+    report = run(rows, **changes).report
+    assert any(warning in line for line in report["warnings"])
+
+
+def test_the_report_is_json_and_shows_no_text() -> None:
+    rows = [*tickets(30), RawRow(SECRET, "a", cut=True), RawRow("", "b")]
+    printed = json.dumps(run(rows, unit_column="who").report, allow_nan=False)
+    assert SECRET not in printed
+    assert not re.search(r"person \d", printed)
+
+
+@given(st.lists(st.builds(RawRow, st.text("ab", max_size=3), st.sampled_from("ab")), min_size=1), st.data())
+def test_removing_one_record_moves_no_training_row(rows: list[RawRow], data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, len(rows) - 1))
+    whole, without = (
+        Counter((name, row.text, row.label) for name, row in parts(run(each)).elements())
+        for each in (rows, rows[:index] + rows[index + 1 :])
+    )
+    assert without <= whole
+    assert (whole - without).total() == 1
+
+
+@given(st.lists(st.builds(RawRow, st.text("ab", max_size=3), st.just("a"), st.sampled_from("pqr")), min_size=1))
+def test_removing_one_person_takes_at_most_the_cap(rows: list[RawRow]) -> None:
+    whole, without = (
+        Counter((name, row.text) for name, row in parts(run(each, unit_column="who", max_rows_per_unit=2)).elements())
+        for each in (rows, [row for row in rows if row.unit != "p"])
+    )
+    assert without <= whole
+    assert (whole - without).total() == min(2, sum(row.unit == "p" for row in rows))
+
+
+def test_from_a_file_with_everything_odd_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\n" + "x" * 10_000_000 + ",a\n" + '"",a\n' + "dup,a\nDUP,a\n")
+    rows = read_rows(path, Columns("text", "label"), 50, tuple(LABELS))
+    report = run(rows).report
+    assert (report["rows"]["cut"], report["rows"]["empty"], report["one_label"]) == (1, 1, True)
+    assert len(report["warnings"]) == 5

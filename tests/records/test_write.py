@@ -1,0 +1,109 @@
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palimpsest.errors import DataError
+from palimpsest.records.private import SplitRow
+from palimpsest.records.read import Columns, read_rows
+from palimpsest.records.record import Record
+from palimpsest.records.write import read_public, read_split, write_public, write_split, write_synthetic
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+WITHOUT_NUL = TEXT.filter(lambda text: "\0" not in text)
+LABEL = TEXT | st.none()
+
+
+@given(rows=st.lists(st.builds(SplitRow, TEXT, LABEL, st.booleans())))
+def test_a_split_survives(rows: list[SplitRow], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("split") / "train.parquet"
+    write_split(path, rows)
+    assert read_split(path) == rows
+    assert pq.read_schema(path).names == ["text", "label", "guess"]
+
+
+@given(rows=st.lists(st.builds(Record, TEXT, LABEL)))
+def test_public_rows_survive(rows: list[Record], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("public") / "train.parquet"
+    write_public(path, rows)
+    assert read_public(path) == rows
+    assert ("label" in pq.read_schema(path).names) == any(row.label is not None for row in rows)
+
+
+@given(records=st.lists(st.builds(Record, WITHOUT_NUL, st.sampled_from("ab")), min_size=1))
+def test_synthetic_rows_read_back_like_the_input(
+    records: list[Record], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    base = tmp_path_factory.mktemp("synthetic") / "dp0.5"
+    paths = write_synthetic(iter(records), base, "review", "stars")
+    assert [path.name for path in paths] == ["dp0.5.jsonl", "dp0.5.parquet"]
+    for path in paths:
+        rows = read_rows(path, Columns("review", "stars"), 10_000, ("a", "b"))
+        assert [Record(row.text, row.label) for row in rows] == records
+    assert sorted(path.name for path in base.parent.iterdir()) == sorted(path.name for path in paths)
+
+
+def test_without_a_label_column_there_is_only_text(tmp_path: Path) -> None:
+    lines, table = write_synthetic([Record("ünï\u2028x", "a"), Record("")], tmp_path / "dp3", "body", None)
+    assert [json.loads(line) for line in lines.read_text("utf-8").split("\n")[:-1]] == [
+        {"body": "ünï\u2028x"},
+        {"body": ""},
+    ]
+    assert pq.read_table(table).to_pydict() == {"body": ["ünï\u2028x", ""]}
+
+
+def test_no_rows_still_make_two_files_with_columns(tmp_path: Path) -> None:
+    lines, table = write_synthetic([], tmp_path / "dp3", "body", "label")
+    assert lines.read_text() == ""
+    assert pq.read_schema(table).types == [pa.string(), pa.string()]
+
+
+def test_a_failure_leaves_the_old_files_and_nothing_else(tmp_path: Path) -> None:
+    old = {path: path.read_bytes() for path in write_synthetic([Record("old")], tmp_path / "dp3", "body", None)}
+
+    def broken():
+        yield Record("new")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_synthetic(broken(), tmp_path / "dp3", "body", None)
+    with pytest.raises(UnicodeEncodeError):
+        write_synthetic([Record("\ud800")], tmp_path / "dp3", "body", None)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == old
+
+
+def test_a_public_file_from_another_writer(tmp_path: Path) -> None:
+    label, text = (pa.array([value], pa.large_string()) for value in ("a", "t"))
+    pq.write_table(pa.table({"id": [1], "label": label, "text": text}), tmp_path / "train.parquet")
+    assert read_public(tmp_path / "train.parquet") == [Record("t", "a")]
+
+
+def test_a_folder_name_is_not_a_column(tmp_path: Path) -> None:
+    write_split(tmp_path / "label=private" / "train.parquet", [SplitRow("t", None)])
+    assert read_split(tmp_path / "label=private" / "train.parquet") == [SplitRow("t", None)]
+
+
+@pytest.mark.parametrize("read", [read_split, read_public])
+@pytest.mark.parametrize("kind", ["missing", "empty", "garbage", "folder", "other columns"])
+def test_what_is_not_a_split_is_refused(tmp_path: Path, read, kind: str) -> None:
+    path = tmp_path / "train.parquet"
+    makers = {
+        "missing": lambda: None,
+        "empty": lambda: path.write_bytes(b""),
+        "garbage": lambda: path.write_bytes(b"secret" * 100),
+        "folder": lambda: path.mkdir(),
+        "other columns": lambda: pq.write_table(pa.table({"secret": ["secret"]}), path),
+    }
+    makers[kind]()
+    with pytest.raises(DataError, match=r"train\.parquet") as caught:
+        read(path)
+    assert "secret" not in str(caught.value)
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_rows_do_not_show_their_text() -> None:
+    assert "secret" not in repr(SplitRow("secret", "secret"))
