@@ -1,0 +1,284 @@
+"""From privacy events to epsilon, and from a target epsilon to noise.
+
+Two accountants that share no code answer for every statement: privacy-loss distributions (PLD, the default, tight) and
+Renyi differential privacy (RDP). Exact Gaussian (GDP) and tight zCDP conversions serve the mechanisms that are plain
+Gaussians or exponential mechanisms. Adjacency is add/remove of one record throughout.
+"""
+
+import functools
+import logging
+import math
+from collections.abc import Callable, Iterator
+
+import dp_accounting as dpa
+import numpy as np
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution, from_discrete_gaussian_mechanism
+from dp_accounting.rdp import RdpAccountant, compute_epsilon
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import log_ndtr
+from scipy.stats import norm
+
+from palimpsest import validate
+from palimpsest.privacy import events
+from palimpsest.privacy.events import DiscreteGaussianDpEvent
+
+ORDERS = (*np.round(np.arange(1.1, 11.0, 0.1), 1).tolist(), *range(11, 64), 128, 256, 512, 1024)
+logging.getLogger("absl").setLevel(logging.ERROR)  # RDP reports each order that it skips; `rdp` bounds those itself
+_MOST_NOISE = 2.0**20
+_TOLERANCE = 1e-3  # relative width at which the search for a noise multiplier stops
+
+
+def epsilon(event: dpa.DpEvent, delta: float, accountant: str = "pld") -> float:
+    """The epsilon of `event` at `delta`; infinity where the event is not private.
+
+    Args:
+        event: what was done to the data, possibly composed.
+        delta: target delta, in (0, 1).
+        accountant: "pld" (tight, slower) or "rdp".
+
+    >>> import dp_accounting as dpa
+    >>> step = dpa.PoissonSampledDpEvent(0.01, dpa.GaussianDpEvent(1.1))
+    >>> training = dpa.SelfComposedDpEvent(step, 1000)
+    >>> round(epsilon(training, 1e-5), 3), round(epsilon(training, 1e-5, "rdp"), 3)
+    (1.515, 1.712)
+    """
+    validate.in_range(0.0, 1.0, delta=delta)
+    validate.one_of(("pld", "rdp"), accountant=accountant)
+    if not is_private(event):
+        return math.inf
+    body = _freeze(events.to_json(event))
+    return _pld_epsilon(body, delta) if accountant == "pld" else _rdp_epsilon(body, delta)
+
+
+def delta(event: dpa.DpEvent, at_epsilon: float) -> float:
+    """The delta of `event` at `at_epsilon`, by privacy-loss distributions."""
+    return 1.0 if not is_private(event) else float(pld(event).get_delta_for_epsilon(at_epsilon))
+
+
+def is_private(event: dpa.DpEvent) -> bool:
+    """False where any part of `event` adds no noise: a non-private event, or a scale that is not above 0."""
+    return all(_is_noisy(leaf) for leaf, _ in leaves(event))
+
+
+def _is_noisy(leaf: dpa.DpEvent) -> bool:
+    if isinstance(leaf, dpa.PoissonSampledDpEvent):
+        return is_private(leaf.event)
+    if isinstance(leaf, (dpa.GaussianDpEvent, dpa.LaplaceDpEvent)):
+        return leaf.noise_multiplier > 0
+    if isinstance(leaf, DiscreteGaussianDpEvent):
+        return leaf.sigma > 0
+    return not isinstance(leaf, dpa.NonPrivateDpEvent)
+
+
+def leaves(event: dpa.DpEvent, count: int = 1) -> Iterator[tuple[dpa.DpEvent, int]]:
+    """The mechanisms of a composition, each with the number of times it ran."""
+    if isinstance(event, dpa.SelfComposedDpEvent):
+        yield from leaves(event.event, event.count * count)
+    elif isinstance(event, dpa.ComposedDpEvent):
+        for part in event.events:
+            yield from leaves(part, count)
+    elif not isinstance(event, dpa.NoOpDpEvent):
+        yield event, count
+
+
+def pld(event: dpa.DpEvent) -> PrivacyLossDistribution:
+    """The composed privacy-loss distribution of `event` (pessimistic: its epsilon is an upper bound).
+
+    Raises:
+        ValueError: if a part of `event` adds no noise: the library leaves such a part out of its distribution.
+    """
+    if not is_private(event):
+        raise ValueError("an event without noise has no privacy-loss distribution")
+    plain, discrete = PLDAccountant(), []
+    for leaf, count in leaves(event):
+        if isinstance(leaf, DiscreteGaussianDpEvent):
+            discrete.append(from_discrete_gaussian_mechanism(leaf.sigma).self_compose(count))
+        else:
+            plain.compose(leaf, count)
+    return functools.reduce(lambda left, right: left.compose(right), discrete, plain._pld)  # noqa: SLF001
+
+
+def rdp(event: dpa.DpEvent, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
+    """Renyi divergence bounds of `event`, one per order, shape (len(orders),).
+
+    Where the library skips an order as numerically unstable the next higher order's value stands in: the divergence
+    never falls as the order grows, so that is an upper bound.
+    """
+    wanted = tuple(sorted({*orders, *ORDERS}))
+    total = RdpAccountant(wanted)
+    for leaf, count in leaves(event):
+        same = dpa.GaussianDpEvent(leaf.sigma) if isinstance(leaf, DiscreteGaussianDpEvent) else leaf
+        total.compose(same, count)
+    values = np.where(np.isnan(total._rdp), np.inf, total._rdp)  # noqa: SLF001
+    monotone = np.minimum.accumulate(values[::-1])[::-1]
+    return monotone[[wanted.index(order) for order in orders]]
+
+
+def calibrate_noise(make_event: Callable[[float], dpa.DpEvent], target: float, at_delta: float) -> float:
+    """The smallest noise multiplier, to one part in a thousand, whose event meets (target, at_delta) under PLD.
+
+    The search brackets with RDP, which is fast and never below PLD by more than rounding, and ends with PLD. The
+    returned value is always on the private side.
+
+    Args:
+        make_event: noise multiplier -> the whole composition that must meet the target.
+        target: epsilon.
+        at_delta: delta.
+    """
+    validate.positive(target=target, at_delta=at_delta)
+
+    def passes(noise: float, accountant: str) -> bool:
+        return epsilon(make_event(noise), at_delta, accountant) <= target
+
+    if not passes(_MOST_NOISE, "rdp") and not passes(_MOST_NOISE, "pld"):
+        raise ValueError(f"no noise multiplier meets epsilon {target!r}: the fixed part of the plan alone passes it")
+    high = 1.0
+    while high < _MOST_NOISE and not passes(high, "rdp"):
+        high *= 2.0
+    low = high / 2.0
+    while passes(low, "rdp"):
+        low, high = low / 2.0, low
+    low, high = _bisect(low, high, lambda noise: passes(noise, "rdp"), tolerance=0.01)
+    step = 0.9  # PLD needs 5 to 10 % less noise than RDP, and its cost grows fast as the noise falls
+    low = high * step
+    while passes(low, "pld"):
+        step *= step
+        low, high = low * step, low
+    return _bisect(low, high, lambda noise: passes(noise, "pld"), _TOLERANCE)[1]
+
+
+def _bisect(low: float, high: float, passes: Callable[[float], bool], tolerance: float) -> tuple[float, float]:
+    while high - low > tolerance * high:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if passes(middle) else (middle, high)
+    return low, high
+
+
+def gdp_delta(mu: float, at_epsilon: float) -> float:
+    """delta(epsilon) of mu-GDP: T adaptive Gaussian rounds of L2 sensitivity D and noise sigma have
+    mu = D sqrt(T) / sigma (Balle and Wang 2018, Theorem 8; Dong, Roth, Su 2022, Corollary 2.13)."""
+    tail = at_epsilon + log_ndtr(-at_epsilon / mu - mu / 2.0)
+    return float(norm.cdf(-at_epsilon / mu + mu / 2.0) - math.exp(min(tail, 0.0)))
+
+
+def gdp_epsilon(mu: float, at_delta: float) -> float:
+    """The exact epsilon of mu-GDP at `at_delta`."""
+    if gdp_delta(mu, 0.0) <= at_delta:
+        return 0.0
+    high = 1.0
+    while gdp_delta(mu, high) > at_delta:
+        high *= 2.0
+    return float(brentq(lambda e: gdp_delta(mu, e) - at_delta, 0.0, high, xtol=1e-12))
+
+
+def gdp_sigma(target: float, at_delta: float, rounds: int = 1, sensitivity: float = 1.0) -> float:
+    """The exact noise of `rounds` adaptive Gaussian queries that together meet (target, at_delta).
+
+    >>> round(gdp_sigma(1.0, 1 / (8396 * math.log(8396)), rounds=10), 4)
+    11.5998
+    """
+    validate.positive(target=target, at_delta=at_delta, rounds=rounds, sensitivity=sensitivity)
+    mu = brentq(lambda m: gdp_delta(m, target) - at_delta, 1e-9, 1e3, xtol=1e-14, rtol=1e-14)
+    return sensitivity * math.sqrt(rounds) / float(mu)
+
+
+def zcdp_delta(rho: float, at_epsilon: float) -> float:
+    """The tight delta of rho-zCDP (Canonne, Kamath, Steinke 2020, Corollary 13):
+    inf over a > 1 of exp((a-1)(a rho - eps)) / (a-1) * (1 - 1/a)^a."""
+
+    def log_delta(log_excess: float) -> float:
+        a = 1.0 + math.exp(log_excess)
+        return (a - 1.0) * (a * rho - at_epsilon) - math.log(a - 1.0) + a * math.log1p(-1.0 / a)
+
+    best = minimize_scalar(log_delta, bounds=(math.log(1e-6), math.log(1e7)), method="bounded", options={"xatol": 1e-10})
+    return min(1.0, math.exp(min(0.0, float(best.fun))))
+
+
+def zcdp_epsilon(rho: float, at_delta: float) -> float:
+    """The epsilon of rho-zCDP at `at_delta`, by the tight conversion."""
+    if zcdp_delta(rho, 0.0) <= at_delta:
+        return 0.0
+    high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / at_delta))  # Bun and Steinke 2016, Proposition 1.3: an upper end
+    return float(brentq(lambda e: zcdp_delta(rho, e) - at_delta, 0.0, high + 1e-9, xtol=1e-12))
+
+
+def zcdp_rho(target: float, at_delta: float) -> float:
+    """The largest rho whose zCDP meets (target, at_delta).
+
+    >>> round(zcdp_rho(1.0, 1e-6), 5)
+    0.02436
+    """
+    return float(brentq(lambda rho: zcdp_delta(rho, target) - at_delta, 1e-12, target + 1.0, xtol=1e-15))
+
+
+def renyi_epsilon(order: float, divergence: float, at_delta: float) -> float:
+    """The epsilon that a Renyi divergence at one order implies.
+
+    eps = r + log(1 - 1/a) - log(delta a) / (a - 1) (Canonne, Kamath, Steinke 2020, Proposition 12).
+    """
+    return max(0.0, divergence + math.log1p(-1.0 / order) - math.log(at_delta * order) / (order - 1.0))
+
+
+def trade_off(event: dpa.DpEvent, points: int = 41) -> tuple[list[float], list[float]]:
+    """The attacker's best trade-off: false-positive rates alpha and the least false-negative rate beta at each.
+
+    beta(alpha) = max over eps of max(1 - delta - e^eps alpha, e^-eps (1 - delta - alpha)), with delta(eps) from the
+    PLD, which is a worst case over add and remove (Wasserman and Zhou 2010; Dong, Roth, Su 2022, Proposition 2.12).
+    """
+    alpha = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, points - 1)])
+    if not is_private(event):
+        return alpha.tolist(), np.zeros(points).tolist()
+    loss = pld(event)
+    beta = np.zeros(points)
+    for e in np.linspace(0.0, max(1.0, 2.0 * loss.get_epsilon_for_delta(1e-6)), 200):
+        d = loss.get_delta_for_epsilon(e)
+        beta = np.maximum.reduce([beta, 1.0 - d - math.exp(e) * alpha, math.exp(-e) * (1.0 - d - alpha)])
+    return alpha.tolist(), beta.tolist()
+
+
+def group_epsilon(event: dpa.DpEvent, size: int, at_delta: float) -> float:
+    """The epsilon for a group of `size` records (one person's rows) at the same delta.
+
+    (eps, delta0)-DP for one record is (k eps, delta0 (e^(k eps) - 1) / (e^eps - 1))-DP for k (Dwork and Roth 2014,
+    Theorem 2.2 in its (eps, delta) form; Vadhan 2017, Lemma 2.2). delta0 is lowered until the group's delta is met.
+    """
+    if size == 1 or not is_private(event):
+        return epsilon(event, at_delta)
+    loss, renyi = pld(event), rdp(event)
+
+    def one(log_delta: float) -> float:
+        at = math.exp(log_delta)
+        return min(float(loss.get_epsilon_for_delta(at)), float(compute_epsilon(ORDERS, renyi, at)[0]))
+
+    def excess(log_delta: float) -> float:
+        growth = sum(math.exp(min(i * one(log_delta), 700.0)) for i in range(size))
+        return log_delta + math.log(growth) - math.log(at_delta)
+
+    high = math.log(at_delta)
+    if excess(-700.0) > 0:
+        return math.inf
+    root = brentq(excess, -700.0, high, xtol=1e-3)
+    return size * one(root - 2e-3)
+
+
+def _freeze(value: object) -> object:
+    if isinstance(value, dict):
+        return tuple((key, _freeze(item)) for key, item in value.items())
+    return tuple(_freeze(item) for item in value) if isinstance(value, list) else value
+
+
+def _thaw(value: object) -> object:
+    if isinstance(value, tuple) and value and isinstance(value[0], tuple) and isinstance(value[0][0], str):
+        return {key: _thaw(item) for key, item in value}
+    return [_thaw(item) for item in value] if isinstance(value, tuple) else value
+
+
+@functools.lru_cache(maxsize=256)
+def _pld_epsilon(body: object, at_delta: float) -> float:
+    return float(pld(events.from_json(_thaw(body))).get_epsilon_for_delta(at_delta))
+
+
+@functools.lru_cache(maxsize=256)
+def _rdp_epsilon(body: object, at_delta: float) -> float:
+    return float(compute_epsilon(ORDERS, rdp(events.from_json(_thaw(body))), at_delta)[0])

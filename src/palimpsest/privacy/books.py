@@ -1,0 +1,42 @@
+"""An asset's books as plain values, for tables, pages and the statement."""
+
+from typing import Any
+
+from palimpsest.privacy import accounting
+from palimpsest.privacy.ledger import Asset, Charge, Ledger
+
+
+def ledger_summary(ledger: Ledger, asset: Asset) -> dict[str, Any]:
+    """The asset's books as plain values, for tables, pages and the statement."""
+    balance, charges = ledger.balance(asset.name), ledger.charges(asset.name)
+    share = asset.filter_delta / len(asset.orders)
+    implied = [accounting.renyi_epsilon(o, d, share) for o, d in zip(asset.orders, balance.divergences, strict=True)]
+    best = implied.index(min(implied))
+    return {
+        "asset": asset.name,
+        "delta": asset.delta,
+        "cap_epsilon": asset.epsilon,
+        "filter": {"order": asset.orders[best], "used": balance.divergences[best], "orders": list(asset.orders)},
+        "spent_epsilon": balance.spent,
+        "left_epsilon": balance.left,
+        "charges": [_line(charge, asset.delta) for charge in charges],
+        "head": ledger.head(),
+        "entries": ledger.verify(),
+        "verified": True,
+    }
+
+
+def _line(charge: Charge, delta: float) -> dict[str, Any]:
+    private = accounting.is_private(charge.event)
+    return {
+        "id": charge.id,
+        "seq": charge.seq,
+        "stage": charge.stage,
+        "variant": charge.variant,
+        "query": charge.query,
+        "state": charge.state,
+        "purpose": charge.purpose,
+        "epsilon": accounting.epsilon(charge.event, delta) if private else None,
+        "time": charge.time,
+        "run": charge.run,
+    }

@@ -1,0 +1,56 @@
+"""Noise on counts and selection among candidates, through OpenDP's exact samplers (operating system entropy)."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import opendp.prelude as dp
+
+from palimpsest import validate
+
+dp.enable_features("contrib")
+
+
+def discrete_gaussian(counts: Sequence[int], sigma: float) -> list[int]:
+    """Counts plus independent discrete Gaussian noise of scale `sigma`.
+
+    Guarantee: 1/(2 sigma^2)-zCDP for adding or removing one record, where one record moves one count by one
+    (L2 sensitivity 1; Canonne, Kamath, Steinke 2020, Theorem 14). The sampler is exact: no floating point.
+
+    Raises:
+        ValueError: if sigma is not positive.
+    """
+    validate.positive(sigma=sigma)
+    return list(_gaussian(float(sigma))([int(count) for count in counts]))
+
+
+def noisy_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
+    """Indices of the k largest scores after exponential noise of `scale`, best first.
+
+    Guarantee: (k / scale)-DP when adding one record only raises scores, each by at most one (monotone, L-infinity
+    sensitivity 1): report noisy max with exponential noise is the permute-and-flip mechanism (McKenna and Sheldon
+    2020; Ding et al. 2021), peeled k times.
+
+    Raises:
+        ValueError: if scale is not positive or k is not between 1 and the number of scores.
+    """
+    validate.positive(scale=scale)
+    validate.in_range(1, len(scores), k=k)
+    return list(_top_k(k, float(scale))([int(score) for score in scores]))
+
+
+def noisy_max(scores: Sequence[int], scale: float) -> int:
+    """The index of the largest score after noise: `noisy_top_k` with k = 1."""
+    return noisy_top_k(scores, 1, scale)[0]
+
+
+@lru_cache(maxsize=64)
+def _gaussian(sigma: float) -> Any:
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="i64")
+    return dp.m.make_gaussian(*space, scale=sigma)
+
+
+@lru_cache(maxsize=64)
+def _top_k(k: int, scale: float) -> Any:
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=True)
+    return dp.m.make_noisy_top_k(*space, dp.max_divergence(), k=k, scale=scale)

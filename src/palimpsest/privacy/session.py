@@ -1,0 +1,101 @@
+"""One run of a private stage: reserve, open the view, and close the books whatever happens."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dp_accounting as dpa
+
+import palimpsest
+from palimpsest.privacy import accounting, events
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.view import PrivateView
+from palimpsest.records.schema import PublicSchema
+
+_FLOORS = ("records", "privacy", "models", "training", "generators")
+_GROUPS = (1, 2, 5, 10)
+
+
+@dataclass(frozen=True)
+class Session:
+    """An open run: the view to ask, and what was reserved for it."""
+
+    view: PrivateView
+    reservation: Reservation
+    started: float
+
+
+@contextmanager
+def metered(
+    ledger: Ledger,
+    schema: PublicSchema,
+    run: Run,
+    requests: Sequence[Request],
+    rows: Callable[[], Sequence[PrivateRow]],
+    noise: NoiseSource,
+) -> Iterator[Session]:
+    """Reserve the plan's budget, then read the rows, then yield the view; commit when the block ends well.
+
+    Guarantee: no row is read before the whole plan is reserved. If the block fails, what never began is given back and
+    what began stays charged; if the process is killed, the reservation stands and a retry finds it.
+
+    Raises:
+        BudgetExceeded: before any row is read.
+    """
+    reservation = ledger.reserve(schema.asset, run, requests)
+    try:
+        view = PrivateView(rows(), schema, ledger, reservation, noise)
+        yield Session(view, reservation, time.monotonic())
+        ledger.commit(reservation)
+    except BaseException:
+        ledger.refund(reservation.charges)
+        raise
+
+
+def receipt(ledger: Ledger, asset: Asset, session: Session, *, method: str, target: float) -> dict[str, Any]:
+    """What a committed run was charged, by both accountants, with its trade-off curve and group epsilons."""
+    charges = {charge.id: charge for charge in ledger.charges(asset.name)}
+    own = [charges[charge.id] for charge in session.reservation.charges]
+    event = dpa.ComposedDpEvent([charge.event for charge in own])
+    delta = asset.delta - sum(charge.own_delta for charge in own)
+    alpha, beta = accounting.trade_off(event)
+    return {
+        "variant": own[0].variant,
+        "stage": own[0].stage,
+        "method": method,
+        "purpose": own[0].purpose,
+        "asset": asset.name,
+        "epsilon_target": target,
+        "delta": asset.delta,
+        "epsilon_pld": accounting.epsilon(event, delta),
+        "epsilon_rdp": accounting.epsilon(event, delta, "rdp"),
+        "accountant": "pld",
+        "unit": asset.unit,
+        "adjacency": asset.adjacency,
+        "queries": [_line(charge) for charge in own],
+        "group": [{"k": k, "epsilon": accounting.group_epsilon(event, k, delta)} for k in _GROUPS],
+        "curve": {"alpha": alpha, "beta": beta},
+        "noise_fixed": any(charge.noise_fixed for charge in own),
+        "run": session.reservation.run,
+        "seconds": round(time.monotonic() - session.started, 1),
+    }
+
+
+def code_digest() -> str:
+    """A digest of the code below the generators' floor, part of a run's idempotency key."""
+    root = Path(palimpsest.__file__).parent
+    digest = hashlib.sha256(palimpsest.__version__.encode())
+    for path in sorted(path for floor in _FLOORS for path in (root / floor).rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _line(charge: Charge) -> dict[str, Any]:
+    event = events.to_json(charge.event)
+    return {"name": charge.query, "event": event, "own_delta": charge.own_delta, "charge": charge.id, "state": charge.state}
