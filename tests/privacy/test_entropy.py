@@ -1,0 +1,150 @@
+"""Distribution tests of the noise source (tier T2). Each false alarm has a probability of at most 1e-6."""
+
+import math
+import os
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from palimpsest.privacy.entropy import NoiseSource
+
+RARE = 1e-6
+MANY = 200_000
+
+
+@pytest.fixture
+def noise() -> NoiseSource:
+    return NoiseSource()
+
+
+def variance_p(sample: np.ndarray) -> float:
+    """Two-sided p-value of a standard normal's variance (chi-square)."""
+    tail = stats.chi2.cdf(float(np.sum(sample**2)), sample.size)
+    return 2.0 * min(tail, 1.0 - tail)
+
+
+def correlation_p(left: np.ndarray, right: np.ndarray) -> float:
+    return float(stats.pearsonr(left, right).pvalue)
+
+
+def test_the_variance_is_one_and_two_percent_less_would_show(noise):
+    sample = noise.normal(MANY)
+    assert variance_p(sample) > RARE
+    assert variance_p(noise.normal(MANY) * 0.98) < RARE
+
+
+def test_normals_are_normal(noise):
+    assert stats.kstest(noise.normal(MANY), "norm").pvalue > RARE
+
+
+def test_the_tails_have_their_weight(noise):
+    beyond = int(np.sum(np.abs(noise.normal(2_000_000)) > 4.0))
+    low, high = stats.poisson.interval(1 - RARE, 2_000_000 * 2.0 * stats.norm.sf(4.0))
+    assert low <= beyond <= high
+
+
+def test_uniforms_are_uniform(noise):
+    assert stats.kstest(noise.uniform(MANY), "uniform").pvalue > RARE
+
+
+def test_every_bit_of_a_uniform_is_a_fair_coin(noise):
+    words = (noise.uniform(MANY) * 2.0**53).astype(np.uint64)
+    assert np.all(words & np.uint64(1) == 1)
+    ones = [int(np.sum((words >> np.uint64(bit)) & np.uint64(1))) for bit in range(1, 53)]
+    assert min(stats.binomtest(count, MANY, 0.5).pvalue for count in ones) > RARE / 52
+
+
+@pytest.mark.parametrize("word", [0, 2**64 - 1])
+def test_the_extreme_words_stay_inside_and_reach_far(monkeypatch, noise, word):
+    monkeypatch.setattr(noise, "_bits", lambda size: np.full(size, word, dtype=np.uint64))
+    value = noise.uniform(1)[0]
+    assert 0.0 < value < 1.0
+    assert min(value, 1.0 - value) == 2.0**-53
+    assert np.all(np.isfinite(noise.normal(2)))
+    if word == 0:
+        assert noise.normal(1)[0] == pytest.approx(math.sqrt(2 * 53 * math.log(2)))  # 8.57
+
+
+def test_nothing_repeats_between_calls_or_within_one(noise):
+    first, second = noise.normal(MANY), noise.normal(MANY)
+    half = MANY // 2
+    pairs = [(first, second), (first[1:], first[:-1]), (first[:half], first[half:])]
+    pairs += [(left**2, right**2) for left, right in pairs]
+    assert min(correlation_p(left, right) for left, right in pairs) > RARE / len(pairs)
+
+
+def test_one_source_reused_would_show():
+    assert correlation_p(NoiseSource(seed=1).normal(1000), NoiseSource(seed=1).normal(1000)) < RARE
+
+
+def test_instances_have_keys_of_their_own():
+    assert not np.array_equal(NoiseSource().uniform(4), NoiseSource().uniform(4))
+    assert not NoiseSource().fixed
+
+
+def test_a_seed_fixes_the_draws_and_says_so():
+    assert NoiseSource(seed=7).fixed
+    assert np.array_equal(NoiseSource(seed=7).normal(9), NoiseSource(seed=7).normal(9))
+    assert not np.array_equal(NoiseSource(seed=7).uniform(4), NoiseSource(seed=7 + 2**32).uniform(4))
+
+
+def test_a_forked_process_draws_its_own_noise(noise):
+    noise.uniform(3)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, noise.uniform(8).tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 64) != noise.uniform(8).tobytes()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tensor_noise_has_the_tensors_form_and_the_asked_scale(noise, dtype):
+    like = torch.zeros(400, 500, dtype=dtype)
+    drawn = noise.gaussian_like(like, 3.0)
+    assert (drawn.shape, drawn.dtype, drawn.device) == (like.shape, dtype, like.device)
+    assert variance_p(drawn.double().numpy().ravel() / 3.0) > RARE
+
+
+def test_a_large_tensor_repeats_no_chunk(noise):
+    drawn = noise.gaussian_like(torch.zeros(2 << 20), 1.0).numpy()
+    assert correlation_p(drawn[: 1 << 20], drawn[1 << 20 :]) > RARE
+
+
+def test_an_empty_tensor_needs_no_noise(noise):
+    assert noise.gaussian_like(torch.zeros(0, 3), 1.0).shape == (0, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_noise_is_refused(noise, dtype):
+    with pytest.raises(ValueError, match="float32"):
+        noise.gaussian_like(torch.zeros(3, dtype=dtype), 1.0)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.37])
+def test_coins_have_their_rate_and_a_binomial_spread(noise, rate):
+    size, batches = 1000, 2000
+    counts = noise.bernoulli(size * batches, rate).reshape(batches, size).sum(axis=1)
+    assert stats.binomtest(int(counts.sum()), size * batches, rate).pvalue > RARE
+    spread = float(np.sum((counts - size * rate) ** 2) / (size * rate * (1 - rate)))
+    assert RARE < stats.chi2.cdf(spread, batches) < 1 - RARE
+
+
+def test_certain_coins_are_certain(noise):
+    assert noise.bernoulli(1000, 1.0).all()
+    assert not noise.bernoulli(1000, 0.0).any()
+
+
+def test_small_integers_are_equally_likely(noise):
+    counts = np.bincount(noise.integers(MANY, 7), minlength=7)
+    assert counts.size == 7
+    assert stats.chisquare(counts).pvalue > RARE
+
+
+def test_large_integers_are_equally_likely(noise):
+    high = 3 << 61  # plain remainders of 64-bit words would fall below 2/3 of it three times in four
+    below = int(np.sum(noise.integers(MANY, high) < 2 << 61))
+    assert stats.binomtest(below, MANY, 2 / 3).pvalue > RARE

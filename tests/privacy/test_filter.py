@@ -1,0 +1,62 @@
+"""The filter's promise, checked by the other accountant: what was admitted never composes above the cap."""
+
+import math
+
+import dp_accounting as dpa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palimpsest.errors import BudgetExceeded
+from palimpsest.privacy import accounting
+from palimpsest.privacy.events import DiscreteGaussianDpEvent
+from palimpsest.privacy.ledger import Asset, Ledger, Request, Run
+
+DELTA = 1e-5
+GAUSSIANS = st.lists(st.floats(0.8, 30.0), min_size=1, max_size=8)
+MIXTURE = [
+    dpa.GaussianDpEvent(4.0),
+    DiscreteGaussianDpEvent(6.0),
+    dpa.LaplaceDpEvent(5.0),
+    dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(0.01, dpa.GaussianDpEvent(1.1)), 200),
+    dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(0.1, dpa.GaussianDpEvent(3.0)), 50),
+]
+
+
+def admitted(ledger: Ledger, cap: float, events: list[dpa.DpEvent]) -> list[dpa.DpEvent]:
+    """What an insistent client gets: each event asked in turn, refusals ignored."""
+    name = f"asset{len(ledger.assets())}"
+    ledger.register(Asset(name, DELTA, cap, 1000))
+    for number, event in enumerate(events):
+        run = Run("fit", f"v{number}", "release", "f", "p", "c")
+        try:
+            ledger.begin(ledger.reserve(name, run, [Request("query", event)]).charges[0])
+        except BudgetExceeded:
+            continue
+    assert ledger.balance(name).spent <= cap
+    return [charge.event for charge in ledger.charges(name)]
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.floats(0.2, 10.0), GAUSSIANS)
+def test_admitted_gaussians_stay_within_the_exact_cap(tmp_path_factory, cap, sigmas):
+    ledger = Ledger.create(f"sqlite:///{tmp_path_factory.mktemp('filter')}/ledger.db")
+    passed = admitted(ledger, cap, [dpa.GaussianDpEvent(sigma) for sigma in sigmas])
+    mu = math.sqrt(sum(event.noise_multiplier**-2 for event in passed))
+    assert not passed or accounting.gdp_epsilon(mu, DELTA) <= cap
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.floats(0.5, 6.0), st.lists(st.sampled_from(MIXTURE), min_size=1, max_size=10))
+def test_admitted_mixtures_stay_within_the_cap_by_loss_distributions(tmp_path_factory, cap, events):
+    ledger = Ledger.create(f"sqlite:///{tmp_path_factory.mktemp('filter')}/ledger.db")
+    passed = admitted(ledger, cap, events)
+    counted = [dpa.SelfComposedDpEvent(event, passed.count(event)) for event in MIXTURE if event in passed]
+    assert accounting.epsilon(dpa.ComposedDpEvent(counted), DELTA) <= cap
+
+
+@pytest.mark.parametrize("cap", [1.0, 4.0, 10.0])
+def test_the_filter_admits_a_good_part_of_the_cap(tmp_path, cap):
+    ledger = Ledger.create(f"sqlite:///{tmp_path}/ledger.db")
+    passed = admitted(ledger, cap, [dpa.GaussianDpEvent(16.0 / cap)] * 15)
+    assert accounting.gdp_epsilon(math.sqrt(len(passed)) * cap / 16.0, DELTA) > 0.6 * cap

@@ -1,0 +1,459 @@
+"""The ledger on SQLite and on PostgreSQL: states, retries, budgets, tampering, concurrency, places that fail."""
+
+import multiprocessing
+import os
+import signal
+import stat
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import dp_accounting as dpa
+import pytest
+import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palimpsest.errors import BudgetExceeded, LedgerError
+from palimpsest.privacy.ledger import Asset, Ledger, Request, Run
+
+GAUSSIAN = dpa.GaussianDpEvent(10.0)
+ONE, TWO = Request("votes", GAUSSIAN), Request("histogram", dpa.GaussianDpEvent(20.0))
+ASSET = Asset(name="tickets", delta=1e-5, epsilon=4.0, n_public=1000)
+
+
+def states(ledger: Ledger) -> list[str]:
+    return [charge.state for charge in ledger.charges("tickets")]
+
+
+def spent(ledger: Ledger) -> float:
+    return ledger.balance("tickets").spent
+
+
+def cost(*events: dpa.DpEvent) -> float:
+    """What the filter says of plain events."""
+    orders = ASSET.orders
+    total = [sum(order / (2 * event.noise_multiplier**2) for event in events) for order in orders]
+    return ASSET.spent(total)
+
+
+def execute(url: str, *statements: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(sa.text(statement))
+    engine.dispose()
+
+
+# --- the life of a charge
+
+
+def test_a_whole_run_is_reserved_begun_answered_and_committed(ledger, run):
+    reservation = ledger.reserve("tickets", run(), [ONE, TWO])
+    assert states(ledger) == ["reserved", "reserved"]
+    for charge in reservation.charges:
+        ledger.begin(charge)
+    assert states(ledger) == ["begun", "begun"]
+    ledger.answer(reservation.charges[0], {"refund": 3})
+    ledger.commit(reservation)
+    assert states(ledger) == ["committed", "committed"]
+    assert spent(ledger) == pytest.approx(cost(GAUSSIAN, TWO.event))
+    assert ledger.verify() == 8  # register, 2 reserved, 2 begun, 1 answered, 2 committed
+
+
+OPERATIONS = st.lists(
+    st.tuples(st.sampled_from(["begin", "answer", "commit", "refund"]), st.integers(0, 1)), max_size=8
+)
+MOVES = {
+    ("reserved", "begin"): "begun",
+    ("begun", "answer"): "answered",
+    ("begun", "commit"): "committed",
+    ("answered", "commit"): "committed",
+    ("reserved", "refund"): "refunded",
+}
+
+
+@settings(max_examples=15, deadline=None)
+@given(OPERATIONS)
+def test_any_sequence_of_moves_follows_the_state_machine(tmp_path_factory, operations):
+    ledger = Ledger.create(f"sqlite:///{tmp_path_factory.mktemp('states')}/ledger.db")
+    ledger.register(ASSET)
+    reservation = ledger.reserve("tickets", Run("fit", "dp3", "release", "f", "p", "c"), [ONE, TWO])
+    expected = ["reserved", "reserved"]
+    for kind, index in operations:
+        charge = reservation.charges[index]
+        target = MOVES.get((expected[index], kind))
+        head = ledger.head()
+        calls = {
+            "begin": lambda charge=charge: ledger.begin(charge),
+            "answer": lambda charge=charge: ledger.answer(charge, 1),
+            "commit": lambda charge=charge: ledger.commit(replace(reservation, charges=(charge,))),
+            "refund": lambda charge=charge: ledger.refund([charge]),
+        }
+        if target is None and kind != "refund":
+            with pytest.raises(LedgerError, match="cannot"):
+                calls[kind]()
+        else:
+            calls[kind]()
+        assert (ledger.head() == head) == (target is None)
+        expected[index] = target or expected[index]
+        assert states(ledger) == expected
+    counted = [r.event for r, state in zip([ONE, TWO], expected, strict=True) if state != "refunded"]
+    assert spent(ledger) == pytest.approx(cost(*counted) if counted else 0.0)
+    ledger.verify()
+
+
+def test_a_commit_is_whole_or_not_at_all(ledger, run):
+    reservation = ledger.reserve("tickets", run(), [ONE, TWO])
+    ledger.begin(reservation.charges[0])
+    with pytest.raises(LedgerError, match="is reserved; it cannot commit"):
+        ledger.commit(reservation)
+    assert states(ledger) == ["begun", "reserved"]
+
+
+def test_only_what_never_began_is_refunded(ledger, run):
+    reservation = ledger.reserve("tickets", run(), [ONE, TWO])
+    ledger.begin(reservation.charges[0])
+    assert ledger.refund(reservation.charges) == 1
+    assert ledger.refund(reservation.charges) == 0
+    assert states(ledger) == ["begun", "refunded"]
+    assert spent(ledger) == pytest.approx(cost(GAUSSIAN))
+
+
+# --- retries
+
+
+def test_a_retry_before_anything_began_reuses_the_reservation(ledger, run):
+    first, second = (ledger.reserve("tickets", run(), [ONE, TWO]) for _ in range(2))
+    assert [charge.id for charge in first.charges] == [charge.id for charge in second.charges]
+    assert len(states(ledger)) == 2
+
+
+def test_a_retry_replays_what_was_answered_and_pays_again_for_what_was_lost(ledger, run):
+    first = ledger.reserve("tickets", run(), [ONE, TWO])
+    for charge in first.charges:
+        ledger.begin(charge)
+    ledger.answer(first.charges[0], {"refund": 3})
+    second = ledger.reserve("tickets", run(), [ONE, TWO])
+    assert second.replays == {first.charges[0].id: {"refund": 3}}
+    assert (second.run, second.lost) == (1, 1)
+    assert second.charges[0].id == first.charges[0].id
+    assert second.charges[1].id != first.charges[1].id
+    assert spent(ledger) == pytest.approx(cost(GAUSSIAN, TWO.event, TWO.event))
+    ledger.begin(second.charges[1])
+    ledger.commit(second)
+    assert states(ledger) == ["committed", "begun", "committed"]
+
+
+def test_a_finished_run_that_is_repeated_is_charged_again(ledger, run):
+    for number in (1, 2):
+        reservation = ledger.reserve("tickets", run(), [ONE])
+        assert (reservation.run, reservation.replays) == (number, {})
+        ledger.begin(reservation.charges[0])
+        ledger.answer(reservation.charges[0], number)
+        ledger.commit(reservation)
+    assert spent(ledger) == pytest.approx(cost(GAUSSIAN, GAUSSIAN))
+
+
+def test_committed_answers_are_forgotten(ledger, run, url):
+    reservation = ledger.reserve("tickets", run(), [ONE])
+    ledger.begin(reservation.charges[0])
+    ledger.answer(reservation.charges[0], 5)
+    ledger.commit(reservation)
+    with sa.create_engine(url).connect() as connection:
+        assert connection.execute(sa.text("SELECT count(*) FROM palimpsest_answer")).scalar() == 0
+
+
+def test_a_run_after_a_full_refund_reserves_afresh(ledger, run):
+    ledger.refund(ledger.reserve("tickets", run(), [ONE]).charges)
+    again = ledger.reserve("tickets", run(), [ONE])
+    assert states(ledger) == ["refunded", "reserved"]
+    ledger.begin(again.charges[0])
+
+
+@pytest.mark.parametrize("changed", ["stage", "variant", "fingerprint", "plan", "code"])
+def test_another_run_shares_nothing(small, run, changed):
+    first = small.reserve("tickets", run(), [ONE])
+    second = small.reserve("tickets", run(**{changed: "other"}), [ONE])
+    assert first.charges[0].id != second.charges[0].id
+    assert spent(small) == pytest.approx(cost(GAUSSIAN, GAUSSIAN))
+
+
+# --- the budget
+
+
+def test_a_plan_over_budget_is_refused_and_charges_nothing(ledger, run):
+    ledger.reserve("tickets", run(), [ONE])
+    before, head = ledger.balance("tickets"), ledger.head()
+    with pytest.raises(BudgetExceeded, match="left 3") as refused:
+        ledger.reserve("tickets", run(variant="dp8"), [ONE, Request("training", dpa.GaussianDpEvent(0.5))])
+    assert refused.value.remedy
+    assert (ledger.balance("tickets"), ledger.head()) == (before, head)
+
+
+def test_standing_reservations_count_at_the_gate(small, run):
+    large = [Request("training", dpa.GaussianDpEvent(1.7))]
+    small.reserve("tickets", run(variant="first"), large)
+    with pytest.raises(BudgetExceeded):
+        small.reserve("tickets", run(variant="second"), large)
+    small.refund(small.charges("tickets"))
+    small.reserve("tickets", run(variant="second"), large)
+
+
+def test_references_are_written_down_outside_the_total(ledger, run):
+    exact = Request("training", dpa.NonPrivateDpEvent())
+    ledger.reserve("tickets", run(purpose="reference"), [exact])
+    assert states(ledger) == ["reserved"]
+    assert spent(ledger) == 0.0
+
+
+@pytest.mark.parametrize("event", [dpa.NonPrivateDpEvent(), dpa.GaussianDpEvent(0.0)])
+def test_a_release_without_noise_is_refused_under_any_cap(small, run, event):
+    small.amend("tickets", 1e300)
+    with pytest.raises(LedgerError, match="without noise"):
+        small.reserve("tickets", run(), [Request("training", event)])
+
+
+def test_a_purpose_that_is_not_known_is_refused(small, run):
+    with pytest.raises(LedgerError, match="purpose"):
+        small.reserve("tickets", run(purpose="Release"), [ONE])
+
+
+def test_another_adjacency_is_refused(ledger, run):
+    with pytest.raises(LedgerError, match="adjacency"):
+        ledger.reserve("tickets", run(), [replace(ONE, adjacency="replace_one")])
+    with pytest.raises(ValueError, match="adjacency"):
+        ledger.register(Asset("other", 1e-5, 1.0, 10, adjacency="replace_one"))
+    assert states(ledger) == []
+
+
+def test_own_deltas_never_pass_their_half(small, run):
+    own = replace(ONE, own_delta=2e-6)
+    small.reserve("tickets", run(), [own, own])
+    with pytest.raises(BudgetExceeded, match="outside the events"):
+        small.reserve("tickets", run(variant="more"), [own])
+    small.reserve("tickets", run(variant="less"), [replace(ONE, own_delta=1e-6)])
+    with pytest.raises(ValueError, match="own_delta"):
+        small.reserve("tickets", run(variant="back"), [replace(ONE, own_delta=-1e-6)])
+
+
+def test_amending_moves_the_cap_alone(ledger, run):
+    training = [Request("training", dpa.GaussianDpEvent(0.7))]
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve("tickets", run(), training)
+    assert ledger.amend("tickets", 12.0).epsilon == 12.0
+    ledger.reserve("tickets", run(), training)
+    assert (ledger.asset("tickets").epsilon, ledger.asset("tickets").delta) == (12.0, 1e-5)
+    with pytest.raises(ValueError, match="epsilon"):
+        ledger.amend("tickets", float("nan"))
+
+
+def test_equal_cells_cost_once_and_unequal_ones_the_worst(small, run):
+    cells = [replace(ONE, partition=("label", cell)) for cell in ("refund", "outage", "praise")]
+    small.reserve("tickets", run(variant="equal"), cells)
+    assert spent(small) == pytest.approx(cost(GAUSSIAN))
+    small.reserve("tickets", run(variant="worst"), [*cells, cells[0], replace(ONE, partition=("hash", "0"))])
+    assert spent(small) == pytest.approx(cost(*[GAUSSIAN] * 4))  # 1, and 2 in the worst cell, and 1 of another scheme
+
+
+def test_cells_of_another_data_version_add(small, run):
+    for version, cell in (("before", "refund"), ("after", "outage")):
+        small.reserve("tickets", run(fingerprint=version), [replace(ONE, partition=("label", cell))])
+    assert spent(small) == pytest.approx(cost(GAUSSIAN, GAUSSIAN))
+
+
+# --- assets
+
+
+def test_registering_twice_keeps_the_key_and_other_terms_are_refused(ledger, asset):
+    known = ledger.asset("tickets")
+    assert ledger.register(asset) == known
+    assert len(known.key) == 32
+    assert known.key.hex() not in repr(known)
+    with pytest.raises(LedgerError, match="other terms"):
+        ledger.register(replace(asset, delta=1e-4))
+
+
+def test_assets_do_not_share_a_budget(ledger, run):
+    ledger.register(Asset("letters", 1e-6, 1.0, 500))
+    ledger.reserve("letters", run(), [Request("training", dpa.GaussianDpEvent(30.0))])
+    assert ledger.assets() == ["letters", "tickets"]
+    assert spent(ledger) == 0.0
+
+
+def test_an_unknown_asset_is_refused(ledger, run):
+    for call in (ledger.asset, ledger.charges, ledger.balance, lambda name: ledger.reserve(name, run(), [ONE])):
+        with pytest.raises(LedgerError, match="not registered"):
+            call("nobody's")
+
+
+@pytest.mark.parametrize("terms", [{"delta": 0.0}, {"delta": 2.0}, {"epsilon": float("inf")}, {"n_public": 0}])
+def test_impossible_terms_are_refused(small, terms):
+    with pytest.raises(ValueError, match="must be"):
+        small.register(replace(ASSET, name="other", **terms))
+
+
+# --- the chain
+
+TAMPERINGS = {
+    "edit": ["UPDATE palimpsest_entry SET body = replace(body, '10.0', '99.0') WHERE seq = 2"],
+    "delete": ["DELETE FROM palimpsest_entry WHERE seq = 2"],
+    "delete the first": ["DELETE FROM palimpsest_entry WHERE seq = 1"],
+    "reorder": [
+        f"UPDATE palimpsest_entry SET seq = {new} WHERE seq = {old}" for old, new in ((2, 99), (3, 2), (99, 3))
+    ],
+    "kind": ["UPDATE palimpsest_entry SET kind = 'refund' WHERE seq = 4"],
+    "owner": ["UPDATE palimpsest_entry SET asset = 'other' WHERE seq = 3"],
+}
+
+
+@pytest.mark.parametrize("statements", TAMPERINGS.values(), ids=TAMPERINGS)
+def test_tampering_shows(ledger, run, url, statements):
+    ledger.begin(ledger.reserve("tickets", run(), [ONE, TWO]).charges[0])
+    assert ledger.verify() == 4
+    execute(url, *statements)
+    with pytest.raises(LedgerError, match="changed by hand"):
+        ledger.verify()
+
+
+def test_a_cut_tail_shows_against_a_witness(ledger, run, url):
+    ledger.begin(ledger.reserve("tickets", run(), [ONE]).charges[0])
+    noted = ledger.head()
+    assert ledger.verify([noted]) == 3
+    execute(url, "DELETE FROM palimpsest_entry WHERE seq = 3")
+    assert ledger.verify() == 2
+    with pytest.raises(LedgerError, match="noted elsewhere"):
+        ledger.verify([noted])
+
+
+# --- many at once, and sudden ends
+
+
+def test_sixteen_at_once_never_pass_the_cap(url, asset, run):
+    Ledger.create(url).register(asset)
+    events = [dpa.GaussianDpEvent(3.0)] * 16
+    admitted = max(count for count in range(1, 17) if cost(*events[:count]) <= asset.epsilon)
+    assert admitted < 16
+
+    def reserve(number: int) -> bool:
+        try:
+            Ledger.open(url).reserve("tickets", run(variant=f"v{number}"), [Request("votes", events[number])])
+        except BudgetExceeded:
+            return False
+        return True
+
+    with ThreadPoolExecutor(16) as pool:
+        outcomes = list(pool.map(reserve, range(16)))
+    assert sum(outcomes) == admitted
+    assert spent(Ledger.open(url)) <= asset.epsilon
+    Ledger.open(url).verify()
+
+
+def test_only_one_of_many_can_begin_a_charge(ledger, run):
+    charge = ledger.reserve("tickets", run(), [ONE]).charges[0]
+
+    def begin(_: int) -> bool:
+        try:
+            ledger.begin(charge)
+        except LedgerError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(begin, range(8))) == 1
+
+
+def _begin_and_wait(url: str, run: Run, begun: "multiprocessing.connection.Connection") -> None:
+    ledger = Ledger.open(url)
+    ledger.begin(ledger.reserve("tickets", run, [ONE, TWO]).charges[0])
+    begun.send(True)
+    signal.pause()
+
+
+def test_a_killed_run_leaves_its_charge_begun_and_the_chain_whole(url, asset, run):
+    Ledger.create(url).register(asset)
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_begin_and_wait, args=(url, run(), sender))
+    child.start()
+    assert receiver.recv()
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    ledger = Ledger.open(url)
+    assert states(ledger) == ["begun", "reserved"]
+    assert ledger.verify() == 4
+    assert spent(ledger) == pytest.approx(cost(GAUSSIAN, TWO.event))
+    assert ledger.reserve("tickets", run(), [ONE, TWO]).lost == 1
+
+
+# --- places that fail
+
+
+def two_parts(call: Callable[[], object], match: str) -> None:
+    with pytest.raises(LedgerError, match=match) as refused:
+        call()
+    assert refused.value.problem
+    assert refused.value.remedy
+
+
+def test_a_missing_ledger_is_never_an_empty_one(url):
+    two_parts(lambda: Ledger.open(url), "There is no ledger|cannot be read")
+
+
+def test_creating_twice_keeps_what_is_there(ledger, run, url):
+    ledger.reserve("tickets", run(), [ONE])
+    assert states(Ledger.create(url)) == ["reserved"]
+
+
+def test_a_corrupt_and_a_foreign_file_are_refused(tmp_path):
+    (tmp_path / "corrupt.db").write_bytes(b"no database at all, but long enough to look" * 50)
+    execute(f"sqlite:///{tmp_path}/foreign.db", "CREATE TABLE songs (title TEXT)")
+    for name in ("corrupt", "foreign"):
+        two_parts(lambda name=name: Ledger.open(f"sqlite:///{tmp_path}/{name}.db"), "cannot be read")
+    two_parts(lambda: Ledger.create(f"sqlite:///{tmp_path}/corrupt.db"), "cannot be created")
+
+
+def test_a_ledger_that_vanishes_while_open_is_an_error(ledger, url, run):
+    execute(url, "DROP TABLE palimpsest_entry")
+    for call in (ledger.head, ledger.verify, lambda: ledger.balance("tickets")):
+        two_parts(call, "cannot be read")
+    two_parts(lambda: ledger.reserve("tickets", run(), [ONE]), "could not be written")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take another user's place")
+def test_an_unreadable_ledger_is_an_error_as_another_user(small, sqlite_url):
+    os.seteuid(65534)
+    try:
+        two_parts(lambda: Ledger.open(sqlite_url), "cannot be read")
+    finally:
+        os.seteuid(0)
+
+
+def test_a_place_that_cannot_be_made_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    two_parts(lambda: Ledger.create(f"sqlite:///{tmp_path}/file/ledger.db"), "cannot be created")
+
+
+@pytest.mark.parametrize("address", ["sqlite://", "sqlite:///:memory:", "sqlite:///ledger.db", "no address", ""])
+def test_an_address_that_names_no_lasting_place_is_refused(monkeypatch, tmp_path, address):
+    monkeypatch.chdir(tmp_path)
+    for method in (Ledger.open, Ledger.create):
+        two_parts(lambda method=method: method(address), "address")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unreachable_server_is_an_error_without_its_password(tmp_path):
+    address = f"postgresql+psycopg://user:hunter2@/ledger?host={tmp_path}"
+    with pytest.raises(LedgerError, match="cannot be read") as refused:
+        Ledger.open(address)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_missing_driver_is_an_error():
+    two_parts(lambda: Ledger.open("firebird://user@host/ledger"), "address|driver|cannot be read")
+
+
+def test_the_file_is_its_owners_alone(small, sqlite_url):
+    path = Path(sqlite_url.removeprefix("sqlite:///"))
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.glob("ledger.db*")} == {0o600}

@@ -1,0 +1,165 @@
+"""Exact noise: enumerated (tier T0), and the samplers against the enumerated probabilities (tier T2)."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from palimpsest.privacy import accounting
+from palimpsest.privacy.events import DiscreteGaussianDpEvent
+from palimpsest.privacy.mechanisms import discrete_gaussian, noisy_max, noisy_top_k
+
+RARE = 1e-6
+
+
+def pmf(sigma: float, reach: int = 400) -> np.ndarray:
+    """The discrete Gaussian on -reach..reach (its mass beyond is below double precision for sigma <= 10)."""
+    weights = np.exp(-(np.arange(-reach, reach + 1.0) ** 2) / (2.0 * sigma**2))
+    return weights / weights.sum()
+
+
+def hockey_stick(sigma: float, epsilon: float) -> float:
+    """delta(epsilon) of one count, the larger of adding and removing; the pmf is symmetric, so both are the same."""
+    one = pmf(sigma)
+    return float(np.maximum(one[:-1] - math.exp(epsilon) * one[1:], 0.0).sum())
+
+
+def log_renyi(sigma: float, order: float) -> float:
+    log = -(np.arange(-400.0, 401.0) ** 2) / (2.0 * sigma**2)
+    log -= np.logaddexp.reduce(log)
+    return float(np.logaddexp.reduce(order * log[:-1] + (1.0 - order) * log[1:]) / (order - 1.0))
+
+
+@pytest.mark.parametrize("sigma", [0.4919, 1.0, 3.0, 8.0])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 3.0, 8.0])
+def test_the_enumerated_delta_is_within_both_accounts(sigma, epsilon):
+    exact = hockey_stick(sigma, epsilon)
+    assert exact <= accounting.zcdp_delta(1.0 / (2.0 * sigma**2), epsilon) + 1e-300
+    assert exact <= accounting.delta(DiscreteGaussianDpEvent(sigma), epsilon) + 1e-12
+
+
+@pytest.mark.parametrize("sigma", [0.4919, 1.0, 3.0, 8.0])
+@pytest.mark.parametrize("order", [1.5, 2.0, 8.0, 32.0])
+def test_the_enumerated_divergence_is_within_the_gaussians(sigma, order):
+    assert log_renyi(sigma, order) <= order / (2.0 * sigma**2) * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("order", [2.0, 8.0])
+def test_a_scale_two_percent_too_small_breaks_the_bound(order):
+    assert log_renyi(3.0 * 0.98, order) > order / (2.0 * 3.0**2)
+
+
+def sampler_p(draws: np.ndarray, sigma: float) -> float:
+    """Chi-square p-value of draws against the pmf, tails merged from five scales on."""
+    reach = math.ceil(3.5 * sigma)
+    probabilities = pmf(sigma)[400 - reach : 401 + reach]
+    tail = (1.0 - probabilities.sum()) / 2.0
+    probabilities[0] += tail
+    probabilities[-1] += tail
+    counts = np.bincount(np.clip(draws, -reach, reach) + reach, minlength=2 * reach + 1)
+    return float(stats.chisquare(counts, probabilities * draws.size).pvalue)
+
+
+@pytest.mark.parametrize("sigma", [0.8, 3.0])
+def test_draws_follow_the_enumerated_probabilities(sigma):
+    draws = np.array(discrete_gaussian([0] * 15_000, sigma))
+    assert sampler_p(draws, sigma) > RARE
+    assert sampler_p(draws, sigma * 1.1) < RARE
+
+
+def test_noise_is_added_to_each_count_afresh():
+    noisy = np.array(discrete_gaussian([10, -5] * 5000, 1.0)).reshape(-1, 2) - [10, -5]
+    assert stats.pearsonr(*noisy.T).pvalue > RARE
+    assert discrete_gaussian([], 1.0) == []
+
+
+def win(scores: tuple[int, ...], scale: float) -> np.ndarray:
+    """Report noisy max with exponential noise, exactly: P(i) is the mean over r of the product over the others of
+    P(noise_j < score_i + r - score_j). Closed form of the integral by expanding the product."""
+    chances = []
+    for i, own in enumerate(scores):
+        gaps = [(other - own) / scale for j, other in enumerate(scores) if j != i]
+        start = max(0.0, *gaps) if gaps else 0.0
+        total = 0.0
+        for size in range(len(gaps) + 1):
+            for chosen in itertools.combinations(gaps, size):
+                total += (-1) ** size * math.exp(sum(chosen) - (size + 1) * start) / (size + 1)
+        chances.append(total)
+    return np.array(chances)
+
+
+def raised(scores: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Every neighbour that one added record can make: each score rises by 0 or 1."""
+    return [tuple(np.add(scores, step)) for step in itertools.product((0, 1), repeat=len(scores))]
+
+
+SCORES = [(0, 0, 0), (3, 2, 0), (5, 5, 1), (0, 9, 9)]
+
+
+def worst_ratio(scores: tuple[int, ...], scale: float) -> float:
+    base = win(scores, scale)
+    return max(float(np.max(np.abs(np.log(win(other, scale) / base)))) for other in raised(scores))
+
+
+@pytest.mark.parametrize("scores", SCORES)
+@pytest.mark.parametrize("scale", [0.5, 2.0, 7.0])
+def test_the_enumerated_winner_is_pure_dp(scores, scale):
+    assert win(scores, scale).sum() == pytest.approx(1.0)
+    assert worst_ratio(scores, scale) <= 1.0 / scale + 1e-9
+
+
+def test_the_bound_is_tight_enough_to_catch_ten_percent_less_noise():
+    assert max(worst_ratio((0, 9, 9), 2.0 * 0.9), worst_ratio((3, 2, 0), 2.0 * 0.9)) > 1.0 / 2.0
+
+
+def test_winners_follow_the_enumerated_probabilities():
+    scores, size = (3, 2, 0), 6000
+    counts = np.bincount([noisy_max(scores, 1.5) for _ in range(size)], minlength=3)
+    assert stats.chisquare(counts, win(scores, 1.5) * size).pvalue > RARE
+
+
+def top_two(scores: tuple[int, ...], scale: float) -> dict[tuple[int, int], float]:
+    """Ordered pairs of two picks, one after the other with fresh noise."""
+    chances = {}
+    for first, chance in enumerate(win(scores, scale)):
+        rest = [index for index in range(len(scores)) if index != first]
+        for second, then in zip(rest, win(tuple(scores[index] for index in rest), scale), strict=True):
+            chances[first, second] = chance * then
+    return chances
+
+
+def test_the_two_best_are_peeled_off_with_fresh_noise():
+    chances, size = top_two((3, 2, 0), 1.5), 8000
+    drawn = [tuple(noisy_top_k((3, 2, 0), 2, 1.5)) for _ in range(size)]
+    counts = [drawn.count(pair) for pair in chances]
+    assert stats.chisquare(counts, np.array(list(chances.values())) * size).pvalue > RARE
+
+
+@pytest.mark.parametrize("scores", SCORES)
+def test_the_enumerated_pair_costs_two_picks(scores):
+    base = top_two(scores, 2.0)
+    others = [top_two(other, 2.0) for other in raised(scores)]
+    logs = [abs(math.log(other[pair] / base[pair])) for other in others for pair in base]
+    assert max(logs) <= 2.0 / 2.0 + 1e-9
+
+
+def test_all_of_k_are_different():
+    assert sorted(noisy_top_k([1, 2, 3, 4], 4, 1.0)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: discrete_gaussian([1], 0.0),
+        lambda: discrete_gaussian([1], math.nan),
+        lambda: noisy_top_k([1, 2], 0, 1.0),
+        lambda: noisy_top_k([1, 2], 3, 1.0),
+        lambda: noisy_top_k([1, 2], 1, -1.0),
+        lambda: noisy_max([], 1.0),
+    ],
+)
+def test_impossible_arguments_are_refused(call):
+    with pytest.raises(ValueError, match="must be"):
+        call()

@@ -1,0 +1,141 @@
+"""The door: only what is registered and reserved gets through, and it is written down before noise is drawn."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dp_accounting as dpa
+import pytest
+
+from palimpsest.errors import LedgerError
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.events import DiscreteGaussianDpEvent
+from palimpsest.privacy.ledger import Ledger, Request
+from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.query import registered
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.view import PrivateView
+from palimpsest.records.schema import PublicSchema
+
+SECRET = "the order number is 8812-XK"
+ROWS = [PrivateRow(SECRET, "refund")] * 3
+LABELS = ("refund", "outage")
+HISTOGRAM = LabelHistogram(LABELS, 2.0)
+SCHEMA = PublicSchema("tickets", "classify", "text", 1000, 200, "label", dict.fromkeys(LABELS, ""))
+
+
+@registered
+@dataclass(frozen=True)
+class Watched:
+    """Calls back while it runs."""
+
+    seen: Callable[[], Any]
+    name: str = "watched"
+
+    def event(self) -> dpa.DpEvent:
+        return dpa.ComposedDpEvent((dpa.GaussianDpEvent(9.0),))
+
+    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> Any:
+        return self.seen()
+
+
+class Unregistered(LabelHistogram):
+    """A subclass of a registered query that would return rows."""
+
+    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> Any:
+        return rows
+
+
+@pytest.fixture
+def opened(small: Ledger, run):
+    """A view on three rows with these queries reserved."""
+
+    def make(*planned: Any, seed: int | None = None) -> PrivateView:
+        requests = [Request(query.name, query.event()) for query in planned]
+        return PrivateView(ROWS, SCHEMA, small, small.reserve("tickets", run(), requests), NoiseSource(seed=seed))
+
+    return make
+
+
+def states(ledger: Ledger) -> list[str]:
+    return [charge.state for charge in ledger.charges("tickets")]
+
+
+def test_a_reserved_query_is_answered_once(opened, small):
+    view = opened(HISTOGRAM)
+    assert set(view.ask(HISTOGRAM)) == set(LABELS)
+    assert states(small) == ["answered"]
+    with pytest.raises(LedgerError, match="no reservation"):
+        view.ask(HISTOGRAM)
+
+
+@pytest.mark.parametrize("other", [LabelHistogram(LABELS, 1.9), LabelHistogram(LABELS, 2.0, name="another")])
+def test_a_query_that_was_not_reserved_is_refused_and_nothing_begins(opened, small, other):
+    with pytest.raises(LedgerError, match="no reservation"):
+        opened(HISTOGRAM).ask(other)
+    assert states(small) == ["reserved"]
+
+
+def test_a_subclass_of_a_registered_query_is_refused(opened, small):
+    with pytest.raises(LedgerError, match="not a registered query"):
+        opened(HISTOGRAM).ask(Unregistered(LABELS, 2.0))
+    assert states(small) == ["reserved"]
+
+
+def test_code_set_on_a_registered_query_afterwards_does_not_run(opened):
+    query = LabelHistogram(LABELS, 2.0)
+    object.__setattr__(query, "run", lambda rows, noise: rows)
+    object.__setattr__(query, "event", lambda: DiscreteGaussianDpEvent(2.0))
+    assert set(opened(HISTOGRAM).ask(query)) == set(LABELS)
+
+
+def test_the_ledger_says_begun_while_the_query_runs(opened, small):
+    query = Watched(lambda: states(small))
+    assert opened(query).ask(query) == ["begun"]
+
+
+def test_a_query_that_fails_stays_begun(opened, small):
+    def fail() -> None:
+        raise RuntimeError("out of memory")
+
+    query = Watched(fail)
+    with pytest.raises(RuntimeError):
+        opened(query).ask(query)
+    assert states(small) == ["begun"]
+    assert small.balance("tickets").spent > 0.0
+
+
+def test_a_query_that_cannot_be_written_down_does_not_run(opened, small):
+    ran: list[bool] = []
+    query = Watched(lambda: ran.append(True))
+    view = opened(query)
+    small.refund(small.charges("tickets"))
+    with pytest.raises(LedgerError, match="refunded"):
+        view.ask(query)
+    assert ran == []
+
+
+def test_a_retry_replays_the_stored_answer_and_asks_nothing(opened, small):
+    first = opened(HISTOGRAM).ask(HISTOGRAM)
+    before, head = small.balance("tickets"), small.head()
+    assert opened(HISTOGRAM).ask(HISTOGRAM) == first
+    assert (small.balance("tickets"), small.head()) == (before, head)
+
+
+@pytest.mark.parametrize(("seed", "fixed"), [(None, False), (3, True)])
+def test_the_ledger_knows_whether_the_noise_was_fixed(opened, small, seed, fixed):
+    opened(HISTOGRAM, seed=seed).ask(HISTOGRAM)
+    assert [charge.noise_fixed for charge in small.charges("tickets")] == [fixed]
+
+
+def test_no_public_attribute_leads_to_a_row(opened):
+    view = opened(HISTOGRAM)
+    assert {name for name in dir(view) if not name.startswith("_")} == {"ask", "schema"}
+    assert SECRET not in repr(view) + repr(vars(view)) + repr(ROWS)
+
+
+def test_errors_carry_no_row(opened):
+    view = opened(HISTOGRAM)
+    with pytest.raises(LedgerError) as refused:
+        view.ask(Unregistered(LABELS, 2.0))
+    assert SECRET not in repr(refused.value) + repr(vars(refused.value))

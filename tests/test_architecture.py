@@ -1,0 +1,44 @@
+"""The import contracts of .importlinter hold, and each would notice a breach."""
+
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+from importlinter import api
+from importlinter.application.use_cases import FAILURE, SUCCESS, lint_imports
+from importlinter.configuration import configure
+
+CONFIG = Path(__file__).parents[1] / ".importlinter"
+# The contract, the option that is turned against a part of the code that does what the contract forbids, its value.
+BREACHES = [
+    ("floors", "layers", "palimpsest.records\npalimpsest.privacy"),
+    ("door", "source_modules", "stages"),
+    ("prefect", "source_modules", "flows"),
+    ("dvc", "source_modules", "flows"),
+    ("params", "source_modules", "stages"),
+]
+
+
+def lint(config: Path, *contracts: str) -> bool:
+    configure()
+    return lint_imports(str(config), contracts, cache_dir=None, no_logo=True)
+
+
+def test_every_import_contract_is_kept():
+    assert lint(CONFIG) is SUCCESS
+
+
+def test_every_contract_has_a_breach_to_notice():
+    assert [name for name, _, _ in BREACHES] == [
+        contract["id"] for contract in api.read_configuration(str(CONFIG))["contracts_options"]
+    ]
+
+
+@pytest.mark.parametrize(("contract", "option", "value"), BREACHES)
+def test_a_contract_notices_a_breach(tmp_path, contract, option, value):
+    parser = ConfigParser()
+    parser.read(CONFIG)
+    parser[f"importlinter:contract:{contract}"][option] = value
+    with (tmp_path / "contracts.ini").open("w") as file:
+        parser.write(file)
+    assert lint(tmp_path / "contracts.ini", contract) is FAILURE
