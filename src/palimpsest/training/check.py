@@ -1,0 +1,138 @@
+"""Whether an engine treats a model and a loss exactly, tried on public examples before any private one."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from palimpsest.training.engine import EngineError, GradientEngine
+
+Losses = Callable[[nn.Module, Any], torch.Tensor]
+
+
+def self_check(
+    make_engine: Callable[[nn.Module], GradientEngine], model: nn.Module, losses: Losses, batch: Any
+) -> None:
+    """Compare an engine with a loop over two or three public examples, and show that examples do not mix.
+
+    Three things are tried, without dropout: each example's gradient equals the one autograd finds for its loss; an
+    example's loss reaches no other example's activations; replacing an example by another, or leaving the last one
+    out, moves neither the losses nor the gradients of the rest. The third also finds what gradients cannot show, such
+    as a loss divided by the batch's size or by its number of tokens.
+
+    Args:
+        make_engine: builds the engine on a model.
+        model: the model as it will be trained; it is left unchanged.
+        losses: (model, batch) -> (B,) per-example losses.
+        batch: two or three public examples of different lengths: a tensor, or tuples, mappings or dataclasses of
+            tensors, whose first dimension is the example.
+
+    Raises:
+        EngineError: what was found, and what to do.
+    """
+    trial = copy.deepcopy(model).eval()
+    probe = _Probe(make_engine(trial), trial, losses)
+    count = len(probe.losses(batch))
+    if count < 2:
+        raise EngineError("The self-check got fewer than two examples.", "Give it two or three public ones.")
+    for example in range(count):
+        _check_exact(probe, batch, example, count)
+        _check_isolated(probe, batch, example, count)
+    _check_batch_size(probe, batch, count)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Probe:
+    engine: GradientEngine
+    model: nn.Module
+    losses_of: Losses
+
+    def losses(self, batch: Any) -> torch.Tensor:
+        # A loss may draw a random replacement; the same draws make two calls comparable.
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return self.losses_of(self.model, batch)
+
+    def engine_gradient(self, batch: Any, kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sum of the kept examples' gradients, flat, and every example's norm when only the kept losses count."""
+        result = self.engine.clipped_sum(lambda: self.losses(batch) * kept, len(kept), float("inf"))
+        return torch.cat([gradient.flatten() for gradient in result.gradients.values()]), result.norms
+
+    def true_gradient(self, batch: Any, example: int) -> torch.Tensor:
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        loss = self.losses(batch)[example]
+        if not loss.requires_grad:
+            return torch.cat([torch.zeros_like(parameter).flatten() for parameter in parameters])
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+        return torch.cat([gradient.flatten() for gradient in gradients])
+
+
+def _check_exact(probe: _Probe, batch: Any, example: int, count: int) -> None:
+    found, norms = probe.engine_gradient(batch, _only(example, count, probe.model))
+    others = torch.cat([norms[:example], norms[example + 1 :]])
+    if bool((others != 0).any()):
+        raise EngineError(
+            "An example's loss depends on another example of its batch.",
+            "Compute each loss from its own example: no batch statistics, no attention across examples.",
+        )
+    true = probe.true_gradient(batch, example)
+    if not _close(found, true) or not _close(norms[example], true.norm()):
+        raise EngineError(
+            "The engine's per-example gradient differs from autograd's: a weight is used outside its layer.",
+            "Call the layer itself (layer(x), not F.linear(x, layer.weight)), or freeze that weight.",
+        )
+
+
+def _check_isolated(probe: _Probe, batch: Any, example: int, count: int) -> None:
+    order = list(range(count))
+    order[example] = (example + 1) % count
+    rest = 1.0 - _only(example, count, probe.model)
+    _require_same(probe, batch, rest, _select(batch, order, count), rest, "changes when another example changes")
+
+
+def _check_batch_size(probe: _Probe, batch: Any, count: int) -> None:
+    rest = 1.0 - _only(count - 1, count, probe.model)
+    fewer = _select(batch, list(range(count - 1)), count)
+    _require_same(probe, batch, rest, fewer, rest[:-1], "changes with the size of the batch")
+
+
+def _require_same(
+    probe: _Probe, batch: Any, kept: torch.Tensor, other: Any, other_kept: torch.Tensor, what: str
+) -> None:
+    losses = probe.losses(batch)[kept > 0], probe.losses(other)[other_kept > 0]
+    gradients = probe.engine_gradient(batch, kept)[0], probe.engine_gradient(other, other_kept)[0]
+    if not (_close(*losses) and _close(*gradients)):
+        raise EngineError(
+            f"An example's loss {what}.",
+            "Compute each loss from its own example and divide only by its own counts or by public constants.",
+        )
+
+
+def _only(example: int, count: int, model: nn.Module) -> torch.Tensor:
+    """(count,) one at `example`, zero elsewhere."""
+    like = next(model.parameters())
+    return torch.eye(count, dtype=like.dtype, device=like.device)[example]
+
+
+def _close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    tolerance = torch.finfo(expected.dtype).eps ** 0.5
+    return bool((found - expected).norm() <= tolerance * expected.norm() + torch.finfo(expected.dtype).tiny)
+
+
+def _select(batch: Any, order: list[int], count: int) -> Any:
+    """The batch with its examples replaced by those at `order`; what is not a tensor of examples stays."""
+    if isinstance(batch, torch.Tensor):
+        return batch[order] if batch.dim() and batch.size(0) == count else batch
+    if isinstance(batch, Mapping):
+        return {key: _select(value, order, count) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*[_select(value, order, count) for value in batch])
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(_select(value, order, count) for value in batch)
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        values = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch) if field.init}
+        return dataclasses.replace(batch, **{name: _select(value, order, count) for name, value in values.items()})
+    return batch

@@ -1,0 +1,132 @@
+"""The self-check passes on a sound model and names each way to be unsound."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from palimpsest.training.bookkeeping import BookkeepingEngine
+from palimpsest.training.check import self_check
+from palimpsest.training.engine import EngineError
+from palimpsest.training.losses import per_example_lm_loss
+
+
+class Table(nn.Module):
+    """A tied language model in three layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.table = nn.Embedding(11, 4)
+        self.mix = nn.Linear(4, 4)
+        self.drop = nn.Dropout(0.5)
+        self.head = nn.Linear(4, 11, bias=False)
+        self.head.weight = self.table.weight
+
+    def states(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.drop(torch.tanh(self.mix(self.table(ids))))
+
+
+@dataclass(frozen=True)
+class Batch:
+    ids: torch.Tensor
+    mask: torch.Tensor
+    note: str = "public"
+
+
+class Pair(NamedTuple):
+    ids: torch.Tensor
+    mask: torch.Tensor
+
+
+def sound(model: Table, batch: Batch) -> torch.Tensor:
+    logits = model.head(model.states(batch.ids))
+    return per_example_lm_loss(logits[:, :-1], batch.ids[:, 1:], batch.mask[:, 1:])
+
+
+def random_replacement(model: Table, batch: Batch) -> torch.Tensor:
+    ids = batch.ids.clone()
+    ids[:, 0] = torch.randint(11, (len(ids),))
+    return sound(model, Batch(ids, batch.mask))
+
+
+def outside_its_layer(model: Table, batch: Batch) -> torch.Tensor:
+    return functional.linear(model.states(batch.ids), model.mix.weight).square().sum((1, 2)) + sound(model, batch)
+
+
+def wholly_outside(model: Table, batch: Batch) -> torch.Tensor:
+    return functional.embedding(batch.ids, model.table.weight).square().sum((1, 2))
+
+
+def batch_statistics(model: Table, batch: Batch) -> torch.Tensor:
+    states = model.states(batch.ids)
+    return (states - states.mean(0)).square().sum((1, 2))
+
+
+def tokens_of_the_batch(model: Table, batch: Batch) -> torch.Tensor:
+    return sound(model, batch) / batch.mask.sum()
+
+
+def size_of_the_batch(model: Table, batch: Batch) -> torch.Tensor:
+    return sound(model, batch) / len(batch.ids)
+
+
+def of_batch(kind=Batch):
+    ids = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 8, 0, 0], [9, 10, 0, 0, 0]])
+    mask = torch.arange(5)[None] < torch.tensor([5, 3, 2])[:, None]
+    return kind(ids, mask)
+
+
+@pytest.mark.parametrize("losses", [sound, random_replacement])
+def test_a_sound_model_passes_and_is_unchanged(losses):
+    model = Table()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    self_check(BookkeepingEngine, model, losses, of_batch())
+    assert torch.equal(torch.rand(3), expected), "the check moved torch's generator"
+    assert model.training
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_double_precision_is_checked_to_its_own_precision():
+    self_check(BookkeepingEngine, Table().double(), sound, of_batch())
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [of_batch(Pair), {"ids": of_batch().ids, "mask": of_batch().mask}, [of_batch().ids, of_batch().mask]],
+    ids=["named tuple", "mapping", "list"],
+)
+def test_batches_may_be_any_nest_of_tensors(batch):
+    def losses(model, nest):
+        values = nest.values() if isinstance(nest, dict) else nest
+        return sound(model, Batch(*values))
+
+    self_check(BookkeepingEngine, Table(), losses, batch)
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        (outside_its_layer, "outside its layer"),
+        (wholly_outside, "outside its layer"),
+        (batch_statistics, "depends on another example"),
+        (tokens_of_the_batch, "when another example changes"),
+        (size_of_the_batch, "with the size of the batch"),
+    ],
+)
+def test_unsound_losses_are_named(losses, words):
+    with pytest.raises(EngineError, match=words):
+        self_check(BookkeepingEngine, Table(), losses, of_batch())
+
+
+def test_one_example_is_too_few():
+    batch = of_batch()
+    with pytest.raises(EngineError, match="fewer than two"):
+        self_check(BookkeepingEngine, Table(), sound, Batch(batch.ids[:1], batch.mask[:1]))

@@ -1,0 +1,66 @@
+import torch
+from torch.nn import functional
+
+from palimpsest.training.losses import per_example_lm_loss
+
+
+def example(dtype=torch.float64):
+    torch.manual_seed(0)
+    logits = torch.randn(4, 6, 9, dtype=dtype, requires_grad=True)
+    targets = torch.randint(9, (4, 6))
+    mask = torch.arange(6)[None] < torch.tensor([6, 3, 1, 0])[:, None]
+    return logits, targets.masked_fill(~mask, -100), mask
+
+
+def reference(logits, targets, mask, reduction):
+    losses = functional.cross_entropy(logits.transpose(1, 2), targets, ignore_index=-100, reduction="none")
+    return losses.sum(1) / (mask.sum(1).clamp(min=1) if reduction == "mean" else 1)
+
+
+def test_equals_cross_entropy_over_each_examples_own_tokens():
+    logits, targets, mask = example()
+    upstream = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
+    for reduction in ("mean", "sum"):
+        found = per_example_lm_loss(logits, targets, mask, reduction)
+        expected = reference(logits, targets, mask, reduction)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        gradients = [torch.autograd.grad((loss * upstream).sum(), logits)[0] for loss in (found, expected)]
+        torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
+
+
+def test_an_example_without_counted_tokens_costs_nothing():
+    logits, targets, mask = example()
+    losses = per_example_lm_loss(logits, targets, mask)
+    assert losses[3] == 0
+    assert torch.autograd.grad(losses.sum(), logits)[0][3].eq(0).all()
+
+
+def test_uncounted_positions_cannot_spread():
+    """Whatever stands at a position that does not count, the loss and the other gradients stay."""
+    logits, targets, mask = example()
+    spoilt = logits.detach().clone()
+    spoilt[1, 4] = float("nan")
+    spoilt.requires_grad_(True)
+    losses = per_example_lm_loss(spoilt, targets, mask)
+    torch.testing.assert_close(losses, per_example_lm_loss(logits, targets, mask))
+    assert torch.isfinite(torch.autograd.grad(losses.sum(), spoilt)[0]).all()
+
+
+def test_each_loss_is_its_own():
+    logits, targets, mask = example()
+    alone = [per_example_lm_loss(logits[[i]], targets[[i]], mask[[i]]) for i in range(4)]
+    torch.testing.assert_close(per_example_lm_loss(logits, targets, mask), torch.cat(alone))
+
+
+def test_half_precision_logits_keep_their_type():
+    logits, targets, mask = example(torch.bfloat16)
+    losses = per_example_lm_loss(logits, targets, mask)
+    assert losses.dtype == torch.bfloat16
+    torch.testing.assert_close(losses.float(), reference(logits.float(), targets, mask, "mean"), rtol=0.02, atol=0.02)
+
+
+def test_extreme_logits_stay_finite():
+    logits = torch.tensor([[[1e4, -1e4], [1e4, -1e4]]], requires_grad=True)
+    losses = per_example_lm_loss(logits, torch.tensor([[0, 1]]), torch.ones(1, 2, dtype=torch.bool))
+    assert losses.tolist() == [1e4]
+    assert torch.isfinite(torch.autograd.grad(losses.sum(), logits)[0]).all()
