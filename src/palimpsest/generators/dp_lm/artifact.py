@@ -1,0 +1,49 @@
+"""What a fit of `dp_lm` leaves: weights, tokenizer and label shares, all of them differentially private or public."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from palimpsest.files import atomic_path, read_json, write_json
+from palimpsest.generators.dp_lm.model import ConditionalLm
+
+_FACTS = "artifact.json"
+
+
+@dataclass(frozen=True)
+class DpLmArtifact:
+    """A fitted conditional language model.
+
+    Attributes:
+        model: the language model and its discriminator head.
+        tokenizer: the public base model's.
+        shares: label -> share of the rows, from the noisy histogram or the public prior; in the public order.
+    """
+
+    model: ConditionalLm
+    tokenizer: PreTrainedTokenizerBase
+    shares: Mapping[str, float]
+
+    def counts(self, rows: int) -> dict[str, int]:
+        """`rows` rows split over the labels by their shares (largest remainders; ties to the earlier label)."""
+        exact = {label: share * rows for label, share in self.shares.items()}
+        counts = {label: int(value) for label, value in exact.items()}
+        by_remainder = sorted(exact, key=lambda label: counts[label] - exact[label])
+        for label in by_remainder[: rows - sum(counts.values())]:
+            counts[label] += 1
+        return counts
+
+    def save(self, folder: Path) -> None:
+        """Write `lm/`, `head.safetensors` and `artifact.json`, all or nothing."""
+        with atomic_path(folder) as draft:
+            draft.mkdir()
+            self.model.save(draft, self.tokenizer)
+            write_json(draft / _FACTS, {"method": "dp_lm", "shares": dict(self.shares)})
+
+    @classmethod
+    def load(cls, folder: Path) -> "DpLmArtifact":
+        """The artifact that `save` wrote."""
+        model, tokenizer = ConditionalLm.load(folder)
+        return cls(model, tokenizer, read_json(folder / _FACTS)["shares"])

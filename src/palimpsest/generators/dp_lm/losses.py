@@ -1,0 +1,49 @@
+"""Per-example losses of the multitask model. One value per record, so that a gradient can be clipped per record."""
+
+import torch
+from torch.nn import functional
+
+from palimpsest.generators.dp_lm.model import ConditionalLm
+from palimpsest.generators.dp_lm.serialise import Batch
+from palimpsest.training.losses import per_example_lm_loss
+
+
+def lm_loss(model: ConditionalLm, batch: Batch) -> torch.Tensor:
+    """Mean cross entropy in nats of each record's counted tokens given its prompt, shape (B,)."""
+    logits = model.logits(model.hidden(batch.prompted[:, :-1]))  # (B, T - 1, vocabulary)
+    return per_example_lm_loss(logits, batch.prompted[:, 1:], batch.counted[:, 1:])
+
+
+def discriminator_loss(model: ConditionalLm, batch: Batch, prefix_step: int) -> torch.Tensor:
+    """Mean cross entropy in nats of each record's label given prefixes of its text, shape (B,).
+
+    The text stands behind a random token in place of the label. Prefixes end at every `prefix_step`-th text token and
+    weigh in proportion to their length (section 5.1.3 of the paper). A text shorter than `prefix_step` is classified
+    once, whole, so that each record with a text has a loss.
+    """
+    logits = model.classify_prefixes(model.hidden(batch.blinded), batch.text)  # (B, S, labels)
+    labels = batch.labels[:, None].expand(logits.shape[:2])
+    each = functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
+    weights = prefix_weights(batch.text, prefix_step).to(each.dtype)
+    return (each * weights).sum(dim=1) / weights.sum(dim=1).clamp_min(1.0)
+
+
+def prefix_weights(text: torch.Tensor, prefix_step: int) -> torch.Tensor:
+    """Length of the prefix that ends at each position where it is classified, 0 elsewhere; int64 (B, S)."""
+    length = text.cumsum(dim=1)
+    total = length[:, -1:]
+    ends = (length % prefix_step == 0) | ((total < prefix_step) & (length == total))
+    return length * (ends & text)
+
+
+def joint_losses(model: ConditionalLm, batch: Batch, weight: float, prefix_step: int) -> tuple[torch.Tensor]:
+    """One loss per record, `lm + weight * discriminator`: its gradient is clipped once, over all parameters."""
+    loss = lm_loss(model, batch)
+    return (loss + weight * discriminator_loss(model, batch, prefix_step) if weight else loss,)
+
+
+def separate_losses(
+    model: ConditionalLm, batch: Batch, weight: float, prefix_step: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two losses per record, each clipped on its own: together a sensitivity of sqrt(2) C."""
+    return lm_loss(model, batch), weight * discriminator_loss(model, batch, prefix_step)

@@ -1,0 +1,139 @@
+"""Rows as token sequences: `BOS label SEP text EOS`, and `BOS rand SEP text EOS` for the discriminator."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials
+
+UNLABELLED = ""  # the one label of a task without labels
+
+
+class Row(Protocol):
+    """What is read of a record."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def label(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B records, padded on the right: attention is causal, so no real token sees the padding.
+
+    Attributes:
+        prompted: `BOS label SEP text EOS`, int64 (B, T).
+        counted: tokens of `prompted` that the LM loss predicts, bool (B, T).
+        blinded: `BOS rand SEP text EOS`, int64 (B, S).
+        text: text tokens of `blinded`, bool (B, S).
+        labels: index of the label, int64 (B,).
+    """
+
+    prompted: torch.Tensor
+    counted: torch.Tensor
+    blinded: torch.Tensor
+    text: torch.Tensor
+    labels: torch.Tensor
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch on another device."""
+        return Batch(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class Serialiser:
+    """Turns records into batches with a public model's tokenizer.
+
+    Attributes:
+        tokenizer: the public base model's.
+        ids: its special tokens.
+        prompts: label -> tokens of its name, in the public order.
+        ordinary: ids that may stand in for a label, int64 (k,).
+        max_tokens: tokens kept of a text.
+        loss_on: "text" (text and EOS) or "all" (the label and SEP too).
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    ids: Specials
+    prompts: Mapping[str, tuple[int, ...]]
+    ordinary: np.ndarray
+    max_tokens: int
+    loss_on: str
+
+    def prompt(self, label: str) -> list[int]:
+        """`BOS label SEP`."""
+        return [self.ids.bos, *self.prompts[label], self.ids.sep]
+
+    @property
+    def longest_prompt(self) -> int:
+        """Tokens of the longest prompt, the discriminator's included."""
+        return max(3, *(len(self.prompt(label)) for label in self.prompts))
+
+    def batch(self, rows: Sequence[Row]) -> Batch:
+        """The two views of every row.
+
+        Each row's stand-in for the label is drawn from the operating system's entropy, independently of all other
+        rows. A seeded stream would be read in the order of the batch: one record more would change the stand-ins of
+        the records after it, and with them more than one record's gradient.
+
+        A row whose label is not public has no counted token, so its losses are 0: raising would tell that it exists.
+        """
+        labels = [self._label(row) for row in rows]
+        texts = self._texts(rows, labels)
+        prompts = [self.prompt(label) if label is not None else [self.ids.bos, self.ids.sep] for label in labels]
+        blinds = [[self.ids.bos, rand, self.ids.sep] for rand in self._stand_ins(len(rows))]
+        prompted, blinded = _join(prompts, texts), _join(blinds, texts)
+        from_text = [self.loss_on == "text" or label is None for label in labels]
+        without_end = [len(row) - (row[-1] == self.ids.eos) for row in blinded]
+        names: list[str | None] = list(self.prompts)
+        return Batch(
+            prompted=pad_right(prompted, self.ids.pad),
+            counted=_between(
+                [len(prompt) if later else 1 for prompt, later in zip(prompts, from_text, strict=True)],
+                [len(row) for row in prompted],
+            ),
+            blinded=pad_right(blinded, self.ids.pad),
+            text=_between([len(blind) for blind in blinds], without_end, max(map(len, blinded), default=0)),
+            labels=torch.tensor([names.index(label) if label is not None else 0 for label in labels]),
+        )
+
+    def _texts(self, rows: Sequence[Row], labels: Sequence[str | None]) -> list[list[int]]:
+        """Token ids with EOS; a text that is cut has none, because it does not end there."""
+        encoded = encode_texts(self.tokenizer, [row.text for row in rows], self.max_tokens + 1)
+        ended = [text[:-1] if len(text) > self.max_tokens else [*text, self.ids.eos] for text in encoded]
+        return [[] if label is None else text for text, label in zip(ended, labels, strict=True)]
+
+    def _label(self, row: Row) -> str | None:
+        label = UNLABELLED if tuple(self.prompts) == (UNLABELLED,) else row.label
+        return label if label in self.prompts else None
+
+    def _stand_ins(self, count: int) -> list[int]:
+        words = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+        return self.ordinary[words % len(self.ordinary)].tolist()
+
+
+def serialiser(tokenizer: PreTrainedTokenizerBase, labels: Sequence[str], max_tokens: int, loss_on: str) -> Serialiser:
+    """A serialiser for public label names; none stands for a task without labels."""
+    ids = specials(tokenizer)
+    names = tuple(labels) or (UNLABELLED,)
+    prompts = {name: tuple(tokenizer.encode(name, add_special_tokens=False)) if name else () for name in names}
+    ordinary = np.setdiff1d(np.arange(len(tokenizer)), [*ids.control, ids.sep])
+    return Serialiser(tokenizer, ids, prompts, ordinary, max_tokens, loss_on)
+
+
+def _join(left: Sequence[Sequence[int]], right: Sequence[Sequence[int]]) -> list[list[int]]:
+    return [[*a, *b] for a, b in zip(left, right, strict=True)]
+
+
+def _between(starts: Sequence[int], ends: Sequence[int], width: int | None = None) -> torch.Tensor:
+    """Bool (rows, width): row i is True from starts[i] up to ends[i]; `width` is the largest end unless given."""
+    places = torch.arange(max(ends, default=0) if width is None else width)
+    after = places >= torch.tensor(starts, dtype=torch.long)[:, None]
+    return after & (places < torch.tensor(ends, dtype=torch.long)[:, None])

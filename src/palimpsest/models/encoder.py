@@ -1,0 +1,43 @@
+"""Texts to unit vectors."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+
+from palimpsest.progress import track
+
+
+class Encoder:
+    """A sentence encoder: the same callable wherever two embeddings are compared.
+
+    Attributes:
+        dimension: length d of an embedding.
+    """
+
+    def __init__(self, folder: Path, batch: int = 64) -> None:
+        """Load the model in `folder`; `batch` texts are encoded at once."""
+        self._model = SentenceTransformer(str(folder), trust_remote_code=False)
+        self._model.eval()
+        self._batch = batch
+        self.dimension = int(self._model.get_embedding_dimension())
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Embeddings in the order of `texts`: float32, shape (n, d), L2 norm 1.
+
+        Texts are batched by length, so that little is spent on padding.
+        """
+        embeddings = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+        batches = [order[start : start + self._batch] for start in range(0, len(order), self._batch)]
+        for batch in track(batches, name="encode", total=len(batches), unit="batch"):
+            embeddings[batch] = self._encode([texts[index] for index in batch])
+        return embeddings
+
+    @torch.no_grad()
+    def _encode(self, texts: list[str]) -> np.ndarray:
+        return self._model.encode(
+            texts, batch_size=len(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
+        )

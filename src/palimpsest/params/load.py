@@ -1,0 +1,72 @@
+"""Reading params.yaml. Only stages, flows and the command line do this."""
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_data_path
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from palimpsest.errors import ParamsError
+from palimpsest.params.schema import Params
+
+FILE = "params.yaml"
+LEDGER_VARIABLE = "PALIMPSEST_LEDGER"
+
+
+def load(workspace: Path | str = ".") -> Params:
+    """Read and check the workspace's params.yaml.
+
+    Raises:
+        ParamsError: naming each wrong key, its value and what is allowed.
+    """
+    path = Path(workspace) / FILE
+    try:
+        body = YAML(typ="safe", pure=True).load(io.StringIO(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ParamsError(
+            f"There is no {FILE} here.", "Run this in a workspace, or make one with `palimpsest init`."
+        ) from None
+    except (OSError, UnicodeDecodeError, YAMLError) as error:
+        place = getattr(error, "problem_mark", None)
+        where = f" at line {place.line + 1}" if place else ""
+        raise ParamsError(f"{FILE} cannot be read{where} ({type(error).__name__}).", "Correct the YAML.") from None
+    return parse(body)
+
+
+def parse(body: Any) -> Params:
+    """Check the content of a params.yaml.
+
+    Raises:
+        ParamsError: naming each wrong key, its value and what is allowed.
+    """
+    try:
+        return Params.model_validate(body)
+    except ValidationError as error:
+        problems = "; ".join(_problem(item) for item in error.errors())
+        raise ParamsError(f"{FILE}: {problems}.", "Correct the values; docs/params.md describes every key.") from None
+
+
+def ledger_url(params: Params, workspace: Path | str = ".") -> str:
+    """Where the ledger is: PALIMPSEST_LEDGER, else privacy.ledger, else the user's data folder."""
+    place = os.environ.get(LEDGER_VARIABLE) or params.privacy.ledger
+    if place is None:
+        place = str(user_data_path("palimpsest") / "ledger.db")
+    if "://" in place:
+        return place
+    return f"sqlite:///{(Path(workspace) / Path(place).expanduser()).resolve()}"
+
+
+def _problem(item: Any) -> str:
+    key = ".".join(str(part) for part in item["loc"])
+    message = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "value_error" or not key:
+        return f"{key}: {message}" if key else message
+    if item["type"] == "missing":
+        return f"{key} is missing"
+    if item["type"] == "extra_forbidden":
+        return f"{key} is not a key of params.yaml"
+    return f"{key} is {item['input']!r}: {message[0].lower()}{message[1:]}"

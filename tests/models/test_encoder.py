@@ -1,0 +1,26 @@
+"""Embeddings are unit vectors in the order of the texts, whatever the batch size."""
+
+import numpy as np
+
+from palimpsest.models.encoder import Encoder
+from palimpsest.models.sources import resolve_encoder
+
+TEXTS = ["The printer jams.", "A rather longer sentence about the weather in the hills today.", "Paper is stuck.", "Hi"]
+
+
+def test_unit_norm_order_and_batch_size() -> None:
+    folder = resolve_encoder("embedded")
+    encoder = Encoder(folder, batch=2)
+    found = encoder.encode(TEXTS)
+    assert found.shape == (4, encoder.dimension)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-5)
+    alone = np.concatenate([Encoder(folder, batch=1).encode([text]) for text in TEXTS])
+    np.testing.assert_allclose(found, alone, atol=1e-4)
+    np.testing.assert_array_equal(found, encoder.encode(TEXTS))
+    assert found[0] @ found[2] > found[0] @ found[1]
+
+
+def test_no_texts_give_no_rows() -> None:
+    encoder = Encoder(resolve_encoder("embedded"))
+    assert encoder.encode([]).shape == (0, encoder.dimension)

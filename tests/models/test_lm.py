@@ -1,0 +1,72 @@
+"""A tokenizer and a small model from public text, through the folder that every other model comes in."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from palimpsest.errors import ModelError
+from palimpsest.models.lm import load_lm, mean_loss, pretrain_lm, schedule_factor
+from palimpsest.models.tokens import encode_texts, specials, train_tokenizer
+from palimpsest.params.dp_lm import EmbeddedLm
+
+TEXTS = [f"The {thing} {verb} in the {place}." for thing in ("lamp", "kettle", "radio") for verb in ("hums", "leaks")
+         for place in ("hall", "kitchen", "garden", "office")]  # fmt: skip
+SETTINGS = EmbeddedLm(
+    layers=1, width=32, heads=2, vocabulary=300, context=24, epochs=30, batch=8, learning_rate=0.01, warmup=0.1,
+    schedule="linear", weight_decay=0.0,
+)  # fmt: skip
+
+
+def test_pretraining_learns_and_is_reproducible(tmp_path: Path) -> None:
+    measured = pretrain_lm(TEXTS, TEXTS[::5], SETTINGS, 1, tmp_path / "a")
+    again = pretrain_lm(TEXTS, TEXTS[::5], SETTINGS, 1, tmp_path / "b")
+    assert measured == again
+    assert measured["heldout_loss"] < 0.5 * math.log(measured["vocabulary"])
+    model, tokenizer = load_lm(tmp_path / "a")
+    ids = specials(tokenizer)
+    rows = [[ids.bos, *text, ids.eos] for text in encode_texts(tokenizer, TEXTS[::5], 22)]
+    assert mean_loss(model, rows, 3) == pytest.approx(measured["heldout_loss"], rel=1e-4)
+    assert len({ids.bos, ids.sep, ids.pad}) == 3
+
+
+def test_any_bytes_survive_the_tokenizer() -> None:
+    tokenizer = train_tokenizer(TEXTS, 300, 24)
+    text = "ärger\n☂ 42"
+    assert tokenizer.decode(encode_texts(tokenizer, [text], 100)[0]) == text
+
+
+def test_special_tokens_spelt_out_in_a_text_are_dropped() -> None:
+    tokenizer = train_tokenizer(TEXTS, 300, 24)
+    found = encode_texts(tokenizer, ["a<|endoftext|>b<|sep|>c"], 100)[0]
+    assert tokenizer.decode(found) == "abc"
+
+
+def test_no_public_text_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no public text"):
+        pretrain_lm([], [], SETTINGS, 1, tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_folder_without_a_model_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no causal language model"):
+        load_lm(tmp_path)
+
+
+def test_loading_switches_dropout_off(tmp_path: Path) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=300, n_positions=8, bos_token_id=0, eos_token_id=0)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    train_tokenizer(TEXTS, 300, 8).save_pretrained(tmp_path)
+    model = load_lm(tmp_path)[0].train()
+    tokens = torch.tensor([[5, 6, 7]])
+    assert torch.equal(model(tokens).logits, model(tokens).logits)
+
+
+@pytest.mark.parametrize(("schedule", "middle"), [("constant", 1.0), ("linear", 0.5), ("cosine", 0.5)])
+def test_schedule(schedule: str, middle: float) -> None:
+    assert schedule_factor(schedule, 0, 20, warmup=10) == pytest.approx(0.1)
+    assert schedule_factor(schedule, 10, 20, warmup=10) == pytest.approx(1.0)
+    assert schedule_factor(schedule, 15, 20, warmup=10) == pytest.approx(middle)
