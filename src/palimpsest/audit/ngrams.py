@@ -1,0 +1,351 @@
+"""Word n-gram overlap of the synthetic texts with members, holdout and public text, and its excess.
+
+Overlap with the training set alone says nothing: fluent text shares most of its short n-grams with any text of its
+kind. What counts is the *excess* over a holdout that differs from the members by fair coins only.
+
+All counts are exact. N-grams are not hashed: the (n+1)-grams of two corpora are joined on pairs (rank of the shared
+n-gram, next word), packed into 64 bits, so only positions that still match are carried from one order to the next.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from palimpsest import validate
+from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, permutation_p
+from palimpsest.errors import DataError
+from palimpsest.records.duplicates import wording, words
+
+_BITS = 64  # permutations that one machine word carries
+_CHUNK = 1 << 16  # n-grams whose bits are unpacked at once
+
+
+@dataclass(frozen=True)
+class Share:
+    """`count` of `total` synthetic n-gram occurrences also occur in the reference."""
+
+    count: int
+    total: int
+
+    @property
+    def rate(self) -> float:
+        """The share; 0 where the synthetic texts have no n-gram of this order."""
+        return self.count / self.total if self.total else 0.0
+
+    def to_json(self) -> dict[str, float]:
+        return {"count": self.count, "total": self.total, "rate": self.rate}
+
+
+@dataclass(frozen=True)
+class OrderOverlap:
+    """The overlap for one n.
+
+    Attributes:
+        train: share of synthetic n-grams that occur in a member.
+        holdout: the same for the holdout; an n-gram may be in both.
+        public: the same for the public corpus.
+        excess: train rate - holdout rate, with a bootstrap interval over synthetic rows.
+        p: how often redrawn coins give at least this excess (one-sided).
+    """
+
+    train: Share
+    holdout: Share
+    public: Share
+    excess: Estimate
+    p: float
+
+    def to_json(self) -> dict[str, Any]:
+        shares = {"train": self.train, "holdout": self.holdout, "public": self.public}
+        excess = {**self.excess.to_json(), "p": self.p}
+        return {**{name: share.to_json() for name, share in shares.items()}, "excess": excess}
+
+
+@dataclass(frozen=True)
+class PerReference:
+    """One number for each of the three reference corpora."""
+
+    train: int
+    holdout: int
+    public: int
+
+    def to_json(self) -> dict[str, int]:
+        return {"train": self.train, "holdout": self.holdout, "public": self.public}
+
+
+@dataclass(frozen=True)
+class NgramAudit:
+    """Private zone: overlap per order, the longest shared span in words, and rows copied verbatim."""
+
+    orders: dict[int, OrderOverlap]
+    longest_span: PerReference
+    verbatim_rows: PerReference
+
+    def to_json(self, variant: str) -> dict[str, Any]:
+        return {
+            "variant": variant,
+            "zone": "internal",
+            "orders": {str(order): overlap.to_json() for order, overlap in self.orders.items()},
+            "longest_span": self.longest_span.to_json(),
+            "verbatim_rows": self.verbatim_rows.to_json(),
+        }
+
+
+def ngram_audit(
+    synthetic: Sequence[str],
+    members: Sequence[str],
+    holdout: Sequence[str],
+    public: Sequence[str],
+    orders: Sequence[int],
+    bootstrap: Bootstrap,
+) -> NgramAudit:
+    """Measure the overlap of the synthetic texts with what was trained on and what was not.
+
+    The permutation test redraws which records of members and holdout are members, their numbers fixed: exact for
+    independent fair coins, whatever else was trained on, because under the null hypothesis the synthetic texts do
+    not depend on the coins. The bootstrap interval is over synthetic rows with both references held fixed; where
+    the two differ in size the excess contains that difference, the p value does not.
+
+    Args:
+        synthetic: the synthetic texts.
+        members: texts of the audit subset that were trained on.
+        holdout: texts of the audit subset that were not.
+        public: public texts.
+        orders: the n to report, each >= 1.
+        bootstrap: confidence and seed, and the number of bootstrap samples and of permutations; the latter is rounded
+            up to a multiple of 64, and the smallest p is 1 / (permutations + 1).
+
+    Raises:
+        DataError: the synthetic texts, the members or the holdout are empty.
+    """
+    _check(synthetic, members, holdout, orders)
+    vocabulary: dict[str, int] = {}
+    texts, pool = Corpus.read(synthetic, vocabulary), Corpus.read([*members, *holdout], vocabulary)
+    in_public = [len(shared.gram) for shared in shared_ngrams(texts, Corpus.read(public, vocabulary))]
+    coins = _Coins.draw(len(members), len(holdout), bootstrap)
+    overlaps = {order: _nothing_private(texts, order, in_public) for order in sorted(set(orders))}
+    longest_train = longest_holdout = 0
+    for shared in shared_ngrams(texts, pool):
+        in_train, in_holdout = (bool(found.any()) for found in coins.sides(shared))
+        longest_train = shared.order if in_train else longest_train
+        longest_holdout = shared.order if in_holdout else longest_holdout
+        if shared.order in overlaps:
+            overlaps[shared.order] = _overlap(texts, shared, coins, in_public)
+    return NgramAudit(
+        orders=overlaps,
+        longest_span=PerReference(longest_train, longest_holdout, len(in_public)),
+        verbatim_rows=PerReference(*(verbatim_rows(synthetic, rows) for rows in (members, holdout, public))),
+    )
+
+
+def verbatim_rows(synthetic: Sequence[str], reference: Sequence[str]) -> int:
+    """Synthetic rows with the wording of a reference row; rows without a word do not count."""
+    known = {wording(text) for text in reference} - {""}
+    return sum(wording(text) in known for text in synthetic)
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """Texts as one array of word ids.
+
+    Attributes:
+        ids: word ids of all texts, one after the other; shape (words,).
+        row: the text each word belongs to; shape (words,).
+        left: words from here to the end of the text, this one included; shape (words,).
+        rows: number of texts.
+    """
+
+    ids: np.ndarray
+    row: np.ndarray
+    left: np.ndarray
+    rows: int
+
+    @classmethod
+    def read(cls, texts: Sequence[str], vocabulary: dict[str, int]) -> "Corpus":
+        """Split texts into words and number them; new words are added to `vocabulary`."""
+        ids, lengths = array("I"), array("I")
+        for text in texts:
+            before = len(ids)
+            ids.extend([vocabulary.setdefault(word, len(vocabulary)) for word in words(text)])
+            lengths.append(len(ids) - before)
+        sizes = np.array(lengths, dtype=np.int64)
+        ends = np.repeat(sizes.cumsum(), sizes)
+        left = (ends - np.arange(len(ids))).astype(np.int32)
+        row = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        return cls(np.array(ids, dtype=np.uint32), row, left, len(sizes))
+
+    def ngrams_per_row(self, order: int) -> np.ndarray:
+        """Number of n-gram occurrences in each text; shape (rows,)."""
+        return np.bincount(self.row[self.left >= order], minlength=self.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedNgrams:
+    """The n-grams that two corpora share, for one n.
+
+    Attributes:
+        order: n.
+        distinct: number of distinct shared n-grams.
+        row, gram: for each occurrence in the first corpus, its text and which n-gram it is.
+        other_row, other_gram: the same for the second corpus.
+    """
+
+    order: int
+    distinct: int
+    row: np.ndarray
+    gram: np.ndarray
+    other_row: np.ndarray
+    other_gram: np.ndarray
+
+
+def shared_ngrams(first: Corpus, second: Corpus) -> Iterator[SharedNgrams]:
+    """The shared n-grams for n = 1, 2, ... as long as there are any."""
+    left, right = _Matches.everywhere(first), _Matches.everywhere(second)
+    for order in count():
+        left_keys, left = left.extended(order)
+        right_keys, right = right.extended(order)
+        shared = _in_both(left_keys, right_keys)
+        if not len(shared):
+            return
+        left, right = left.ranked(left_keys, shared), right.ranked(right_keys, shared)
+        rows = first.row[left.position], second.row[right.position]
+        yield SharedNgrams(order + 1, len(shared), rows[0], left.gram, rows[1], right.gram)
+
+
+@dataclass(frozen=True, eq=False)
+class _Matches:
+    """Where n-grams of one corpus start that the other corpus has too, and the rank of each among all shared ones."""
+
+    corpus: Corpus
+    position: np.ndarray  # (matches,)
+    gram: np.ndarray  # (matches,) uint64, below 2^32
+
+    @classmethod
+    def everywhere(cls, corpus: Corpus) -> "_Matches":
+        return cls(corpus, np.arange(len(corpus.ids)), np.zeros(len(corpus.ids), dtype=np.uint64))
+
+    def extended(self, order: int) -> "tuple[np.ndarray, _Matches]":
+        """Those that one more word follows in the same text, sorted by the (n-gram, word) key, which is exact."""
+        keep = np.flatnonzero(self.corpus.left[self.position] > order)
+        keys = (self.gram[keep] << np.uint64(32)) | self.corpus.ids[self.position[keep] + order]
+        by_key = np.argsort(keys)  # sorted keys keep the look-ups below inside the processor's cache
+        keep = keep[by_key]
+        return keys[by_key], _Matches(self.corpus, self.position[keep], self.gram[keep])
+
+    def ranked(self, keys: np.ndarray, shared: np.ndarray) -> "_Matches":
+        """Those whose key is shared, with their new rank."""
+        rank, hit = _look_up(keys, shared)
+        return _Matches(self.corpus, self.position[hit], rank[hit].astype(np.uint64))
+
+
+def _in_both(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Distinct values of two sorted arrays that are in both."""
+    if not len(first) or not len(second):
+        return first[:0]
+    first, second = (values[np.append(True, values[1:] != values[:-1])] for values in (first, second))
+    return first[_look_up(first, second)[1]]
+
+
+def _look_up(values: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rank of each value among the sorted, non-empty `known`, and whether it is one of them."""
+    rank = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    return rank, known[rank] == values
+
+
+@dataclass(frozen=True, eq=False)
+class _Coins:
+    """The real coins, redrawn ones, and the settings of the resampling.
+
+    Attributes:
+        is_member: the real coin of each pooled record; shape (records,).
+        redrawn: uint64 of shape (words, records); each bit position of each word is one permutation of the coins.
+    """
+
+    is_member: np.ndarray
+    redrawn: np.ndarray
+    bootstrap: Bootstrap
+
+    @classmethod
+    def draw(cls, members: int, holdout: int, bootstrap: Bootstrap) -> "_Coins":
+        rng, real = np.random.default_rng(bootstrap.seed), np.arange(members + holdout) < members
+        redrawn = np.empty((-(-bootstrap.resamples // _BITS), len(real)), dtype=np.uint64)
+        for word in redrawn:
+            bits = rng.permuted(np.repeat(real[None], _BITS, axis=0), axis=1)
+            word[:] = np.packbits(np.ascontiguousarray(bits.T), axis=1).view(np.uint64)[:, 0]
+        return cls(real, redrawn, bootstrap)
+
+    def sides(self, shared: SharedNgrams) -> np.ndarray:
+        """Which shared n-grams occur in a member and which in the holdout; shape (2, distinct)."""
+        member, found = self.is_member[shared.other_row], np.zeros((2, shared.distinct), dtype=bool)
+        found[0, shared.other_gram[member]] = True
+        found[1, shared.other_gram[~member]] = True
+        return found
+
+    def excess(self, difference: np.ndarray, per_row: np.ndarray) -> Estimate:
+        """Sum of differences over sum of n-grams, both per synthetic row, with its bootstrap interval."""
+        if not difference.any():
+            return Estimate(0.0, 0.0, 0.0)
+        interval = bootstrap_ratio(difference, per_row, self.bootstrap)
+        return Estimate(float(difference.sum() / per_row.sum()), *interval)
+
+
+def _overlap(texts: Corpus, shared: SharedNgrams, coins: _Coins, in_public: Sequence[int]) -> OrderOverlap:
+    nothing, per_row = _nothing_private(texts, shared.order, in_public), texts.ngrams_per_row(shared.order)
+    train, holdout = (_occurrences(texts, shared, found) for found in coins.sides(shared))
+    return replace(
+        nothing,
+        train=Share(int(train.sum()), nothing.train.total),
+        holdout=Share(int(holdout.sum()), nothing.train.total),
+        excess=coins.excess(train - holdout, per_row),
+        p=permutation_p(int(train.sum() - holdout.sum()), _redrawn_excess(shared, coins.redrawn)),
+    )
+
+
+def _nothing_private(texts: Corpus, order: int, in_public: Sequence[int]) -> OrderOverlap:
+    """The overlap of an order at which no private n-gram is shared."""
+    nothing = Share(0, int((texts.left >= order).sum()))
+    public = Share(in_public[order - 1] if order <= len(in_public) else 0, nothing.total)
+    return OrderOverlap(nothing, nothing, public, Estimate(0.0, 0.0, 0.0), 1.0)
+
+
+def _occurrences(texts: Corpus, shared: SharedNgrams, counted: np.ndarray) -> np.ndarray:
+    """Occurrences of the counted n-grams in each synthetic text; shape (rows,)."""
+    return np.bincount(shared.row[counted[shared.gram]], minlength=texts.rows)
+
+
+def _redrawn_excess(shared: SharedNgrams, redrawn: np.ndarray) -> np.ndarray:
+    """The excess count under each redrawn set of coins; shape (permutations,)."""
+    order = np.argsort(shared.other_gram, kind="stable")
+    record, gram = shared.other_row[order], shared.other_gram[order]
+    starts = np.flatnonzero(np.append(True, gram[1:] != gram[:-1]))
+    weight = np.bincount(shared.gram.astype(np.int64), minlength=shared.distinct)
+    return np.concatenate([_weighted_excess(bits[record], starts, weight) for bits in redrawn])
+
+
+def _weighted_excess(bits: np.ndarray, starts: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    any_member = np.bitwise_or.reduceat(bits, starts)  # (distinct,), one bit per permutation
+    any_holdout = ~np.bitwise_and.reduceat(bits, starts)
+    return _weighted_bits(weight, any_member) - _weighted_bits(weight, any_holdout)
+
+
+def _weighted_bits(weight: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    """Sum of the weights at which each of the 64 bits is set; shape (64,)."""
+    total = np.zeros(_BITS)
+    for start in range(0, len(bits), _CHUNK):
+        unpacked = np.unpackbits(bits[start : start + _CHUNK].view(np.uint8).reshape(-1, 8), axis=1)  # (chunk, 64)
+        total += weight[start : start + _CHUNK].astype(np.float64) @ unpacked
+    return total
+
+
+def _check(synthetic: Sequence[str], members: Sequence[str], holdout: Sequence[str], orders: Sequence[int]) -> None:
+    validate.positive(smallest_order=min(orders))
+    if not synthetic:
+        raise DataError("There are no synthetic texts.", "Generate some before the audit.")
+    if not members or not holdout:
+        raise DataError(
+            "The audit subset has no member or no holdout record that may be guessed about.",
+            "Enlarge the audit subset, or remove near-duplicates from the private file.",
+        )

@@ -1,0 +1,281 @@
+"""The audit's statistics: pure functions of counts and scores, each with its source."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit
+from scipy.stats import beta, binom, norm, rankdata
+
+from palimpsest import validate
+
+_LARGEST_EPSILON = 64.0
+
+
+class Interval(NamedTuple):
+    """Both ends of a confidence interval."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value and its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def to_json(self) -> dict[str, float]:
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class Rate:
+    """`count` out of `n`, with the interval of the rate behind it."""
+
+    count: int
+    n: int
+    low: float
+    high: float
+
+    @property
+    def rate(self) -> float:
+        """The observed share; NaN where nothing was tried."""
+        return self.count / self.n if self.n else math.nan
+
+    def to_json(self) -> dict[str, float]:
+        return {"count": self.count, "n": self.n, "rate": self.rate, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """How a bootstrap interval is made: number of resamples, confidence, and the seed of the resampling."""
+
+    resamples: int
+    confidence: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        validate.positive(resamples=self.resamples)
+        validate.in_range(0, 1, confidence=self.confidence)
+
+
+# --- rates -----------------------------------------------------------------------------------------------------
+
+
+def clopper_pearson(count: int, n: int, confidence: float) -> Interval:
+    """Exact interval of a binomial proportion (Clopper and Pearson 1934); [0, 1] for n = 0."""
+    _check_count(count, n, confidence)
+    tail = (1.0 - confidence) / 2.0
+    low = float(beta.ppf(tail, count, n - count + 1)) if count > 0 else 0.0
+    high = float(beta.ppf(1.0 - tail, count + 1, n - count)) if count < n else 1.0
+    return Interval(low, high)
+
+
+def wilson(count: float, n: int, confidence: float) -> Interval:
+    """Score interval of a binomial proportion (Wilson 1927); [0, 1] for n = 0.
+
+    `count` may be fractional, a sum of n independent values in [0, 1] such as an item's share of correct seeds:
+    their variance is at most the binomial one, so the interval is then conservative.
+    """
+    _check_count(count, n, confidence)
+    if n == 0:
+        return Interval(0.0, 1.0)
+    z = norm.ppf((1.0 + confidence) / 2.0)
+    rate, shrink = count / n, 1.0 + z**2 / n
+    middle = (rate + z**2 / (2 * n)) / shrink
+    half = z / shrink * math.sqrt(rate * (1.0 - rate) / n + z**2 / (4 * n**2))
+    low = 0.0 if count == 0 else float(middle - half)
+    return Interval(low, 1.0 if count == n else float(middle + half))
+
+
+# --- scores ----------------------------------------------------------------------------------------------------
+
+
+def auc_value(positive: np.ndarray, negative: np.ndarray) -> float:
+    """P(positive score > negative score), ties counted half: the Mann-Whitney statistic over mn.
+
+    Args:
+        positive: scores of shape (m,).
+        negative: scores of shape (n,).
+    """
+    m, n = len(positive), len(negative)
+    validate.positive(positives=m, negatives=n)
+    ranks = rankdata(np.concatenate([positive, negative]))  # O(N log N), mid-ranks for ties
+    return float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
+
+
+def hanley_mcneil_sd(auc: float, positives: int, negatives: int) -> float:
+    """Standard deviation of an AUC under the exponential model (Hanley and McNeil 1982, equations 1 and 2)."""
+    pair_of_negatives, pair_of_positives = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    variance = auc * (1 - auc)
+    variance += (positives - 1) * (pair_of_negatives - auc**2) + (negatives - 1) * (pair_of_positives - auc**2)
+    return math.sqrt(max(variance, 0.0) / (positives * negatives))
+
+
+def auc_with_interval(positive: np.ndarray, negative: np.ndarray, confidence: float) -> Estimate:
+    """AUC with the interval of all true values that the observed one does not reject.
+
+    The Hanley-McNeil standard deviation is taken at the candidate, not at the observed value (score inversion,
+    Newcombe 2006, "Part 2"): the interval stays inside [0, 1] and keeps a width at an observed AUC of 0 or 1.
+    """
+    value, m, n = auc_value(positive, negative), len(positive), len(negative)
+    z = norm.ppf((1.0 + confidence) / 2.0)
+    low = _auc_bound(value, 0.0, lambda true: value - true - z * hanley_mcneil_sd(true, m, n))
+    high = _auc_bound(value, 1.0, lambda true: true - value - z * hanley_mcneil_sd(true, m, n))
+    return Estimate(value, low, high)
+
+
+def auc_null_interval(positives: int, negatives: int, confidence: float) -> Interval:
+    """Where the AUC of a score that knows nothing falls: .5 +- z sqrt((m + n + 1) / (12 m n)).
+
+    Source: Mann and Whitney 1947, the variance of U under the null hypothesis.
+    """
+    validate.positive(positives=positives, negatives=negatives)
+    sd = math.sqrt((positives + negatives + 1) / (12 * positives * negatives))
+    half = float(norm.ppf((1.0 + confidence) / 2.0)) * sd
+    return Interval(max(0.0, 0.5 - half), min(1.0, 0.5 + half))
+
+
+def tpr_at_fpr(positive: np.ndarray, negative: np.ndarray, fpr: float, confidence: float) -> Rate:
+    """Positives above the lowest threshold at which at most a share `fpr` of the negatives lies above.
+
+    The interval (Clopper-Pearson) is over the positives, given that threshold. With fewer than 1/fpr negatives the
+    threshold is the largest negative.
+    """
+    validate.in_range(0, 1, fpr=fpr)
+    allowed = min(math.floor(fpr * len(negative) + 1e-9), len(negative) - 1)
+    threshold = np.sort(negative)[::-1][allowed]
+    count = int((positive > threshold).sum())
+    return Rate(count, len(positive), *clopper_pearson(count, len(positive), confidence))
+
+
+def roc_curve(positive: np.ndarray, negative: np.ndarray) -> np.ndarray:
+    """All corners of the ROC curve, of shape (points, 2) as (fpr, tpr), from (0, 0) to (1, 1)."""
+    scores = np.concatenate([positive, negative])
+    order = np.argsort(-scores, kind="stable")
+    is_positive = (order < len(positive)).astype(np.int64)
+    last_of_tie = np.append(np.diff(scores[order]) != 0, True)
+    tpr = np.cumsum(is_positive)[last_of_tie] / len(positive)
+    fpr = np.cumsum(1 - is_positive)[last_of_tie] / len(negative)
+    return np.vstack([[0.0, 0.0], np.column_stack([fpr, tpr])])
+
+
+def thin(points: np.ndarray, limit: int) -> np.ndarray:
+    """At most `limit` of the ROC points, both ends kept, spread evenly along the curve's length |dx| + |dy|."""
+    if len(points) <= limit:
+        return points
+    along = np.append(0.0, np.abs(np.diff(points, axis=0)).sum(axis=1).cumsum())
+    chosen = np.searchsorted(along, np.linspace(0.0, along[-1], limit))
+    return points[np.unique(np.minimum(chosen, len(points) - 1))]
+
+
+# --- epsilon from one run --------------------------------------------------------------------------------------
+
+
+def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+    """How likely an (epsilon, delta)-DP algorithm lets an attacker guess at least `correct` coins.
+
+    Source: Steinke, Nasr and Jagielski 2023, Theorem 5.2, for `canaries` independent fair coins and a number of
+    `guesses` fixed in advance: P[W >= v] <= f(v) + 2 m delta max_i (f(v - i) - f(v)) / i, where f(v) is the
+    probability that a Binomial(guesses, e^epsilon / (1 + e^epsilon)) is at least v.
+    """
+    tail = float(binom.sf(correct - 1, guesses, expit(epsilon)))
+    if delta == 0.0 or correct == 0:
+        return min(tail, 1.0)
+    steps = np.arange(1, correct + 1)
+    gain = (binom.sf(correct - steps - 1, guesses, expit(epsilon)) - tail) / steps
+    return min(1.0, tail + 2.0 * canaries * delta * max(0.0, float(gain.max())))
+
+
+def one_run_epsilon(canaries: int, guesses: int, correct: int, delta: float, alpha: float) -> float:
+    """Lower bound on epsilon at confidence 1 - alpha, from one run (Steinke et al. 2023).
+
+    Any epsilon whose p value is at most alpha is refuted, and every smaller epsilon with it (a smaller epsilon is a
+    stronger claim), so whatever root of p = alpha the search meets is valid. At most 64.
+
+    Args:
+        canaries: number of independent fair coins, guessed about or not.
+        guesses: how many of them the attack guesses, fixed before the run.
+        correct: right guesses.
+        delta: the claim's delta.
+        alpha: probability of a false refutation.
+
+    >>> round(one_run_epsilon(canaries=100, guesses=50, correct=45, delta=0.0, alpha=0.05), 3)
+    1.394
+    """
+    _check_one_run(canaries, guesses, correct, delta, alpha)
+
+    def excess(epsilon: float) -> float:
+        return one_run_p_value(canaries, guesses, correct, epsilon, delta) - alpha
+
+    if guesses == 0 or excess(0.0) >= 0.0:
+        return 0.0
+    if excess(_LARGEST_EPSILON) < 0.0:
+        return _LARGEST_EPSILON
+    root = float(brentq(excess, 0.0, _LARGEST_EPSILON, xtol=1e-9))
+    return max(0.0, root - 1e-8)  # below the root, on the refuted side
+
+
+def epsilon_max(canaries: int, delta: float, alpha: float, guesses: int | None = None) -> float:
+    """The largest epsilon that an audit with so many canaries could refute: every guess right.
+
+    `guesses` None means one guess per canary, the most that `canaries` coins allow. A claim at or above the result
+    cannot be refuted, so "not refuted" would say nothing about it.
+
+    >>> round(epsilon_max(canaries=1000, delta=0.0, alpha=0.05), 2)
+    5.81
+    """
+    guesses = canaries if guesses is None else guesses
+    return one_run_epsilon(canaries, guesses, guesses, delta, alpha)
+
+
+# --- resampling ------------------------------------------------------------------------------------------------
+
+
+def bootstrap_ratio(numerator: np.ndarray, denominator: np.ndarray, bootstrap: Bootstrap) -> Interval:
+    """Percentile interval of sum(numerator) / sum(denominator) over resampled rows (Efron 1979).
+
+    Both arrays, of shape (rows,), are resampled together, so the comparison is paired. Equal rows are drawn as one
+    multinomial category: the same distribution, at a cost that does not grow with the number of rows.
+    """
+    pairs, counts = np.unique(np.column_stack([numerator, denominator]), axis=0, return_counts=True)
+    rng, rows = np.random.default_rng(bootstrap.seed), int(counts.sum())
+    sums = np.array([rng.multinomial(rows, counts / rows) @ pairs for _ in range(bootstrap.resamples)])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = sums[:, 0] / sums[:, 1]
+    tail = (1.0 - bootstrap.confidence) / 2.0
+    low, high = np.nanquantile(ratios, [tail, 1.0 - tail])
+    return Interval(float(low), float(high))
+
+
+def permutation_p(observed: float, null: Iterable[float]) -> float:
+    """One-sided p value (1 + #{null >= observed}) / (1 + #null): never 0 (Phipson and Smyth 2010)."""
+    values = np.fromiter(null, dtype=np.float64)
+    return float(1 + (values >= observed).sum()) / (1 + len(values))
+
+
+# --- checks ----------------------------------------------------------------------------------------------------
+
+
+def _auc_bound(value: float, end: float, gap: Callable[[float], float]) -> float:
+    # gap is positive at the end of the scale and negative beside the observed value; at 0 and 1 the sd vanishes.
+    beside = min(max(value, 1e-12), 1.0 - 1e-12)
+    return end if value == end else float(brentq(gap, *sorted((beside, end))))
+
+
+def _check_count(count: float, n: int, confidence: float) -> None:
+    validate.in_range(0, n, count=count)
+    validate.in_range(0, 1, confidence=confidence)
+
+
+def _check_one_run(canaries: int, guesses: int, correct: int, delta: float, alpha: float) -> None:
+    validate.in_range(0, canaries, guesses=guesses)
+    validate.in_range(0, guesses, correct=correct)
+    validate.in_range(0, 1, delta=delta)
+    validate.in_range(0, 1, alpha=alpha)

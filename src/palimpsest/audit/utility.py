@@ -1,0 +1,276 @@
+"""Utility: train on synthetic rows, test on real ones.
+
+Every choice (regularisation, vocabulary) is made on synthetic rows alone; the test rows are only scored.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+
+from palimpsest import validate
+from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, wilson
+from palimpsest.errors import DataError
+from palimpsest.records.duplicates import words
+
+Features: TypeAlias = np.ndarray | csr_matrix
+
+PENALTIES = (0.1, 1.0, 10.0, 100.0)  # candidate values of C, the inverse strength of the L2 penalty
+_CALIBRATION_BINS = 15  # Guo et al. 2017
+_ITERATIONS = 500
+
+
+@dataclass(frozen=True)
+class LabelScores:
+    """How one label is predicted; precision is 0 where it never is, recall 0 where no test row has it."""
+
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+    def to_json(self) -> dict[str, float]:
+        return {"precision": self.precision, "recall": self.recall, "f1": self.f1, "support": self.support}
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """One classifier on the test rows, over several seeds.
+
+    Attributes:
+        correct: which test rows each seed predicted right, bool of shape (seeds, test rows). Private zone: the stage
+            may store it, so that two variants can be compared row by row.
+        accuracy: mean over seeds, with the Wilson interval over test rows.
+        per_class: scores per label, over all seeds' predictions together; support in test rows.
+        ece: expected calibration error of the top label, mean over seeds.
+    """
+
+    correct: np.ndarray
+    accuracy: Estimate
+    per_class: Mapping[str, LabelScores]
+    ece: float
+
+    @property
+    def item_accuracy(self) -> np.ndarray:
+        """Each test row's share of seeds that predicted it right; shape (test rows,)."""
+        return self.correct.mean(axis=0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "accuracy": self.accuracy.value,
+            "low": self.accuracy.low,
+            "high": self.accuracy.high,
+            "per_seed": self.correct.mean(axis=1).tolist(),
+            "correct": self.correct.sum(axis=1).tolist(),
+            "per_class": {label: scores.to_json() for label, scores in self.per_class.items()},
+            "ece": self.ece,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class UtilityAudit:
+    """Private zone: all evaluations of one variant."""
+
+    rows: int
+    test_rows: int
+    evaluations: Mapping[str, Evaluation]
+
+    def to_json(self, variant: str) -> dict[str, Any]:
+        return {
+            "variant": variant,
+            "zone": "internal",
+            "rows": self.rows,
+            "test_rows": self.test_rows,
+            "evaluators": {name: evaluation.to_json() for name, evaluation in self.evaluations.items()},
+        }
+
+
+@dataclass(frozen=True)
+class LinearSettings:
+    """How the linear classifiers are trained.
+
+    Attributes:
+        seeds: each seed draws which synthetic rows train and which choose the penalty; the solver itself is
+            deterministic, so the spread over seeds is that of this draw.
+        validation_share: share of the synthetic rows that choose the penalty and do not train.
+        confidence: of the accuracy's interval.
+    """
+
+    seeds: Sequence[int]
+    validation_share: float
+    confidence: float
+
+    def __post_init__(self) -> None:
+        validate.in_range(0, 0.9, validation_share=self.validation_share)
+        validate.in_range(3, 1000, number_of_seeds=len(self.seeds))
+
+
+def minilm_lr(
+    features: np.ndarray,
+    targets: Sequence[str],
+    test_features: np.ndarray,
+    test_targets: Sequence[str],
+    labels: Sequence[str],
+    settings: LinearSettings,
+) -> Evaluation:
+    """Logistic regression on sentence embeddings.
+
+    Args:
+        features: embeddings of the synthetic rows, shape (n, d).
+        targets: their labels.
+        test_features: embeddings of the test rows, by the same encoder, shape (k, d).
+        test_targets: their labels.
+        labels: all public labels.
+        settings: seeds and validation share.
+
+    Raises:
+        DataError: there are no synthetic or no test rows, or a label is not in `labels`.
+    """
+    known, truth = label_indices(targets, labels), label_indices(test_targets, labels)
+    return _linear(features, known, test_features, truth, labels, settings)
+
+
+def tfidf_lr(
+    texts: Sequence[str],
+    targets: Sequence[str],
+    test_texts: Sequence[str],
+    test_targets: Sequence[str],
+    labels: Sequence[str],
+    settings: LinearSettings,
+) -> Evaluation:
+    """Logistic regression on TF-IDF of words and word pairs: unrelated to any model used in generation.
+
+    The vocabulary and the document frequencies are those of the synthetic texts. Arguments and errors are those of
+    `minilm_lr`, with texts for embeddings; synthetic texts without a single word are a DataError too.
+    """
+    known, truth = label_indices(targets, labels), label_indices(test_targets, labels)
+    if not any(words(text) for text in texts):
+        raise DataError("The synthetic texts hold no word.", "Look at the generator: its training may have diverged.")
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
+    features = vectorizer.fit_transform(texts)
+    return _linear(features, known, vectorizer.transform(test_texts), truth, labels, settings)
+
+
+def evaluate(probabilities: np.ndarray, truth: np.ndarray, labels: Sequence[str], confidence: float) -> Evaluation:
+    """Score predictions.
+
+    Args:
+        probabilities: of each label, shape (seeds, test rows, labels).
+        truth: index of the right label, shape (test rows,).
+        labels: their names.
+        confidence: of the accuracy's interval. It is Wilson's, of each row's mean over seeds: conservative.
+    """
+    predicted = probabilities.argmax(axis=2)  # (seeds, test rows)
+    correct = predicted == truth
+    value = float(correct.mean())
+    interval = wilson(float(correct.mean(axis=0).sum()), len(truth), confidence)
+    return Evaluation(
+        correct=correct,
+        accuracy=Estimate(value, *interval),
+        per_class={label: _label_scores(predicted == index, truth == index) for index, label in enumerate(labels)},
+        ece=float(np.mean([calibration_error(seed, truth) for seed in probabilities])),
+    )
+
+
+def calibration_error(probabilities: np.ndarray, truth: np.ndarray) -> float:
+    """Expected calibration error of the top label, 15 equal bins (Guo et al. 2017, equation 3).
+
+    Args:
+        probabilities: shape (test rows, labels).
+        truth: shape (test rows,).
+    """
+    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == truth
+    bins = np.minimum((confidence * _CALIBRATION_BINS).astype(int), _CALIBRATION_BINS - 1)
+    gaps = np.bincount(bins, weights=correct - confidence, minlength=_CALIBRATION_BINS)
+    return float(np.abs(gaps).sum() / len(truth))
+
+
+def retention(variant: np.ndarray, real: np.ndarray, bootstrap: Bootstrap) -> Estimate:
+    """Accuracy of `variant` as a share of that of the real rows, with a paired bootstrap interval over test rows.
+
+    Args:
+        variant: `item_accuracy` of the variant, shape (test rows,).
+        real: the same for the classifier trained on the private rows.
+        bootstrap: number of resamples, confidence and seed.
+
+    Raises:
+        DataError: the classifier trained on the private rows is never right.
+    """
+    if not real.any():
+        raise DataError("The classifier trained on the real rows is never right.", "Check the labels of the test rows.")
+    return Estimate(float(variant.sum() / real.sum()), *bootstrap_ratio(variant, real, bootstrap))
+
+
+def gap_closed(method: np.ndarray, public_only: np.ndarray, real: np.ndarray, bootstrap: Bootstrap) -> Estimate | None:
+    """(method - public) / (real - public), with a paired bootstrap interval; None where there is no gap to close.
+
+    None, to be printed as n/a, where the interval of real - public_only reaches 0 or below. Arguments are those of
+    `retention`.
+    """
+    gained, gap = method - public_only, real - public_only
+    if bootstrap_ratio(gap, np.ones_like(gap), bootstrap).low <= 0.0:
+        return None
+    return Estimate(float(gained.sum() / gap.sum()), *bootstrap_ratio(gained, gap, bootstrap))
+
+
+def label_indices(targets: Sequence[str], labels: Sequence[str]) -> np.ndarray:
+    """Index of each target among the labels; a DataError where there is no target, or one that is not a label."""
+    position = {label: index for index, label in enumerate(labels)}
+    unknown = sum(target not in position for target in targets)
+    if unknown:
+        raise DataError(f"{unknown} rows have a label that is not in the public list.", "Add it to dataset.labels.")
+    if not len(targets):
+        raise DataError("There are no rows to train or to test on.", "Generate some, or enlarge the test share.")
+    return np.array([position[target] for target in targets])
+
+
+def _linear(
+    features: Features,
+    known: np.ndarray,
+    test: Features,
+    truth: np.ndarray,
+    labels: Sequence[str],
+    settings: LinearSettings,
+) -> Evaluation:
+    """One logistic regression per seed."""
+    runs = [_fit_predict(features, known, test, len(labels), seed, settings) for seed in settings.seeds]
+    return evaluate(np.stack(runs), truth, labels, settings.confidence)
+
+
+def _fit_predict(
+    features: Features, targets: np.ndarray, test: Features, labels: int, seed: int, settings: LinearSettings
+) -> np.ndarray:
+    """Probabilities of the test rows by the model that is best on this seed's validation rows; (test rows, labels)."""
+    order = np.random.default_rng(seed).permutation(len(targets))
+    held = int(settings.validation_share * len(targets))
+    chosen, train = order[:held], order[held:]
+    best, score = None, -1.0
+    for model in _models(features[train], targets[train]):
+        accuracy = float((model.predict(features[chosen]) == targets[chosen]).mean()) if held else 0.0
+        best, score = (model, accuracy) if accuracy > score else (best, score)
+    probabilities = np.zeros((test.shape[0], labels))
+    if best is None:  # one class only: the only possible prediction
+        probabilities[:, targets[train][0]] = 1.0
+    else:
+        probabilities[:, best.classes_] = best.predict_proba(test)
+    return probabilities
+
+
+def _models(features: Features, targets: np.ndarray) -> Iterator[LogisticRegression]:
+    """One fitted model per penalty; none where the rows have one class."""
+    if len(np.unique(targets)) > 1:
+        for penalty in PENALTIES:
+            yield LogisticRegression(C=penalty, max_iter=_ITERATIONS).fit(features, targets)
+
+
+def _label_scores(predicted: np.ndarray, truth: np.ndarray) -> LabelScores:
+    """`predicted` of shape (seeds, test rows), `truth` of shape (test rows,): is it this label?"""
+    hits, claimed = int((predicted & truth).sum()), int(predicted.sum())
+    support = int(truth.sum())
+    existing = support * len(predicted)
+    precision, recall = hits / max(claimed, 1), hits / max(existing, 1)
+    return LabelScores(precision, recall, 2 * hits / max(claimed + existing, 1), support)

@@ -1,0 +1,63 @@
+"""A tiny random BERT from a local folder is fine-tuned without a network."""
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from palimpsest.audit.finetune import FinetuneSettings, finetuned
+
+LABELS = ("cold", "warm")
+WORDS = ["ice", "snow", "fire", "sun", *(f"w{number}" for number in range(20))]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tiny-bert")
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(special + WORDS)}, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **dict(zip(names, special, strict=True))).save_pretrained(path)
+    config = BertConfig(
+        vocab_size=len(special) + len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+    )
+    torch.manual_seed(0)
+    BertModel(config).save_pretrained(path)
+    return path
+
+
+def rows(count, seed):
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, 2, count)
+    signal = [("ice", "snow") if label == 0 else ("fire", "sun") for label in truth]
+    texts = [f"w{rng.integers(20)} {words[rng.integers(2)]} w{rng.integers(20)}" for words in signal]
+    return texts, [LABELS[label] for label in truth]
+
+
+def settings(epochs, seeds=(0,)):
+    return FinetuneSettings(
+        seeds=seeds, epochs=epochs, batch=16, learning_rate=3e-3, max_tokens=16, confidence=0.95, device="cpu"
+    )
+
+
+def test_it_learns_and_leaves_the_global_generator_alone(folder):
+    torch.manual_seed(7)
+    before = torch.random.get_rng_state()
+    evaluation = finetuned(folder, *rows(200, 0), *rows(100, 1), LABELS, settings(epochs=8, seeds=(0, 1)))
+    assert evaluation.correct.shape == (2, 100)
+    assert evaluation.accuracy.value > 0.9
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_the_same_seed_gives_the_same_predictions(folder):
+    runs = [finetuned(folder, *rows(40, 0), *rows(60, 1), LABELS, settings(epochs=1)) for _ in range(2)]
+    assert np.array_equal(runs[0].correct, runs[1].correct)
+    assert runs[0].ece == pytest.approx(runs[1].ece)

@@ -1,0 +1,166 @@
+"""A leaky model is refuted, an honest one is not, and an audit without power or with unfair coins says so."""
+
+import numpy as np
+import pytest
+
+from palimpsest.audit.membership import (
+    Control,
+    Scores,
+    audit_membership,
+    bag_of_words_control,
+    correct_guesses,
+    guess_count,
+    loss_attack,
+    record_losses,
+    reference_attack,
+)
+from palimpsest.audit.statistics import Estimate, Interval
+from palimpsest.errors import DataError
+from palimpsest.records.record import Record
+
+PASSED = Control(Estimate(0.5, 0.4, 0.6), Interval(0.4, 0.6))
+FAILED = Control(Estimate(0.9, 0.8, 1.0), Interval(0.4, 0.6))
+
+
+def scores(shift, size=300, seed=0):
+    rng = np.random.default_rng(seed)
+    return Scores(rng.normal(shift, 1, size), rng.normal(0, 1, size))
+
+
+def audit(attacks, control=PASSED, claim=1.0, guess_share=0.2, seed=0):
+    return audit_membership(
+        attacks,
+        control,
+        claim=claim,
+        delta=1e-5,
+        guess_share=guess_share,
+        alpha=0.05,
+        confidence=0.95,
+        seed=seed,
+    )
+
+
+def texts(count, seed):
+    rng = np.random.default_rng(seed)
+    return [" ".join(f"w{word}" for word in rng.zipf(1.5, 12) % 300) for _ in range(count)]
+
+
+def test_a_leaky_model_is_refuted():
+    result = audit({"loss": scores(0.0), "reference": scores(6.0)})
+    assert result.attacks["reference"].auc.value > 0.99
+    assert result.attacks["reference"].tpr_at_1pct.rate > 0.9
+    assert (result.epsilon_lower.attack, result.epsilon_lower.correct) == ("reference", 120)
+    assert result.epsilon_lower.value > 1.0
+    assert result.verdict == "refuted"
+
+
+def test_an_honest_model_is_not_refuted():
+    verdicts = [audit({"loss": scores(0.0, seed=seed)}, seed=seed).verdict for seed in range(20)]
+    assert verdicts == ["not refuted"] * 20
+
+
+def test_a_mechanism_that_spends_exactly_its_claim_is_rarely_refuted():
+    # Randomised response at epsilon 1 on each coin; scores are its answers, so all are ties.
+    refuted = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        coins, truthful = rng.random(200) < 0.5, rng.random(200) < np.e / (1 + np.e)
+        answers = (coins == truthful).astype(float)
+        response = Scores(answers[coins], answers[~coins])
+        refuted += audit({"response": response}, guess_share=1.0, seed=seed).verdict == "refuted"
+    assert refuted <= 0.05 * 200
+
+
+@pytest.mark.parametrize(
+    ("control", "claim"), [(FAILED, 1.0), (PASSED, 20.0), (PASSED, None)], ids=["control", "no power", "no claim"]
+)
+def test_inconclusive_even_when_the_attack_succeeds(control, claim):
+    assert audit({"loss": scores(9.0)}, control, claim).verdict == "inconclusive"
+
+
+def test_the_best_of_several_attacks_pays_for_the_choice():
+    alone = audit({"loss": scores(6.0)})
+    chosen = audit({"loss": scores(6.0), "blind": scores(0.0)})
+    assert chosen.epsilon_lower.value < alone.epsilon_lower.value
+    assert chosen.eps_max < alone.eps_max
+
+
+def test_equal_scores_tell_nothing_whatever_their_order():
+    tied = Scores(np.zeros(500), np.zeros(500))
+    right = [correct_guesses(tied, 400, seed) for seed in range(50)]
+    assert 190 < np.mean(right) < 210
+
+
+def test_guesses_come_from_both_ends():
+    ranked = Scores(np.array([9.0, 8.0, 1.0]), np.array([0.0, 5.0, 7.0]))
+    assert correct_guesses(ranked, 2, seed=0) == 2
+    assert correct_guesses(ranked, 4, seed=0) == 3
+
+
+@pytest.mark.parametrize(
+    ("canaries", "share", "expected"), [(1000, 0.1, 100), (999, 0.5, 498), (10, 0.01, 2), (1, 1.0, 1)]
+)
+def test_the_number_of_guesses_is_a_public_share(canaries, share, expected):
+    assert guess_count(canaries, share) == expected
+
+
+def test_attacks_must_score_the_same_records():
+    with pytest.raises(ValueError, match="same records"):
+        audit({"loss": scores(0.0), "reference": scores(0.0, size=200)})
+
+
+def test_control_raises_no_false_alarm_under_fair_coins():
+    assert all(
+        bag_of_words_control(texts(150, 2 * seed), texts(150, 2 * seed + 1), confidence=0.95, seed=seed).passed
+        for seed in range(40)
+    )
+
+
+def test_control_has_the_null_spread_it_claims():
+    pool, places = np.array(texts(300, 7), dtype=object), []
+    for seed in range(150):
+        order = np.random.default_rng(seed).permutation(300)
+        control = bag_of_words_control(pool[order[:150]], pool[order[150:]], confidence=0.95, seed=seed)
+        places.append((control.auc.value - 0.5) / (control.null.high - 0.5))
+    assert 0.85 < 3.2905 * np.std(places) < 1.15
+
+
+def test_control_sees_a_split_that_was_not_by_coin():
+    marked = [f"{text} subscriber" for text in texts(150, 0)]
+    assert not bag_of_words_control(marked, texts(150, 1), confidence=0.95, seed=0).passed
+
+
+def test_a_control_on_too_few_records_is_an_error():
+    with pytest.raises(DataError, match="too small"):
+        bag_of_words_control(["a"], ["b"], confidence=0.95, seed=0)
+
+
+def test_attacks_from_losses():
+    members, nonmembers = [Record("aa", "x"), Record("b", None)], [Record("cccc", "x")]
+    tuned = record_losses(lambda texts, labels: np.array([len(text) for text in texts]), members, nonmembers)
+    base = record_losses(
+        lambda texts, labels: np.array([9.0 if label else 1.0 for label in labels]), members, nonmembers
+    )
+    assert (loss_attack(tuned).members.tolist(), loss_attack(tuned).nonmembers.tolist()) == ([-2.0, -1.0], [-4.0])
+    reference = reference_attack(tuned, base)
+    assert (reference.members.tolist(), reference.nonmembers.tolist()) == ([7.0, 0.0], [5.0])
+
+
+def test_a_loss_that_is_not_finite_is_an_error_that_quotes_no_row():
+    with pytest.raises(DataError) as caught:
+        record_losses(lambda texts, labels: np.full(len(texts), np.nan), [Record("secret")], [Record("other")])
+    assert "secret" not in str(caught.value)
+    assert "2 records" in str(caught.value)
+
+
+def test_json_has_the_published_shape():
+    document = audit({"loss": scores(1.0, size=2000), "reference": scores(2.0, size=2000)}).to_json("dp3")
+    assert set(document) == {
+        *("variant", "zone", "members", "nonmembers", "control", "attacks", "epsilon_lower"),
+        *("eps_max", "verdict", "claim"),
+    }
+    assert set(document["control"]) == {"auc", "low", "high", "null_low", "null_high", "passed"}
+    assert set(document["attacks"]["loss"]) == {"auc", "low", "high", "tpr_at_1pct", "roc", "advantage"}
+    assert set(document["attacks"]["loss"]["tpr_at_1pct"]) == {"count", "n", "rate", "low", "high"}
+    assert len(document["attacks"]["loss"]["roc"]) <= 200
+    assert {"value", "method", "guesses", "correct", "delta", "alpha"} <= set(document["epsilon_lower"])
