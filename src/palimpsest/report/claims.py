@@ -1,0 +1,120 @@
+"""The claims of the audit page: an id, a sentence, how far it holds, and the evidence."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from palimpsest.report.formats import number, points
+from palimpsest.report.summary import Metrics, Row, Summary
+
+STATUSES = ("proved", "tested", "assumed", "not covered")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim.
+
+    Attributes:
+        id: short and stable, for citing.
+        sentence: what is claimed.
+        status: "proved" (a theorem), "tested" (an attack or test that could have failed), "assumed", "not covered".
+        evidence: the file or test that carries it.
+        digest: SHA-256 of that file, or "".
+    """
+
+    id: str
+    sentence: str
+    status: str
+    evidence: str
+    digest: str = ""
+
+
+def digest(document: Any) -> str:
+    """SHA-256 of the file that `files.write_json` makes of a document read from one."""
+    return hashlib.sha256((json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()).hexdigest()
+
+
+def claims(
+    summary: Summary,
+    metrics: Metrics,
+    receipts: Mapping[str, Mapping[str, Any]],
+    ledger: Mapping[str, Any],
+    statement: Mapping[str, Any],
+) -> tuple[Claim, ...]:
+    """Every claim of the page, the proved ones first."""
+    refuted = {row.variant for row in summary.of("release") if row.membership and row.membership.verdict == "refuted"}
+    sound = statement["status"] == "DIFFERENTIALLY PRIVATE" and not refuted
+    found = [*_proved(receipts, statement, refuted), _total(ledger, sound)]
+    for row in summary.of("release"):
+        found += _measured(row, metrics.get(row.variant, {}))
+    found += [_assumption(item) for item in statement["assumptions"]]
+    found += [
+        Claim(f"N-{item['id']}", item["sentence"], "not covered", "reports/statement.json")
+        for item in statement["not_covered"]
+    ]
+    return tuple(sorted(found, key=lambda claim: STATUSES.index(claim.status)))
+
+
+def _proved(
+    receipts: Mapping[str, Mapping[str, Any]], statement: Mapping[str, Any], refuted: set[str]
+) -> Iterator[Claim]:
+    for release in statement["releases"]:
+        variant, epsilon = release["variant"], release["epsilon"]
+        holds = epsilon is not None and not release["noise_fixed"] and variant not in refuted
+        sentence = (
+            f"The rows of {variant} are (ε = {number(epsilon)}, δ = {number(release['delta'])})-differentially private "
+            f"for adding or removing one record, as far as the assumptions H hold."
+            if holds
+            else f"Nothing can be promised about the rows of {variant}."
+        )
+        evidence = (f"reports/receipts/{variant}.json", digest(receipts[variant]))
+        yield Claim(f"P-{variant}", sentence, "proved" if holds else "not covered", *evidence)
+        if release["accounting"]["agree"]:
+            yield Claim(f"A-{variant}", f"Two accountants agree on {variant}.", "tested", *evidence)
+
+
+def _total(ledger: Mapping[str, Any], sound: bool) -> Claim:
+    sentence = (
+        f"All releases from {ledger['asset']} together cost ε = {number(ledger['spent_epsilon'])} "
+        f"of {number(ledger['cap_epsilon'])} at δ = {number(ledger['delta'])}."
+    )
+    return Claim("P-total", sentence, "proved" if sound else "not covered", "ledger", str(ledger["head"]))
+
+
+def _measured(row: Row, found: Mapping[str, Any]) -> Iterator[Claim]:
+    if row.membership:
+        most = row.membership.eps_max
+        power = "" if most is None else f" (they could refute a claim of up to ε = {number(most, 2)})"
+        sentence = f"Membership attacks on {row.variant}: {row.membership.verdict}{power}."
+        yield _claim("M", row, "membership", sentence, found, row.membership.verdict != "inconclusive")
+    if row.ngram_excess:
+        rate = row.ngram_excess.rate
+        sentence = (
+            f"{row.ngram_excess.order}-grams of {row.variant} that occur in members, minus those in a holdout it never "
+            f"saw: {points(rate.value)} percentage points ({points(rate.low)} to {points(rate.high)})."
+        )
+        yield _claim("G", row, "ngrams", sentence, found, True)
+    if row.individual_leaked and row.canaries_leaked:
+        sentence = (
+            f"{row.variant} contains {row.individual_leaked.count} of {row.individual_leaked.total} facts about one "
+            f"record and {row.canaries_leaked.count} of {row.canaries_leaked.total} planted secrets."
+        )
+        yield _claim("F", row, "facts", sentence, found, True)
+
+
+def _claim(prefix: str, row: Row, kind: str, sentence: str, found: Mapping[str, Any], conclusive: bool) -> Claim:
+    status = "tested" if conclusive else "not covered"
+    path = f"reports/metrics/{row.variant}/{kind}.json"
+    return Claim(f"{prefix}-{row.variant}", sentence, status, path, digest(found[kind]))
+
+
+def _assumption(item: Mapping[str, Any]) -> Claim:
+    seen = item["holds"] == "yes"
+    return Claim(
+        id=f"H-{item['id']}",
+        sentence=item["sentence"],
+        status="tested" if seen else "not covered" if item["holds"] == "no" else "assumed",
+        evidence=item["test"] or ("no test" if item["holds"] == "untested" else "checked in this run"),
+    )

@@ -1,0 +1,294 @@
+"""The figures: each a function from table rows (see `tables`) to an Altair chart.
+
+Every series differs in shape or dash as well as in colour, and nothing that is drawn in text has a fixed colour, so
+that the page's theme (light, dark, print) decides it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import altair as alt
+
+from palimpsest.report.formats import points
+from palimpsest.report.tables import ATTACKED, DETECTABLE, PROVED, Rows
+from palimpsest.report.theme import BLUE, CORPORA, GREEN, GREY, ORANGE, PURPLE, SERIES, SHAPES, ZONES, colors, cycle
+
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart
+
+_DASHES = {"real": [1, 0], "public_only": [2, 3]}
+_STEPS = {"committed": BLUE, "begun": ORANGE, "reserved": PURPLE, "composition": GREEN, "total": GREY}
+_DECADES = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0)
+_ROW = 30  # height of one row of a horizontal chart, in pixels
+
+
+def frontier(rows: Rows) -> Chart:
+    """Utility against proven epsilon, a line per method, with the variants that have no epsilon as level lines."""
+    dots, levels = _split(rows, lambda row: row["epsilon"] is not None)
+    methods, lines = _names(dots, "series"), _names(levels, "series")
+    series = methods + lines
+    key = alt.Legend(symbolType="stroke", symbolSize=300)
+    color = alt.Color("series:N", title=None, legend=key, scale=alt.Scale(domain=series, range=colors(series)))
+    dash = alt.StrokeDash("series:N", title=None, legend=key, scale=_dashes(methods, lines))
+    y = alt.Y("accuracy:Q", title="accuracy on real test rows", scale=alt.Scale(zero=False), axis=alt.Axis(format="%"))
+    tips = _tips("variant:N", "epsilon:Q", "accuracy:Q", "low:Q", "high:Q")
+    rules = alt.Chart(_data(levels)).mark_rule(strokeWidth=2).encode(y=y, color=color, strokeDash=dash, tooltip=tips)
+    return _finish(alt.layer(*([rules] if levels else []), *_points(dots, y, color, dash, tips)), 280)
+
+
+def _points(dots: Rows, y: alt.Y, color: alt.Color, dash: alt.StrokeDash, tips: list[alt.Tooltip]) -> list[alt.Chart]:
+    """The layers of the variants that have an epsilon; none without such variants, for an empty axis has no extent."""
+    if not dots:
+        return []
+    x = alt.X("epsilon:Q", title="proved ε (log)", scale=alt.Scale(type="log", domain=_around(dots)))
+    base = alt.Chart(_data(dots)).encode(x=x, color=color, tooltip=tips)
+    line = base.mark_line(strokeWidth=2).encode(y=y, strokeDash=dash)
+    spread = base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q"), y2="high:Q")
+    return [line, spread, base.mark_point(filled=True, size=90, opacity=1).encode(y=y)]
+
+
+def bracket(rows: Rows) -> Chart:
+    """Per variant, where its true epsilon can be: above what was attacked, below what is proved."""
+    kinds, colors = [PROVED, ATTACKED, DETECTABLE], [BLUE, ORANGE, GREY]
+    x = alt.X("epsilon:Q", title="ε", scale=alt.Scale(domainMin=0, nice=True))
+    y = alt.Y("variant:N", title=None, sort=_names(rows, "variant"), axis=alt.Axis(offset=12))
+    base = alt.Chart(_data(rows)).encode(x=x, y=y)
+    marks = base.mark_point(filled=True, size=130, opacity=1).encode(
+        color=alt.Color("kind:N", title=None, scale=alt.Scale(domain=kinds, range=colors)),
+        shape=alt.Shape("kind:N", title=None, scale=alt.Scale(domain=kinds, range=["square", "circle", "diamond"])),
+        tooltip=_tips("variant:N", "kind:N", "epsilon:Q"),
+    )
+    between = (
+        base.transform_filter(alt.FieldOneOfPredicate(field="kind", oneOf=[PROVED, ATTACKED]))
+        .mark_bar(color=BLUE, opacity=0.22, height=10)
+        .encode(x="min(epsilon):Q", x2="max(epsilon):Q")
+    )
+    return _finish(alt.layer(between, marks), _ROW * len(_names(rows, "variant")) + 20, columns=1)
+
+
+def roc(curves: Rows, band: Rows, forbidden: Rows) -> Chart:
+    """Membership ROC on log axes, the band of chance, and (where a curve is proved) the region it forbids."""
+    floor = min(row["fpr"] for row in curves + band)
+    scale = alt.Scale(type="log", domain=[floor, 1], nice=False, clamp=True)
+    rates = alt.Axis(format=".3~%", values=[rate for rate in _DECADES if rate >= floor])
+    x = alt.X("fpr:Q", title="non-members accused (log)", scale=scale, axis=rates)
+    y = alt.Y("tpr:Q", title="members found (log)", scale=scale, axis=rates)
+    attacks = _names(curves, "attack")
+    lines = (
+        alt.Chart(_data(curves))
+        .mark_line(strokeWidth=2, interpolate="step-after", clip=True)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color("attack:N", title=None, scale=alt.Scale(domain=attacks, range=cycle(attacks, SERIES))),
+            strokeDash=alt.StrokeDash(
+                "attack:N", title=None, scale=alt.Scale(domain=attacks, range=cycle(attacks, ([1, 0], [6, 3], [2, 2])))
+            ),
+            tooltip=_tips("attack:N", "fpr:Q", "tpr:Q"),
+        )
+    )
+    chance = alt.Chart(_data(band)).mark_area(color=GREY, opacity=0.25)
+    chance = chance.encode(x=x, y=alt.Y("low:Q", scale=scale), y2="high:Q")
+    layers = [chance, lines]
+    if forbidden:
+        area = alt.Chart(_data(forbidden)).mark_area(color=ORANGE, opacity=0.16, clip=True)
+        layers.insert(0, area.encode(x=x, y=alt.Y("limit:Q", scale=scale), y2="top:Q"))
+    return _finish(alt.layer(*layers), 300)
+
+
+def overlap(rows: Rows, gains: Rows) -> Chart:
+    """Share of synthetic n-grams that occur in members, holdout and public text; above, members minus holdout."""
+    corpora = list(CORPORA)
+    tops = {order: max(row["rate"] for row in rows if row["order"] == order) for order in _names(rows, "order")}
+    room = alt.Scale(domain=[0, 1.12 * max(tops.values())], nice=False)
+    x = alt.X("order:O", title="n", axis=alt.Axis(labelAngle=0))
+    bars = (
+        alt.Chart(_data(rows))
+        .mark_bar()
+        .encode(
+            x=x,
+            xOffset=alt.XOffset("corpus:N", sort=corpora),
+            y=alt.Y("rate:Q", title="synthetic n-grams that occur in it", axis=alt.Axis(format="%"), scale=room),
+            color=alt.Color("corpus:N", title=None, scale=alt.Scale(domain=corpora, range=list(CORPORA.values()))),
+            tooltip=_tips("order:O", "corpus:N", "rate:Q", "count:Q", "total:Q"),
+        )
+    )
+    notes = [{"order": row["order"], "top": tops[row["order"]], "note": points(row["value"], 1)} for row in gains]
+    text = alt.Chart(_data(notes)).mark_text(dy=-8, fontSize=11).encode(x=x, y="top:Q", text="note:N")
+    return _finish(alt.layer(bars, text), 260)
+
+
+def excess(rows: Rows) -> Chart:
+    """Overlap with members minus overlap with the holdout, with intervals, per n and variant."""
+    variants = _names(rows, "variant")
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X("order:O", title="n", axis=alt.Axis(labelAngle=0)),
+        xOffset=alt.XOffset("variant:N", sort=variants),
+        color=_variants(variants),
+        tooltip=_tips("variant:N", "order:O", "value:Q", "low:Q", "high:Q", "p:Q"),
+    )
+    spread = base.mark_rule(strokeWidth=2).encode(
+        y=alt.Y("low:Q", title="excess over the holdout", axis=alt.Axis(format="+.1%")), y2="high:Q"
+    )
+    dots = base.mark_point(filled=True, size=70, opacity=1).encode(y="value:Q", shape=_shapes(variants))
+    return _finish(alt.layer(_level(0.0), spread, dots), 260)
+
+
+def carried(rows: Rows) -> Chart:
+    """Share of population facts that the synthetic text states, against how many private records state them."""
+    variants = _names(rows, "variant")
+    counts = alt.Scale(type="log", nice=False, padding=16)
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X("support:Q", title="private records that state the fact (log)", scale=counts),
+        color=_variants(variants),
+        tooltip=_tips("variant:N", "support:Q", "carried:Q", "total:Q", "share:Q", "low:Q", "high:Q"),
+    )
+    share = alt.Axis(format="%", tickCount=5)
+    band = base.mark_area(opacity=0.18).encode(
+        y=alt.Y("low:Q", title="facts carried over", axis=share, scale=alt.Scale(domain=[0, 1])), y2="high:Q"
+    )
+    line = base.mark_line(strokeWidth=2).encode(y="share:Q")
+    dots = base.mark_point(filled=True, size=70, opacity=1).encode(y="share:Q", shape=_shapes(variants))
+    return _finish(alt.layer(band, line, dots), 280)
+
+
+def waterfall(rows: Rows, cap: float) -> Chart:
+    """Each charge after the other, what composing them changes, the total, and the cap."""
+    kinds = _names(rows, "kind")
+    steps = alt.Scale(domain=kinds, range=[_STEPS[kind] for kind in kinds])
+    bars = (
+        alt.Chart(_data(rows))
+        .mark_bar(height=14)
+        .encode(
+            y=alt.Y("step:N", title=None, sort=None, axis=alt.Axis(labelLimit=170)),
+            x=alt.X("start:Q", title="ε", scale=alt.Scale(domainMin=0)),
+            x2="end:Q",
+            color=alt.Color("kind:N", title=None, scale=steps),
+            tooltip=_tips("step:N", "kind:N", "start:Q", "end:Q"),
+        )
+    )
+    line = alt.Chart(_data([{"cap": cap}])).mark_rule(strokeWidth=2, strokeDash=[5, 3], color=ORANGE).encode(x="cap:Q")
+    label = line.mark_text(align="right", dx=-5, baseline="top", y=4, text="cap", fontSize=12).encode(x="cap:Q")
+    return _finish(alt.layer(bars, line, label), _ROW * len(rows) + 20)
+
+
+def dag(nodes: Rows, edges: Rows) -> Chart:
+    """The stages from left to right, coloured by what they may see."""
+    x = alt.X("x:Q", axis=None, scale=_padded(nodes, "x", 0.5))
+    y = alt.Y("y:Q", axis=None, scale=_padded(nodes, "y", 0.6))
+    arrows = (
+        alt.Chart(_data(edges))
+        .mark_line(interpolate="basis", strokeWidth=1.2, opacity=0.55, color=GREY)
+        .encode(x=x, y=y, detail="edge:N", order="step:O")
+    )
+    zones = list(ZONES)
+    base = alt.Chart(_data(nodes)).encode(x=x, y=y)
+    dots = base.mark_point(filled=True, size=190, opacity=1).encode(
+        color=alt.Color("zone:N", title=None, scale=alt.Scale(domain=zones, range=list(ZONES.values()))),
+        shape=alt.Shape("zone:N", title=None, scale=alt.Scale(domain=zones, range=["square", "circle", "triangle-up"])),
+        tooltip=_tips("name:N", "zone:N", "state:N", "description:N", "needs:N"),
+    )
+    names = base.mark_text(dy=18, fontSize=11, limit=130).encode(text="name:N")
+    rows = max((row["y"] for row in nodes), default=0.0) * 2 + 1
+    return _finish(alt.layer(arrows, dots, names), int(46 * rows + 40))
+
+
+def per_class(rows: Rows) -> Chart:
+    """F1 per class: one mark per variant, joined."""
+    variants = _names(rows, "variant")
+    base = alt.Chart(_data(rows)).encode(y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=150)))
+    near = alt.Scale(zero=False, padding=10)
+    join = base.mark_rule(strokeWidth=3, opacity=0.35, color=GREY).encode(
+        x=alt.X("min(f1):Q", title="F1 on real test rows", axis=alt.Axis(format="%"), scale=near),
+        x2="max(f1):Q",
+    )
+    dots = base.mark_point(filled=True, size=100, opacity=1).encode(
+        x="f1:Q",
+        color=_variants(variants),
+        shape=_shapes(variants),
+        tooltip=_tips("label:N", "variant:N", "f1:Q", "support:Q"),
+    )
+    return _finish(alt.layer(join, dots), _ROW * len(_names(rows, "label")) + 20)
+
+
+def lengths(rows: Rows) -> Chart:
+    """How long the rows are, per variant."""
+    variants = _names(rows, "variant")
+    line = (
+        alt.Chart(_data(rows))
+        .mark_line(strokeWidth=2, interpolate="monotone")
+        .encode(
+            x=alt.X("length:Q", title="length"),
+            y=alt.Y("share:Q", title="rows", axis=alt.Axis(format="%")),
+            color=_variants(variants),
+            tooltip=_tips("variant:N", "length:Q", "share:Q"),
+        )
+    )
+    return _finish(alt.layer(line), 240)
+
+
+def label_shares(rows: Rows) -> Chart:
+    """How often each label occurs, per variant."""
+    variants = _names(rows, "variant")
+    dots = (
+        alt.Chart(_data(rows))
+        .mark_point(filled=True, size=90, opacity=1)
+        .encode(
+            y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=150)),
+            x=alt.X("share:Q", title="rows with the label", axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0)),
+            color=_variants(variants),
+            shape=_shapes(variants),
+            tooltip=_tips("label:N", "variant:N", "share:Q"),
+        )
+    )
+    return _finish(alt.layer(dots), _ROW * len(_names(rows, "label")) + 20)
+
+
+def _data(rows: Rows) -> alt.InlineData:
+    return alt.InlineData(values=rows)
+
+
+def _finish(chart: Chart, height: int, columns: int = 4) -> Chart:
+    """As wide as the page gives, with the legend where a phone has room for it."""
+    sized = chart.properties(width="container", height=height)
+    return sized.configure_legend(orient="bottom", direction="horizontal", columns=columns, labelLimit=260)
+
+
+def _names(rows: Rows, column: str) -> list[str]:
+    return list(dict.fromkeys(row[column] for row in rows))
+
+
+def _split(rows: Rows, keep: Callable[[dict[str, Any]], bool]) -> tuple[Rows, Rows]:
+    return [row for row in rows if keep(row)], [row for row in rows if not keep(row)]
+
+
+def _tips(*fields: str) -> list[alt.Tooltip]:
+    return [alt.Tooltip(field, format=".3g") if field.endswith(":Q") else alt.Tooltip(field) for field in fields]
+
+
+def _variants(variants: list[str]) -> alt.Color:
+    key = alt.Legend(symbolOpacity=1)
+    return alt.Color("variant:N", title=None, legend=key, scale=alt.Scale(domain=variants, range=colors(variants)))
+
+
+def _shapes(variants: list[str]) -> alt.Shape:
+    return alt.Shape("variant:N", title=None, scale=alt.Scale(domain=variants, range=cycle(variants, SHAPES)))
+
+
+def _dashes(methods: list[str], lines: list[str]) -> alt.Scale:
+    strokes = [[1, 0]] * len(methods) + [_DASHES.get(name, [8, 4]) for name in lines]
+    return alt.Scale(domain=methods + lines, range=strokes)
+
+
+def _around(points: Rows) -> list[float]:
+    """An epsilon axis that leaves room on both sides, also around a single point."""
+    values = [row["epsilon"] for row in points]
+    return [min(values) / 2, max(values) * 2]
+
+
+def _padded(rows: Rows, column: str, room: float) -> alt.Scale:
+    values = [row[column] for row in rows]
+    return alt.Scale(domain=[min(values) - room, max(values) + room], nice=False, zero=False)
+
+
+def _level(value: float) -> Chart:
+    return alt.Chart(_data([{"level": value}])).mark_rule(color=GREY, strokeDash=[4, 3]).encode(y="level:Q")

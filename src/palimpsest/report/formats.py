@@ -1,0 +1,47 @@
+"""Numbers as a reader wants them."""
+
+from typing import Any
+
+MISSING = "–"
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """A value for a table cell: significant digits for floats, thousands for counts.
+
+    >>> number(2.98123), number(12345), number(None), number("dp3"), number(2.35e-5)
+    ('2.98', '12,345', '–', 'dp3', '2.35 × 10⁻⁵')
+    """
+    if value is None:
+        return MISSING
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    mantissa, _, exponent = f"{value:.{digits}g}".partition("e")
+    if exponent:
+        return f"{mantissa} × 10{str(int(exponent)).translate(_RAISED)}"
+    return mantissa.replace("inf", "∞").replace("-", "−")
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share in percent.
+
+    >>> percent(0.8534), percent(None)
+    ('85.3%', '–')
+    """
+    return MISSING if value is None else f"{100 * value:.{digits}f}%"
+
+
+def points(value: float | None, digits: int = 2) -> str:
+    """A difference of shares in percentage points, with its sign.
+
+    >>> points(0.0042), points(-0.001)
+    ('+0.42', '−0.10')
+    >>> points(-0.00001)
+    '0.00'
+    """
+    if value is None:
+        return MISSING
+    text = f"{round(100 * value, digits):+.{digits}f}"
+    return text.lstrip("+-") if float(text) == 0 else text.replace("-", "−")

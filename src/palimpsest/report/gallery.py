@@ -1,0 +1,224 @@
+"""Which figures a page has, in order: a chart, the table behind it, and the words that go with both."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palimpsest.report import figures, tables
+from palimpsest.report.summary import BASELINES, Metrics, Summary
+from palimpsest.report.tables import Rows
+from palimpsest.report.tradeoff import read_tradeoff
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of the page.
+
+    Attributes:
+        section: the heading it stands under.
+        title: what it shows, in a few words.
+        caption: how to read it.
+        alt: what it shows, for those who cannot see it.
+        chart: the drawing.
+        rows: the table behind it.
+        wide: True where it takes the page's whole width.
+    """
+
+    section: str
+    title: str
+    caption: str
+    alt: str
+    chart: figures.Chart
+    rows: Rows
+    wide: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The table's columns."""
+        return tuple(self.rows[0])
+
+
+def gallery(
+    summary: Summary,
+    metrics: Metrics,
+    receipts: Mapping[str, Mapping[str, Any]],
+    ledger: Mapping[str, Any],
+) -> tuple[Figure, ...]:
+    """Every figure that the given metrics allow; what was not measured has none."""
+    return (
+        *_bracket(summary),
+        *_rocs(metrics, receipts),
+        *_overlaps(metrics),
+        *_frontiers(summary),
+        *_classes(summary, metrics),
+        *_carried(metrics),
+        *_shapes(metrics),
+        _waterfall(ledger),
+    )
+
+
+def pipeline(stages: Sequence[Mapping[str, Any]]) -> Figure:
+    """The DAG with its zones."""
+    nodes = tables.nodes(stages)
+    table = [{key: row[key] for key in ("name", "zone", "description", "needs")} for row in nodes]
+    counts = ", ".join(f"{sum(row['zone'] == zone for row in nodes)} {zone}" for zone in ("private", "dp", "public"))
+    return Figure(
+        section="Provenance",
+        title="What was computed from what",
+        caption="Squares read private rows, circles read only protected outputs, triangles read only public text.",
+        alt=f"The stages as a graph from left to right: {counts}.",
+        chart=figures.dag(nodes, tables.edges(stages)),
+        rows=table,
+        wide=True,
+    )
+
+
+def _bracket(summary: Summary) -> Iterator[Figure]:
+    rows = tables.bracket(summary)
+    if rows:
+        yield Figure(
+            section="Privacy",
+            title="Between what is proved and what was attacked",
+            caption="The true privacy loss of a release lies on its bar: not above the proof, not below what the "
+            "attack showed (95%). A claim beyond the diamond could not have been refuted by this attack, whatever "
+            "the code did.",
+            alt=_list("Epsilon per variant", rows, "variant", "kind", value="epsilon"),
+            chart=figures.bracket(rows),
+            rows=rows,
+            wide=True,
+        )
+
+
+def _rocs(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
+    for variant, found in _having(metrics, "membership"):
+        points, band = tables.roc(found), tables.null_band(found)
+        curve = read_tradeoff(receipts[variant]) if variant in receipts else None
+        region = tables.forbidden(curve, tables.rate_floor(found)) if curve else []
+        claim = " No attack may enter the shaded corner at the top left if the proof holds." if region else ""
+        aucs = ", ".join(f"{name} {attack['auc']:.3f}" for name, attack in found["attacks"].items())
+        yield Figure(
+            section="Privacy",
+            title=f"Membership attacks on {variant}",
+            caption=f"Inside the grey band an attack does no better than chance (95%, pointwise).{claim}",
+            alt=f"Share of members found against share of non-members accused, both on log axes. AUC: {aucs}.",
+            chart=figures.roc(points, band, region),
+            rows=points,
+        )
+
+
+def _overlaps(metrics: Metrics) -> Iterator[Figure]:
+    rows = tables.excess(metrics)
+    for variant, found in _having(metrics, "ngrams"):
+        bars, own = tables.overlap(found), [row for row in rows if row["variant"] == variant]
+        yield Figure(
+            section="Memorisation",
+            title=f"Overlap of {variant} with members, holdout and public text",
+            caption="The number on top is members minus holdout, in percentage points: overlap alone says nothing, for "
+            "text of one kind always shares phrases.",
+            alt=_list(f"Share of {variant}'s n-grams found", bars, "order", "corpus", value="rate"),
+            chart=figures.overlap(bars, own),
+            rows=bars,
+        )
+    if rows:
+        yield Figure(
+            section="Memorisation",
+            title="Excess over a holdout that nothing ever saw",
+            caption="An interval that stays above zero means that the text repeats rows it was trained on more than "
+            "chance explains.",
+            alt=_list("Excess with 95% intervals", rows, "variant", "order", value="value"),
+            chart=figures.excess(rows),
+            rows=rows,
+            wide=True,
+        )
+
+
+def _frontiers(summary: Summary) -> Iterator[Figure]:
+    for evaluator in summary.evaluators:
+        rows = tables.frontier(summary, evaluator)
+        yield Figure(
+            section="Utility",
+            title=f"Usefulness for its privacy, by {evaluator}",
+            caption="A classifier trained on each variant and tested on real rows, with 95% intervals. Level lines: "
+            "the real rows, public text alone, and runs without noise.",
+            alt=_list("Accuracy", rows, "variant", value="accuracy"),
+            chart=figures.frontier(rows),
+            rows=rows,
+        )
+
+
+def _classes(summary: Summary, metrics: Metrics) -> Iterator[Figure]:
+    for evaluator in summary.evaluators:
+        rows = tables.per_class(metrics, evaluator)
+        if rows:
+            yield Figure(
+                section="Utility",
+                title=f"Every class, by {evaluator}",
+                caption="Each mark is one variant; the bar joins the best and the worst.",
+                alt=_list("F1", rows, "label", "variant", value="f1"),
+                chart=figures.per_class(rows),
+                rows=rows,
+            )
+
+
+def _carried(metrics: Metrics) -> Iterator[Figure]:
+    rows = tables.carried(metrics)
+    if rows:
+        yield Figure(
+            section="Facts",
+            title="What many records agree on, and what survives",
+            caption="Good synthetic text keeps the facts that many records state and drops what only one does. Bands: "
+            "Wilson, 95%.",
+            alt=_list("Share of population facts carried over", rows, "variant", "support", value="share"),
+            chart=figures.carried(rows),
+            rows=rows,
+            wide=True,
+        )
+
+
+def _shapes(metrics: Metrics) -> Iterator[Figure]:
+    labels, lengths = tables.label_shares(metrics), tables.lengths(metrics)
+    if labels:
+        yield Figure(
+            section="Shape",
+            title="How often each label occurs",
+            caption="Shares of rows per label.",
+            alt=_list("Share", labels, "label", "variant", value="share"),
+            chart=figures.label_shares(labels),
+            rows=labels,
+        )
+    if lengths:
+        yield Figure(
+            section="Shape",
+            title="How long the rows are",
+            caption="Share of rows per length bin.",
+            alt=f"Length distributions of {', '.join(dict.fromkeys(row['variant'] for row in lengths))}.",
+            chart=figures.lengths(lengths),
+            rows=lengths,
+        )
+
+
+def _waterfall(ledger: Mapping[str, Any]) -> Figure:
+    rows = tables.waterfall(ledger)
+    return Figure(
+        section="Budget",
+        title="Where the budget went",
+        caption="Each charge as if it stood alone, then what composing them takes off or adds (the total must hold "
+        "for adaptive plans too), then the total that counts. Reference runs and refunds are outside it.",
+        alt=f"The charges add up to epsilon {ledger['spent_epsilon']:.3g} of {ledger['cap_epsilon']:.3g}.",
+        chart=figures.waterfall(rows, ledger["cap_epsilon"]),
+        rows=rows,
+        wide=True,
+    )
+
+
+def _having(metrics: Metrics, kind: str) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(name, kinds[kind]) for name, kinds in metrics.items() if kind in kinds and name not in BASELINES]
+
+
+def _list(start: str, rows: Rows, *keys: str, value: str) -> str:
+    items = [f"{' '.join(_word(row[key]) for key in keys)} {row[value]:.3g}" for row in rows]
+    return f"{start}: {'; '.join(items)}."
+
+
+def _word(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,127 @@
+"""The internal audit page: one HTML file that needs nothing else, for the private zone."""
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import groupby
+from typing import Any
+
+import altair as alt
+import vl_convert
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from palimpsest.report.claims import claims
+from palimpsest.report.formats import number, percent, points
+from palimpsest.report.gallery import Figure, gallery, pipeline
+from palimpsest.report.summary import Metrics, Summary
+from palimpsest.report.theme import PAGE_CONFIG
+
+
+def render_internal(
+    summary: Summary,
+    metrics: Metrics,
+    receipts: Mapping[str, Mapping[str, Any]],
+    ledger: Mapping[str, Any],
+    statement: Mapping[str, Any],
+    stages: Sequence[Mapping[str, Any]],
+    provenance: Mapping[str, str],
+) -> str:
+    """The page as HTML text: styles, drawings and the drawing library inside, no address outside.
+
+    Every name that comes from data is escaped, and the page's content policy lets only its own two scripts run.
+
+    Args:
+        summary: the final table.
+        metrics: variant -> kind -> the metric file's content.
+        receipts: variant -> its receipt.
+        ledger: the asset's ledger summary.
+        statement: the privacy statement.
+        stages: the DAG.
+        provenance: name -> version of everything that matters, and "created".
+    """
+    drawn = [*gallery(summary, metrics, receipts, ledger), pipeline(stages)]
+    environment = _environment()
+    script = Markup(environment.get_template("internal.js").render())
+    return environment.get_template("internal.html.j2").render(
+        summary=summary,
+        ledger=ledger,
+        statement=statement,
+        stages=stages,
+        provenance=provenance,
+        claims=claims(summary, metrics, receipts, ledger, statement),
+        alerts=_alerts(summary, statement),
+        bar=_bar(ledger),
+        sections=_sections(drawn[:-1]),
+        pipeline=_numbered(drawn)[-1],
+        drawings={"config": PAGE_CONFIG, "specs": [figure.chart.to_dict() for figure in drawn]},
+        library=Markup(_library()),
+        script=script,
+        policy=_policy(_library(), script),
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("palimpsest.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "percent": percent, "points": points}
+    return environment
+
+
+def _numbered(drawn: Sequence[Figure]) -> list[tuple[int, Figure]]:
+    return list(enumerate(drawn, start=1))
+
+
+def _sections(drawn: Sequence[Figure]) -> list[tuple[str, list[tuple[int, Figure]]]]:
+    return [(name, list(group)) for name, group in groupby(_numbered(drawn), key=lambda item: item[1].section)]
+
+
+def _alerts(summary: Summary, statement: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a reader must see first: (level, sentence)."""
+    alerts = [("stop", f"{statement['status']}: {reason}") for reason in statement["reasons"]]
+    for row in summary.of("release"):
+        if row.membership and row.membership.verdict == "refuted":
+            alerts.append(("stop", f"An attack refuted the privacy claim of {row.variant}. Do not release it."))
+        if row.membership and not row.membership.control_passed:
+            alerts.append(("look", f"The control of {row.variant}'s membership test failed: its verdict says nothing."))
+        if row.membership is None:
+            alerts.append(("look", f"{row.variant} was not attacked: nothing here tests its privacy claim."))
+    for release in statement["releases"]:
+        alerts += [("look", f"{release['variant']}: {flag}") for flag in release["flags"]]
+    return sorted(alerts, key=lambda alert: alert[0] != "stop")
+
+
+def _bar(ledger: Mapping[str, Any]) -> dict[str, float]:
+    """Shares of the cap, in epsilon; what is only reserved by its share of the charges."""
+    used = min(1.0, ledger["spent_epsilon"] / ledger["cap_epsilon"])
+    counted = [c for c in ledger["charges"] if c["purpose"] == "release" and c["state"] != "refunded" and c["epsilon"]]
+    total = sum(charge["epsilon"] for charge in counted)
+    standing = sum(charge["epsilon"] for charge in counted if charge["state"] == "reserved")
+    reserved = used * standing / total if total else 0.0
+    return {"spent": used - reserved, "reserved": reserved, "left": 1 - used}
+
+
+@cache
+def _library() -> str:
+    """Vega, Vega-Lite and their embedder in one script, of the version that Altair writes for."""
+    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
+
+
+def _policy(*scripts: str) -> Markup:
+    """A content policy under which only these scripts run and nothing is fetched."""
+    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    return Markup(
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

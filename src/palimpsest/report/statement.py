@@ -1,0 +1,214 @@
+"""The privacy statement: what is promised, to whom, on which assumptions, and what is not covered.
+
+Its sections follow Ponomareva et al. 2023, "How to DP-fy ML", 5.3.3. The shape is fixed by
+privacy-statement.schema.json, which ships beside this module.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from palimpsest.report.tradeoff import TradeOff, read_tradeoff
+
+STATEMENT_VERSION = 1
+GROUP_SIZES = (1, 2, 5, 10)
+_PRIOR = _FPR = 0.01
+_ACCOUNTANT_TOLERANCE = 0.01  # PLD rounds up on a grid; beyond this it cannot exceed RDP, which is looser
+
+NOT_COVERED = {
+    "choice": "A person's choice of settings, or of the variant to release, after seeing results on private rows.",
+    "references": "Runs without noise, the real row, this audit: they stay in the private zone, outside the total.",
+    "public-text": "People in the text that was declared public, and in what a pretrained model was trained on.",
+    "side-channels": "Running time, memory, power, disk and network traffic, and the floating-point form of the noise.",
+    "population": "What many records say together: it is meant to be learned, also about people outside the data.",
+    "other-releases": "Other releases about the same people that do not go through this ledger.",
+}
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) of the statement."""
+    return dict(_shipped("privacy-statement.schema.json"))
+
+
+def statement(
+    receipts: Mapping[str, Mapping[str, Any]],
+    ledger: Mapping[str, Any],
+    schema_facts: Mapping[str, Any],
+    stages: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The privacy statement of everything released from one data asset.
+
+    Args:
+        receipts: variant -> its receipt; reference runs are named but not promised anything about.
+        ledger: the asset's ledger summary.
+        schema_facts: the public schema as a mapping (task, n_public, labels, unit_column, max_rows_per_unit).
+        stages: the DAG: name, desc, zone, deps.
+
+    Returns:
+        A JSON document that validates against `schema()`.
+    """
+    released = [receipt for receipt in receipts.values() if receipt["purpose"] == "release"]
+    status, reasons = _status(released, ledger)
+    return {
+        "statement_version": STATEMENT_VERSION,
+        "status": status,
+        "reasons": reasons,
+        "setting": "Central: a trusted curator holds the rows; the protection is on what leaves.",
+        "final_output": "Synthetic rows; everything else that reads private rows stays in the private zone.",
+        "unit": _unit(schema_facts),
+        "adjacency": sorted({receipt["adjacency"] for receipt in released}),
+        "delta": ledger["delta"],
+        "releases": [_release(receipt, schema_facts["n_public"]) for receipt in released],
+        "references": sorted(name for name, receipt in receipts.items() if receipt["purpose"] == "reference"),
+        "data_accesses": [_access(stage, ledger["charges"]) for stage in stages],
+        "assumptions": _assumptions(released, ledger, schema_facts),
+        "not_covered": [{"id": key, "sentence": sentence} for key, sentence in NOT_COVERED.items()],
+        "ledger": _ledger(ledger),
+    }
+
+
+def _status(released: Sequence[Mapping[str, Any]], ledger: Mapping[str, Any]) -> tuple[str, list[str]]:
+    fixed = [receipt["variant"] for receipt in released if receipt["noise_fixed"]]
+    unbounded = [receipt["variant"] for receipt in released if receipt["epsilon_pld"] is None]
+    broken = [f"The noise of {variant} is fixed by a seed." for variant in fixed]
+    broken += [f"{variant} has no finite epsilon." for variant in unbounded]
+    if broken:
+        return "NOT PRIVATE", broken
+    if not ledger["verified"]:
+        return "UNVERIFIED", ["The ledger's chain of hashes does not hold: its totals cannot be relied on."]
+    if not released:
+        return "NOTHING RELEASED", ["No variant is meant for release."]
+    return "DIFFERENTIALLY PRIVATE", []
+
+
+def _unit(facts: Mapping[str, Any]) -> dict[str, Any]:
+    bounded = facts.get("unit_column") is not None
+    return {
+        "name": "record",
+        "description": "One record: its text and its label." if facts.get("labels") else "One record: its text.",
+        "max_rows_per_person": facts["max_rows_per_unit"] if bounded else None,
+        "note": (
+            f"A person has at most {facts['max_rows_per_unit']} rows: preprocessing drops the rest."
+            if bounded
+            else "Nothing bounds the rows of one person: read the line for as many rows as a person may have."
+        ),
+    }
+
+
+def _release(receipt: Mapping[str, Any], n_public: int) -> dict[str, Any]:
+    curve = read_tradeoff(receipt)
+    words = _meaning(curve) if curve and not receipt["noise_fixed"] else None
+    return {
+        "variant": receipt["variant"],
+        "method": receipt["method"],
+        "epsilon": receipt["epsilon_pld"],
+        "epsilon_target": receipt["epsilon_target"],
+        "delta": receipt["delta"],
+        "noise_fixed": receipt["noise_fixed"],
+        "accounting": _accounting(receipt),
+        "mechanisms": [dict(query) for query in receipt["queries"]],
+        "group": [dict(row) for row in receipt["group"] if row["k"] in GROUP_SIZES],
+        "curve": receipt.get("curve"),
+        "meaning": words,
+        "flags": _flags(receipt, words, n_public),
+    }
+
+
+def _accounting(receipt: Mapping[str, Any]) -> dict[str, Any]:
+    pld, rdp = receipt["epsilon_pld"], receipt["epsilon_rdp"]
+    comparable = pld is not None and rdp is not None
+    return {
+        "accountant": receipt["accountant"],
+        "epsilon_pld": pld,
+        "epsilon_rdp": rdp,
+        "rdp_over_pld": rdp / pld if comparable and pld else None,
+        "agree": comparable and pld <= rdp * (1 + _ACCOUNTANT_TOLERANCE),
+    }
+
+
+def _meaning(curve: TradeOff) -> dict[str, Any]:
+    found, belief = curve.true_positives(_FPR), curve.belief(_PRIOR, _FPR)
+    return {
+        "false_positive_rate": _FPR,
+        "true_positive_rate": found,
+        "advantage": curve.advantage(),
+        "prior": _PRIOR,
+        "belief": belief,
+        "sentence": (
+            f"The best possible attack that wrongly accuses 1 in 100 records outside the data finds at most "
+            f"{100 * found:.1f} in 100 of those inside. Where it accuses, a belief of 1% that the record is inside "
+            f"rises to at most {100 * belief:.1f}%."
+        ),
+    }
+
+
+def _flags(receipt: Mapping[str, Any], words: Mapping[str, Any] | None, n_public: int) -> list[str]:
+    flags = []
+    if receipt["delta"] >= 1 / n_public:
+        flags.append("delta is not below 1 / n: publishing one whole record at random would satisfy it.")
+    if words and words["true_positive_rate"] > 0.5:
+        flags.append("The promise is weak: finding more than half of the members at 1 % false alarms is not excluded.")
+    if not _accounting(receipt)["agree"]:
+        flags.append("The two accountants contradict each other, or one of them gave no finite epsilon.")
+    return flags
+
+
+def _access(stage: Mapping[str, Any], charges: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How one stage's look at the data is covered; a metered look without a charge is not."""
+    own = [charge for charge in charges if _belongs(charge, stage["name"]) and charge["state"] != "refunded"]
+    released = [charge for charge in own if charge["purpose"] == "release"]
+    found = {"stage": stage["name"], "zone": stage["zone"], "charges": [charge["seq"] for charge in released]}
+    if released and len(released) < len(own):
+        note = "Metered: charged before the first noise; its reference runs are not covered and never leave."
+        return found | {"coverage": "covered", "note": note}
+    if released:
+        return found | {"coverage": "covered", "note": "Metered: charged to the ledger before the first noise."}
+    if stage["zone"] == "public":
+        return found | {"coverage": "public", "note": "Reads only what was declared public."}
+    if stage["zone"] == "dp" and not own:
+        return found | {"coverage": "covered", "note": "Reads only protected outputs: post-processing, free."}
+    return found | {"coverage": "not covered", "note": "Reads private rows; its outputs stay in the private zone."}
+
+
+def _belongs(charge: Mapping[str, Any], stage: str) -> bool:
+    return stage in (charge["stage"], f"{charge['stage']}@{charge['variant']}")
+
+
+def _assumptions(
+    released: Sequence[Mapping[str, Any]], ledger: Mapping[str, Any], facts: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The shipped list, each with its test, and what this very run can answer for itself."""
+    tested = [item | {"holds": "yes" if item["test"] else "untested"} for item in _shipped("assumptions.json")]
+    small = all(receipt["delta"] < 1 / facts["n_public"] for receipt in released)
+    fresh = not any(receipt["noise_fixed"] for receipt in released)
+    seen = {
+        "run-noise": ("No noise of this run was fixed by a seed.", fresh),
+        "run-delta": ("delta is below 1 / n, n being the declared number of records.", small),
+        "run-ledger": ("The ledger's chain of hashes was recomputed and holds.", ledger["verified"]),
+        "run-person": ("A person has no more rows than one unit.", facts.get("unit_column") is not None),
+    }
+    own = [
+        {"id": key, "sentence": sentence, "test": None, "holds": "yes" if holds else "no"}
+        for key, (sentence, holds) in seen.items()
+    ]
+    return tested + own
+
+
+def _ledger(ledger: Mapping[str, Any]) -> dict[str, Any]:
+    counted = [charge for charge in ledger["charges"] if charge["purpose"] == "release"]
+    return {
+        "asset": ledger["asset"],
+        "head": ledger["head"],
+        "verified": ledger["verified"],
+        "delta": ledger["delta"],
+        "cap_epsilon": ledger["cap_epsilon"],
+        "spent_epsilon": ledger["spent_epsilon"],
+        "left_epsilon": ledger["left_epsilon"],
+        "charges": len([charge for charge in counted if charge["state"] != "refunded"]),
+        "refunded": len([charge for charge in counted if charge["state"] == "refunded"]),
+    }
+
+
+def _shipped(name: str) -> Any:
+    return json.loads(resources.files("palimpsest.report").joinpath(name).read_text(encoding="utf-8"))

@@ -1,0 +1,215 @@
+"""The numbers behind each figure, as rows of plain values: what is drawn is what the table shows."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.stats import betabinom
+
+from palimpsest.report.layout import layered
+from palimpsest.report.summary import BASELINES, Metrics, Summary
+from palimpsest.report.tradeoff import TradeOff
+
+Rows = list[dict[str, Any]]
+
+_Z95 = 1.959963984540054
+PROVED, ATTACKED, DETECTABLE = "proved cap", "attacked lower bound", "largest claim the attack could refute"
+
+
+def frontier(summary: Summary, evaluator: str) -> Rows:
+    """One row per variant scored by `evaluator`; `epsilon` is None for what has no proven epsilon."""
+    scored = [(row, score) for row in summary.rows if (score := row.score(evaluator)) is not None]
+    return [
+        {
+            "variant": row.variant,
+            "series": row.method if row.role == "release" else row.variant,
+            "role": row.role,
+            "epsilon": row.epsilon_proved if row.role == "release" else None,
+            "accuracy": score.accuracy.value,
+            "low": score.accuracy.low,
+            "high": score.accuracy.high,
+        }
+        for row, score in scored
+    ]
+
+
+def bracket(summary: Summary) -> Rows:
+    """variant, kind, epsilon: the proven cap, what attacks showed, and the most they could have shown."""
+    rows: Rows = []
+    for row in summary.of("release", "reference"):
+        attack = row.membership
+        values = {
+            PROVED: row.epsilon_proved,
+            ATTACKED: attack.epsilon_lower if attack else None,
+            DETECTABLE: attack.eps_max if attack else None,
+        }
+        rows += [{"variant": row.variant, "kind": k, "epsilon": v} for k, v in values.items() if v is not None]
+    return rows
+
+
+def roc(membership: Mapping[str, Any]) -> Rows:
+    """attack, fpr, tpr: zero rates are lifted to half a record, so that a logarithmic axis can hold them."""
+    floor = rate_floor(membership)
+    return [
+        {"attack": name, "fpr": max(fpr, floor), "tpr": max(tpr, floor)}
+        for name, attack in membership["attacks"].items()
+        for fpr, tpr in attack["roc"]
+    ]
+
+
+def rate_floor(membership: Mapping[str, Any]) -> float:
+    """Half a record: the smallest rate drawn."""
+    return 0.5 / int(max(membership["members"], membership["nonmembers"]))
+
+
+def null_band(membership: Mapping[str, Any], points: int = 40) -> Rows:
+    """fpr, low, high: pointwise 95 % band of the ROC where members and non-members are exchangeable.
+
+    The k-th highest of m non-member scores cuts off a Beta(k, m - k + 1) share of a continuous score, so the count
+    among n members is beta-binomial, exactly.
+    """
+    members, nonmembers = membership["members"], membership["nonmembers"]
+    ranks = np.unique(np.geomspace(1, nonmembers, points).astype(int))
+    low, high = (betabinom.ppf(tail, members, ranks, nonmembers - ranks + 1) / members for tail in (0.025, 0.975))
+    floor = rate_floor(membership)
+    return [
+        {"fpr": float(rank / nonmembers), "low": max(float(bottom), floor), "high": max(float(top), floor)}
+        for rank, bottom, top in zip(ranks, low, high, strict=True)
+    ]
+
+
+def forbidden(curve: TradeOff, floor: float, points: int = 60) -> Rows:
+    """fpr, limit, top: above `limit` no attack may lie if the proven curve holds."""
+    grid = np.geomspace(floor, 1.0, points)
+    return [{"fpr": float(fpr), "limit": curve.true_positives(float(fpr)), "top": 1.0} for fpr in grid]
+
+
+def overlap(ngrams: Mapping[str, Any]) -> Rows:
+    """order, corpus, rate, count, total: how much of the synthetic text occurs in each corpus."""
+    return [
+        {"order": int(order), "corpus": corpus} | {key: found[corpus][key] for key in ("rate", "count", "total")}
+        for order, found in ngrams["orders"].items()
+        for corpus in ("train", "holdout", "public")
+    ]
+
+
+def excess(metrics: Metrics) -> Rows:
+    """variant, order, value, low, high, p: overlap with members minus overlap with the holdout."""
+    return [
+        {"variant": variant, "order": int(order)} | {key: found["excess"][key] for key in ("value", "low", "high", "p")}
+        for variant, kinds in metrics.items()
+        if "ngrams" in kinds
+        for order, found in kinds["ngrams"]["orders"].items()
+    ]
+
+
+def carried(metrics: Metrics) -> Rows:
+    """variant, support, carried, total, share, low, high: facts pooled by how many records state them (doubling)."""
+    return [
+        row
+        for variant, kinds in metrics.items()
+        if "facts" in kinds
+        for row in _carried(variant, kinds["facts"]["population"])
+    ]
+
+
+def _carried(variant: str, facts: Sequence[Mapping[str, Any]]) -> Rows:
+    bins: dict[int, list[Mapping[str, Any]]] = {}
+    for fact in facts:
+        bins.setdefault(int(math.log2(max(fact["support"], 1))), []).append(fact)
+    rows = []
+    for members in (bins[key] for key in sorted(bins)):
+        count, total = sum(fact["carried"] for fact in members), len(members)
+        low, high = _wilson(count, total)
+        support = math.exp(sum(math.log(max(fact["support"], 1)) for fact in members) / total)
+        row = {"variant": variant, "support": support, "carried": count, "total": total, "share": count / total}
+        rows.append(row | {"low": low, "high": high})
+    return rows
+
+
+def _wilson(count: int, total: int) -> tuple[float, float]:
+    """Wilson 1927, 95 %."""
+    rate, spread = count / total, _Z95**2 / total
+    centre = rate + spread / 2
+    half = _Z95 * math.sqrt(rate * (1 - rate) / total + spread / (4 * total))
+    return max(0.0, (centre - half) / (1 + spread)), min(1.0, (centre + half) / (1 + spread))
+
+
+def waterfall(ledger: Mapping[str, Any]) -> Rows:
+    """step, kind, start, end: each counted charge alone, what composing them changes, and the total that counts."""
+    rows: Rows = []
+    height = 0.0
+    for charge in ledger["charges"]:
+        if charge["purpose"] == "release" and charge["state"] != "refunded" and charge["epsilon"] is not None:
+            step = f"{charge['seq']} · {charge['variant']} · {charge['query']}"
+            rows.append({"step": step, "kind": charge["state"], "start": height, "end": height + charge["epsilon"]})
+            height += charge["epsilon"]
+    total = ledger["spent_epsilon"]
+    if rows and not math.isclose(height, total):
+        rows.append({"step": "composition", "kind": "composition", "start": height, "end": total})
+    return [*rows, {"step": "total", "kind": "total", "start": 0.0, "end": total}]
+
+
+def nodes(stages: Sequence[Mapping[str, Any]]) -> Rows:
+    """name, zone, state, description, needs, x, y: the DAG's nodes where they are drawn."""
+    places = layered(stages)
+    return [
+        {
+            "name": stage["name"],
+            "zone": stage["zone"],
+            "state": stage.get("state", ""),
+            "description": stage["desc"],
+            "needs": ", ".join(dep for dep in stage["deps"] if dep in places),
+            "x": places[stage["name"]][0],
+            "y": places[stage["name"]][1],
+        }
+        for stage in stages
+    ]
+
+
+def edges(stages: Sequence[Mapping[str, Any]]) -> Rows:
+    """edge, step, x, y: each arrow as four points of a smooth curve."""
+    places = layered(stages)
+    rows: Rows = []
+    for stage in stages:
+        for dep in (dep for dep in stage["deps"] if dep in places):
+            (left, top), (right, bottom) = places[dep], places[stage["name"]]
+            points = [(left, top), (left + 0.5, top), (right - 0.5, bottom), (right, bottom)]
+            rows += [{"edge": f"{dep} > {stage['name']}", "step": i, "x": x, "y": y} for i, (x, y) in enumerate(points)]
+    return rows
+
+
+def per_class(metrics: Metrics, evaluator: str) -> Rows:
+    """label, variant, f1, support: one row per class and variant; empty where the task has no classes."""
+    order = sorted(metrics, key=lambda variant: variant in BASELINES)
+    return [
+        {"label": label, "variant": variant, "f1": scores["f1"], "support": scores["support"]}
+        for variant in order
+        for label, scores in _classes(metrics[variant], evaluator).items()
+    ]
+
+
+def _classes(kinds: Mapping[str, Any], evaluator: str) -> Mapping[str, Any]:
+    return kinds.get("utility", {}).get("evaluators", {}).get(evaluator, {}).get("per_class") or {}
+
+
+def lengths(metrics: Metrics) -> Rows:
+    """variant, length, share: the share of rows per length bin, at the bin's middle; empty where none was measured."""
+    return [
+        {"variant": variant, "length": (low + high) / 2, "share": count / max(sum(found["counts"]), 1)}
+        for variant, kinds in metrics.items()
+        if (found := kinds.get("shape", {}).get("lengths"))
+        for (low, high), count in zip(pairwise(found["edges"]), found["counts"], strict=True)
+    ]
+
+
+def label_shares(metrics: Metrics) -> Rows:
+    """variant, label, share: the share of rows per label; empty where none was measured."""
+    return [
+        {"variant": variant, "label": label, "share": count / max(sum(found.values()), 1)}
+        for variant, kinds in metrics.items()
+        if (found := kinds.get("shape", {}).get("labels"))
+        for label, count in found.items()
+    ]

@@ -1,0 +1,251 @@
+"""A made-up asset, measured and accounted for by small seeded functions: what the report's tests draw."""
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+LABELS = ("billing", "delivery", "device fault", "account", "returns")
+ORDERS = (3, 4, 5, 6, 7, 10, 13)
+DELTA = 2.35e-5
+MEMBERS = 600
+
+
+def gaussian_curve(mu: float, points: int = 101) -> dict[str, list[float]]:
+    """The trade-off curve of one Gaussian mechanism: beta = Phi(Phi^-1(1 - alpha) - mu)."""
+    alpha = np.concatenate([[0.0], np.geomspace(1e-5, 1, points)])
+    return {"alpha": alpha.tolist(), "beta": norm.cdf(norm.ppf(1 - alpha) - mu).tolist()}
+
+
+def receipt(variant: str, epsilon: float | None, seed: int = 0) -> dict[str, Any]:
+    """A release with this proved epsilon, or a reference run where it is None."""
+    release = epsilon is not None
+    return {
+        "variant": variant,
+        "method": "dp_lm",
+        "purpose": "release" if release else "reference",
+        "asset": "tickets",
+        "epsilon_target": math.ceil(epsilon) if release else None,
+        "delta": DELTA,
+        "epsilon_pld": epsilon,
+        "epsilon_rdp": epsilon * 1.06 if release else None,
+        "accountant": "pld",
+        "unit": "record",
+        "adjacency": "add_remove",
+        "queries": [
+            {"name": "label_histogram", "event": {"gaussian": 45.0}, "charge": f"{seed}a7c1", "state": "committed"},
+            {
+                "name": "dp_sgd",
+                "event": {"poisson_gaussian": [1.1, 0.05]},
+                "charge": f"{seed}f03e",
+                "state": "committed",
+            },
+        ],
+        "plan": {"noise_multiplier": 1.1, "steps": 400},
+        "noise_fixed": False,
+        "group": [{"k": k, "epsilon": k * epsilon if release else None} for k in (1, 2, 3, 5, 10)],
+        "curve": gaussian_curve(epsilon / 4.4) if release else None,
+        "seconds": 61.0,
+        "run": 1,
+    }
+
+
+def utility(variant: str, accuracy: float, seed: int, labels: tuple[str, ...] = LABELS) -> dict[str, Any]:
+    """Scores of both evaluators around one accuracy."""
+    draw = np.random.default_rng(seed)
+    return {
+        "variant": variant,
+        "zone": "internal",
+        "rows": 4000,
+        "test_rows": 1000,
+        "evaluators": {
+            name: _evaluator(draw, accuracy + shift, labels)
+            for name, shift in (("minilm_lr", 0.02), ("tfidf_lr", -0.01))
+        },
+    }
+
+
+def _evaluator(draw: np.random.Generator, accuracy: float, labels: tuple[str, ...]) -> dict[str, Any]:
+    def scores() -> dict[str, float]:
+        f1 = float(np.clip(accuracy + draw.normal(0, 0.05), 0, 1))
+        return {"precision": f1, "recall": f1, "f1": f1, "support": int(draw.integers(60, 400))}
+
+    return {
+        "accuracy": accuracy,
+        "low": accuracy - 0.024,
+        "high": accuracy + 0.022,
+        "per_seed": (accuracy + draw.normal(0, 0.004, 3)).tolist(),
+        "per_class": {label: scores() for label in labels},
+        "ece": 0.04,
+    }
+
+
+def membership(variant: str, shift: float, claim: float | None, seed: int) -> dict[str, Any]:
+    """Attacks on Gaussian scores that differ by `shift` between members and non-members."""
+    draw = np.random.default_rng(seed)
+    attacks = {name: _attack(draw, shift * power) for name, power in (("loss", 0.7), ("reference", 1.0))}
+    lower = max(0.0, 2 * shift - 0.2)
+    return {
+        "variant": variant,
+        "zone": "internal",
+        "members": MEMBERS,
+        "nonmembers": MEMBERS,
+        "control": {"auc": 0.507, "low": 0.474, "high": 0.54, "null_low": 0.445, "null_high": 0.555, "passed": True},
+        "attacks": attacks,
+        "epsilon_lower": {
+            "value": lower,
+            "method": "steinke",
+            "guesses": 200,
+            "correct": 108,
+            "delta": DELTA,
+            "alpha": 0.05,
+        },
+        "eps_max": 4.1,
+        "verdict": "not refuted" if claim else "inconclusive",
+        "claim": claim,
+    }
+
+
+def _attack(draw: np.random.Generator, shift: float) -> dict[str, Any]:
+    members, others = draw.normal(shift, 1, MEMBERS), draw.normal(0, 1, MEMBERS)
+    cuts = np.quantile(np.concatenate([members, others]), np.linspace(1, 0, 150))
+    roc = [[float(np.mean(others >= cut)), float(np.mean(members >= cut))] for cut in cuts]
+    auc = float(np.mean(members[:, None] > others[None, :]))
+    count = int(np.sum(members > np.quantile(others, 0.99)))
+    rate = count / MEMBERS
+    tpr = {"count": count, "n": MEMBERS, "rate": rate, "low": rate * 0.6, "high": rate * 1.5}
+    advantage = max(found - accused for accused, found in roc)
+    return {"auc": auc, "low": auc - 0.03, "high": auc + 0.03, "tpr_at_1pct": tpr, "roc": roc, "advantage": advantage}
+
+
+def ngrams(variant: str, memorised: float, seed: int) -> dict[str, Any]:
+    """Overlap that falls with n, plus a share that only the members have."""
+    draw = np.random.default_rng(seed)
+    return {
+        "variant": variant,
+        "zone": "internal",
+        "orders": {str(n): _order(draw, n, memorised) for n in ORDERS},
+        "longest_span": {"train": 17, "holdout": 12, "public": 11},
+        "verbatim_rows": {"train": 2 if memorised else 0, "holdout": 0, "public": 0},
+    }
+
+
+def _order(draw: np.random.Generator, n: int, memorised: float) -> dict[str, Any]:
+    total, shared = 50_000 - 2_000 * n, 0.95 * math.exp(-0.42 * (n - 1))
+    rates = {
+        "train": shared + memorised / n + float(draw.normal(0, 0.001)),
+        "holdout": shared,
+        "public": shared * 0.8,
+    }
+    found = {name: {"count": int(abs(rate) * total), "total": total, "rate": abs(rate)} for name, rate in rates.items()}
+    gain = found["train"]["rate"] - found["holdout"]["rate"]
+    return found | {
+        "excess": {"value": gain, "low": gain - 0.004, "high": gain + 0.004, "p": 0.3 if not memorised else 0.001}
+    }
+
+
+def facts(variant: str, half: float, leaked: int, seed: int) -> dict[str, Any]:
+    """Population facts carried with a chance that passes one half at support `half`."""
+    draw = np.random.default_rng(seed)
+    supports = np.unique(np.geomspace(3, 300, 60).astype(int))
+    population = [
+        {"id": f"fact-{i}", "support": int(s), "carried": bool(draw.random() < s / (s + half)), "mentions": int(s // 3)}
+        for i, s in enumerate(supports)
+    ]
+    return {
+        "variant": variant,
+        "zone": "internal",
+        "population": population,
+        "carried": sum(fact["carried"] for fact in population),
+        "total": len(population),
+        "individual": {"leaked": leaked, "total": 250},
+        "canaries": {"leaked": leaked // 10, "planted": 20},
+    }
+
+
+def world_metrics() -> dict[str, dict[str, Any]]:
+    """dp3 and inf measured in every way; real and public_only for their utility alone."""
+    return {
+        "dp3": {
+            "utility": utility("dp3", 0.812, 1),
+            "membership": membership("dp3", 0.05, 2.98, 11),
+            "ngrams": ngrams("dp3", 0.0, 21),
+            "facts": facts("dp3", 30, 0, 31),
+        },
+        "inf": {
+            "utility": utility("inf", 0.871, 2),
+            "membership": membership("inf", 1.1, None, 12),
+            "ngrams": ngrams("inf", 0.09, 22),
+            "facts": facts("inf", 6, 41, 32),
+        },
+        "real": {"utility": utility("real", 0.912, 3)},
+        "public_only": {"utility": utility("public_only", 0.604, 4)},
+    }
+
+
+def world_receipts() -> dict[str, dict[str, Any]]:
+    """One release and one reference run."""
+    return {"dp3": receipt("dp3", 2.98, 1), "inf": receipt("inf", None, 2)}
+
+
+def charge(seq: int, variant: str, query: str, state: str, purpose: str, epsilon: float | None) -> dict[str, Any]:
+    """One line of the ledger."""
+    return {
+        "seq": seq, "stage": "fit", "variant": variant, "query": query, "state": state, "purpose": purpose,
+        "epsilon": epsilon, "time": f"2031-05-04T10:0{seq}:00Z", "run": 1,
+    }  # fmt: skip
+
+
+def world_ledger() -> dict[str, Any]:
+    """A ledger with one charge of every kind."""
+    return {
+        "asset": "tickets",
+        "delta": DELTA,
+        "cap_epsilon": 8.0,
+        "filter": {"order": 6.5, "used": 2.1},
+        "spent_epsilon": 3.62,
+        "left_epsilon": 4.38,
+        "charges": [
+            charge(1, "dp3", "label_histogram", "committed", "release", 0.31),
+            charge(2, "dp3", "dp_sgd", "committed", "release", 2.95),
+            charge(3, "inf", "dp_sgd", "committed", "reference", None),
+            charge(4, "dp1", "dp_sgd", "refunded", "release", 1.0),
+            charge(5, "dp1", "dp_sgd", "reserved", "release", 1.0),
+        ],
+        "head": "9f2c" * 16,
+        "verified": True,
+    }
+
+
+def world_schema() -> dict[str, Any]:
+    """The public facts."""
+    return {
+        "asset": "tickets", "task": "classify", "n_public": 5000, "labels": dict.fromkeys(LABELS, ""),
+        "unit_column": None, "max_rows_per_unit": 1,
+    }  # fmt: skip
+
+
+def world_stages() -> list[dict[str, Any]]:
+    """A DAG with all three zones."""
+    listed = [
+        ("world", "Make the demo's tickets", "private", []),
+        ("pretrain", "Train a small language model on public text", "public", []),
+        ("preprocess", "Split private rows by fair coins", "private", ["world"]),
+        ("fit@dp3", "Fit under a budget of epsilon 3", "private", ["preprocess", "pretrain"]),
+        ("fit@inf", "Fit without noise, as a reference", "private", ["preprocess", "pretrain"]),
+        ("sample@dp3", "Sample synthetic rows", "dp", ["fit@dp3"]),
+        ("sample@inf", "Sample synthetic rows", "private", ["fit@inf"]),
+        ("baseline", "Label public text by a fixed rule", "public", ["pretrain"]),
+    ]
+    for variant in ("dp3", "inf"):
+        for name in ("utility", "membership", "ngrams", "facts"):
+            listed.append((f"{name}@{variant}", f"Measure {name}", "private", [f"sample@{variant}", "preprocess"]))
+    audits = [name for name, *_ in listed if "@" in name and name.split("@")[0] not in ("fit", "sample")]
+    listed += [("report", "Write this page", "private", [*audits, "baseline"])]
+    return [{"name": n, "desc": d, "zone": z, "deps": deps, "state": "cached"} for n, d, z, deps in listed]
+
+
+def world_provenance() -> dict[str, str]:
+    """Versions of nothing in particular."""
+    return {"palimpsest": "0.1.0", "python": "3.11.9", "torch": "2.13.0", "created": "2031-05-04T10:12:00Z"}

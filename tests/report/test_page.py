@@ -1,0 +1,264 @@
+"""The page as a browser sees it: drawn, quiet, offline, and deaf to names that are code."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_world import (
+    LABELS,
+    facts,
+    membership,
+    receipt,
+    utility,
+    world_ledger,
+    world_metrics,
+    world_provenance,
+    world_receipts,
+    world_schema,
+    world_stages,
+)
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from palimpsest.files import write_json
+from palimpsest.report.claims import claims, digest
+from palimpsest.report.page import render_internal
+from palimpsest.report.statement import statement
+from palimpsest.report.summary import summarise
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+HOSTILE = "</script><script>window.broken=1</script><img src=x onerror='window.broken=1'>{{ 7 * 7 }}"
+
+Open = Callable[..., webdriver.Chrome]
+
+
+def page(
+    metrics: dict[str, dict[str, Any]] | None = None,
+    receipts: dict[str, dict[str, Any]] | None = None,
+    ledger: dict[str, Any] | None = None,
+    stages: list[dict[str, Any]] | None = None,
+    provenance: dict[str, str] | None = None,
+) -> str:
+    metrics, receipts = metrics or world_metrics(), receipts or world_receipts()
+    ledger, stages = ledger or world_ledger(), stages or world_stages()
+    summary = summarise(metrics, receipts, ledger)
+    promise = statement(receipts, ledger, world_schema(), stages)
+    return render_internal(summary, metrics, receipts, ledger, promise, stages, provenance or world_provenance())
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    chromium, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        if os.environ.get("PALIMPSEST_WITHOUT_BROWSER") == "1":
+            pytest.skip("no Chromium, and PALIMPSEST_WITHOUT_BROWSER=1 allows that")
+        pytest.fail(
+            "The page is tested in Chromium. Install chromium and chromedriver, or set PALIMPSEST_WITHOUT_BROWSER=1."
+        )
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    running = webdriver.Chrome(options=options, service=Service(driver))
+    yield running
+    running.quit()
+
+
+@pytest.fixture
+def opened(browser: webdriver.Chrome, tmp_path: Path) -> Open:
+    def show(html: str, width: int = 1280, scheme: str = "light") -> webdriver.Chrome:
+        path = tmp_path / "internal.html"
+        path.write_text(html, encoding="utf-8")
+        browser.get_log("browser")
+        browser.get_log("performance")
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": features})
+        size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.get(path.as_uri())
+        WebDriverWait(browser, 20).until(
+            lambda shown: shown.execute_script("return document.documentElement.dataset.drawn")
+        )
+        return browser
+
+    return show
+
+
+def assert_drawn(shown: webdriver.Chrome) -> int:
+    """Every figure has a drawing of some size with marks in it; returns how many there are."""
+    script = """return [...document.querySelectorAll('.plot')].map(plot => {
+      const drawing = plot.querySelector('svg'), box = drawing.getBoundingClientRect();
+      const marks = drawing.querySelectorAll('.role-mark path, .role-mark rect, .role-mark line').length;
+      return { id: plot.id, width: box.width, height: box.height, marks, broken: drawing.outerHTML.includes('NaN') };
+    })"""
+    plots = shown.execute_script(script)
+    bad = [p for p in plots if p["width"] < 200 or p["height"] < 40 or not p["marks"] or p["broken"]]
+    assert bad == []
+    return len(plots)
+
+
+def assert_quiet(shown: webdriver.Chrome) -> None:
+    """No message in the console, and nothing asked for but the file itself."""
+    assert shown.get_log("browser") == []
+    events = [json.loads(entry["message"])["message"] for entry in shown.get_log("performance")]
+    asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert [url for url in asked if not url.startswith("data:")] == [shown.current_url]
+
+
+def assert_marked_private(shown: webdriver.Chrome) -> None:
+    """In the title, in a banner that stays when one scrolls, and at the end."""
+    assert shown.title.startswith("PRIVATE ZONE")
+    shown.execute_script("window.scrollTo(0, document.body.scrollHeight / 2)")
+    banner = shown.find_element(By.CSS_SELECTOR, ".zone")
+    assert "private zone" in banner.text.lower()
+    assert shown.execute_script("return arguments[0].getBoundingClientRect().top", banner) == 0
+    assert "may not leave" in shown.find_element(By.TAG_NAME, "footer").text
+
+
+def assert_can_be_read_out(shown: webdriver.Chrome) -> None:
+    """Drawings have words and numbers, tables have names, what scrolls can be reached by keyboard."""
+    script = """return [
+      ...document.querySelectorAll('.drawing:not([role=img][aria-label]), .plot:not(.drawing .plot)'),
+      ...document.querySelectorAll('table:not(:has(caption)), figure:not(:has(figcaption):has(details tbody tr))'),
+      ...[...document.querySelectorAll('.scroll, .sheet')]
+        .filter(part => part.scrollWidth > part.clientWidth + 1 && part.tabIndex < 0),
+    ].map(part => part.outerHTML.slice(0, 200))"""
+    assert shown.execute_script(script) == []
+    levels = shown.execute_script("return [...document.querySelectorAll('h1,h2,h3,h4')].map(part => +part.tagName[1])")
+    assert levels[0] == 1
+    assert 2 in levels
+
+
+def assert_fits_on_paper(shown: webdriver.Chrome) -> None:
+    """A4 without its margins is 182 mm wide: 688 CSS pixels."""
+    shown.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    size = {"width": 688, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    shown.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    assert shown.execute_script("return document.documentElement.scrollWidth") <= 688
+
+
+def test_the_page_on_a_desk(opened: Open) -> None:
+    shown = opened(page())
+    assert assert_drawn(shown) == 13
+    assert_marked_private(shown)
+    assert_can_be_read_out(shown)
+    assert_quiet(shown)
+    assert_fits_on_paper(shown)
+
+
+def test_the_page_on_a_phone_in_the_dark(opened: Open) -> None:
+    shown = opened(page(), 390, "dark")
+    assert assert_drawn(shown) == 13
+    assert shown.execute_script("return document.documentElement.scrollWidth") <= 390
+    shown.execute_script("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    assert shown.execute_script("return document.documentElement.scrollWidth") <= 390
+    assert_quiet(shown)
+    color = "return getComputedStyle(document.querySelector('.plot .role-axis-label text')).fill"
+    dark = shown.execute_script(color)
+    shown.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "light"}]}
+    )
+    assert shown.execute_script(color) != dark
+
+
+def hostile_world() -> dict[str, Any]:
+    metrics, receipts, stages, ledger = world_metrics(), world_receipts(), world_stages(), world_ledger()
+    for name, kinds in metrics.items():
+        kinds["utility"] = utility(name, 0.8, 5, labels=(HOSTILE, *LABELS))
+    receipts[HOSTILE] = receipt(HOSTILE, 1.0)
+    metrics[HOSTILE] = {"facts": facts(HOSTILE, 10, 1, 3), "membership": membership(HOSTILE, 0.1, 1.0, 4)}
+    stages[0] |= {"name": HOSTILE, "desc": HOSTILE}
+    ledger["charges"][0] |= {"query": HOSTILE, "variant": HOSTILE}
+    return {"metrics": metrics, "receipts": receipts, "stages": stages, "ledger": ledger | {"asset": HOSTILE}}
+
+
+def test_a_name_that_is_code_stays_a_name(opened: Open) -> None:
+    shown = opened(page(**hostile_world(), provenance={"python": HOSTILE, "created": HOSTILE}))
+    assert shown.execute_script("return window.broken") is None
+    assert shown.find_elements(By.CSS_SELECTOR, "img") == []
+    assert len(shown.find_elements(By.CSS_SELECTOR, "script")) == 3
+    assert HOSTILE in shown.find_element(By.TAG_NAME, "h1").text
+    labels = shown.execute_script("return [...document.querySelectorAll('.plot text')].map(part => part.textContent)")
+    assert any(label.startswith("</script><script>") for label in labels)
+    assert_drawn(shown)
+    assert_quiet(shown)
+
+
+def without(metrics: dict[str, dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
+    return {name: {key: value for key, value in kinds.items() if key != kind} for name, kinds in metrics.items()}
+
+
+def test_real_data_without_facts_and_labels_with_shapes(opened: Open) -> None:
+    metrics = without(world_metrics(), "facts")
+    for name, kinds in metrics.items():
+        kinds["utility"] = utility(name, 0.8, 6, labels=())
+    metrics["dp3"]["shape"] = {"labels": {"a": 3, "b": 1}, "lengths": {"edges": [0, 10, 20, 40], "counts": [1, 3, 2]}}
+    shown = opened(page(metrics=metrics))
+    assert assert_drawn(shown) == 12
+    assert "n/a" in shown.find_element(By.CSS_SELECTOR, ".verdicts").text
+    assert_quiet(shown)
+
+
+def test_a_release_that_was_not_measured(opened: Open) -> None:
+    metrics = {"inf": world_metrics()["inf"], "real": world_metrics()["real"]}
+    shown = opened(page(metrics=metrics))
+    assert "dp3 was not attacked" in shown.find_element(By.CSS_SELECTOR, ".alerts").text
+    assert_drawn(shown)
+    assert_quiet(shown)
+
+
+def test_nothing_measured_and_nothing_charged(opened: Open) -> None:
+    ledger = world_ledger() | {"charges": [], "spent_epsilon": 0.0, "left_epsilon": 8.0}
+    stages = [{key: value for key, value in stage.items() if key != "state"} for stage in world_stages()]
+    shown = opened(page({"real": {}}, {"inf": receipt("inf", None)}, ledger, stages))
+    assert "NOTHING RELEASED" in shown.find_element(By.CSS_SELECTOR, ".alerts").text
+    assert_quiet(shown)
+
+
+def first_screen(html: str) -> str:
+    """What stands before the verdict table."""
+    return html.partition("<main>")[2].partition("<table")[0]
+
+
+def test_fixed_noise_stops_the_reader() -> None:
+    receipts = world_receipts() | {"dp3": receipt("dp3", 2.98) | {"noise_fixed": True}}
+    seen = first_screen(page(receipts=receipts))
+    assert "NOT PRIVATE: The noise of dp3 is fixed by a seed." in seen
+    assert '<b class="stop">not private</b>' in seen
+    assert "NOT PRIVATE" not in first_screen(page())
+
+
+def test_a_refuted_claim_stops_the_reader_and_is_no_longer_proved() -> None:
+    metrics, receipts, ledger = world_metrics(), world_receipts(), world_ledger()
+    metrics["dp3"]["membership"] |= {"verdict": "refuted"}
+    seen = first_screen(page(metrics=metrics))
+    assert "Do not release it." in seen
+    assert '<b class="stop">refuted</b>' in seen
+    promise = statement(receipts, ledger, world_schema(), world_stages())
+    found = {c.id: c for c in claims(summarise(metrics, receipts, ledger), metrics, receipts, ledger, promise)}
+    assert {found["P-dp3"].status, found["P-total"].status} == {"not covered"}
+
+
+def test_a_digest_is_that_of_the_file(tmp_path: Path) -> None:
+    write_json(tmp_path / "facts.json", world_metrics()["dp3"]["facts"])
+    written = (tmp_path / "facts.json").read_bytes()
+    assert digest(json.loads(written)) == hashlib.sha256(written).hexdigest()
+
+
+def test_claims_are_cited_by_their_own_id() -> None:
+    metrics, receipts, ledger = world_metrics(), world_receipts(), world_ledger()
+    promise = statement(receipts, ledger, world_schema(), world_stages())
+    found = claims(summarise(metrics, receipts, ledger), metrics, receipts, ledger, promise)
+    assert len({claim.id for claim in found}) == len(found)
+    assert {claim.status for claim in found} == {"proved", "tested", "assumed", "not covered"}

@@ -1,0 +1,135 @@
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from report_world import receipt, world_ledger, world_receipts, world_schema, world_stages
+
+from palimpsest.report.statement import schema, statement
+
+CHECK = Draft202012Validator(schema())
+TESTS = Path(__file__).parents[1]
+
+
+def made(**receipts: dict[str, Any]) -> dict[str, Any]:
+    return statement(world_receipts() | receipts, world_ledger(), world_schema(), world_stages())
+
+
+def test_the_schema_is_a_schema() -> None:
+    Draft202012Validator.check_schema(schema())
+
+
+def test_the_statement_is_valid_after_its_file() -> None:
+    CHECK.validate(json.loads(json.dumps(made())))
+    assert made()["status"] == "DIFFERENTIALLY PRIVATE"
+
+
+@pytest.mark.parametrize("field", schema()["required"])
+def test_no_field_may_be_missing(field: str) -> None:
+    found = made()
+    del found[field]
+    assert not CHECK.is_valid(found)
+
+
+@pytest.mark.parametrize("field", schema()["$defs"]["release"]["required"])
+def test_no_field_of_a_release_may_be_missing(field: str) -> None:
+    found = made()
+    del found["releases"][0][field]
+    assert not CHECK.is_valid(found)
+
+
+@pytest.mark.parametrize(
+    "change", [{"noise_fixed": True}, {"epsilon_pld": None}, {"epsilon_pld": None, "epsilon_rdp": None, "curve": None}]
+)
+def test_fixed_noise_or_no_epsilon_is_not_private(change: dict[str, Any]) -> None:
+    found = made(dp3=receipt("dp3", 2.98) | change)
+    assert found["status"] == "NOT PRIVATE"
+    assert found["releases"][0]["meaning"] is None
+    CHECK.validate(found)
+    assert not CHECK.is_valid(found | {"status": "DIFFERENTIALLY PRIVATE", "reasons": []})
+
+
+def test_a_broken_ledger_is_not_relied_on() -> None:
+    found = statement(world_receipts(), world_ledger() | {"verified": False}, world_schema(), world_stages())
+    assert found["status"] == "UNVERIFIED"
+    CHECK.validate(found)
+    assert not CHECK.is_valid(found | {"status": "DIFFERENTIALLY PRIVATE", "reasons": []})
+
+
+def test_references_alone_are_no_release() -> None:
+    found = statement({"inf": receipt("inf", None)}, world_ledger(), world_schema(), world_stages())
+    assert (found["status"], found["releases"], found["references"]) == ("NOTHING RELEASED", [], ["inf"])
+    CHECK.validate(found)
+
+
+def test_every_stage_is_covered_public_or_not_covered() -> None:
+    found = {access["stage"]: access for access in made()["data_accesses"]}
+    assert list(found) == [stage["name"] for stage in world_stages()]
+    expected = {
+        "fit@dp3": "covered", "fit@inf": "not covered", "pretrain": "public", "sample@dp3": "covered",
+        "preprocess": "not covered", "membership@dp3": "not covered",
+    }  # fmt: skip
+    assert {name: found[name]["coverage"] for name in expected} == expected
+    assert found["fit@dp3"]["charges"] == [1, 2]
+
+
+def test_a_stage_of_both_kinds_says_that_its_references_are_not_covered() -> None:
+    folded = [{"name": "fit", "desc": "", "zone": "private", "deps": []}]
+    (access,) = statement(world_receipts(), world_ledger(), world_schema(), folded)["data_accesses"]
+    assert (access["coverage"], access["charges"]) == ("covered", [1, 2, 5])
+    assert "reference runs are not covered" in access["note"]
+
+
+def test_a_refunded_charge_covers_nothing() -> None:
+    ledger = copy.deepcopy(world_ledger())
+    for charge in ledger["charges"]:
+        charge["state"] = "refunded"
+    found = statement(world_receipts(), ledger, world_schema(), world_stages())
+    assert {a["stage"]: a["coverage"] for a in found["data_accesses"]}["fit@dp3"] == "not covered"
+    assert found["ledger"]["charges"] == 0
+
+
+def test_the_group_table_has_the_sizes_of_the_statement() -> None:
+    assert [row["k"] for row in made()["releases"][0]["group"]] == [1, 2, 5, 10]
+
+
+def test_rows_per_person_are_bounded_only_by_a_person_column() -> None:
+    facts = world_schema() | {"unit_column": "customer", "max_rows_per_unit": 3}
+    bounded = statement(world_receipts(), world_ledger(), facts, world_stages())
+    assert bounded["unit"]["max_rows_per_person"] == 3
+    assert made()["unit"]["max_rows_per_person"] is None
+
+
+def test_words_follow_the_curve() -> None:
+    """Randomised response with epsilon ln 3 finds 3 % at 1 %."""
+    curve = {"alpha": [0.0, 0.25, 1.0], "beta": [1.0, 0.25, 0.0]}
+    found = made(dp3=receipt("dp3", 1.0986122886681098) | {"curve": curve})["releases"][0]["meaning"]
+    assert found["true_positive_rate"] == pytest.approx(0.03, abs=1e-4)
+    assert "at most 3.0 in 100" in found["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"delta": 1e-3}, "delta"),
+        ({"epsilon_rdp": 2.0}, "accountants"),
+        ({"epsilon_pld": 9.0, "curve": {"alpha": [0, 1], "beta": [0, 0]}}, "weak"),
+    ],
+)
+def test_what_a_reader_must_not_miss_is_flagged(change: dict[str, Any], word: str) -> None:
+    assert not made()["releases"][0]["flags"]
+    assert any(word in flag for flag in made(dp3=receipt("dp3", 2.98) | change)["releases"][0]["flags"])
+
+
+def test_an_assumption_holds_only_with_a_test_that_exists() -> None:
+    assumptions = made()["assumptions"]
+    assert {item["holds"] for item in assumptions if not item["id"].startswith("run-")} <= {"yes", "untested"}
+    for item in assumptions:
+        if not item["id"].startswith("run-"):
+            assert (item["holds"] == "yes") == (item["test"] is not None)
+        if item["test"]:
+            path, name = item["test"].split("::")
+            assert re.search(rf"def {name}\(", (TESTS.parent / path).read_text(encoding="utf-8")), item["id"]
