@@ -1,0 +1,35 @@
+"""`python -m flows WORKSPACE [TARGET ...] [--workers N]`: the flow in a process of its own."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from flows.environment import apply_environment
+
+INTERRUPTED = 130
+
+
+def main() -> int:
+    """Run the flow; 0 if every stage is up to date, 130 after Ctrl-C, else 1."""
+    arguments = _parser().parse_args()
+    apply_environment(arguments.workspace)
+    from flows.build import build  # Prefect reads the environment when it is imported
+
+    try:
+        state = build(arguments.workspace, arguments.targets, arguments.workers, return_state=True)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    print(f"{state.name}: {state.message}")
+    return 0 if state.is_completed() else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m flows", description=main.__doc__)
+    parser.add_argument("workspace", type=Path, help="the folder with dvc.yaml")
+    parser.add_argument("targets", nargs="*", help="stages to bring up to date; all by default")
+    parser.add_argument("--workers", type=int, help="stages that may run at once; one per CPU core by default")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""The graph of dvc.yaml as a Prefect flow: one task for each stage, DVC's cache the only cache.
+
+Call `flows.environment.apply_environment` before importing it: Prefect reads its settings when it is imported.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
+from prefect.futures import PrefectConcurrentFuture
+from prefect.runtime import flow_run
+from prefect.states import Cancelled, Completed, Failed, State
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from flows.graph import Stage, read_graph
+from flows.live import LiveLines
+from flows.runner import How, Runner, discard_broken_lock
+from flows.slots import Slots, Stopped, visible_devices
+from flows.summary import publish
+
+_SECONDS_BETWEEN_POLLS = 2.0
+_STATE_NAMES = {How.CACHED: "Cached", How.RESTORED: "Restored", How.REPRODUCED: "Completed"}
+
+Run = PrefectConcurrentFuture[Any]
+_THREADS: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner()  # as many as there are stages: `Slots` holds them back
+
+
+@flow(name="palimpsest", task_runner=cast(Any, _THREADS), persist_result=False, retries=0)
+def build(workspace: Path, targets: list[str] | None = None, workers: int | None = None) -> State[Any]:
+    """Bring the workspace up to date, exactly as `dvc repro TARGETS` would, independent stages at once.
+
+    Args:
+        workspace: the folder with dvc.yaml.
+        targets: stage names or matrix groups; all of dvc.yaml by default.
+        workers: stages that may run at once; one for each CPU core by default.
+
+    Returns:
+        Completed; Failed, naming the stages that failed and those that could not run; or Cancelled.
+
+    Raises:
+        DeviceError: a stage asks for more GPUs than there are. No stage has been started.
+    """
+    stages = read_graph(workspace, targets or ())
+    slots = Slots(workers or os.cpu_count() or 1, visible_devices())
+    slots.check(stages)
+    discard_broken_lock(workspace)
+    runner = Runner(workspace, slots)
+    with _stopped_on_error(runner):
+        runs = _submit(stages, runner)
+        states = _wait(runs, runner)
+    publish(runner.workspace, stages, states, runner.outcomes)
+    return _verdict(states)
+
+
+@task(cache_policy=NO_CACHE, persist_result=False)
+def run_stage(stage: Stage, runner: Runner) -> State[Any]:
+    """Bring one stage up to date: Completed, named Cached or Restored if its command did not have to run."""
+    try:
+        outcome = runner.run(stage, LiveLines(stage.name))
+    except Stopped:
+        return Cancelled(message="the flow was stopped")
+    assert outcome.how is not None
+    return Completed(name=_STATE_NAMES[outcome.how], message=outcome.how.value)
+
+
+def _submit(stages: Sequence[Stage], runner: Runner) -> dict[str, Run]:
+    runs: dict[str, Run] = {}
+    for stage in stages:
+        options = run_stage.with_options(
+            name=stage.name, task_run_name=_literal(stage.name), description=stage.desc, retries=stage.retries
+        )
+        upstream = [runs[need] for need in stage.needs]
+        runs[stage.name] = cast(Run, options.submit(stage, runner, wait_for=upstream, return_state=False))
+    return runs
+
+
+def _literal(name: str) -> Callable[[], str]:
+    # Prefect would read braces in a string as a template.
+    return lambda: name
+
+
+@contextmanager
+def _stopped_on_error(runner: Runner) -> Iterator[None]:
+    """End the children on whatever ends the flow early: Ctrl-C, SIGTERM (which Prefect raises), or an error."""
+    try:
+        yield
+    except BaseException:
+        runner.stop()
+        raise
+
+
+def _wait(runs: Mapping[str, Run], runner: Runner) -> dict[str, State[Any]]:
+    """The state in which every run ends; when the flow run is cancelled from outside, stop them first."""
+    pending = {run.wrapped_future for run in runs.values()}
+    while pending:
+        pending = wait(pending, timeout=_SECONDS_BETWEEN_POLLS).not_done
+        if pending and _is_cancelled():
+            runner.stop()
+    for run in runs.values():
+        run.wait()  # makes its state the one it ended in, where the server may still lag behind
+    return {name: run.state for name, run in runs.items()}
+
+
+def _is_cancelled() -> bool:
+    # The UI's cancel button changes only the state that the server keeps: nobody signals a run without a deployment.
+    try:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(flow_run.id).state
+    except httpx.HTTPError:  # no news is no reason to stop
+        return False
+    return state is not None and (state.is_cancelling() or state.is_cancelled())
+
+
+def _verdict(states: Mapping[str, State[Any]]) -> State[Any]:
+    failed = [name for name, state in states.items() if state.is_failed() or state.is_crashed()]
+    unrun = [name for name, state in states.items() if not state.is_final()]
+    if any(state.is_cancelled() for state in states.values()):
+        return Cancelled(message="stopped before the end")
+    if failed or unrun:
+        return Failed(message=f"failed: {', '.join(failed)}" + (f"; not run: {', '.join(unrun)}" if unrun else ""))
+    return Completed(message=f"{len(states)} stages up to date")

@@ -1,0 +1,43 @@
+"""The settings that DVC and Prefect read from the environment; both read them when they are imported."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+_LOCAL = ("127.0.0.1", "localhost")
+
+
+def environment(workspace: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """`base` with analytics off and Prefect's files inside the workspace.
+
+    What `base` sets already stays: a user's own PREFECT_HOME or PREFECT_API_URL wins.
+
+    Args:
+        workspace: the folder with dvc.yaml.
+        base: the variables to start from.
+    """
+    ours = {
+        "PREFECT_HOME": str(workspace.resolve() / ".palimpsest" / "prefect"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
+        "DO_NOT_TRACK": "1",  # Prefect's client has no setting of its own for its usage events
+        "DVC_NO_ANALYTICS": "1",
+    }
+    return {**ours, **base, "NO_PROXY": _no_proxy(base), "no_proxy": _no_proxy(base)}
+
+
+def apply_environment(workspace: Path) -> None:
+    """Set `environment` for this process and its children, and make Prefect's folder. Call it before importing Prefect.
+
+    Args:
+        workspace: the folder with dvc.yaml.
+    """
+    os.environ.update(environment(workspace))
+    Path(os.environ["PREFECT_HOME"]).mkdir(parents=True, exist_ok=True)
+
+
+def _no_proxy(base: Mapping[str, str]) -> str:
+    # A local server must not be looked for behind a proxy.
+    listed = base.get("NO_PROXY") or base.get("no_proxy") or ""
+    return ",".join(dict.fromkeys([*filter(None, listed.split(",")), *_LOCAL]))

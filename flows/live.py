@@ -1,0 +1,78 @@
+"""What a running stage prints, live: its lines in the task's log, its progress as an artifact."""
+
+import re
+import time
+from collections.abc import Callable
+from typing import cast
+from uuid import UUID
+
+import httpx
+from prefect import get_run_logger
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+
+from palimpsest.progress import LINE
+
+_SECONDS_BETWEEN_UPDATES = 1.0
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class LiveLines:
+    """Takes a stage's lines: each goes to the log of the current task run, progress lines to one artifact as well."""
+
+    def __init__(self, stage: str) -> None:
+        self._log = get_run_logger()
+        self._progress = Progress(artifact_key(stage))
+
+    def __call__(self, line: str) -> None:
+        self._log.info("%s", _COLOUR.sub("", line))
+        try:
+            self._progress(line)
+        except httpx.HTTPError:  # a bar that cannot be drawn must never cost a stage that spends budget
+            self._log.warning("The progress artifact could not be updated.")
+
+
+class Progress:
+    """Turns progress lines into a Prefect progress artifact, at most one update a second."""
+
+    def __init__(self, key: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._key = key
+        self._clock = clock
+        self._artifact: UUID | None = None
+        self._updated = float("-inf")
+
+    def __call__(self, line: str) -> None:
+        percent = parse_percent(line)
+        if percent is None or not self._is_due(percent):
+            return
+        self._updated = self._clock()
+        text = line.removeprefix("progress ")
+        if self._artifact is None:
+            self._artifact = cast(UUID, create_progress_artifact(percent, key=self._key, description=text))
+        else:
+            update_progress_artifact(self._artifact, percent, description=text)
+
+    def _is_due(self, percent: float) -> bool:
+        return percent == 100 or self._clock() - self._updated >= _SECONDS_BETWEEN_UPDATES
+
+
+def parse_percent(line: str) -> float | None:
+    """How much of its loop a progress line says is done, from 0 to 100; None for any other line.
+
+    >>> parse_percent("progress training 3/12 1.50 step/s eta 0:00:06")
+    25.0
+    >>> parse_percent("loss 0.3") is None
+    True
+    """
+    match = LINE.match(line)
+    if match is None or int(match["total"]) == 0:
+        return None
+    return min(100.0, 100 * int(match["done"]) / int(match["total"]))
+
+
+def artifact_key(stage: str) -> str:
+    """A stage's name in the letters that Prefect allows.
+
+    >>> artifact_key("dp_train@dp3")
+    'progress-dp-train-dp3'
+    """
+    return "progress-" + re.sub(r"[^a-z0-9]+", "-", stage.lower()).strip("-")

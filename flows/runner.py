@@ -1,0 +1,180 @@
+"""One stage at a time, through DVC: ask whether it is up to date, and if not let DVC reproduce it in a child."""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from dvc.lock import LockError, make_lock
+from dvc.repo import Repo
+from dvc.rwlock import RWLOCK_FILE, RWLOCK_LOCK
+
+from flows.children import Children
+from flows.environment import environment
+from flows.graph import DVC, Stage
+from flows.slots import Slots, Stopped
+from palimpsest.errors import PalimpsestError
+
+GRACE_SECONDS = 5.0
+WAITING = "Waiting for another DVC process."
+_LOCK_SECONDS = 0.5
+_BLOCKED = ("is busy, it is being blocked by", "Unable to acquire lock")
+
+
+class StageFailed(PalimpsestError):
+    """A stage's command failed."""
+
+
+class How(Enum):
+    """How a stage came to be up to date."""
+
+    CACHED = "inputs unchanged"
+    RESTORED = "restored from the run cache"
+    REPRODUCED = "reproduced"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What happened to one stage, and in how many seconds; None for `how` if it failed."""
+
+    how: How | None
+    seconds: float
+
+
+def up_to_date(stage: Stage, workspace: Path) -> bool:
+    """Whether `dvc repro` would skip this stage.
+
+    Raises:
+        dvc.lock.LockError: another DVC process runs this stage, or held the repository for some seconds.
+    """
+    with DVC, Repo(str(workspace)) as repo:
+        return not repo.status([stage.target], check_updates=False)
+
+
+def discard_broken_lock(workspace: Path) -> None:
+    """Remove DVC's list of busy files if a killed DVC process left half of it: every later run would fail on it."""
+    with DVC, Repo(str(workspace)) as repo:
+        folder = Path(repo.tmp_dir or workspace)
+        hardlink = repo.config["core"].get("hardlink_lock", False)
+        guard = make_lock(str(folder / RWLOCK_LOCK), tmp_dir=str(folder), hardlink_lock=hardlink, wait=True)
+        with guard:  # nobody is writing it now
+            if not _is_json(folder / RWLOCK_FILE):
+                (folder / RWLOCK_FILE).unlink()
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return True
+    except ValueError:
+        return False
+    return True
+
+
+class Runner:
+    """Runs the stages of one workspace, from several threads, until it is stopped."""
+
+    def __init__(self, workspace: Path, slots: Slots) -> None:
+        self.workspace = workspace.resolve()
+        self.outcomes: dict[str, Outcome] = {}
+        self._slots = slots
+        self._children = Children()
+        self._stopping = threading.Event()
+
+    def run(self, stage: Stage, on_line: Callable[[str], None]) -> Outcome:
+        """Bring one stage up to date, handing over each line that its command prints.
+
+        Raises:
+            StageFailed: its command failed.
+            Stopped: the flow is stopping.
+        """
+        start, how = time.monotonic(), None
+        try:
+            how = self._run(stage, on_line)
+        finally:
+            self.outcomes[stage.name] = outcome = Outcome(how, time.monotonic() - start)
+        return outcome
+
+    def stop(self) -> None:
+        """End every running stage, with all its processes, and start no more."""
+        self._stopping.set()
+        self._slots.stop()
+        self._children.stop(GRACE_SECONDS)
+
+    def _run(self, stage: Stage, on_line: Callable[[str], None]) -> How:
+        if self._up_to_date(stage, on_line):
+            return How.CACHED
+        with self._slots.take(stage.gpus) as devices:
+            return self._reproduce(stage, devices, on_line)
+
+    def _up_to_date(self, stage: Stage, on_line: Callable[[str], None]) -> bool:
+        told = False
+        while not self._stopping.is_set():
+            try:
+                return up_to_date(stage, self.workspace)
+            except LockError:  # waited for here, and not inside DVC, so that a stop is heeded
+                if not told:
+                    on_line(WAITING)
+                    told = True
+                self._stopping.wait(_LOCK_SECONDS)
+        raise Stopped
+
+    def _reproduce(self, stage: Stage, devices: dict[str, str], on_line: Callable[[str], None]) -> How:
+        while not self._stopping.is_set():
+            watch = _Watch(stage.name, on_line)
+            code = self._children.run(_command(stage), self.workspace, self._environ(devices), watch)
+            if code == 0:
+                return watch.how
+            if self._stopping.is_set():
+                break
+            if not watch.blocked:
+                raise _failure(stage, code)
+            self._stopping.wait(_LOCK_SECONDS)
+        raise Stopped
+
+    def _environ(self, devices: dict[str, str]) -> dict[str, str]:
+        # `python` in a stage's command must be this interpreter.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        return {**environment(self.workspace), "PATH": path, "PYTHONUNBUFFERED": "1", **devices}
+
+
+def _command(stage: Stage) -> list[str]:
+    # Without --wait-for-lock, stages that run at once fail at random.
+    return [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", stage.target]
+
+
+def _failure(stage: Stage, code: int) -> StageFailed:
+    return StageFailed(
+        f"Stage {stage.name!r} failed with exit code {code}.", "Read the stage's log for the cause, then run again."
+    )
+
+
+class _Watch:
+    """Reads in DVC's own lines what it does with a stage, and passes every line on."""
+
+    def __init__(self, name: str, on_line: Callable[[str], None]) -> None:
+        self.how = How.CACHED
+        self.blocked = False  # by another DVC process, before the command started: safe to try again
+        self._started = f"Running stage '{name}':"
+        self._restored = f"Stage '{name}' is cached - skipping run, checking out outputs"
+        self._verified = f"Verifying data sources in stage: '{name}'"
+        self._on_line = on_line
+
+    def __call__(self, line: str) -> None:
+        if self.how is not How.REPRODUCED:
+            self._read(line)
+        self._on_line(line)
+
+    def _read(self, line: str) -> None:
+        if line in (self._started, self._verified):
+            self.how, self.blocked = How.REPRODUCED, False
+        elif line == self._restored:
+            self.how = How.RESTORED
+        elif any(mark in line for mark in _BLOCKED):
+            self.blocked = True

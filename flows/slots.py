@@ -1,0 +1,99 @@
+"""What stages share: how many may run at once, and which devices each has to itself."""
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from flows.graph import Stage
+from palimpsest import validate
+from palimpsest.errors import PalimpsestError
+
+
+class DeviceError(PalimpsestError):
+    """A stage asks for more devices than the machine has."""
+
+
+class Stopped(Exception):
+    """The flow is stopping: nothing new may start."""
+
+
+class Slots:
+    """Hands out the right to run, together with the devices asked for: both or none, so that no two stages deadlock.
+
+    A stage that asks for no device never waits for one, and sees the machine as it is.
+    """
+
+    def __init__(self, workers: int, devices: Sequence[str]) -> None:
+        """`workers` stages at most run at once, on `devices`, ids as CUDA_VISIBLE_DEVICES understands them."""
+        validate.positive(workers=workers)
+        self._total = len(devices)
+        self._devices = list(devices)
+        self._workers = workers
+        self._stopped = False
+        self._changed = threading.Condition()
+
+    def check(self, stages: Iterable[Stage]) -> None:
+        """Raise DeviceError if a stage could wait for ever."""
+        for stage in stages:
+            if stage.gpus > self._total:
+                raise DeviceError(
+                    f"Stage {stage.name!r} asks for {stage.gpus} GPU(s) and this machine has {self._total}.",
+                    "Lower meta.gpus of the stage in dvc.yaml (0 runs it on any machine), or use another machine.",
+                )
+
+    @contextmanager
+    def take(self, gpus: int) -> Iterator[dict[str, str]]:
+        """Wait for a turn; yield the variables that show the stage its devices. Raises Stopped."""
+        held = self._acquire(gpus)
+        try:
+            yield {"CUDA_VISIBLE_DEVICES": ",".join(held)} if held else {}
+        finally:
+            self._release(held)
+
+    def stop(self) -> None:
+        """Make every waiter, and everyone who comes later, raise Stopped."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def _acquire(self, gpus: int) -> list[str]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or (self._workers > 0 and len(self._devices) >= gpus))
+            if self._stopped:
+                raise Stopped
+            self._workers -= 1
+            return [self._devices.pop(0) for _ in range(gpus)]
+
+    def _release(self, held: Iterable[str]) -> None:
+        with self._changed:
+            self._workers += 1
+            self._devices.extend(held)
+            self._changed.notify_all()
+
+
+def visible_devices(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Ids of this machine's NVIDIA devices, or of those that CUDA_VISIBLE_DEVICES leaves; empty without any.
+
+    >>> visible_devices({"CUDA_VISIBLE_DEVICES": "0, 2"})
+    ('0', '2')
+    >>> visible_devices({"CUDA_VISIBLE_DEVICES": "-1"})
+    ()
+    """
+    listed = environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        return _installed_devices()
+    ids = [device.strip() for device in listed.split(",")]
+    return tuple(device for device in ids if device not in ("", "-1"))
+
+
+def _installed_devices() -> tuple[str, ...]:
+    query = shutil.which("nvidia-smi")
+    if query is None:
+        return ()
+    # By identifier: nvidia-smi and CUDA may number the devices differently.
+    command = [query, "--query-gpu=uuid", "--format=csv,noheader"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return tuple(answer.stdout.split()) if answer.returncode == 0 else ()

@@ -1,0 +1,160 @@
+"""A local Prefect server around one flow run, for its user interface. Imports no Prefect itself."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from flows.environment import environment
+from palimpsest.errors import PalimpsestError
+
+_HOST = "127.0.0.1"
+_START_SECONDS = 180.0
+_STOP_SECONDS = 20.0
+_POLL_SECONDS = 0.25
+
+
+class ServerError(PalimpsestError):
+    """The local Prefect server does not start."""
+
+
+def run_with_server(
+    workspace: Path, stay: bool, targets: Sequence[str] = (), workers: int | None = None
+) -> int:  # fmt: skip
+    """Run the flow against PREFECT_API_URL, or else a server of its own, and print the interface's address.
+
+    Args:
+        workspace: the folder with dvc.yaml.
+        stay: keep the own server open afterwards, until Ctrl-C.
+        targets: stages to bring up to date; all by default.
+        workers: stages that may run at once; one for each CPU core by default.
+
+    Returns:
+        The flow's exit code: 0 if all is up to date, 130 if it was interrupted, else 1.
+
+    Raises:
+        ServerError: the server ended, or gave no answer in three minutes.
+    """
+    command = [sys.executable, "-m", "flows", str(workspace), *targets]
+    command += [] if workers is None else ["--workers", str(workers)]
+    with _sigterm_interrupts(), _api(workspace) as (url, is_ours):
+        print(f"Prefect UI: {url.removesuffix('/api')}", flush=True)
+        code = _run(command, {**environment(workspace), "PREFECT_API_URL": url})
+        if stay and is_ours and code in (0, 1):
+            _until_interrupted()
+    return code
+
+
+@contextmanager
+def server(workspace: Path) -> Iterator[str]:
+    """A Prefect server on a free local port, its database in the workspace; yields the URL of its API.
+
+    Raises:
+        ServerError: it ended, or gave no answer in three minutes.
+    """
+    port = _free_port()
+    url = f"http://{_HOST}:{port}/api"
+    # Its pages ask port 4200 for their data unless told otherwise.
+    variables = {**environment(workspace), "PREFECT_UI_API_URL": url}
+    log = Path(variables["PREFECT_HOME"]) / "server.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", _HOST, "--port", str(port)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        _wait_until_healthy(process, f"{url}/health", log)
+        yield url
+    finally:
+        _end(process, signal.SIGTERM)
+
+
+@contextmanager
+def _api(workspace: Path) -> Iterator[tuple[str, bool]]:
+    given = os.environ.get("PREFECT_API_URL")
+    if given:
+        yield given, False
+        return
+    with server(workspace) as url:
+        yield url, True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_healthy(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        if _answers(url):
+            return
+        time.sleep(_POLL_SECONDS)
+    raise ServerError("The local Prefect server does not start.", f"Read {log}, or run without the interface.")
+
+
+def _answers(url: str) -> bool:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(url, timeout=_POLL_SECONDS * 20) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
+    # In its own session, so that Ctrl-C reaches it once, from here, and not a second time from the terminal.
+    process = subprocess.Popen(command, env=dict(variables), start_new_session=True)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        return process.wait()
+    finally:
+        _end(process, signal.SIGINT)
+
+
+def _end(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+    if process.poll() is not None:
+        return
+    process.send_signal(number)
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _until_interrupted() -> None:
+    print("The interface stays open until Ctrl-C.", flush=True)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,60 @@
+"""One real Prefect server for the session, and small DVC workspaces."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from dvc.repo import Repo
+
+from flows.environment import apply_environment
+
+# Prefect reads the environment when it is imported, so this comes before any test module.
+_HOME = tempfile.TemporaryDirectory(prefix="prefect-")
+apply_environment(Path(_HOME.name))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+
+
+@pytest.fixture(scope="session")
+def api() -> Iterator[str]:
+    """The URL of a running Prefect server's API, which every flow of this session uses."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from flows.ui import server
+
+    with server(Path(_HOME.name)) as url, temporary_settings({PREFECT_API_URL: url}):
+        os.environ["PREFECT_API_URL"] = url
+        yield url
+        del os.environ["PREFECT_API_URL"]
+
+
+@pytest.fixture(scope="session")
+def make_workspace(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Make a DVC project: `make(dvc_yaml, **files)`, with the names of files as in file_ext."""
+
+    def make(dvc_yaml: str, **files: str) -> Path:
+        folder = tmp_path_factory.mktemp("workspace")
+        Repo.init(str(folder), no_scm=True).close()
+        (folder / "dvc.yaml").write_text(dvc_yaml)
+        for name, text in files.items():
+            (folder / name.replace("_", ".")).write_text(text)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def dvc() -> Callable[..., str]:
+    """Run DVC: `dvc(folder, *arguments)` is what it prints."""
+    return run_dvc
+
+
+def run_dvc(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "dvc", *arguments]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

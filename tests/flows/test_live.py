@@ -1,0 +1,36 @@
+import pytest
+
+from flows import live
+from palimpsest.progress import track
+
+
+def test_the_lines_of_the_library_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    list(track(range(4), name="two words", total=8, unit="step"))
+    assert live.parse_percent(capsys.readouterr().err.strip()) == 50
+
+
+@pytest.mark.parametrize(
+    ("line", "percent"), [("progress a 9/3 1 it/s", 100), ("progress a 1/0 1 it/s", None), ("a 1/2", None)]
+)
+def test_odd_lines(line: str, percent: float | None) -> None:
+    assert live.parse_percent(line) == percent
+
+
+@pytest.mark.parametrize("name", ["Dp_Train@a.b", "sub/dvc.yaml:x", "-x-"])
+def test_keys_hold_only_what_prefect_allows(name: str) -> None:
+    assert set(live.artifact_key(name)) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+def test_updates_are_rare_but_the_end_is_always_shown(api: str) -> None:
+    from prefect.artifacts import Artifact
+    from prefect.client.orchestration import get_client
+
+    clock, shown = iter((0.0, 0.0, 0.5, 1.0, 1.0, 1.1)), []
+    progress = live.Progress("progress-throttle", clock=lambda: next(clock))
+    for done in (1, 2, 3, 4):
+        progress(f"progress loop {done}/4 1.00 it/s eta 0:00:01")
+        found = Artifact.get("progress-throttle")
+        assert found is not None
+        shown.append(found.data)
+    assert shown == [25, 25, 75, 100]
+    assert get_client(sync_client=True).api_url == f"{api}/"

@@ -1,0 +1,39 @@
+from pathlib import Path
+
+import pytest
+
+from flows.graph import Stage
+from flows.runner import How, Outcome
+from flows.summary import row
+from palimpsest.files import write_json
+
+SPENDER = Stage("train", "", zone="dp", receipt="receipt.json")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "spent"),
+    [
+        (Outcome(How.REPRODUCED, 2.04), "2.988"),
+        (Outcome(How.CACHED, 0.1), "0 (cached)"),
+        (Outcome(How.RESTORED, 0.1), "0 (cached)"),
+        (Outcome(None, 0.1), "see the ledger"),
+        (None, "0 (not run)"),
+    ],
+)
+def test_only_a_stage_that_ran_has_spent(tmp_path: Path, outcome: Outcome | None, spent: str) -> None:
+    write_json(tmp_path / "receipt.json", {"accountant": "pld", "epsilon_pld": 2.98765, "epsilon_rdp": 3.2})
+    assert row(tmp_path, SPENDER, "state", outcome)["epsilon spent"] == spent
+
+
+def test_an_unbounded_charge_is_said_to_be_one(tmp_path: Path) -> None:
+    write_json(tmp_path / "receipt.json", {"accountant": "pld", "epsilon_pld": float("inf")})
+    assert row(tmp_path, SPENDER, "Completed", Outcome(How.REPRODUCED, 1))["epsilon spent"] == "unbounded"
+
+
+def test_a_missing_receipt_is_not_taken_for_nothing(tmp_path: Path) -> None:
+    assert row(tmp_path, SPENDER, "Completed", Outcome(How.REPRODUCED, 1))["epsilon spent"] == "see the ledger"
+
+
+def test_a_stage_that_charges_nothing_says_nothing(tmp_path: Path) -> None:
+    line = row(tmp_path, Stage("evaluate", ""), "Completed", Outcome(How.REPRODUCED, 1.26))
+    assert line == {"stage": "evaluate", "state": "Completed", "seconds": 1.3, "epsilon spent": ""}
