@@ -1,0 +1,133 @@
+"""The command line. Each command is a thin function over a plain one in its own module; heavy imports wait until then."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from palimpsest.errors import PalimpsestError
+
+app = typer.Typer(
+    help="Differentially private synthetic text, with a metered privacy budget and an audit.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+Workspace = Annotated[Path, typer.Option("--workspace", "-w", help="The folder with params.yaml and dvc.yaml.")]
+
+
+@app.command()
+def plan(workspace: Workspace = Path()) -> None:
+    """What each variant would cost and whether it fits the budget, before a row is read."""
+    from palimpsest.cli.plan import show_plan
+
+    show_plan(workspace)
+
+
+@app.command()
+def run(
+    targets: Annotated[list[str] | None, typer.Argument(help="Stages to bring up to date; none means all.")] = None,
+    ui: Annotated[bool, typer.Option("--ui", help="Run as a flow on a Prefect server with its web page.")] = False,
+    stay: Annotated[bool, typer.Option("--stay", help="With --ui: keep the server open until Ctrl-C.")] = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """Bring the workspace up to date: `dvc repro`, after checks that cost nothing."""
+    from palimpsest.cli.run import run_workspace
+
+    raise typer.Exit(run_workspace(workspace, targets or [], ui=ui, stay=stay))
+
+
+@app.command()
+def status(workspace: Workspace = Path()) -> None:
+    """Which stages are up to date, and what is left of the budget."""
+    from palimpsest.cli.status import show_status
+
+    show_status(workspace)
+
+
+@app.command()
+def ledger(
+    verify: Annotated[bool, typer.Option("--verify", help="Recompute the chain of hashes.")] = False,
+    refund: Annotated[str | None, typer.Option("--refund", help="Give back a reservation that never began: its id.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """Every charge to the data set's privacy budget."""
+    from palimpsest.cli.ledger import show_ledger
+
+    show_ledger(workspace, verify=verify, refund=refund, as_json=as_json)
+
+
+@app.command()
+def report(workspace: Workspace = Path()) -> None:
+    """The final table, and where the pages are."""
+    from palimpsest.cli.report import show_report
+
+    show_report(workspace)
+
+
+@app.command()
+def verify(workspace: Workspace = Path()) -> None:
+    """Recompute every epsilon from the ledger's events, with two accountants, and check the chain."""
+    from palimpsest.cli.verify import verify_workspace
+
+    raise typer.Exit(verify_workspace(workspace))
+
+
+@app.command()
+def register(
+    amend: Annotated[bool, typer.Option("--amend", help="Set the cap to privacy.budget.epsilon of params.yaml.")] = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """Enter the data set of params.yaml into the ledger; makes the ledger where there is none."""
+    from palimpsest.cli.register import register_asset
+
+    register_asset(workspace, amend=amend)
+
+
+@app.command()
+def init(
+    data: Annotated[Path, typer.Argument(help="The private file: CSV, TSV, JSONL or Parquet, plain or gzipped.")],
+    text: Annotated[str, typer.Option(help="Name of the text column.")],
+    public: Annotated[Path, typer.Option(help="Public text of the same kind, with the same text column.")],
+    n_public: Annotated[int, typer.Option(help="Public, approximate number of private records.")],
+    asset: Annotated[str, typer.Option(help="A name for the data set in the ledger.")],
+    label: Annotated[str | None, typer.Option(help="Name of the label column.")] = None,
+    labels: Annotated[str | None, typer.Option(help="All labels, separated by commas; name=description describes one.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Private test file; none cuts a part from DATA.")] = None,
+    public_test: Annotated[Path | None, typer.Option(help="A labelled test file that is public.")] = None,
+    public_labels: Annotated[bool, typer.Option(help="The public file has the label column too.")] = False,
+    unit: Annotated[str | None, typer.Option(help="Column that names the person.")] = None,
+    max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = 1,
+    max_length: Annotated[int, typer.Option(help="Longest text kept, in characters.")] = 1000,
+    epsilon: Annotated[float, typer.Option(help="Epsilon of the first variant.")] = 3.0,
+    budget: Annotated[float, typer.Option(help="Cap on the data set's total epsilon.")] = 10.0,
+    delta: Annotated[float | None, typer.Option(help="The data set's delta; none: 1 / (n ln n).")] = None,
+    lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name.")] = "embedded",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite params.yaml.")] = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """Make a workspace for a file of your own and register it. Reads neither labels nor sizes out of the data."""
+    from palimpsest.cli.init import Source, init_workspace
+
+    source = Source(
+        data, text, public, n_public, asset, label, labels, test, public_test, public_labels, unit, max_rows,
+        max_length, epsilon, budget, delta, lm,
+    )  # fmt: skip
+    init_workspace(workspace, source, force=force)
+
+
+def main() -> NoReturn:
+    """Run the command line; an error of ours becomes two lines and exit status 1."""
+    try:
+        app()
+    except PalimpsestError as error:
+        print(f"error: {error.problem}\n  what to do: {error.remedy}", file=sys.stderr)
+        raise SystemExit(1) from None
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    main()

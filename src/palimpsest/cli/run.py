@@ -1,0 +1,89 @@
+"""`palimpsest run`: checks that cost nothing, then `dvc repro` or the flow."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from palimpsest import __version__
+from palimpsest.cli.context import Context, environment, opened
+from palimpsest.cli.plan import asked_total, priced
+from palimpsest.cli.report import show_report
+from palimpsest.errors import BudgetExceeded, DataError, ParamsError
+
+_FREE_BYTES = 300 * 1024**2
+
+
+def run_workspace(workspace: Path, targets: list[str], *, ui: bool, stay: bool) -> int:
+    """Bring the workspace up to date; the exit status of the runner.
+
+    Raises:
+        PalimpsestError: found by the checks, before any stage starts and before any charge.
+    """
+    context = opened(workspace)
+    check_files(context)
+    check_budget(context)
+    for flag in context.params.flags():
+        print(f"flag: {flag}", file=sys.stderr)
+    code = _flow(workspace, targets, stay) if ui else _repro(workspace, targets)
+    if code == 0 and not targets:
+        show_report(workspace)
+    return code
+
+
+def check_files(context: Context) -> None:
+    """Inputs exist, the workspace can be written, the disk has room, the version is the workspace's."""
+    params, workspace = context.params, context.workspace
+    if params.version != __version__:
+        raise ParamsError(
+            f"version is {params.version!r} in params.yaml; installed is palimpsest {__version__}.",
+            "Install that version, or set `version` to the installed one: every stage then runs, and is charged, again.",
+        )
+    data = params.dataset
+    named = {"dataset.private": data.private, "dataset.test": data.test, "dataset.public": data.public}
+    for key, path in named.items():
+        if params.world is None and path is not None and not (workspace / path).is_file():
+            raise DataError(f"There is no file where {key} points.", f"Correct {key} in params.yaml, or restore the file.")
+    if not os.access(workspace, os.W_OK):
+        raise DataError("The workspace may not be written.", "Give yourself write permission, or copy it elsewhere.")
+    if shutil.disk_usage(workspace).free < _FREE_BYTES:
+        raise DataError("The disk is nearly full.", f"Free at least {_FREE_BYTES // 1024**2} MB and run again.")
+
+
+def check_budget(context: Context) -> None:
+    """Stop before the first stage if the pending variants together would pass the budget.
+
+    Raises:
+        BudgetExceeded: saying what is spent, what is asked and what is left.
+    """
+    variants = [item for item in priced(context, only_pending=True) if item.purpose == "release"]
+    after = asked_total(context, variants)
+    if after <= context.asset.epsilon:
+        return
+    balance = context.ledger.balance(context.asset.name)
+    raise BudgetExceeded(
+        f"The pending variants ({', '.join(item.name for item in variants)}) would pass the budget of asset "
+        f"{context.asset.name!r}: spent epsilon {balance.spent:.3f}, asked {after - balance.spent:.3f} more, left "
+        f"{balance.left:.3f} of {context.asset.epsilon:g}.",
+        "Nothing was charged and no row was read. Lower an epsilon, take a variant out of `run`, or, if the data's "
+        "owner agrees, raise the cap with `palimpsest register --amend`.",
+    )
+
+
+def _repro(workspace: Path, targets: list[str]) -> int:
+    command = [sys.executable, "-m", "dvc", "repro", *targets]
+    child = subprocess.Popen(command, cwd=workspace, env=environment())
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:  # the child, in the same terminal, got the signal too and is stopping
+            continue
+
+
+def _flow(workspace: Path, targets: list[str], stay: bool) -> int:
+    try:
+        from flows.ui import run_with_server
+    except ModuleNotFoundError:
+        raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
+    return run_with_server(workspace, targets, stay=stay)

@@ -1,0 +1,54 @@
+"""What every stage shares: how it starts, and how it fails without a word of private text."""
+
+import errno
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from palimpsest.errors import DataError, PalimpsestError
+
+PRIVATE = Path("data/private")
+PUBLIC = Path("data/public")
+SYNTHETIC = Path("data/synthetic")
+MODELS = Path("models")
+BASE_LM = MODELS / "base"
+METRICS = Path("reports/metrics")
+RECEIPTS = Path("reports/receipts")
+
+_DISK = {
+    errno.ENOSPC: ("The disk is full.", "Free some space and run again; what was finished is kept."),
+    errno.EDQUOT: ("The disk quota is used up.", "Free some space and run again; what was finished is kept."),
+    errno.EACCES: ("A file or folder may not be written.", "Give yourself write permission in the workspace and run again."),
+    errno.EPERM: ("A file or folder may not be written.", "Give yourself write permission in the workspace and run again."),
+    errno.EROFS: ("The disk is read-only.", "Move the workspace to a disk that can be written."),
+}
+
+
+def start(stage: Callable[..., None]) -> None:
+    """Run a stage with the command line's arguments; errors become two lines and exit status 1.
+
+    An unexpected error is shown by its type and its place in the code only: its message might quote a private row.
+    """
+    try:
+        stage(*sys.argv[1:])
+    except PalimpsestError as error:
+        _fail(error)
+    except OSError as error:
+        if error.errno in _DISK:
+            _fail(DataError(*_DISK[error.errno]))
+        _fail_silently(error)
+    except Exception as error:  # noqa: BLE001
+        _fail_silently(error)
+
+
+def _fail(error: PalimpsestError) -> NoReturn:
+    print(f"error: {error.problem}\n  what to do: {error.remedy}", file=sys.stderr, flush=True)
+    raise SystemExit(1)
+
+
+def _fail_silently(error: Exception) -> NoReturn:
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    print(f"{frames}{type(error).__name__} (its message is not shown: it might quote private text)", file=sys.stderr)
+    raise SystemExit(1)

@@ -1,0 +1,87 @@
+"""Train classifiers on synthetic rows and score them on the real test rows."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from palimpsest.audit.finetune import FinetuneSettings, finetuned
+from palimpsest.audit.statistics import Bootstrap
+from palimpsest.audit.utility import Evaluation, LinearSettings, UtilityAudit, gap_closed, minilm_lr, retention, tfidf_lr
+from palimpsest.files import read_json, write_json
+from palimpsest.models.encoder import Encoder
+from palimpsest.models.sources import resolve_encoder, resolve_source
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.records.record import Record
+from palimpsest.records.write import read_split, read_synthetic
+from stages.common import METRICS, PRIVATE, SYNTHETIC, start
+
+CONFIDENCE = 0.95
+BASELINES = PRIVATE / "baselines.json"
+_RESAMPLES = 2000
+
+
+def run(name: str) -> None:
+    """data/synthetic/<variant>.parquet, data/private/test.parquet -> utility.json of the variant."""
+    params = load()
+    rows = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
+    audit = score(params, rows)
+    body = audit.to_json(name)
+    baselines = read_json(BASELINES)
+    for evaluator, evaluation in audit.evaluations.items():
+        body["evaluators"][evaluator] |= compared(evaluation, baselines, evaluator, params.seed)
+    write_json(METRICS / name / "utility.json", body)
+
+
+def score(params: Params, rows: Sequence[Record]) -> UtilityAudit:
+    """All evaluators of params.yaml, trained on these rows."""
+    test = [Record(row.text, row.label) for row in read_split(PRIVATE / "test.parquet")]
+    settings = LinearSettings(range(params.utility.seeds), params.utility.validation_share, CONFIDENCE)
+    evaluators = {"minilm_lr": _minilm, "tfidf_lr": _tfidf, "finetuned": _finetuned}
+    found = {name: evaluators[name](params, rows, test, settings) for name in params.utility.evaluators}
+    return UtilityAudit(len(rows), len(test), found)
+
+
+def compared(evaluation: Evaluation, baselines: dict, evaluator: str, seed: int) -> dict:  # type: ignore[type-arg]
+    """Retention and gap closed against the baselines' answers on the same test rows."""
+    own = evaluation.item_accuracy
+    real, public = (np.array(baselines[row][evaluator]) for row in ("real", "public_only"))
+    draws = Bootstrap(resamples=_RESAMPLES, confidence=CONFIDENCE, seed=seed)
+    closed = gap_closed(own, public, real, draws)
+    return {
+        "retention": retention(own, real, draws).to_json(),
+        "gap_closed": None if closed is None else closed.to_json(),
+    }
+
+
+def _minilm(params: Params, rows: Sequence[Record], test: Sequence[Record], settings: LinearSettings) -> Evaluation:
+    encoder = Encoder(resolve_encoder(params.models.encoder))
+    features = [encoder.encode([row.text for row in part]) for part in (rows, test)]
+    return minilm_lr(features[0], _labels(rows), features[1], _labels(test), tuple(params.dataset.labels), settings)
+
+
+def _tfidf(params: Params, rows: Sequence[Record], test: Sequence[Record], settings: LinearSettings) -> Evaluation:
+    texts = [[row.text for row in part] for part in (rows, test)]
+    return tfidf_lr(texts[0], _labels(rows), texts[1], _labels(test), tuple(params.dataset.labels), settings)
+
+
+def _finetuned(params: Params, rows: Sequence[Record], test: Sequence[Record], settings: LinearSettings) -> Evaluation:
+    tuning = FinetuneSettings(
+        seeds=settings.seeds,
+        confidence=CONFIDENCE,
+        device="cuda" if torch.cuda.is_available() else "cpu",
+        **params.utility.finetune.model_dump(),
+    )
+    folder = resolve_source(str(params.models.classifier))
+    texts = [[row.text for row in part] for part in (rows, test)]
+    labels = tuple(params.dataset.labels)
+    return finetuned(folder, texts[0], _labels(rows), texts[1], _labels(test), labels, tuning)
+
+
+def _labels(rows: Sequence[Record]) -> list[str]:
+    return [row.label or "" for row in rows]
+
+
+if __name__ == "__main__":
+    start(run)

@@ -1,0 +1,22 @@
+"""Look for the invented world's facts in the synthetic rows."""
+
+from palimpsest.audit.facts import audit_facts
+from palimpsest.files import write_json
+from palimpsest.params.load import load
+from palimpsest.records.world.facts import load_facts
+from palimpsest.records.write import read_synthetic
+from stages.common import METRICS, SYNTHETIC, start
+
+CONFIDENCE = 0.95
+
+
+def run(name: str) -> None:
+    """Synthetic rows, data/raw/facts.json -> facts.json of the variant."""
+    params = load()
+    rows = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
+    audit = audit_facts(load_facts("data/raw/facts.json"), [row.text for row in rows], CONFIDENCE)
+    write_json(METRICS / name / "facts.json", audit.to_json(name))
+
+
+if __name__ == "__main__":
+    start(run)

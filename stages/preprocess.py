@@ -1,0 +1,72 @@
+"""Read the private and the public file, draw the audit subset, and write the splits."""
+
+from functools import partial
+from pathlib import Path
+
+from palimpsest.files import write_json
+from palimpsest.params.load import ledger_url, load
+from palimpsest.params.schema import Params
+from palimpsest.privacy.ledger import Ledger
+from palimpsest.records.duplicates import guessable
+from palimpsest.records.keyed import fingerprint
+from palimpsest.records.preprocess import preprocess
+from palimpsest.records.private import RawRow
+from palimpsest.records.public import split_public
+from palimpsest.records.read import Columns, read_rows
+from palimpsest.records.record import Record
+from palimpsest.records.snapshot import unchanged
+from palimpsest.records.write import write_public, write_split
+from stages.common import PRIVATE, PUBLIC, start
+
+
+def run() -> None:
+    """dataset files -> data/private, data/public."""
+    params = load()
+    key = Ledger.open(ledger_url(params)).asset(params.dataset.asset).key
+    write_public_rows(params)
+    rows, test_rows = read_private(params)
+    done = preprocess(
+        rows,
+        test_rows,
+        schema=params.schema_of_data,
+        key=key,
+        audit_size=params.audit.size,
+        test_rate=params.dataset.test_share,
+        batch_size=max((variant.train.batch for variant in params.variants.values()), default=1),
+        guessable=partial(guessable, similarity=params.audit.similarity, shingle=params.audit.shingle),
+    )
+    write_split(PRIVATE / "train.parquet", done.split.train)
+    write_split(PRIVATE / "holdout.parquet", done.split.holdout)
+    write_split(PRIVATE / "test.parquet", done.split.test)
+    write_json(PRIVATE / "report.json", done.report)
+    write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": fingerprint(rows, key)})
+    if done.report["warnings"]:
+        print("preprocess: data/private/report.json holds warnings for the data's owner (private zone)")
+
+
+def read_private(params: Params) -> tuple[list[RawRow], list[RawRow] | None]:
+    """The private file's rows, and the test file's where there is one."""
+    data = params.dataset
+    columns = Columns(data.text, data.label, data.unit.column)
+    read = partial(read_rows, max_length=data.max_length, labels=tuple(data.labels) or None)
+    with unchanged(data.private):
+        rows = read(data.private, columns)
+    if data.test is None:
+        return rows, None
+    with unchanged(data.test):
+        return rows, read(data.test, Columns(data.text, data.label))
+
+
+def write_public_rows(params: Params) -> None:
+    """The public file, cut into what models train on and what they are measured on."""
+    data = params.dataset
+    columns = Columns(data.text, data.label if data.public_labels else None)
+    with unchanged(data.public):
+        rows = read_rows(Path(data.public), columns, data.max_length, tuple(data.labels) or None)
+    train, heldout = split_public([Record(row.text, row.label) for row in rows], params.seed)
+    write_public(PUBLIC / "train.parquet", train)
+    write_public(PUBLIC / "heldout.parquet", heldout)
+
+
+if __name__ == "__main__":
+    start(run)

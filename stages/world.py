@@ -1,0 +1,17 @@
+"""Make the invented world of the embedded data set."""
+
+from pathlib import Path
+
+from palimpsest.params.load import load
+from palimpsest.records.world.generate import WorldSettings, make_world, write_world
+from stages.common import start
+
+
+def world() -> None:
+    """params world -> data/raw."""
+    settings = load().world
+    write_world(make_world(WorldSettings(**settings.model_dump())), Path("data/raw"))
+
+
+if __name__ == "__main__":
+    start(world)
