@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
+from transformers.utils import logging as transformers_logging
 
 from palimpsest.progress import track
+
+transformers_logging.disable_progress_bar()  # its bar of weights being read says nothing to a user
 
 
 class Encoder:

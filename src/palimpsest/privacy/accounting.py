@@ -145,7 +145,12 @@ def calibrate_noise(make_event: Callable[[float], dpa.DpEvent], target: float, a
     while passes(low, "pld"):
         step *= step
         low, high = low * step, low
-    return _bisect(low, high, lambda noise: passes(noise, "pld"), _TOLERANCE)[1]
+    ends = math.log(low), math.log(high)
+    root = brentq(lambda x: epsilon(make_event(math.exp(x)), at_delta) - target, *ends, xtol=_TOLERANCE / 2)
+    noise = math.exp(root)
+    while not passes(noise, "pld"):
+        noise *= 1.0 + _TOLERANCE / 2
+    return noise
 
 
 def _bisect(low: float, high: float, passes: Callable[[float], bool], tolerance: float) -> tuple[float, float]:

@@ -6,13 +6,14 @@ The world knows three kinds of things. *Population facts* are pairs of a product
 secrets planted on purpose, some of them many times, so that a model trained without privacy can be shown to leak. No
 public model has seen any of it, because the seed invents it.
 
-A ticket is routed to a team. Some requests decide the team by their wording; otherwise the product and its symptom do,
-by a table that exists only in the private tickets. Public tickets speak the same language about other products: they
+A ticket is routed to a team. Some requests decide the team by their wording; otherwise the product does, with exceptions
+for some of its symptoms, by a table that exists only in the private tickets. Public tickets speak the same language about other products: they
 mention the private ones in passing, so that a small model can spell the names, but never with a symptom, and they have
 no labels. So public text alone cannot do the task.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -44,6 +45,7 @@ from palimpsest.records.world.grammar import (
 __all__ = ["LABELS", "World", "WorldSettings", "make_world", "write_world"]
 
 _TEAM_SHARES = dict(zip(LABELS, (0.27, 0.23, 0.19, 0.16, 0.15), strict=True))  # of routed tickets and requests
+_EXCEPTION = 4  # of a product's symptoms, one in so many is not the home team's
 _NAMELESS_SHARE = 0.08  # tickets that name no product
 _REQUEST_SHARE = 0.30  # tickets whose request decides the team
 _DECOY_SHARE = 0.35  # tickets with another team's words in them
@@ -205,16 +207,19 @@ def _pairs(products: Sequence[str], weights: Sequence[int], draw: Draw) -> list[
 
 
 def _routed(pairs: Sequence[_Pair]) -> list[_Pair]:
-    """Give every pair a team, so that the teams' shares of the tickets come near the aimed ones.
+    """Give every pair a team: the home team of its product, with exceptions for some symptoms.
 
-    Greedy, from the commonest pair down: a pair goes to the team that lacks most. As supports are dealt at random,
-    neither the product nor the symptom alone says which one that is.
+    Greedy, from the commonest down, so that the teams' shares of the tickets come near the aimed ones: a product goes
+    to the team that lacks most, and so, whatever its product, does every `_EXCEPTION`-th of its pairs.
     """
-    total = sum(pair.weight for pair in pairs)
-    lacking = {team: share * total for team, share in _TEAM_SHARES.items()}
-    routed = []
-    for pair in sorted(pairs, key=lambda pair: -pair.weight):
-        team = max(lacking, key=lacking.__getitem__)
+    ranked = sorted(pairs, key=lambda pair: -pair.weight)
+    lacking = {team: share * sum(pair.weight for pair in pairs) for team, share in _TEAM_SHARES.items()}
+    routed, homes, seen = [], {}, Counter[str]()
+    for pair in ranked:
+        neediest = max(lacking, key=lacking.__getitem__)
+        seen[pair.subject] += 1
+        exception = seen[pair.subject] % _EXCEPTION == 0
+        team = neediest if exception else homes.setdefault(pair.subject, neediest)
         lacking[team] -= pair.weight
         routed.append(_Pair(pair.subject, pair.forms, pair.weight, team))
     return routed
