@@ -17,11 +17,13 @@ BASE_LM = MODELS / "base"
 METRICS = Path("reports/metrics")
 RECEIPTS = Path("reports/receipts")
 
+_STOPPED = 130  # the shell's number for Ctrl-C
+_ALLOW = ("A file or folder may not be written.", "Give yourself write permission in the workspace and run again.")
 _DISK = {
     errno.ENOSPC: ("The disk is full.", "Free some space and run again; what was finished is kept."),
     errno.EDQUOT: ("The disk quota is used up.", "Free some space and run again; what was finished is kept."),
-    errno.EACCES: ("A file or folder may not be written.", "Give yourself write permission in the workspace and run again."),
-    errno.EPERM: ("A file or folder may not be written.", "Give yourself write permission in the workspace and run again."),
+    errno.EACCES: _ALLOW,
+    errno.EPERM: _ALLOW,
     errno.EROFS: ("The disk is read-only.", "Move the workspace to a disk that can be written."),
 }
 
@@ -35,11 +37,14 @@ def start(stage: Callable[..., None]) -> None:
         stage(*sys.argv[1:])
     except PalimpsestError as error:
         _fail(error)
+    except KeyboardInterrupt:
+        print("stopped: no half-written output is left; what had begun stays charged", file=sys.stderr, flush=True)
+        raise SystemExit(_STOPPED) from None
     except OSError as error:
         if error.errno in _DISK:
             _fail(DataError(*_DISK[error.errno]))
         _fail_silently(error)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         _fail_silently(error)
 
 

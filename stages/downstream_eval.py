@@ -7,7 +7,15 @@ import torch
 
 from palimpsest.audit.finetune import FinetuneSettings, finetuned
 from palimpsest.audit.statistics import Bootstrap
-from palimpsest.audit.utility import Evaluation, LinearSettings, UtilityAudit, gap_closed, minilm_lr, retention, tfidf_lr
+from palimpsest.audit.utility import (
+    Evaluation,
+    LinearSettings,
+    UtilityAudit,
+    gap_closed,
+    minilm_lr,
+    retention,
+    tfidf_lr,
+)
 from palimpsest.files import read_json, write_json
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder, resolve_source
@@ -19,7 +27,7 @@ from stages.common import METRICS, PRIVATE, SYNTHETIC, start
 
 CONFIDENCE = 0.95
 BASELINES = PRIVATE / "baselines.json"
-_RESAMPLES = 2000
+RESAMPLES = 2000
 
 
 def run(name: str) -> None:
@@ -47,7 +55,7 @@ def compared(evaluation: Evaluation, baselines: dict, evaluator: str, seed: int)
     """Retention and gap closed against the baselines' answers on the same test rows."""
     own = evaluation.item_accuracy
     real, public = (np.array(baselines[row][evaluator]) for row in ("real", "public_only"))
-    draws = Bootstrap(resamples=_RESAMPLES, confidence=CONFIDENCE, seed=seed)
+    draws = Bootstrap(resamples=RESAMPLES, confidence=CONFIDENCE, seed=seed)
     closed = gap_closed(own, public, real, draws)
     return {
         "retention": retention(own, real, draws).to_json(),

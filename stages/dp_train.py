@@ -67,8 +67,10 @@ def private_rows() -> list[PrivateRow]:
 def tell(number: int, lost: int, left: float) -> None:
     """Say what a repeated look costs."""
     if lost:
-        print(f"budget: an earlier attempt was stopped after {lost} of its queries had begun; they stay charged, and "
-              "are charged again now")
+        print(
+            f"budget: an earlier attempt was stopped after {lost} of its queries had begun; they stay charged, and "
+            "are charged again now"
+        )
     if number > 1:
         print(f"budget: this plan already ran {number - 1} time(s) on this data; another look is charged again")
     print(f"budget: epsilon {left:.3f} is left for this data set, this run included", flush=True)

@@ -1,20 +1,30 @@
 """The public language model: trained on public text, or fetched from where params.yaml says."""
 
 import shutil
+from collections.abc import Sequence
+
+import numpy as np
 
 from palimpsest.files import atomic_path, write_json
-from palimpsest.models.lm import load_lm, pretrain_lm
+from palimpsest.models.encoder import nearest
+from palimpsest.models.lm import learn_prompts, load_lm, pretrain_lm
 from palimpsest.models.sources import EMBEDDED, resolve_source
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
+from palimpsest.records.record import Record
 from palimpsest.records.write import read_public
 from stages.common import BASE_LM, METRICS, PUBLIC, start
+from stages.encode_public import EMBEDDINGS
 
 
 def run() -> None:
     """data/public -> models/base."""
     params = load()
     measured = train(params) if params.models.lm == EMBEDDED else fetch(params.models.lm)
+    if params.models.prompts.epochs and params.dataset.labels:
+        rows = read_public(PUBLIC / "train.parquet")
+        texts, labels = [row.text for row in rows], guessed_labels(params, rows)
+        learn_prompts(BASE_LM, texts, labels, params.models.prompts, params.seed)
     write_json(METRICS / "pretrain.json", {"zone": "public", "source": params.models.lm, **measured})
 
 
@@ -23,6 +33,13 @@ def train(params: Params) -> dict[str, float]:
     texts = [row.text for row in read_public(PUBLIC / "train.parquet")]
     heldout = [row.text for row in read_public(PUBLIC / "heldout.parquet")]
     return pretrain_lm(texts, heldout, params.models.embedded_lm, params.seed, BASE_LM)
+
+
+def guessed_labels(params: Params, rows: Sequence[Record]) -> list[str]:
+    """A public row's own label, or the one whose public description is nearest."""
+    names, embeddings = tuple(params.dataset.labels), np.load(EMBEDDINGS)
+    guesses = nearest(embeddings["texts"], embeddings["descriptions"])
+    return [row.label or names[guess] for row, guess in zip(rows, guesses, strict=True)]
 
 
 def fetch(source: str) -> dict[str, float]:

@@ -1,11 +1,12 @@
 """The epsilon 0 row: public texts for each label, chosen without a look at private rows."""
 
+import numpy as np
+
 from palimpsest.generators.public_only import select_public
-from palimpsest.models.encoder import Encoder
-from palimpsest.models.sources import resolve_encoder
 from palimpsest.params.load import load
 from palimpsest.records.write import read_public, write_synthetic
 from stages.common import PUBLIC, SYNTHETIC, start
+from stages.encode_public import EMBEDDINGS
 
 
 def run() -> None:
@@ -13,12 +14,11 @@ def run() -> None:
     params = load()
     labels = params.dataset.labels
     rows = read_public(PUBLIC / "train.parquet")
-    encoder = Encoder(resolve_encoder(params.models.encoder))
-    texts = [row.text for row in rows]
+    embeddings = np.load(EMBEDDINGS)
     chosen = select_public(
-        encoder.encode(texts),
-        dict(zip(labels, encoder.encode(list(labels.values())), strict=True)),
-        texts,
+        embeddings["texts"],
+        dict(zip(labels, embeddings["descriptions"], strict=True)),
+        [row.text for row in rows],
         [row.label for row in rows],
         even(params.public_only.rows, tuple(labels)),
     )

@@ -34,7 +34,8 @@ def run() -> None:
     books = ledger_summary(ledger, ledger.asset(params.dataset.asset))
     metrics, receipts, stages = read_metrics(params), read_receipts(params), read_stages(Path("dvc.yaml"))
     summary = summarise(metrics, receipts, books)
-    document = statement(receipts, books, asdict(params.schema_of_data), stages)
+    verdicts = {row.variant: row.membership.verdict for row in summary.rows if row.membership}
+    document = statement(receipts, books, asdict(params.schema_of_data), stages, verdicts)
     page = render_internal(summary, metrics, receipts, books, document, stages, provenance())
     with atomic_path(REPORTS / "internal.html") as draft:
         draft.write_text(page, encoding="utf-8")

@@ -108,13 +108,15 @@ def test_gpt2_without_separator_and_padding(make_settings, schema, open_view, tm
         n_layer=6, n_embd=24, n_head=2, n_positions=64, vocab_size=len(tokenizer), bos_token_id=0, eos_token_id=0
     )
     GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
-    generator = DpLm(make_settings({"freeze_last": 2, "freeze_first": 1}), schema, tmp_path / "gpt2", 5)
+    frozen = {"freeze_last": 2, "freeze_first": 1, "freeze_embeddings": True}
+    generator = DpLm(make_settings(frozen), schema, tmp_path / "gpt2", 5)
     plan = generator.plan(schema, BUDGET)
     with open_view(plan, "release") as view:
         artifact = generator.fit(view, plan)
     start = GPT2LMHeadModel.from_pretrained(tmp_path / "gpt2").state_dict()
     moved = {name for name, value in artifact.model.lm.state_dict().items() if not value.equal(start[name])}
     assert {name.split(".")[2] for name in moved if ".h." in name} == {"1", "2", "3"}
+    assert not {name for name in moved if ".wte." in name or ".wpe." in name or "lm_head" in name}
     assert len(list(generator.sample(artifact, {"praise": 1, "a complaint": 3}))) == 4
 
 

@@ -89,13 +89,13 @@ def test_no_two_records_are_equal(world):
     everything = [
         " ".join(words(r.text)) for p in (world.private, world.test, world.public, world.public_test) for r in p
     ]
-    assert len(everything) == 17_000 == len(set(everything))
+    assert len(everything) == 21_000 == len(set(everything))
 
 
 def test_texts_are_of_moderate_length(world):
     lengths = [len(text.split()) for text in texts(world.private)]
-    assert np.quantile(lengths, 0.05) >= 15
-    assert np.quantile(lengths, 0.95) <= 45
+    assert np.quantile(lengths, 0.05) >= 12
+    assert np.quantile(lengths, 0.95) <= 40
     assert max(lengths) <= 60
 
 
@@ -112,14 +112,14 @@ def test_facts_have_exactly_the_support_they_declare(world):
     declared = {fact.id: fact.support for fact in world.facts.population}
     assert world.facts.carried(texts(world.private)) == declared
     assert sorted(declared.values(), reverse=True) == SETTINGS.supports
-    assert (len(declared), min(declared.values()), max(declared.values())) == (60, 10, 400)
+    assert (len(declared), min(declared.values()), max(declared.values())) == (96, 10, 400)
 
 
 @pytest.mark.parametrize("split", ["test", "public_test"])
 def test_the_test_files_state_the_same_facts_in_the_same_proportions(world, split):
     stated = world.facts.carried(texts(getattr(world, split)))
     for fact in world.facts.population:
-        assert stated.get(fact.id, 0) == pytest.approx(fact.support / 4, abs=1)
+        assert stated.get(fact.id, 0) == pytest.approx(fact.support * 0.15, abs=1)
 
 
 def test_public_text_names_the_private_products_but_never_a_symptom_of_theirs(world):

@@ -52,7 +52,8 @@ def page(
     metrics, receipts = metrics or world_metrics(), receipts or world_receipts()
     ledger, stages = ledger or world_ledger(), stages or world_stages()
     summary = summarise(metrics, receipts, ledger)
-    promise = statement(receipts, ledger, world_schema(), stages)
+    verdicts = {name: kinds["membership"]["verdict"] for name, kinds in metrics.items() if "membership" in kinds}
+    promise = statement(receipts, ledger, world_schema(), stages, verdicts)
     return render_internal(summary, metrics, receipts, ledger, promise, stages, provenance or world_provenance())
 
 
@@ -141,11 +142,14 @@ def assert_can_be_read_out(shown: webdriver.Chrome) -> None:
 
 
 def assert_fits_on_paper(shown: webdriver.Chrome) -> None:
-    """A4 without its margins is 182 mm wide: 688 CSS pixels."""
+    """A4 without its margins is 182 mm wide: 688 CSS pixels. The numbers behind the figures are printed too."""
+    shown.execute_script("window.dispatchEvent(new Event('beforeprint'))")
     shown.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     size = {"width": 688, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
     shown.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     assert shown.execute_script("return document.documentElement.scrollWidth") <= 688
+    heights = "return [...document.querySelectorAll('details table')].map(t => t.getBoundingClientRect().height)"
+    assert min(shown.execute_script(heights)) > 0
 
 
 def test_the_page_on_a_desk(opened: Open) -> None:
@@ -202,7 +206,7 @@ def without(metrics: dict[str, dict[str, Any]], kind: str) -> dict[str, dict[str
 def test_real_data_without_facts_and_labels_with_shapes(opened: Open) -> None:
     metrics = without(world_metrics(), "facts")
     for name, kinds in metrics.items():
-        kinds["utility"] = utility(name, 0.8, 6, labels=())
+        kinds["utility"] = utility(name, 0.8, 6, labels=(), public=0.9)
     metrics["dp3"]["shape"] = {"labels": {"a": 3, "b": 1}, "lengths": {"edges": [0, 10, 20, 40], "counts": [1, 3, 2]}}
     shown = opened(page(metrics=metrics))
     assert assert_drawn(shown) == 12
@@ -245,9 +249,22 @@ def test_a_refuted_claim_stops_the_reader_and_is_no_longer_proved() -> None:
     seen = first_screen(page(metrics=metrics))
     assert "Do not release it." in seen
     assert '<b class="stop">refuted</b>' in seen
+    assert "UNVERIFIED: An attack refuted the epsilon of dp3" in seen
     promise = statement(receipts, ledger, world_schema(), world_stages())
     found = {c.id: c for c in claims(summarise(metrics, receipts, ledger), metrics, receipts, ledger, promise)}
     assert {found["P-dp3"].status, found["P-total"].status} == {"not covered"}
+
+
+def test_ratios_are_shown_with_their_intervals() -> None:
+    metrics = world_metrics()
+    found = metrics["dp3"]["utility"]["evaluators"]["tfidf_lr"]
+    found |= {
+        "retention": {"value": 0.8123, "low": 0.7012, "high": 0.9034},
+        "gap_closed": {"value": 0.51, "low": 0.42, "high": 0.63},
+    }
+    seen = page(metrics=metrics)
+    assert "81.2%<small>70.1% to 90.3%</small>" in seen
+    assert "51%<small>42% to 63%</small>" in seen
 
 
 def test_a_digest_is_that_of_the_file(tmp_path: Path) -> None:

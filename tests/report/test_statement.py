@@ -59,6 +59,23 @@ def test_a_broken_ledger_is_not_relied_on() -> None:
     assert not CHECK.is_valid(found | {"status": "DIFFERENTIALLY PRIVATE", "reasons": []})
 
 
+def with_verdicts(**verdicts: str) -> dict[str, Any]:
+    return statement(world_receipts(), world_ledger(), world_schema(), world_stages(), verdicts)
+
+
+def test_a_refuted_release_is_not_relied_on() -> None:
+    found = with_verdicts(dp3="refuted", inf="inconclusive")
+    assert (found["status"], len(found["reasons"])) == ("UNVERIFIED", 1)
+    assert "dp3" in found["reasons"][0]
+    CHECK.validate(found)
+    assert not CHECK.is_valid(found | {"reasons": []})
+
+
+@pytest.mark.parametrize("verdicts", [{"dp3": "not refuted"}, {"dp3": "inconclusive"}, {"inf": "refuted"}, {}])
+def test_only_a_refuted_release_changes_the_status(verdicts: dict[str, str]) -> None:
+    assert with_verdicts(**verdicts) == made()
+
+
 def test_references_alone_are_no_release() -> None:
     found = statement({"inf": receipt("inf", None)}, world_ledger(), world_schema(), world_stages())
     assert (found["status"], found["releases"], found["references"]) == ("NOTHING RELEASED", [], ["inf"])

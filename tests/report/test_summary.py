@@ -1,10 +1,11 @@
 import json
+from typing import Any
 
 import pytest
 from report_world import utility, world_ledger, world_metrics, world_receipts
 
 from palimpsest.errors import DataError
-from palimpsest.report.summary import Share, summarise
+from palimpsest.report.summary import Interval, Score, Share, summarise
 
 
 def test_releases_come_first_and_baselines_last() -> None:
@@ -14,26 +15,46 @@ def test_releases_come_first_and_baselines_last() -> None:
     assert summary.evaluators == ("tfidf_lr", "minilm_lr")
 
 
-def test_retention_and_gap_are_ratios_of_accuracies() -> None:
-    metrics = {
-        name: {"utility": utility(name, value, 0)}
-        for name, value in (("dp3", 0.7), ("real", 0.9), ("public_only", 0.5))
-    }
-    score = summarise(metrics, world_receipts(), world_ledger()).rows[0].score("tfidf_lr")
+def score_of(metrics: dict[str, dict[str, Any]], variant: str = "dp3") -> Score:
+    rows = {row.variant: row for row in summarise(metrics, world_receipts(), world_ledger()).rows}
+    score = rows[variant].score("tfidf_lr")
     assert score is not None
-    assert score.retention == pytest.approx(0.69 / 0.89)
-    assert score.gap_closed == pytest.approx(0.5)
+    return score
+
+
+def test_retention_and_gap_are_those_of_the_evaluation_with_their_intervals() -> None:
+    metrics = world_metrics()
+    found = metrics["dp3"]["utility"]["evaluators"]["tfidf_lr"]
+    found |= {
+        "retention": {"value": 0.8, "low": 0.7, "high": 0.9},
+        "gap_closed": {"value": 0.5, "low": 0.4, "high": 0.6},
+    }
+    score = score_of(metrics)
+    assert score.retention == Interval(0.8, 0.7, 0.9)
+    assert score.gap_closed == Interval(0.5, 0.4, 0.6)
+    assert score.gap_note is None
 
 
 def test_no_gap_where_public_text_does_as_well_as_real_rows() -> None:
-    metrics = {
-        name: {"utility": utility(name, value, 0)}
-        for name, value in (("dp3", 0.7), ("real", 0.9), ("public_only", 0.88))
-    }
-    score = summarise(metrics, world_receipts(), world_ledger()).rows[0].score("tfidf_lr")
-    assert score is not None
+    metrics = world_metrics() | {"dp3": {"utility": utility("dp3", 0.7, 0, public=0.9)}}
+    score = score_of(metrics)
     assert score.gap_closed is None
-    assert score.gap_note is not None
+    assert score.gap_note == "the gap between public_only and real is within its 95% interval"
+
+
+def test_a_missing_gap_always_has_its_reason() -> None:
+    alone = {"dp3": world_metrics()["dp3"]}
+    del alone["dp3"]["utility"]["evaluators"]["tfidf_lr"]["gap_closed"]
+    assert score_of(alone).gap_note == "needs both the real and the public_only row"
+    assert score_of(world_metrics() | alone).gap_note == "not compared with the baselines"
+
+
+def test_baselines_are_compared_with_the_real_row_and_close_no_gap() -> None:
+    real, public = score_of(world_metrics(), "real"), score_of(world_metrics(), "public_only")
+    assert real.retention is not None
+    assert public.retention is not None
+    assert real.retention.value == 1.0 > public.retention.value
+    assert (real.gap_closed, public.gap_closed) == (None, None)
 
 
 def test_the_strongest_attack_is_shown() -> None:

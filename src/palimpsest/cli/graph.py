@@ -5,7 +5,7 @@ from pathlib import Path
 
 os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC reads it when it is imported
 
-from dvc.repo import Repo  # noqa: E402
+from dvc.repo import Repo
 
 from palimpsest.errors import ParamsError
 
@@ -24,13 +24,13 @@ def stale(workspace: Path) -> set[str]:
             needs = {need.addressing for need in graph.successors(stage)}
             if needs & changed:
                 changed.add(stage.addressing)
-    return changed
+    return {stage.name for stage in order if stage.addressing in changed}  # an address depends on where one stands
 
 
 def stage_names(workspace: Path) -> list[str]:
     """All stages, each after those it needs."""
     with _repo(workspace) as repo:
-        return [stage.addressing for stage in _upstream_first(repo.index.graph) if not stage.is_data_source]
+        return [stage.name for stage in _upstream_first(repo.index.graph) if not stage.is_data_source]
 
 
 def _upstream_first(graph):  # type: ignore[no-untyped-def]

@@ -1,29 +1,37 @@
 """`palimpsest init`: a workspace for a file of one's own."""
 
 import json
+import math
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from palimpsest import __version__
 from palimpsest.cli.context import environment
-from palimpsest.cli.register import register_asset
+from palimpsest.cli.register import enter
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import atomic_path
-from palimpsest.params.load import FILE, load
+from palimpsest.params.load import FILE, loads
 from palimpsest.records.read import Columns, iter_rows
 
-_IGNORED = """# Everything here but the settings is private, or made again by `palimpsest run`.
+_FEWEST = 20  # the smallest audit subset
+_IGNORED = {
+    ".gitignore": """# Everything here but the settings is private, or made again by `palimpsest run`.
 /data/
 /models/
 /reports/
 /.palimpsest/
-"""
+""",
+    ".dvcignore": "__pycache__/\n",
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,7 @@ class Source:
     n_public: int
     asset: str
     label: str | None
-    labels: str | None
+    labels: Mapping[str, str]
     test: Path | None
     public_test: Path | None
     public_labels: bool
@@ -49,46 +57,74 @@ class Source:
     lm: str
 
     @property
-    def descriptions(self) -> dict[str, str]:
-        """Label -> public description; a label without one describes itself."""
-        if self.labels is None:
-            return {}
-        parts = [part.strip() for part in self.labels.split(",") if part.strip()]
-        pairs = [part.partition("=") for part in parts]
-        return {name.strip(): (words or name).strip() for name, _, words in pairs}
-
-    @property
     def variant(self) -> str:
         """The first variant's name: dp3, dp0_5."""
-        return f"dp{self.epsilon:g}".replace(".", "_")
+        return re.sub(r"[^a-z0-9]", "_", f"dp{self.epsilon:g}")
 
     @property
     def batch(self) -> int:
         """An expected batch of about a twelfth of the data, a power of two from 16 to 1,024: large batches suit DP."""
-        return 2 ** min(10, max(4, (self.n_public // 12).bit_length() - 1))
+        return min(self.n_public, 2 ** min(10, max(4, (self.n_public // 12).bit_length() - 1)))
+
+
+def read_labels(listed: str | None, path: Path | None) -> dict[str, str]:
+    """Label -> public description, from `name=description,...` or from a YAML file; one without describes itself.
+
+    Raises:
+        ParamsError: if both are given, the file is no mapping, or a label is empty or named twice.
+    """
+    if listed is not None and path is not None:
+        raise ParamsError("--labels and --labels-file are both given.", "Give one of them.")
+    if path is not None:
+        return _labels_of_file(path)
+    pairs = [part.partition("=") for part in (listed or "").split(",") if part.strip()]
+    names = [name.strip() for name, _, _ in pairs]
+    if "" in names or len(set(names)) < len(names):
+        raise ParamsError(f"--labels is {listed!r}: a label is empty or named twice.", "Name each label once.")
+    return {name: words.strip() or name for name, (_, _, words) in zip(names, pairs, strict=True)}
+
+
+def _labels_of_file(path: Path) -> dict[str, str]:
+    """Every scalar is read as text, so that labels such as 1, yes and null are what they look like."""
+    try:
+        found = YAML(typ="base", pure=True).load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, YAMLError) as error:
+        raise ParamsError(
+            f"--labels-file cannot be read ({type(error).__name__}).", "Correct the path or the YAML."
+        ) from None
+    if not isinstance(found, dict) or not all(isinstance(words, str) for words in found.values()):
+        raise ParamsError(
+            "--labels-file holds no mapping of labels to texts.", "Write one `label: description` a line."
+        )
+    return {name: words.strip() or name for name, words in found.items()}
 
 
 def init_workspace(workspace: Path, source: Source, *, force: bool) -> None:
-    """Write params.yaml, dvc.yaml and the ignore files, initialise DVC, and register the asset.
+    """Register the asset, write params.yaml, dvc.yaml and the ignore files, and initialise DVC.
 
-    The first row of each file is read to find a missing column or a wrong format now rather than later.
+    The first row of each file is read to find a missing column or a wrong format now rather than later. Everything
+    that can be wrong with the options is found before anything is written.
 
     Raises:
         ParamsError: if params.yaml exists (without `force`), or an option is out of range.
         DataError: if a file is missing or cannot be read.
+        LedgerError: if the ledger knows the asset on other terms.
     """
-    if (workspace / FILE).exists() and not force:
+    taken = [name for name in (FILE, "dvc.yaml") if (workspace / name).exists()]
+    if taken and not force:
         raise ParamsError(
-            f"{FILE} exists here.", "Choose another folder with --workspace, or overwrite it with --force."
+            f"{taken[0]} exists here.", "Choose another folder with --workspace, or overwrite it with --force."
         )
     check_source(source)
-    workspace.mkdir(parents=True, exist_ok=True)
-    for name, content in rendered(source).items():
-        with atomic_path(workspace / name) as draft:
-            draft.write_text(content, encoding="utf-8")
-    load(workspace)
+    files = rendered(source)
+    enter(loads(files[FILE]), workspace)
+    try:
+        _write(workspace, files)
+    except OSError as error:
+        raise DataError(
+            f"The workspace cannot be written ({type(error).__name__}).", "Choose another folder with --workspace."
+        ) from None
     _init_dvc(workspace)
-    register_asset(workspace)
     print(f"workspace ready: {workspace.resolve()}\nnext: palimpsest plan, then palimpsest run")
 
 
@@ -97,17 +133,33 @@ def rendered(source: Source) -> dict[str, str]:
     template = _environment()
     params = template.get_template("params.yaml.j2").render(source=source, version=__version__, path=_absolute)
     graph = template.get_template("dvc.yaml.j2").render(
-        clone=False, world=False, test=source.test is not None, labels=bool(source.descriptions)
+        clone=False, world=False, test=source.test is not None, labels=bool(source.labels)
     )
-    return {FILE: params, "dvc.yaml": graph, ".gitignore": _IGNORED, ".dvcignore": "__pycache__/\n"}
+    return {FILE: params, "dvc.yaml": graph}
+
+
+def _write(workspace: Path, files: Mapping[str, str]) -> None:
+    workspace.mkdir(parents=True, exist_ok=True)
+    for name, lines in _IGNORED.items():
+        path = workspace / name
+        kept = path.read_text(encoding="utf-8") if path.exists() else ""
+        if lines not in kept:
+            path.write_text(kept + lines, encoding="utf-8")
+    for name, content in files.items():
+        with atomic_path(workspace / name) as draft:
+            draft.write_text(content, encoding="utf-8")
 
 
 def check_source(source: Source) -> None:
-    """Files exist and have the columns; labels and label column come together."""
-    if (source.label is None) != (source.labels is None):
+    """Options fit each other; files exist and have the columns."""
+    if (source.label is None) != (not source.labels):
         raise ParamsError("--label and --labels come together.", "Give both, or none for text without labels.")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", source.asset):
         raise ParamsError(f"--asset is {source.asset!r}.", "Use lower-case letters, digits and _, a letter first.")
+    if source.n_public < _FEWEST:
+        raise ParamsError(f"--n-public is {source.n_public}; allowed is at least {_FEWEST}.", "Bring more records.")
+    if math.isinf(source.epsilon):
+        raise ParamsError("--epsilon is inf.", "Give a finite one; params.yaml has a variant `inf` to add to `run`.")
     columns = Columns(source.text, source.label, source.unit)
     _first_row(source.data, columns)
     _first_row(source.public, Columns(source.text, source.label if source.public_labels else None))
@@ -130,8 +182,9 @@ def _environment() -> Environment:
 
 
 def _scalar(value: Any) -> str:
-    """A YAML scalar that reads back as the same value: JSON strings and numbers are YAML too."""
-    return json.dumps(value, ensure_ascii=False)
+    """A YAML scalar that reads back as the same value: JSON is YAML too, once what is unprintable is escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(sign if sign.isprintable() or ord(sign) > 0xFFFF else f"\\u{ord(sign):04x}" for sign in text)
 
 
 def _absolute(path: Path | None) -> str | None:
@@ -143,7 +196,11 @@ def _init_dvc(workspace: Path) -> None:
         return
     in_git = subprocess.run(["git", "rev-parse", "--git-dir"], cwd=workspace, capture_output=True, check=False)
     scm = [] if in_git.returncode == 0 and (workspace / ".git").exists() else ["--no-scm"]
-    for arguments in (["init", "-q", *scm], ["config", "core.analytics", "false"], ["config", "core.check_update", "false"]):
+    for arguments in (
+        ["init", "-q", *scm],
+        ["config", "core.analytics", "false"],
+        ["config", "core.check_update", "false"],
+    ):
         command = [sys.executable, "-m", "dvc", *arguments]
         done = subprocess.run(command, cwd=workspace, env=environment(), capture_output=True, check=False)
         if done.returncode:

@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from palimpsest.cli.console import console, table
 from palimpsest.cli.context import opened
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.books import ledger_summary
@@ -13,21 +14,21 @@ from palimpsest.privacy.books import ledger_summary
 
 def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: bool) -> None:
     """Print every charge of the workspace's asset; optionally verify the chain or refund what never began."""
-    context, console = opened(workspace), Console()
+    context, out = opened(workspace), console()
     if refund is not None:
         give_back(context.ledger, context.asset.name, refund)
     books = ledger_summary(context.ledger, context.asset)
     if as_json:
         print(json.dumps(books, indent=2))
         return
-    console.print(_table(books))
-    console.print(
-        f"Asset [bold]{books['asset']}[/bold] at {context.ledger.place}: epsilon {books['spent_epsilon']:.3f} spent, "
-        f"{books['left_epsilon']:.3f} left of {books['cap_epsilon']:g} at delta {books['delta']:.3g}. "
-        "The total holds also for plans chosen after looking at earlier results."
+    out.print(_table(books))
+    out.print(
+        f"Asset [bold]{books['asset']}[/bold] at {escape(context.ledger.place)}: "
+        f"epsilon {books['spent_epsilon']:.3f} spent, {books['left_epsilon']:.3f} left of {books['cap_epsilon']:g} at "
+        f"delta {books['delta']:.3g}. The total holds also for plans chosen after looking at earlier results."
     )
     if verify:
-        console.print(f"Chain of {books['entries']} entries: whole. Head {books['head']}.")
+        out.print(f"Chain of {books['entries']} entries: whole. Head {books['head']}.")
 
 
 def give_back(ledger, asset: str, charge_id: str) -> None:  # type: ignore[no-untyped-def]
@@ -45,11 +46,15 @@ def give_back(ledger, asset: str, charge_id: str) -> None:  # type: ignore[no-un
 
 
 def _table(books) -> Table:  # type: ignore[no-untyped-def]
-    table = Table("#", "id", "time", "stage", "variant", "query", "run", "state", "purpose", "epsilon alone")
+    """One row per charge, of two lines, so that it fits on 80 columns."""
+    made = table("Charges")
+    for heading in ("#\nid", "time", "variant\nstage", "query\nrun", "state\npurpose", "epsilon\nalone"):
+        made.add_column(heading, overflow="fold")
     for line in books["charges"]:
         alone = "not private" if line["epsilon"] is None else f"{line['epsilon']:.3f}"
-        table.add_row(
-            str(line["seq"]), line["id"][:8], line["time"], line["stage"], line["variant"], line["query"],
-            str(line["run"]), line["state"], line["purpose"], alone,
+        made.add_row(
+            f"{line['seq']}\n{line['id'][:8]}", line["time"][:19].replace("T", "\n"),
+            f"{line['variant']}\n{line['stage']}", f"{line['query']}\n{line['run']}",
+            f"{line['state']}\n{line['purpose']}", alone,
         )  # fmt: skip
-    return table
+    return made

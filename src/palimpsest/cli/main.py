@@ -1,14 +1,29 @@
-"""The command line. Each command is a thin function over a plain one in its own module; heavy imports wait until then."""
+"""The command line. Each command calls a plain function in its own module; heavy imports wait until then."""
 
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from palimpsest.errors import PalimpsestError
 
+
+class Commands(TyperGroup):
+    """The commands; an error of ours becomes two lines and exit status 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was named."""
+        try:
+            return super().invoke(ctx)
+        except PalimpsestError as error:
+            print(f"error: {error.problem}\n  what to do: {error.remedy}", file=sys.stderr)
+            raise typer.Exit(1) from None
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Differentially private synthetic text, with a metered privacy budget and an audit.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -50,7 +65,9 @@ def status(workspace: Workspace = Path()) -> None:
 @app.command()
 def ledger(
     verify: Annotated[bool, typer.Option("--verify", help="Recompute the chain of hashes.")] = False,
-    refund: Annotated[str | None, typer.Option("--refund", help="Give back a reservation that never began: its id.")] = None,
+    refund: Annotated[
+        str | None, typer.Option("--refund", help="Give back a reservation that never began: its id.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     workspace: Workspace = Path(),
 ) -> None:
@@ -78,7 +95,9 @@ def verify(workspace: Workspace = Path()) -> None:
 
 @app.command()
 def register(
-    amend: Annotated[bool, typer.Option("--amend", help="Set the cap to privacy.budget.epsilon of params.yaml.")] = False,
+    amend: Annotated[
+        bool, typer.Option("--amend", help="Set the cap to privacy.budget.epsilon of params.yaml.")
+    ] = False,
     workspace: Workspace = Path(),
 ) -> None:
     """Enter the data set of params.yaml into the ledger; makes the ledger where there is none."""
@@ -95,7 +114,13 @@ def init(
     n_public: Annotated[int, typer.Option(help="Public, approximate number of private records.")],
     asset: Annotated[str, typer.Option(help="A name for the data set in the ledger.")],
     label: Annotated[str | None, typer.Option(help="Name of the label column.")] = None,
-    labels: Annotated[str | None, typer.Option(help="All labels, separated by commas; name=description describes one.")] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="All labels, separated by commas; name=description describes one.")
+    ] = None,
+    labels_file: Annotated[
+        Path | None,
+        typer.Option(help="Instead of --labels: YAML with `label: description` lines, for texts with commas."),
+    ] = None,
     test: Annotated[Path | None, typer.Option(help="Private test file; none cuts a part from DATA.")] = None,
     public_test: Annotated[Path | None, typer.Option(help="A labelled test file that is public.")] = None,
     public_labels: Annotated[bool, typer.Option(help="The public file has the label column too.")] = False,
@@ -110,24 +135,14 @@ def init(
     workspace: Workspace = Path(),
 ) -> None:
     """Make a workspace for a file of your own and register it. Reads neither labels nor sizes out of the data."""
-    from palimpsest.cli.init import Source, init_workspace
+    from palimpsest.cli.init import Source, init_workspace, read_labels
 
     source = Source(
-        data, text, public, n_public, asset, label, labels, test, public_test, public_labels, unit, max_rows,
-        max_length, epsilon, budget, delta, lm,
+        data, text, public, n_public, asset, label, read_labels(labels, labels_file), test, public_test, public_labels,
+        unit, max_rows, max_length, epsilon, budget, delta, lm,
     )  # fmt: skip
     init_workspace(workspace, source, force=force)
 
 
-def main() -> NoReturn:
-    """Run the command line; an error of ours becomes two lines and exit status 1."""
-    try:
-        app()
-    except PalimpsestError as error:
-        print(f"error: {error.problem}\n  what to do: {error.remedy}", file=sys.stderr)
-        raise SystemExit(1) from None
-    raise SystemExit(0)
-
-
 if __name__ == "__main__":
-    main()
+    app()

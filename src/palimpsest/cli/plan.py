@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dp_accounting as dpa
-from rich.console import Console
 from rich.table import Table
 
+from palimpsest.cli.console import console, table
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import stale
 from palimpsest.generators.base import Plan
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger import Request, preview
+from palimpsest.report.formats import MISSING, number
 from stages.dp_train import planned
 
 
@@ -49,46 +50,63 @@ def asked_total(context: Context, variants: list[Priced]) -> float:
     return preview(context.asset, context.ledger.charges(context.asset.name), wanted)
 
 
+def budget_cost(context: Context, item: Priced) -> float:
+    """The epsilon that one run of a variant would take from the budget now; 0 for a reference and for a cached one."""
+    return asked_total(context, [item]) - context.ledger.balance(context.asset.name).spent
+
+
 def show_plan(workspace: Path) -> None:
-    """Print the plan of every variant, its cost by both accountants, and what would be left."""
-    context, console = opened(workspace), Console()
+    """Print the plan of every variant, its cost by both accountants and to the budget, and what would be left."""
+    context, out = opened(workspace), console()
     for flag in context.params.flags():
-        console.print(f"[yellow]flag:[/yellow] {flag}")
+        out.print(f"[yellow]flag:[/yellow] {flag}")
     variants = priced(context)
-    console.print(_table(context, variants))
+    out.print(_table(context, variants))
     for item in variants:
         for note in item.plan.notes:
-            console.print(f"{item.name}: {note}")
+            out.print(f"{item.name}: {note}")
     balance = context.ledger.balance(context.asset.name)
     after = asked_total(context, variants)
     verdict = "[green]fits[/green]" if after <= context.asset.epsilon else "[red]does not fit[/red]"
-    console.print(
+    out.print(
         f"Budget of [bold]{context.asset.name}[/bold]: epsilon {context.asset.epsilon:g} at delta "
         f"{context.asset.delta:.3g}; spent {balance.spent:.3f}, after the pending runs {after:.3f}: {verdict}."
     )
-    console.print("A cached variant spends nothing; one that runs again is charged again.")
+    out.print(
+        "Budget cost: what one run adds to the data set's total. It is above the variant's own epsilon because the "
+        "total also holds for plans chosen after looking at earlier results; several costs do not simply add up."
+    )
+    out.print("A cached variant spends nothing; one that runs again is charged again.")
 
 
 def _table(context: Context, variants: list[Priced]) -> Table:
-    table = Table(title="Plan: no row was read")
-    for heading in ("variant", "method", "purpose", "noise", "steps", "rate", "batch", "eps PLD", "eps RDP", "state"):
-        table.add_column(heading, justify="left" if heading in ("variant", "method", "purpose", "state") else "right")
+    made = table("Plan: no row was read")
+    for heading in (
+        "variant",
+        "noise",
+        "steps",
+        "batch\n(rate)",
+        "epsilon\nPLD",
+        "epsilon\nRDP",
+        "budget\ncost",
+        "state",
+    ):
+        made.add_column(heading, justify="left" if heading in ("variant", "state") else "right", overflow="fold")
     for item in variants:
-        numbers, event = item.plan.numbers, dpa.ComposedDpEvent([query.event for query in item.plan.queries])
-        table.add_row(
-            item.name,
-            item.plan.method,
-            item.purpose,
-            f"{numbers['noise_multiplier']:.4f}",
-            f"{numbers['steps']}",
-            f"{numbers['sampling_rate']:.4g}",
-            f"{numbers['expected_batch']:g}",
-            _epsilon(accounting.epsilon(event, context.asset.delta)),
-            _epsilon(accounting.epsilon(event, context.asset.delta, "rdp")),
-            "will run" if item.pending else "cached: free",
-        )
-    return table
+        made.add_row(f"{item.name}\n{item.plan.method} {item.purpose}", *_cells(context, item))
+    return made
+
+
+def _cells(context: Context, item: Priced) -> list[str]:
+    numbers, delta = item.plan.numbers, context.asset.delta
+    shown = [number(numbers.get("noise_multiplier"), 5), number(numbers.get("steps"))]
+    shown.append(f"{number(numbers.get('expected_batch'), 6)}\n({number(numbers.get('sampling_rate'), 4)})")
+    if not item.plan.feasible:
+        return [*shown, MISSING, MISSING, MISSING, "[red]infeasible[/red]"]
+    event = dpa.ComposedDpEvent([query.event for query in item.plan.queries])
+    shown += [_epsilon(accounting.epsilon(event, delta, accountant)) for accountant in ("pld", "rdp")]
+    return [*shown, f"{budget_cost(context, item):.3f}", "will run" if item.pending else "cached"]
 
 
 def _epsilon(value: float) -> str:
-    return "inf" if math.isinf(value) else f"{value:.3f}"
+    return "∞" if math.isinf(value) else f"{value:.3f}"

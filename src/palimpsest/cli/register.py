@@ -4,6 +4,7 @@ from pathlib import Path
 
 from palimpsest.cli.context import asset_of
 from palimpsest.params.load import ledger_url, load
+from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger import Ledger
 
 
@@ -13,7 +14,11 @@ def register_asset(workspace: Path, *, amend: bool = False) -> None:
     Raises:
         LedgerError: if the asset is known on other terms.
     """
-    params = load(workspace)
+    enter(load(workspace), workspace, amend=amend)
+
+
+def enter(params: Params, workspace: Path, *, amend: bool = False) -> None:
+    """Enter the asset of params that are not yet, or already, the workspace's; see `register_asset`."""
     ledger, asset = Ledger.create(ledger_url(params, workspace)), asset_of(params)
     if amend:
         ledger.amend(asset.name, asset.epsilon)

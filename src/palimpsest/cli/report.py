@@ -1,18 +1,22 @@
 """`palimpsest report`: the final table and the pages."""
 
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from palimpsest.cli.console import console, table
 from palimpsest.cli.context import opened
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
+from palimpsest.report.formats import MISSING, percent, points
 
-_COLUMNS = (
-    "variant", "epsilon", "retention", "gap closed", "membership AUC", "n-gram excess", "facts carried", "leaked",
-)  # fmt: skip
+Row = dict[str, Any]
+Columns = Sequence[tuple[str, Callable[[Row], str]]]
+
+_ONE_TABLE = 120  # columns of text from which the whole result fits on a line
 
 
 def show_report(workspace: Path) -> None:
@@ -21,66 +25,91 @@ def show_report(workspace: Path) -> None:
     Raises:
         DataError: if there is no report yet.
     """
-    context, console = opened(workspace), Console()
+    context, out = opened(workspace), console()
     path = workspace / "reports" / "summary.json"
     if not path.is_file():
         raise DataError("There is no report yet.", "Make it with `palimpsest run`.")
-    summary = read_json(path)
-    console.print(_table(summary["rows"]))
-    console.print("Retention and gap closed by TF-IDF / by MiniLM, both with logistic regression; n-grams of 5 words.")
+    for part in result_tables(read_json(path)["rows"], out.width):
+        out.print(part)
+    out.print("Second lines are 95% intervals. n-gram excess is in percentage points: members minus a holdout.")
     balance = context.ledger.balance(context.asset.name)
-    console.print(
+    out.print(
         f"Budget left: epsilon [bold]{balance.left:.3f}[/bold] of {balance.cap:g} at delta {context.asset.delta:.3g} "
         f"({balance.spent:.3f} spent)."
     )
-    console.print(f"Report: [bold]{(workspace / 'reports' / 'internal.html').resolve()}[/bold] (private zone)")
+    page = escape(str((workspace / "reports" / "internal.html").resolve()))
+    out.print(f"Report (private zone): [bold]{page}[/bold]", soft_wrap=True)
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="Result", title_justify="left")
-    for column in _COLUMNS:
-        table.add_column(column)
+def result_tables(rows: list[Row], width: int) -> list[Table]:
+    """The final table, or, where it does not fit on a line, its two halves: usefulness, then attacks."""
+    first: Columns = [("variant", lambda row: escape(row["variant"])), ("ε", _epsilon)]
+    useful, attacked = _utility_columns(rows), _AUDIT
+    if width >= _ONE_TABLE:
+        return [_table("Result", [*first, *useful, *attacked], rows)]
+    return [_table("Result: utility", [*first, *useful], rows), _table("Result: audit", [*first, *attacked], rows)]
+
+
+def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
+    made = table(title)
+    for heading, _ in columns:
+        made.add_column(heading, overflow="fold", vertical="top")
     for row in rows:
-        table.add_row(
-            row["variant"], _epsilon(row), _scores(row, "retention"), _scores(row, "gap_closed"), _auc(row), _excess(row),
-            _share(row["facts_carried"]), _leaked(row),
-        )  # fmt: skip
-    return table
+        made.add_row(*(cell(row) for _, cell in columns))
+    return made
 
 
-def _epsilon(row: dict[str, Any]) -> str:
-    if row["role"] == "release":
+def _epsilon(row: Row) -> str:
+    if row["epsilon_proved"] is not None:
         return f"{row['epsilon_proved']:.3f}"
-    return {"public_only": "0", "real": "-"}.get(row["role"], "inf (reference)")
+    return {"public_only": "0", "reference": "∞"}.get(row["role"], MISSING)
 
 
-def _scores(row: dict[str, Any], field: str) -> str:
-    if row["role"] in ("real", "public_only") and field == "gap_closed":
-        return "-"
-    scores = {score["evaluator"]: score[field] for score in row["scores"]}
-    shown = [f"{scores[name]:.3f}" if scores.get(name) is not None else "n/a" for name in ("tfidf_lr", "minilm_lr")]
-    return " / ".join(shown)
+def _utility_columns(rows: list[Row]) -> Columns:
+    """Two columns per evaluator."""
+    names = list(dict.fromkeys(score["evaluator"] for row in rows for score in row["scores"]))
+    return [
+        (f"{heading}\n{name}", lambda row, name=name, field=field: _ratio(row, name, field))  # type: ignore[misc]
+        for name in names
+        for heading, field in (("retention", "retention"), ("gap closed", "gap_closed"))
+    ]
 
 
-def _auc(row: dict[str, Any]) -> str:
+def _ratio(row: Row, evaluator: str, field: str) -> str:
+    score = next((score for score in row["scores"] if score["evaluator"] == evaluator), None)
+    if score is None or (field == "gap_closed" and row["role"] in ("real", "public_only")):
+        return MISSING
+    found = score[field]
+    if found is None:
+        return "n/a"
+    return f"{percent(found['value'])}\n{100 * found['low']:.0f} to {percent(found['high'], 0)}"
+
+
+def _membership(row: Row) -> str:
     found = row["membership"]
-    return "-" if found is None else f"{_interval(found['auc'])} {found['verdict']}"
+    if found is None:
+        return MISSING
+    return f"{found['auc']['value']:.3f}\n{found['auc']['low']:.3f} to {found['auc']['high']:.3f}\n{found['verdict']}"
 
 
-def _excess(row: dict[str, Any]) -> str:
-    return "-" if row["ngram_excess"] is None else _interval(row["ngram_excess"]["rate"], 4)
+def _excess(row: Row) -> str:
+    if row["ngram_excess"] is None:
+        return MISSING
+    rate = row["ngram_excess"]["rate"]
+    return f"{points(rate['value'])}\n{points(rate['low'])} to {points(rate['high'])}"
 
 
-def _interval(value: dict[str, float], digits: int = 3) -> str:
-    return f"{value['value']:.{digits}f} [{value['low']:.{digits}f}, {value['high']:.{digits}f}]"
+def _share(field: str) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        return MISSING if row[field] is None else f"{row[field]['count']}/{row[field]['total']}"
+
+    return cell
 
 
-def _share(share: dict[str, int] | None) -> str:
-    return "-" if share is None else f"{share['count']}/{share['total']}"
-
-
-def _leaked(row: dict[str, Any]) -> str:
-    parts = [row["individual_leaked"], row["canaries_leaked"]]
-    if all(part is None for part in parts):
-        return "-"
-    return " + ".join(_share(part) for part in parts)
+_AUDIT: Columns = (
+    ("membership\nAUC", _membership),
+    ("5-gram\nexcess", _excess),
+    ("facts\ncarried", _share("facts_carried")),
+    ("facts\nleaked", _share("individual_leaked")),
+    ("canaries\nleaked", _share("canaries_leaked")),
+)

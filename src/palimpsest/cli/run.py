@@ -38,13 +38,15 @@ def check_files(context: Context) -> None:
     if params.version != __version__:
         raise ParamsError(
             f"version is {params.version!r} in params.yaml; installed is palimpsest {__version__}.",
-            "Install that version, or set `version` to the installed one: every stage then runs, and is charged, again.",
+            "Install that version, or set `version` to the installed one: every stage then runs, and is charged, anew.",
         )
     data = params.dataset
     named = {"dataset.private": data.private, "dataset.test": data.test, "dataset.public": data.public}
     for key, path in named.items():
         if params.world is None and path is not None and not (workspace / path).is_file():
-            raise DataError(f"There is no file where {key} points.", f"Correct {key} in params.yaml, or restore the file.")
+            raise DataError(
+                f"There is no file where {key} points.", f"Correct {key} in params.yaml, or restore the file."
+            )
     if not os.access(workspace, os.W_OK):
         raise DataError("The workspace may not be written.", "Give yourself write permission, or copy it elsewhere.")
     if shutil.disk_usage(workspace).free < _FREE_BYTES:
@@ -76,7 +78,7 @@ def _repro(workspace: Path, targets: list[str]) -> int:
     child = subprocess.Popen(command, cwd=workspace, env=environment())
     while True:
         try:
-            return child.wait()
+            return int(child.wait() != 0)
         except KeyboardInterrupt:  # the child, in the same terminal, got the signal too and is stopping
             continue
 
@@ -86,4 +88,4 @@ def _flow(workspace: Path, targets: list[str], stay: bool) -> int:
         from flows.ui import run_with_server
     except ModuleNotFoundError:
         raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
-    return run_with_server(workspace, targets, stay=stay)
+    return run_with_server(workspace, stay, targets)

@@ -1,72 +1,138 @@
 """`palimpsest verify`: do the receipts say what the ledger says, and do two accountants agree?"""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import dp_accounting as dpa
-from rich.console import Console
+from rich.markup import escape
 
+from palimpsest.cli.console import console
 from palimpsest.cli.context import Context, opened
+from palimpsest.errors import LedgerError
 from palimpsest.files import read_json
 from palimpsest.privacy import accounting, events
-from palimpsest.privacy.ledger import Charge
+from palimpsest.privacy.ledger import Asset, Charge
 
 _TOLERANCE = 1e-6
 
 
 def verify_workspace(workspace: Path) -> int:
     """Print one line per check; 0 if all hold, 1 otherwise."""
-    context, console = opened(workspace), Console()
-    entries = context.ledger.verify()
-    console.print(f"[green]holds[/green]  the ledger's chain of {entries} entries is whole")
+    context, out = opened(workspace), console()
+    found = receipts(context)
+    entries = context.ledger.verify([receipt["ledger_head"] for receipt in found.values() if "ledger_head" in receipt])
+    out.print(f"[green]holds[/green]  the ledger's chain of {entries} entries is whole")
     failures = 0
-    for name in context.params.run.dp_lm:
-        path = workspace / "reports" / "receipts" / f"{name}.json"
-        if not path.is_file():
-            console.print(f"[yellow]absent[/yellow] {name}: no receipt; it has not run")
-            continue
-        for problem in check_receipt(context, read_json(path)):
-            failures += 1
-            console.print(f"[red]fails[/red]  {name}: {problem}")
-        console.print(f"[green]done[/green]   {name}: receipt compared with the ledger, epsilon recomputed twice")
+    for name, receipt in found.items():
+        problems = problems_of(context, receipt)
+        failures += len(problems)
+        for problem in problems:
+            out.print(f"[red]fails[/red]  {name}: {escape(problem)}", soft_wrap=True)
+        if not problems:
+            out.print(f"[green]holds[/green]  {name}: the receipt is the ledger's; both accountants give its epsilon")
     return 1 if failures else 0
 
 
-def check_receipt(context: Context, receipt: dict[str, Any]) -> Iterator[str]:
-    """What does not hold in one receipt: charges, states, both epsilons, the target."""
+def receipts(context: Context) -> dict[str, dict[str, Any]]:
+    """The receipts of the variants that have run.
+
+    Raises:
+        LedgerError: if one is not JSON.
+    """
+    paths = {name: context.workspace / "reports" / "receipts" / f"{name}.json" for name in context.params.run.dp_lm}
+    try:
+        return {name: dict(read_json(path)) for name, path in paths.items() if path.is_file()}
+    except ValueError:
+        raise LedgerError(
+            "A receipt is not JSON: it was changed by hand.", "Make it again with `palimpsest run`."
+        ) from None
+
+
+def problems_of(context: Context, receipt: Mapping[str, Any]) -> list[str]:
+    """What does not hold in one receipt; a field that is missing or of another type is one problem."""
+    try:
+        return list(check_receipt(context, receipt))
+    except (KeyError, TypeError, ValueError) as error:
+        return [f"it is not a whole receipt ({type(error).__name__})"]
+
+
+def check_receipt(context: Context, receipt: Mapping[str, Any]) -> Iterator[str]:
+    """What does not hold in one receipt: its terms, charges and states, both epsilons and what follows from them."""
     ledgered = {charge.id: charge for charge in context.ledger.charges(context.asset.name)}
     own = [ledgered.get(line["charge"]) for line in receipt["queries"]]
-    if any(charge is None for charge in own):
+    if not own or any(charge is None for charge in own):
         yield "the ledger does not know a charge of this receipt"
         return
-    yield from _check_charges(receipt, own)  # type: ignore[arg-type]
-    yield from _check_epsilons(context, receipt, own)  # type: ignore[arg-type]
+    charges = [charge for charge in own if charge is not None]
+    yield from _check_terms(context.asset, receipt, charges)
+    yield from _check_charges(receipt, charges)
+    siblings = {
+        charge.id for charge in ledgered.values() if _run(charge) == _run(charges[0]) and charge.state == "committed"
+    }
+    if siblings != {charge.id for charge in charges}:
+        yield "it does not list every charge of its run"
+    yield from _check_epsilons(context.asset, receipt, charges)
 
 
-def _check_charges(receipt: dict[str, Any], own: list[Charge]) -> Iterator[str]:
+def _run(charge: Charge) -> tuple[str, int]:
+    return charge.run_key, charge.run
+
+
+def _check_terms(asset: Asset, receipt: Mapping[str, Any], own: Sequence[Charge]) -> Iterator[str]:
+    terms = {
+        "variant": own[0].variant,
+        "stage": own[0].stage,
+        "purpose": own[0].purpose,
+        "asset": asset.name,
+        "delta": asset.delta,
+        "unit": asset.unit,
+        "adjacency": asset.adjacency,
+        "noise_fixed": any(charge.noise_fixed for charge in own),
+        "run": own[0].run,
+        "accountant": "pld",
+    }
+    for field, value in terms.items():
+        if receipt[field] != value:
+            yield f"{field} is {value!r}; the receipt says {receipt[field]!r}"
+
+
+def _check_charges(receipt: Mapping[str, Any], own: Sequence[Charge]) -> Iterator[str]:
     for line, charge in zip(receipt["queries"], own, strict=True):
         if charge.state != "committed":
             yield f"charge {charge.id} is {charge.state}, not committed"
-        if events.from_json(line["event"]) != charge.event:
-            yield f"charge {charge.id} has another event in the ledger"
-        if charge.purpose != receipt["purpose"]:
-            yield f"charge {charge.id} has purpose {charge.purpose} in the ledger"
+        said = (line["name"], events.from_json(line["event"]), line["own_delta"], line["state"])
+        if said != (charge.query, charge.event, charge.own_delta, charge.state):
+            yield f"charge {charge.id} has another name, event, delta or state in the ledger"
 
 
-def _check_epsilons(context: Context, receipt: dict[str, Any], own: list[Charge]) -> Iterator[str]:
+def _check_epsilons(asset: Asset, receipt: Mapping[str, Any], own: Sequence[Charge]) -> Iterator[str]:
     event = dpa.ComposedDpEvent([charge.event for charge in own])
     if not accounting.is_private(event):
         if receipt["purpose"] == "release":
             yield "it is marked for release and adds no noise"
         return
-    delta = context.asset.delta - sum(charge.own_delta for charge in own)
+    delta = asset.delta - sum(charge.own_delta for charge in own)
     for accountant in ("pld", "rdp"):
         again = accounting.epsilon(event, delta, accountant)
-        if not math.isclose(again, receipt[f"epsilon_{accountant}"], rel_tol=_TOLERANCE):
-            yield f"epsilon by {accountant} is {again:.6f}; the receipt says {receipt[f'epsilon_{accountant}']:.6f}"
-    if receipt["epsilon_pld"] > receipt["epsilon_target"] * (1 + _TOLERANCE):
+        if not _close(again, receipt[f"epsilon_{accountant}"]):
+            yield f"epsilon by {accountant} is {again:.6f}; the receipt says {receipt[f'epsilon_{accountant}']}"
+    if any(not _close(accounting.group_epsilon(event, row["k"], delta), row["epsilon"]) for row in receipt["group"]):
+        yield "the epsilons of its groups are others"
+    alpha, beta = accounting.trade_off(event)
+    if not (_equal(alpha, receipt["curve"]["alpha"]) and _equal(beta, receipt["curve"]["beta"])):
+        yield "its trade-off curve is another"
+    if receipt["epsilon_target"] is None or receipt["epsilon_pld"] > receipt["epsilon_target"] * (1 + _TOLERANCE):
         yield "its proved epsilon is above its target"
     if receipt["epsilon_pld"] > receipt["epsilon_rdp"] * (1 + 1e-3):
         yield "the two accountants disagree: PLD is above RDP"
+
+
+def _equal(values: Sequence[float], said: Sequence[float]) -> bool:
+    return len(values) == len(said) and all(map(_close, values, said))
+
+
+def _close(value: float, said: float | None) -> bool:
+    """The same within rounding; JSON holds no infinity, so null stands for it."""
+    return math.isinf(value) if said is None else math.isclose(value, said, rel_tol=_TOLERANCE, abs_tol=1e-12)

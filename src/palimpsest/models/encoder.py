@@ -44,3 +44,8 @@ class Encoder:
         return self._model.encode(
             texts, batch_size=len(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
         )
+
+
+def nearest(texts: np.ndarray, descriptions: np.ndarray) -> np.ndarray:
+    """Index of the description nearest to each text by cosine: int64 (n,), from unit vectors (n, d) and (k, d)."""
+    return (texts @ descriptions.T).argmax(axis=1)

@@ -20,7 +20,7 @@ from transformers.utils import logging as transformers_logging
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
 from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials, train_tokenizer
-from palimpsest.params.dp_lm import EmbeddedLm
+from palimpsest.params.dp_lm import EmbeddedLm, PromptWarmUp
 from palimpsest.progress import track
 
 transformers_logging.disable_progress_bar()  # bars per weight tensor would drown the project's own
@@ -84,6 +84,31 @@ def pretrain_lm(
     }
 
 
+def learn_prompts(folder: Path, texts: Sequence[str], labels: Sequence[str], settings: PromptWarmUp, seed: int) -> None:
+    """Train the model in `folder` further on public `BOS label SEP text EOS`, in place.
+
+    A base model has never seen a prompt, and noisy gradients are a dear way to teach it. Public texts with public or
+    guessed labels teach it for free what stands before SEP; the private rows then only correct what the label means.
+
+    Args:
+        folder: a Hugging Face folder, written whole or not at all.
+        texts: public texts.
+        labels: one for each: its own public label, or the one whose public description is nearest.
+        settings: how to train.
+        seed: order of the texts.
+    """
+    model, tokenizer = load_lm(folder)
+    ids = specials(tokenizer)
+    prompts = {label: tokenizer.encode(label, add_special_tokens=False) for label in set(labels)}
+    encoded = encode_texts(tokenizer, texts, settings.max_tokens)
+    pairs = zip(encoded, labels, strict=True)
+    rows = [[ids.bos, *prompts[label], ids.sep, *text, ids.eos] for text, label in pairs if text]
+    _train(model.train(), rows, settings, seed)
+    with atomic_path(folder) as draft:
+        model.save_pretrained(draft)
+        tokenizer.save_pretrained(draft)
+
+
 @torch.no_grad()
 def mean_loss(model: PreTrainedModel, rows: Sequence[Sequence[int]], batch: int) -> float:
     """Cross entropy in nats per predicted token over token sequences."""
@@ -130,9 +155,11 @@ def _sequences(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], context
     return [[ids.bos, *text, ids.eos][:context] for text in encoded if text]
 
 
-def _train(model: GPT2LMHeadModel, rows: list[list[int]], settings: EmbeddedLm, seed: int) -> list[float]:
+def _train(
+    model: PreTrainedModel, rows: list[list[int]], settings: EmbeddedLm | PromptWarmUp, seed: int
+) -> list[float]:
     if not rows:
-        raise ModelError("There is no public text to train the embedded model on.", "Name a public file with texts.")
+        raise ModelError("There is no public text to train the language model on.", "Name a public file with texts.")
     steps = max(1, round(settings.epochs * len(rows) / settings.batch))
     optimizer = _optimizer(model, settings)
     warmup = round(settings.warmup * steps)
@@ -151,7 +178,7 @@ def _train(model: GPT2LMHeadModel, rows: list[list[int]], settings: EmbeddedLm, 
     return losses
 
 
-def _optimizer(model: nn.Module, settings: EmbeddedLm) -> torch.optim.AdamW:
+def _optimizer(model: nn.Module, settings: EmbeddedLm | PromptWarmUp) -> torch.optim.AdamW:
     weights = list(model.parameters())
     groups = [
         {"params": [weight for weight in weights if weight.dim() > 1], "weight_decay": settings.weight_decay},

@@ -32,6 +32,18 @@ class EmbeddedLm(_Settings):
         return self
 
 
+class PromptWarmUp(_Settings):
+    """Public text behind the prompt of its nearest label, so that the base model knows what a prompt is. Free."""
+
+    epochs: float = Field(ge=0, description="Passes over the public text; 0 leaves the base model as it is.")
+    batch: int = Field(ge=1, description="Texts per step.")
+    learning_rate: float = Field(gt=0, description="Peak learning rate of AdamW.")
+    warmup: float = Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
+    schedule: Literal["constant", "linear", "cosine"] = Field(description="Decay of the learning rate after warm-up.")
+    weight_decay: float = Field(ge=0, description="Weight decay of AdamW on matrices.")
+    max_tokens: int = Field(ge=1, description="Tokens kept of a text.")
+
+
 class DpLmTrain(_Settings):
     """How `dp_lm` is fitted to private rows."""
 
@@ -54,6 +66,10 @@ class DpLmTrain(_Settings):
     loss_on: Literal["text", "all"] = Field(description="Tokens that the LM loss counts: the text's, or all.")
     freeze_first: int = Field(ge=0, description="First transformer blocks that stay as they are.")
     freeze_last: int = Field(ge=0, description="Last transformer blocks that stay as they are.")
+    freeze_embeddings: bool = Field(
+        description="Keep the token and position embeddings, and a head tied to them, as the public model has them: "
+        "fewer trained parameters mean less noise."
+    )
     max_tokens: int = Field(ge=1, description="Tokens kept of a text; the rest is cut.")
     micro_batch: int = Field(ge=1, description="Rows whose gradients are in memory at once.")
     label_counts: Literal["noisy", "prior"] = Field(

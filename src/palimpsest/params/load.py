@@ -1,6 +1,5 @@
 """Reading params.yaml. Only stages, flows and the command line do this."""
 
-import io
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from palimpsest.params.schema import Params
 
 FILE = "params.yaml"
 LEDGER_VARIABLE = "PALIMPSEST_LEDGER"
+_SQLITE = "sqlite:///"
 
 
 def load(workspace: Path | str = ".") -> Params:
@@ -23,14 +23,26 @@ def load(workspace: Path | str = ".") -> Params:
     Raises:
         ParamsError: naming each wrong key, its value and what is allowed.
     """
-    path = Path(workspace) / FILE
     try:
-        body = YAML(typ="safe", pure=True).load(io.StringIO(path.read_text(encoding="utf-8")))
+        text = (Path(workspace) / FILE).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ParamsError(
             f"There is no {FILE} here.", "Run this in a workspace, or make one with `palimpsest init`."
         ) from None
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
+    except (OSError, UnicodeDecodeError) as error:
+        raise ParamsError(f"{FILE} cannot be read ({type(error).__name__}).", "Save it as UTF-8 text.") from None
+    return loads(text)
+
+
+def loads(text: str) -> Params:
+    """Check the text of a params.yaml.
+
+    Raises:
+        ParamsError: naming each wrong key, its value and what is allowed.
+    """
+    try:
+        body = YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
         place = getattr(error, "problem_mark", None)
         where = f" at line {place.line + 1}" if place else ""
         raise ParamsError(f"{FILE} cannot be read{where} ({type(error).__name__}).", "Correct the YAML.") from None
@@ -51,13 +63,25 @@ def parse(body: Any) -> Params:
 
 
 def ledger_url(params: Params, workspace: Path | str = ".") -> str:
-    """Where the ledger is: PALIMPSEST_LEDGER, else privacy.ledger, else the user's data folder."""
+    """Where the ledger is: PALIMPSEST_LEDGER, else privacy.ledger, else the user's data folder.
+
+    Raises:
+        ParamsError: if it is a file inside the workspace and the data are not the invented world.
+    """
     place = os.environ.get(LEDGER_VARIABLE) or params.privacy.ledger
     if place is None:
         place = str(user_data_path("palimpsest") / "ledger.db")
-    if "://" in place:
+    if "://" in place and not place.startswith(_SQLITE):
         return place
-    return f"sqlite:///{(Path(workspace) / Path(place).expanduser()).resolve()}"
+    home = Path(workspace).resolve()
+    path = (home / Path(place.removeprefix(_SQLITE)).expanduser()).resolve()
+    if params.world is None and path.is_relative_to(home):
+        raise ParamsError(
+            f"The ledger would be inside the workspace, at {str(path)!r}: a second copy of the workspace would start "
+            "with a full budget.",
+            f"Set privacy.ledger or {LEDGER_VARIABLE} to an absolute path outside it, or to a database URL.",
+        )
+    return place if "://" in place else f"{_SQLITE}{path}"
 
 
 def _problem(item: Any) -> str:

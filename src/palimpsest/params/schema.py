@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from palimpsest.params.dp_lm import DpLmGenerate, DpLmTrain, EmbeddedLm
+from palimpsest.params.dp_lm import DpLmGenerate, DpLmTrain, EmbeddedLm, PromptWarmUp
 from palimpsest.records.schema import PublicSchema, default_delta
 
 RESERVED = ("real", "public_only")
@@ -49,6 +49,8 @@ class Dataset(Section):
     def _labels_fit_task(self) -> "Dataset":
         if self.task == "classify" and (self.label is None or len(self.labels) < 2):
             raise ValueError("task classify needs `label` and at least two `labels`")
+        if self.text == self.label:
+            raise ValueError(f"text and label name the same column, {self.text!r}")
         if self.task == "text" and (self.label is not None or self.labels):
             raise ValueError("task text has no `label` and no `labels`")
         return self
@@ -69,7 +71,9 @@ class Budget(Section):
 
     epsilon: float = Field(gt=0, allow_inf_nan=False, description="Cap on the total epsilon over all releases.")
     delta: float | None = Field(
-        gt=0, lt=1, description="The asset's one delta, for every release and the total; null: 1 / (n_public ln n_public)."
+        gt=0,
+        lt=1,
+        description="The asset's one delta, for every release and the total; null: 1 / (n_public ln n_public).",
     )
 
 
@@ -89,12 +93,13 @@ class Models(Section):
     encoder: str = Field(min_length=1, description="Sentence encoder: embedded, a local folder, or a hub name.")
     classifier: str | None = Field(description="Encoder to fine-tune as a further evaluator, or null.")
     embedded_lm: EmbeddedLm
+    prompts: PromptWarmUp
 
 
 class DpLmVariant(Section):
     """One row of the results: a method with its privacy target."""
 
-    method: Literal["dp_lm"]
+    method: Literal["dp_lm"] = Field(description="How the rows are made.")
     variant: Literal["multitask"] = Field(description="The paper's row that this variant is.")
     purpose: Literal["release", "reference"] = Field(description="reference: stays in the private zone for ever.")
     epsilon: float = Field(gt=0, description="Target epsilon of the whole variant; .inf trains without noise.")
@@ -133,9 +138,13 @@ class PublicOnly(Section):
 class Utility(Section):
     """Train on synthetic, test on real."""
 
-    evaluators: tuple[Literal["minilm_lr", "tfidf_lr", "finetuned"], ...] = Field(min_length=1, description="Classifiers.")
+    evaluators: tuple[Literal["minilm_lr", "tfidf_lr", "finetuned"], ...] = Field(
+        min_length=1, description="Classifiers."
+    )
     seeds: int = Field(ge=3, description="Repetitions of every classifier.")
-    validation_share: float = Field(gt=0, lt=1, description="Share of the synthetic rows that choose the regularisation.")
+    validation_share: float = Field(
+        gt=0, lt=1, description="Share of the synthetic rows that choose the regularisation."
+    )
     finetune: Finetune
 
 
@@ -180,12 +189,22 @@ class Params(Section):
     def _names(cls, variants: Mapping[str, Any]) -> Mapping[str, Any]:
         for name in variants:
             if name in RESERVED or not name.replace("_", "").isalnum() or not name.islower():
-                raise ValueError(f"a variant's name is lower-case letters, digits and _, and not {RESERVED}, got {name!r}")
+                raise ValueError(
+                    f"a variant's name is lower-case letters, digits and _, and not {RESERVED}, got {name!r}"
+                )
         return variants
 
     @model_validator(mode="after")
     def _cross_checks(self) -> "Params":
-        for check in (_check_delta, _check_run, _check_batches, _check_priors, _check_finetuned, _check_ledger):
+        for check in (
+            _check_delta,
+            _check_run,
+            _check_batches,
+            _check_priors,
+            _check_finetuned,
+            _check_audit,
+            _check_ledger,
+        ):
             check(self)
         return self
 
@@ -217,7 +236,9 @@ class Params(Section):
             found.append("privacy.budget.delta equals 1 / n_public: a mechanism that publishes one row would meet it.")
         for name, variant in self.variants.items():
             if MEANINGLESS_EPSILON < variant.epsilon < math.inf:
-                found.append(f"variants.{name}.epsilon is above {MEANINGLESS_EPSILON:g}: such a guarantee means little.")
+                found.append(
+                    f"variants.{name}.epsilon is above {MEANINGLESS_EPSILON:g}: such a guarantee means little."
+                )
         if self.testing.noise_seed is not None:
             found.append("testing.noise_seed is set: NOTHING made by this run is private.")
         return found
@@ -226,7 +247,8 @@ class Params(Section):
 def _check_delta(params: Params) -> None:
     if params.delta > 1.0 / params.dataset.n_public * (1 + 1e-12):
         raise ValueError(
-            f"privacy.budget.delta is {params.delta!r}; allowed is at most 1 / n_public = {1 / params.dataset.n_public:.3g}"
+            f"privacy.budget.delta is {params.delta!r}; allowed is at most 1 / n_public = "
+            f"{1 / params.dataset.n_public:.3g}"
         )
 
 
@@ -258,6 +280,11 @@ def _check_priors(params: Params) -> None:
 def _check_finetuned(params: Params) -> None:
     if "finetuned" in params.utility.evaluators and params.models.classifier is None:
         raise ValueError("utility.evaluators names 'finetuned'; models.classifier must then name an encoder, got null")
+
+
+def _check_audit(params: Params) -> None:
+    if params.audit.size > params.dataset.n_public:
+        raise ValueError(f"audit.size is {params.audit.size}; allowed is at most n_public = {params.dataset.n_public}")
 
 
 def _check_ledger(params: Params) -> None:

@@ -196,7 +196,9 @@ def zcdp_delta(rho: float, at_epsilon: float) -> float:
         a = 1.0 + math.exp(log_excess)
         return (a - 1.0) * (a * rho - at_epsilon) - math.log(a - 1.0) + a * math.log1p(-1.0 / a)
 
-    best = minimize_scalar(log_delta, bounds=(math.log(1e-6), math.log(1e7)), method="bounded", options={"xatol": 1e-10})
+    best = minimize_scalar(
+        log_delta, bounds=(math.log(1e-6), math.log(1e7)), method="bounded", options={"xatol": 1e-10}
+    )
     return min(1.0, math.exp(min(0.0, float(best.fun))))
 
 

@@ -212,12 +212,12 @@ class Ledger:
     """Reserve, begin, answer, commit: the only way to spend privacy budget.
 
     Guarantee: the charges counted for one asset satisfy (epsilon, delta)-DP in total, also when each plan is chosen
-    after looking at the results of earlier ones. For one Renyi order the sum of divergences is a valid filter (Feldman
-    and Zrnic 2021, Theorem 3.1). Here a plan passes while at least one of the fixed orders stays within its limit for
-    (epsilon, delta / 2 / number of orders). Every transcript then ends within the limit of some order; assign it to one.
-    On the transcripts assigned to an order the process equals the one that this order's filter alone would stop, so they
-    add at most that order's share of delta, and the shares sum to delta / 2. The deltas that no event carries never pass
-    the other half.
+    after looking at the results of earlier ones. For one Renyi order the sum of divergences is a valid filter
+    (Feldman and Zrnic 2021, Theorem 3.1). Here a plan passes while at least one of the fixed orders stays within its
+    limit for (epsilon, delta / 2 / number of orders). Every transcript then ends within the limit of some order;
+    assign it to one. On the transcripts assigned to an order the process equals the one that this order's filter
+    alone would stop, so they add at most that order's share of delta, and the shares sum to delta / 2. The deltas
+    that no event carries never pass the other half.
     """
 
     def __init__(self, engine: Engine, place: str) -> None:
@@ -442,7 +442,9 @@ class Ledger:
                 "Check its permissions and the free space of its disk; nothing was charged by this step.",
             ) from None
 
-    def _append(self, connection: Connection, asset: str, kind: str, charge: str | None, body: Mapping[str, Any]) -> None:
+    def _append(
+        self, connection: Connection, asset: str, kind: str, charge: str | None, body: Mapping[str, Any]
+    ) -> None:
         seq, previous = self._head(connection)
         time, text = datetime.now(UTC).isoformat(timespec="seconds"), _canonical(body)
         values = {"seq": seq + 1, "asset": asset, "kind": kind, "charge": charge, "time": time, "body": text}
@@ -533,7 +535,7 @@ def _check_requests(run: Run, requests: Sequence[Request]) -> None:
         if run.purpose == "release" and not accounting.is_private(request.event):
             raise LedgerError(
                 f"Variant {run.variant!r} asks for query {request.query!r} without noise.",
-                "Give the variant a finite epsilon, or mark it `purpose: reference`: it then stays in the private zone.",
+                "Give it a finite epsilon, or mark it `purpose: reference`: it then stays in the private zone.",
             )
 
 

@@ -47,7 +47,9 @@ def metered(
 
     Raises:
         BudgetExceeded: before any row is read.
+        LedgerError: if the ledger's chain does not hold.
     """
+    ledger.verify()
     reservation = ledger.reserve(schema.asset, run, requests)
     try:
         view = PrivateView(rows(), schema, ledger, reservation, noise)
@@ -81,6 +83,7 @@ def receipt(ledger: Ledger, asset: Asset, session: Session, *, method: str, targ
         "queries": [_line(charge) for charge in own],
         "group": [{"k": k, "epsilon": accounting.group_epsilon(event, k, delta)} for k in _GROUPS],
         "curve": {"alpha": alpha, "beta": beta},
+        "ledger_head": ledger.head(),
         "noise_fixed": any(charge.noise_fixed for charge in own),
         "run": session.reservation.run,
         "seconds": round(time.monotonic() - session.started, 1),
@@ -97,5 +100,10 @@ def code_digest() -> str:
 
 
 def _line(charge: Charge) -> dict[str, Any]:
-    event = events.to_json(charge.event)
-    return {"name": charge.query, "event": event, "own_delta": charge.own_delta, "charge": charge.id, "state": charge.state}
+    return {
+        "name": charge.query,
+        "event": events.to_json(charge.event),
+        "own_delta": charge.own_delta,
+        "charge": charge.id,
+        "state": charge.state,
+    }

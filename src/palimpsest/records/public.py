@@ -11,7 +11,7 @@ _HELDOUT_MOST = 2000
 
 
 def split_public(rows: Sequence[Record], seed: int) -> tuple[list[Record], list[Record]]:
-    """(train, held-out) of public rows: about one row in twenty, at most 2,000, is held out. Empty texts are dropped."""
+    """(train, held-out) of public rows: one row in twenty, at most 2,000, is held out. Empty texts are dropped."""
     kept = [row for row in rows if row.text.strip()]
     order = np.random.default_rng(seed).permutation(len(kept))
     heldout = set(order[: min(_HELDOUT_MOST, int(len(kept) * _HELDOUT_SHARE) + 1)].tolist())

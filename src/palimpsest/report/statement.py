@@ -36,6 +36,7 @@ def statement(
     ledger: Mapping[str, Any],
     schema_facts: Mapping[str, Any],
     stages: Sequence[Mapping[str, Any]],
+    verdicts: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The privacy statement of everything released from one data asset.
 
@@ -44,12 +45,13 @@ def statement(
         ledger: the asset's ledger summary.
         schema_facts: the public schema as a mapping (task, n_public, labels, unit_column, max_rows_per_unit).
         stages: the DAG: name, desc, zone, deps.
+        verdicts: variant -> what the membership audit concluded; a "refuted" release makes the status UNVERIFIED.
 
     Returns:
         A JSON document that validates against `schema()`.
     """
     released = [receipt for receipt in receipts.values() if receipt["purpose"] == "release"]
-    status, reasons = _status(released, ledger)
+    status, reasons = _status(released, ledger, verdicts or {})
     return {
         "statement_version": STATEMENT_VERSION,
         "status": status,
@@ -68,15 +70,20 @@ def statement(
     }
 
 
-def _status(released: Sequence[Mapping[str, Any]], ledger: Mapping[str, Any]) -> tuple[str, list[str]]:
+def _status(
+    released: Sequence[Mapping[str, Any]], ledger: Mapping[str, Any], verdicts: Mapping[str, str]
+) -> tuple[str, list[str]]:
     fixed = [receipt["variant"] for receipt in released if receipt["noise_fixed"]]
     unbounded = [receipt["variant"] for receipt in released if receipt["epsilon_pld"] is None]
     broken = [f"The noise of {variant} is fixed by a seed." for variant in fixed]
     broken += [f"{variant} has no finite epsilon." for variant in unbounded]
     if broken:
         return "NOT PRIVATE", broken
-    if not ledger["verified"]:
-        return "UNVERIFIED", ["The ledger's chain of hashes does not hold: its totals cannot be relied on."]
+    doubts = [] if ledger["verified"] else ["The ledger's chain of hashes does not hold: do not rely on its totals."]
+    refuted = [receipt["variant"] for receipt in released if verdicts.get(receipt["variant"]) == "refuted"]
+    doubts += [f"An attack refuted the epsilon of {variant}: a proof or the code is wrong." for variant in refuted]
+    if doubts:
+        return "UNVERIFIED", doubts
     if not released:
         return "NOTHING RELEASED", ["No variant is meant for release."]
     return "DIFFERENTIALLY PRIVATE", []

@@ -40,15 +40,15 @@ class Score:
     Attributes:
         evaluator: its name.
         accuracy: on the real test rows.
-        retention: accuracy / accuracy of the real row; None without that row.
-        gap_closed: (accuracy - public_only) / (real - public_only); None where `gap_note` says why.
+        retention: accuracy / accuracy of the real row, paired by test row; None where it was not compared.
+        gap_closed: (accuracy - public_only) / (real - public_only), paired alike; None where `gap_note` says why.
         gap_note: the reason for a missing gap, or None.
     """
 
     evaluator: str
     accuracy: Interval
-    retention: float | None
-    gap_closed: float | None
+    retention: Interval | None
+    gap_closed: Interval | None
     gap_note: str | None
 
 
@@ -191,21 +191,24 @@ def _scores(variant: str, metrics: Metrics) -> tuple[Score, ...]:
 
 
 def _score(name: str, own: Scores, real: Scores | None, public: Scores | None) -> Score:
-    note = _gap_note(real, public)
-    retention = own["accuracy"] / real["accuracy"] if real and real["accuracy"] else None
-    gap = None
-    if real and public and note is None:
-        gap = (own["accuracy"] - public["accuracy"]) / (real["accuracy"] - public["accuracy"])
-    return Score(name, Interval(own["accuracy"], own["low"], own["high"]), retention, gap, note)
+    accuracy = Interval(own["accuracy"], own["low"], own["high"])
+    gap = _interval(own, "gap_closed")
+    return Score(name, accuracy, _interval(own, "retention"), gap, None if gap else _gap_note(own, real, public))
 
 
-def _gap_note(real: Scores | None, public: Scores | None) -> str | None:
+def _interval(own: Scores, field: str) -> Interval | None:
+    """A figure that the evaluation compared with the baselines, test row by test row; absent or null is None."""
+    found = own.get(field)
+    return None if found is None else Interval(found["value"], found["low"], found["high"])
+
+
+def _gap_note(own: Scores, real: Scores | None, public: Scores | None) -> str:
     """Why there is no gap to close: a ratio over a difference that may be zero says nothing."""
     if not real or not public:
         return "needs both the real and the public_only row"
-    if real["low"] <= public["high"]:
-        return "public text alone does as well as the real rows, within the intervals"
-    return None
+    if "gap_closed" not in own:
+        return "not compared with the baselines"
+    return "the gap between public_only and real is within its 95% interval"
 
 
 def _membership(found: Mapping[str, Any] | None) -> Membership | None:

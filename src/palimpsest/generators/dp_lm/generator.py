@@ -87,7 +87,7 @@ class DpLm:
         names = self.schema.label_names
         train = self.settings.train
         model, tokenizer = new_model(self.base_folder, max(1, len(names)), train.discriminator_width, self.seed)
-        freeze(model, train.freeze_first, train.freeze_last)
+        freeze(model, train.freeze_first, train.freeze_last, train.freeze_embeddings)
         model.head.requires_grad_(train.discriminator_weight > 0)
         rows = self._serialiser(model, tokenizer, names)
         device = _device()

@@ -79,12 +79,17 @@ def new_model(folder: Path, labels: int, head_width: int, seed: int) -> tuple[Co
         return ConditionalLm(lm, labels, head_width).eval(), tokenizer
 
 
-def freeze(model: ConditionalLm, first: int, last: int) -> None:
-    """Keep the first and last transformer blocks as the public model has them.
+def freeze(model: ConditionalLm, first: int, last: int, embeddings: bool) -> None:
+    """Keep the first and last transformer blocks, and the embeddings, as the public model has them.
 
     Raises:
         ModelError: the model has fewer blocks than are to be frozen.
     """
+    if embeddings:
+        for module in model.lm.modules():
+            if isinstance(module, nn.Embedding):
+                module.requires_grad_(False)
+        model.lm.get_output_embeddings().requires_grad_(False)
     if not first and not last:
         return
     blocks = _blocks(model.lm)

@@ -6,10 +6,10 @@ The world knows three kinds of things. *Population facts* are pairs of a product
 secrets planted on purpose, some of them many times, so that a model trained without privacy can be shown to leak. No
 public model has seen any of it, because the seed invents it.
 
-A ticket is routed to a team. Some requests decide the team by their wording; otherwise the product does, with exceptions
-for some of its symptoms, by a table that exists only in the private tickets. Public tickets speak the same language about other products: they
-mention the private ones in passing, so that a small model can spell the names, but never with a symptom, and they have
-no labels. So public text alone cannot do the task.
+A ticket is routed to a team. Some requests decide the team by their wording; otherwise the product does, with
+exceptions for some of its symptoms, by a table that exists only in the private tickets. Public tickets speak the same
+language about other products: they mention the private ones in passing, so that a small model can spell the names,
+but never with a symptom, and they have no labels. So public text alone cannot do the task.
 """
 
 import json
@@ -51,7 +51,7 @@ _REQUEST_SHARE = 0.30  # tickets whose request decides the team
 _DECOY_SHARE = 0.35  # tickets with another team's words in them
 _ASIDE_SHARE = 0.25  # tickets that mention another product in passing
 _MOST_ROWS = 1_000_000
-_WORDS = (15, 34)  # a ticket's aimed length; the obligatory sentences may go a little beyond
+_WORDS = (10, 22)  # a ticket's aimed length; the obligatory sentences may go a little beyond
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,13 @@ class WorldSettings:
     """
 
     seed: int
-    private_rows: int = 6000
+    private_rows: int = 10_000
     test_rows: int = 1500
     public_rows: int = 8000
     public_test_rows: int = 1500
-    products: int = 16
+    products: int = 12
     public_products: int = 48
-    facts: int = 60
+    facts: int = 96
     support_low: int = 10
     support_high: int = 400
     public_pairs: int = 240

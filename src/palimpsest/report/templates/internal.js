@@ -5,3 +5,6 @@ Promise.allSettled(plots).then((results) => {
   results.filter((result) => result.status === "rejected").forEach((result) => console.error(result.reason));
   document.documentElement.dataset.drawn = results.filter((result) => result.status === "fulfilled").length;
 });
+for (const [event, open] of [["beforeprint", true], ["afterprint", false]]) {
+  addEventListener(event, () => document.querySelectorAll("details").forEach((part) => { part.open = open; }));
+}

@@ -1,0 +1,88 @@
+"""The reference page of params.yaml, written from its schema."""
+
+from collections.abc import Iterator, Mapping
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from palimpsest.params.schema import Params
+
+_HEAD = """# params.yaml
+
+Every knob of a workspace. This page is written from the schema that checks the file: every key must be there, no other
+may be, and a wrong value is named before any stage starts. `<name>` stands for names of one's own. YAML anchors and
+merge keys (`<<: *anchor`) may be used.
+
+| Key | Type | Allowed | Description |
+| --- | --- | --- | --- |
+"""
+_SIGNS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
+_WORDS = {int: "integer", float: "number", str: "text", bool: "true or false", NoneType: "null"}
+
+
+def render() -> str:
+    """The page as Markdown: one row per key of the schema, sections before what they hold."""
+    rows = (f"| `{key}` | {kind} | {allowed} | {words} |\n" for key, kind, allowed, words in _rows(Params, ""))
+    return _HEAD + "".join(rows)
+
+
+def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str, str]]:
+    for name, field in section.model_fields.items():
+        key, inner = f"{prefix}{name}", _section(field.annotation)
+        if inner is None:
+            yield key, _type(field.annotation), _allowed(field), _cell(field.description or "")
+            continue
+        below = f"{key}.<name>" if get_origin(field.annotation) is not None and _is_mapping(field.annotation) else key
+        yield key, _type(field.annotation), "", _cell(field.description or _summary(inner))
+        yield from _rows(inner, f"{below}.")
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The section that a key holds, directly, by name, or unless it is null."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _section(part))), None)
+
+
+def _type(annotation: Any) -> str:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if annotation in _WORDS:
+        return _WORDS[annotation]
+    if origin is Literal:
+        return "one of " + ", ".join(f"`{part}`" for part in parts)
+    if origin in (Union, UnionType):
+        return " or ".join(_type(part) for part in parts)
+    if origin is tuple:
+        return f"list of {_type(parts[0])}" if parts[-1] is Ellipsis else f"{len(parts)} × {_type(parts[0])}"
+    if _is_mapping(annotation):
+        return f"{_type(parts[0])} → {_type(parts[1])}"
+    return "section"
+
+
+def _is_mapping(annotation: Any) -> bool:
+    origin = get_origin(annotation)
+    return isinstance(origin, type) and issubclass(origin, Mapping)
+
+
+def _allowed(field: FieldInfo) -> str:
+    """The ranges that the schema sets on one key."""
+    found = []
+    for rule in field.metadata:
+        found += [f"{sign} {getattr(rule, name)}" for name, sign in _SIGNS.items() if hasattr(rule, name)]
+        if least := getattr(rule, "min_length", None):
+            found.append("not empty" if least == 1 else f"at least {least} long")
+        if pattern := getattr(rule, "pattern", None):
+            found.append(f"`{pattern}`")
+        if getattr(rule, "allow_inf_nan", None) is False:
+            found.append("finite")
+    return ", ".join(found)
+
+
+def _summary(section: type[BaseModel]) -> str:
+    return (section.__doc__ or "").strip().partition("\n")[0]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

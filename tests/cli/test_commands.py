@@ -1,0 +1,270 @@
+"""Every command on a small workspace in which no stage ran; charges are made by driving the ledger."""
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_place import Place
+
+from palimpsest.cli.context import opened
+from palimpsest.cli.plan import budget_cost, priced
+from palimpsest.cli.report import result_tables
+from palimpsest.files import read_json, write_json
+from palimpsest.params.load import LEDGER_VARIABLE, load
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.ledger import Ledger, Request, Run
+from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.session import metered, receipt
+from palimpsest.report.summary import BudgetLeft, Excess, Interval, Membership, Row, Score, Share, Summary
+
+RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
+
+
+def charged(place: Place) -> Path:
+    """Ask one real query, as the fit stage does, and write its receipt."""
+    params, ledger = load(place.workspace), Ledger.open(f"sqlite:///{place.ledger}")
+    query = LabelHistogram(labels=("a", "b"), sigma=4.0)
+    rows = [PrivateRow("some text", "a")]
+    asked = [Request(query.name, query.event())]
+    with metered(ledger, params.schema_of_data, RUN, asked, lambda: rows, NoiseSource()) as session:
+        session.view.ask(query)
+    path = place.workspace / "reports" / "receipts" / "dp3.json"
+    write_json(path, receipt(ledger, ledger.asset("notes"), session, method="dp_lm", target=3.0))
+    return path
+
+
+def row(variant: str, role: str, epsilon: float | None, scores: tuple[Score, ...]) -> Row:
+    attacked = role in ("release", "reference")
+    return Row(
+        variant=variant, role=role, method="dp_lm", rows=1000,
+        epsilon_target=epsilon, epsilon_proved=epsilon,
+        scores=scores,
+        membership=Membership(
+            "loss", Interval(0.512, 0.481, 0.543), Interval(0.01, 0.0, 0.03), 0.1, 2.0, True, "inconclusive"
+        )
+        if attacked else None,
+        ngram_excess=Excess(5, Interval(0.0042, -0.001, 0.0101), 0.3) if attacked else None,
+        facts_carried=Share(12, 38) if attacked else None,
+        individual_leaked=Share(0, 400) if attacked else None,
+        canaries_leaked=Share(0, 20) if attacked else None,
+    )  # fmt: skip
+
+
+def summary() -> Summary:
+    def scores(kept: Interval | None, closed: Interval | None) -> tuple[Score, ...]:
+        accuracy = Interval(0.8, 0.78, 0.82)
+        return tuple(Score(name, accuracy, kept, closed, None) for name in ("tfidf_lr", "minilm_lr"))
+
+    rows = (
+        row("dp3", "release", 2.9971, scores(Interval(0.8123, 0.7012, 0.9034), Interval(0.51, 0.42, 0.63))),
+        row("inf", "reference", None, scores(Interval(0.95, 0.93, 0.97), None)),
+        row("real", "real", None, scores(Interval(1.0, 1.0, 1.0), None)),
+        row("public_only", "public_only", None, scores(Interval(0.6, 0.5, 0.7), None)),
+    )
+    return Summary(rows, BudgetLeft("notes", 1e-4, 9.0, 4.7, 4.3))
+
+
+def test_a_plan_needs_neither_data_nor_base_model_and_prices_every_variant(place: Place) -> None:
+    place.edit("run", dp_lm=["dp3", "inf"], evaluate=["dp3", "inf"])
+    (place.home / "own.csv").unlink()
+    done = place.call("plan")
+    assert done.exit_code == 0, done.output
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    (line,) = [line for line in done.stdout.splitlines() if line.lstrip().startswith("dp3 ")]
+    pld, rdp, cost = line.split()[-5:-2]
+    assert 2.99 < float(pld) <= 3.0 < float(rdp) < float(cost) < 9
+    assert f"after the pending runs {cost}: fits." in " ".join(done.stdout.split())
+    (free,) = [line for line in done.stdout.splitlines() if line.lstrip().startswith("inf ")]
+    assert "0.000" in free.split()
+    assert "Budget cost: what one run adds" in done.stdout
+    assert not (place.workspace / "models").exists()
+
+
+def test_a_cost_is_what_the_next_run_adds_to_the_total(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
+    alone = budget_cost(opened(place.workspace), priced(opened(place.workspace))[0])
+    charged(place)
+    context = opened(place.workspace)
+    assert 0 < budget_cost(context, priced(context)[0]) < alone
+
+
+def test_what_does_not_fit_is_said_and_not_run(place: Place) -> None:
+    place.edit("privacy", "budget", epsilon=4.0)
+    assert place.call("register", "--amend").exit_code == 0
+    assert "does not fit" in " ".join(place.call("plan").stdout.split())
+    done = place.call("run")
+    assert (done.exit_code, "Nothing was charged" in done.stderr) == (1, True)
+    assert json.loads(place.call("ledger", "--json").stdout)["charges"] == []
+
+
+def test_flags_are_shown(place: Place) -> None:
+    place.edit("testing", noise_seed=1)
+    assert "NOTHING made by this run is private" in " ".join(place.call("plan").stdout.split())
+
+
+def test_the_cap_changes_only_by_amending(place: Place) -> None:
+    place.edit("privacy", "budget", epsilon=12.0)
+    for command in ("plan", "ledger", "status", "report", "verify", "run"):
+        done = place.call(command)
+        assert (done.exit_code, "register --amend" in done.stderr) == (1, True)
+    assert place.call("register").exit_code == 1
+    assert "budget of epsilon 12" in place.call("register", "--amend").stdout
+    assert place.call("ledger").exit_code == 0
+
+
+def test_status_names_every_stage_and_what_is_left(place: Place) -> None:
+    done = place.call("status")
+    assert done.exit_code == 0, done.output
+    assert {"preprocess", "dp_train@dp3", "report"} <= {
+        line.split()[0] for line in done.stdout.splitlines() if line.strip()
+    }
+    assert "9.000 left of 9" in done.stdout
+
+
+def test_the_ledger_lists_charges_on_eighty_columns(place: Place) -> None:
+    charged(place)
+    done = place.call("ledger", "--verify")
+    assert "label_histogram" in done.stdout
+    assert "committed" in done.stdout
+    assert "whole" in done.stdout
+    books = json.loads(place.call("ledger", "--json").stdout)
+    assert [(line["variant"], line["state"]) for line in books["charges"]] == [("dp3", "committed")]
+
+
+def test_only_what_never_began_is_refunded(place: Place) -> None:
+    ledger = Ledger.open(f"sqlite:///{place.ledger}")
+    query = LabelHistogram(labels=("a", "b"), sigma=4.0)
+    (charge,) = ledger.reserve("notes", RUN, [Request(query.name, query.event())]).charges
+    assert place.call("ledger", "--refund", "nothing").exit_code == 1
+    assert "refunded" in place.call("ledger", "--refund", charge.id[:8]).stdout
+    assert ledger.balance("notes").spent == 0
+    assert place.call("ledger", "--refund", charge.id[:8]).exit_code == 1
+
+
+def test_a_receipt_of_a_real_run_verifies(place: Place) -> None:
+    assert place.call("verify").exit_code == 0
+    charged(place)
+    done = place.call("verify")
+    assert done.exit_code == 0, done.output
+    assert "dp3: the receipt is the ledger's" in " ".join(done.stdout.split())
+
+
+def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda body: body.update(values)
+
+
+EDITS = {
+    "epsilon": _set(epsilon_pld=0.1),
+    "other accountant": _set(epsilon_rdp=9.0),
+    "delta": _set(delta=1e-9),
+    "purpose": _set(purpose="reference"),
+    "unit": _set(unit="person"),
+    "variant": _set(variant="dp1"),
+    "seed": _set(noise_fixed=True),
+    "target": _set(epsilon_target=1e-3),
+    "no target": _set(epsilon_target=None),
+    "no query": _set(queries=[]),
+    "group": lambda body: body["group"][-1].update(epsilon=0.2),
+    "curve": lambda body: body["curve"]["beta"].__setitem__(3, 1.0),
+    "another charge": lambda body: body["queries"][0].update(charge="0" * 32),
+    "event": lambda body: body["queries"][0]["event"].update(type="none"),
+    "name": lambda body: body["queries"][0].update(name="nothing"),
+    "state": lambda body: body["queries"][0].update(state="refunded"),
+    "witness": _set(ledger_head="0" * 64),
+    "field cut": lambda body: body.pop("curve"),
+    "null": _set(epsilon_pld=None),
+}
+
+
+@pytest.fixture(scope="module")
+def ran(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A workspace with one charge and its receipt."""
+    home = tmp_path_factory.mktemp("ran") / "home"
+    shutil.copytree(made, home)
+    charged(Place(home))
+    return Place(home)
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
+def test_an_edited_receipt_fails(ran: Place, edit: Callable[[dict[str, Any]], None]) -> None:
+    path = ran.workspace / "reports" / "receipts" / "dp3.json"
+    kept = path.read_bytes()
+    body = read_json(path)
+    edit(body)
+    write_json(path, body)
+    done = ran.call("verify")
+    path.write_bytes(kept)
+    assert done.exit_code == 1
+    assert "Traceback" not in done.output
+
+
+def test_a_receipt_that_is_no_json_fails(ran: Place) -> None:
+    path = ran.workspace / "reports" / "receipts" / "dp3.json"
+    kept = path.read_bytes()
+    path.write_text("{")
+    done = ran.call("verify")
+    path.write_bytes(kept)
+    assert (done.exit_code, "not JSON" in done.stderr) == (1, True)
+
+
+def test_a_ledger_without_its_newest_entries_is_noticed(place: Place) -> None:
+    charged(place)
+    with closing(sqlite3.connect(place.ledger)) as books, books:
+        books.execute("DELETE FROM palimpsest_entry WHERE seq = (SELECT max(seq) FROM palimpsest_entry)")
+    done = place.call("verify")
+    assert (done.exit_code, "lacks 1 of the entries" in done.stderr) == (1, True)
+
+
+def test_without_a_report_the_way_to_one_is_told(place: Place) -> None:
+    done = place.call("report")
+    assert (done.exit_code, "palimpsest run" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_final_table_is_whole_at_its_width(place: Place, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    write_json(place.workspace / "reports" / "summary.json", summary().to_json())
+    done = place.call("report")
+    assert done.exit_code == 0, done.output
+    words = [
+        "public_only", "2.997", "∞", "tfidf_lr", "minilm_lr", "81.2%", "70 to 90%", "51.0%", "42 to 63%", "n/a",
+            "0.512",
+        "0.481 to 0.543", "inconclusive", "+0.42", "−0.10 to +1.01", "12/38", "0/400", "0/20", "internal.html",
+    ]  # fmt: skip
+    assert [word for word in words if word not in done.stdout] == []
+    tables = [line for line in done.stdout.splitlines() if "internal.html" not in line]
+    assert max(map(len, tables)) <= width
+    assert len(result_tables(summary().to_json()["rows"], width)) == (2 if width == 80 else 1)
+
+
+def test_a_pipe_is_wide(place: Place) -> None:
+    write_json(place.workspace / "reports" / "summary.json", summary().to_json())
+    done = run_python("from palimpsest.cli.console import console; print(console().width)", place)
+    assert done.stdout.split() == ["140"]
+
+
+def run_python(code: str, place: Place) -> subprocess.CompletedProcess[str]:
+    """A fresh interpreter in the workspace, with a pipe for standard output."""
+    environment = {"PATH": "/usr/bin:/bin", LEDGER_VARIABLE: str(place.ledger)}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=place.workspace, env=environment, capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["ledger"], ["report"]])
+def test_heavy_packages_wait_until_they_are_needed(place: Place, arguments: list[str]) -> None:
+    write_json(place.workspace / "reports" / "summary.json", summary().to_json())
+    code = (
+        f"import sys\nfrom palimpsest.cli.main import app\n"
+        f"app({arguments!r}, standalone_mode=False)\n"
+        "heavy = {'torch', 'transformers', 'dvc', 'prefect', 'altair', 'sklearn', 'sentence_transformers'}\n"
+        "print('loaded:', sorted(heavy & set(sys.modules)))"
+    )
+    assert run_python(code, place).stdout.splitlines()[-1] == "loaded: []"

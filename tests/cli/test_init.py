@@ -1,0 +1,182 @@
+"""`palimpsest init` writes what it was told, nothing where it fails, and never over what is there."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_place import Place, init, write_files
+
+from palimpsest.cli.init import Source, _scalar, read_labels, rendered
+from palimpsest.errors import ParamsError
+from palimpsest.params.load import load, loads
+from palimpsest.params.schema import Params
+from palimpsest.privacy.ledger import Ledger
+
+
+def source(**changes: object) -> Source:
+    values = {
+        "data": Path("/data/own.csv"), "text": "body", "public": Path("/data/public.csv"), "n_public": 600,
+        "asset": "notes", "label": "team", "labels": {"a": "A", "b": "B"}, "test": None, "public_test": None,
+        "public_labels": False, "unit": None, "max_rows": 1, "max_length": 1000, "epsilon": 3.0, "budget": 10.0,
+        "delta": None, "lm": "embedded",
+    }  # fmt: skip
+    return Source(**(values | changes))  # type: ignore[arg-type]
+
+
+def settings(**changes: object) -> Params:
+    return loads(rendered(source(**changes))["params.yaml"])
+
+
+def test_a_workspace_is_made_and_registered(place: Place) -> None:
+    params = load(place.workspace)
+    assert dict(params.dataset.labels) == {"a": "The first", "b": "The second"}
+    assert params.run.evaluate == ("dp3",)
+    assert Ledger.open(f"sqlite:///{place.ledger}").asset("notes").epsilon == 9
+    assert (place.workspace / ".dvc" / "config").is_file()
+    assert "/data/" in (place.workspace / ".gitignore").read_text().splitlines()
+
+
+def test_labels_that_look_like_something_else_stay_text() -> None:
+    odd = {
+        "yes": "no", "null": "~", "1": "2.0", "ünïcödé 🦉": "日本", "it's": 'a "quoted" one', "a: b": "# no comment",
+        "- x": "*alias", "tab\there": "line\nbreak", "<<": "&x", "\x7f\u2028": "back\\slash", "true": "0x1f",
+    }  # fmt: skip
+    assert dict(settings(labels=odd).dataset.labels) == odd
+
+
+@pytest.mark.parametrize("name", ["yes", "null", "1", 'co"l', "naïve", "a: b", " x "])
+def test_columns_that_look_like_something_else_stay_text(name: str) -> None:
+    data = settings(text=name, label="the label", unit=name).dataset
+    assert (data.text, data.unit.column) == (name, name)
+
+
+def test_an_asset_that_looks_like_something_else_stays_text() -> None:
+    assert settings(asset="null").dataset.asset == "null"
+
+
+@pytest.mark.parametrize("value", ["", "\x85", "\ufeff", "é", "\\", "\U0001f989", 1e-07, None, True])
+def test_a_scalar_reads_back(value: object) -> None:
+    from ruamel.yaml import YAML
+
+    assert YAML(typ="safe", pure=True).load(f"key: {_scalar(value)}\n")["key"] == value
+
+
+@pytest.mark.parametrize(("epsilon", "name"), [(3.0, "dp3"), (0.5, "dp0_5"), (1e-7, "dp1e_07"), (1e20, "dp1e_20")])
+def test_the_first_variant_is_named_by_its_epsilon(epsilon: float, name: str) -> None:
+    params = settings(epsilon=epsilon)
+    assert params.run.dp_lm == (name,)
+    assert params.variants[name].epsilon == epsilon
+
+
+@pytest.mark.parametrize("n_public", [20, 21, 100, 191, 192, 12_288, 10**9])
+def test_sizes_fit_any_number_of_records(n_public: int) -> None:
+    params = settings(n_public=n_public)
+    batch = params.variants["dp3"].train.batch
+    assert min(16, n_public) <= batch <= min(1024, n_public)
+    assert 20 <= params.audit.size <= n_public
+
+
+def test_descriptions_are_optional_and_may_come_from_a_file(tmp_path: Path) -> None:
+    assert read_labels("a = The first one, b, c=x=y", None) == {"a": "The first one", "b": "b", "c": "x=y"}
+    assert read_labels(None, None) == {}
+    path = tmp_path / "labels.yaml"
+    path.write_text("1: One, with a comma\nyes: Agreed\nnull: ''\n", encoding="utf-8")
+    assert read_labels(None, path) == {"1": "One, with a comma", "yes": "Agreed", "null": "null"}
+
+
+@pytest.mark.parametrize("listed", ["a,a", "a,=x", "a=1, a=2"])
+def test_a_label_is_named_once(listed: str) -> None:
+    with pytest.raises(ParamsError, match="--labels is"):
+        read_labels(listed, None)
+
+
+@pytest.mark.parametrize("content", ["- a\n- b\n", "a: {b: c}\n", "a: [\n", None])
+def test_a_labels_file_is_a_mapping_of_texts(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "labels.yaml"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(ParamsError, match="--labels-file"):
+        read_labels(None, path)
+    with pytest.raises(ParamsError, match="both"):
+        read_labels("a,b", path)
+
+
+def test_paths_with_spaces_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = write_files(tmp_path / "my files: é #1")
+    monkeypatch.chdir(home)
+    data = loads(
+        rendered(source(data=Path("own.csv"), public=Path("../my files: é #1/public.csv")))["params.yaml"]
+    ).dataset
+    assert (data.private, data.public) == (str(home / "own.csv"), str(home / "public.csv"))
+
+
+FAILING = {
+    "no such column": ({"text": "words"}, "words"),
+    "no such file": ({"public": "absent.csv"}, "absent.csv"),
+    "labels without label": ({"label": None}, "--label and --labels"),
+    "one label": ({"labels": "a"}, "at least two"),
+    "too few": ({"n_public": 19}, "--n-public is 19"),
+    "delta above 1/n": ({"delta": 0.1}, "privacy.budget.delta"),
+    "no budget": ({"budget": -1}, "privacy.budget.epsilon"),
+    "infinite epsilon": ({"epsilon": "inf"}, "--epsilon"),
+    "asset": ({"asset": "My Notes"}, "--asset"),
+}
+
+
+@pytest.mark.parametrize(("options", "word"), FAILING.values(), ids=FAILING.keys())
+def test_what_fails_early_leaves_nothing_behind(tmp_path: Path, options: dict[str, object], word: str) -> None:
+    home = write_files(tmp_path / "home")
+    before = sorted(home.rglob("*"))
+    done = init(home, home / "work", **options)
+    assert done.exit_code == 1
+    assert word in done.stderr
+    assert "what to do" in done.stderr
+    assert sorted(home.rglob("*")) == before
+
+
+def test_a_ledger_inside_the_workspace_is_refused(tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    done = init(home, home)
+    assert done.exit_code == 1
+    assert "inside the workspace" in done.stderr
+    assert {path.name for path in home.iterdir()} == {"own.csv", "public.csv"}
+
+
+def test_other_terms_than_the_ledgers_are_refused_before_anything_is_written(place: Place) -> None:
+    done = init(place.home, place.home / "second", n_public=700)
+    assert done.exit_code == 1
+    assert "other terms" in done.stderr
+    assert not (place.home / "second").exists()
+
+
+@pytest.mark.parametrize("kept", ["params.yaml", "dvc.yaml"])
+def test_settings_are_only_overwritten_by_force(place: Place, kept: str) -> None:
+    other = place.home / "other"
+    other.mkdir()
+    (other / kept).write_text("mine", encoding="utf-8")
+    done = init(place.home, other)
+    assert (done.exit_code, f"{kept} exists" in done.stderr) == (1, True)
+    assert [(path.name, path.read_text()) for path in other.iterdir()] == [(kept, "mine")]
+
+
+def test_force_overwrites_settings_and_keeps_ignore_files(place: Place) -> None:
+    place.edit("audit", size=21)
+    ignored = place.workspace / ".gitignore"
+    ignored.write_text("mine\n" + ignored.read_text())
+    before = ignored.read_text()
+    options = [
+        "--text", "body", "--label", "team", "--labels", "a=The first, b=The second",
+        "--public", place.home / "public.csv",
+        "--n-public", 600, "--asset", "notes", "--budget", 9, "--force",
+    ]  # fmt: skip
+    done = place.call("init", place.home / "own.csv", *options)
+    assert done.exit_code == 0, done.output
+    assert load(place.workspace).audit.size == 120
+    assert ignored.read_text() == before
+
+
+def test_no_row_is_quoted(tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    (home / "own.csv").write_text('body,team\n"unclosed secret,a\n', encoding="utf-8")
+    done = init(home, home / "work")
+    assert "secret" not in json.dumps([done.stdout, done.stderr, str(done.exception)])

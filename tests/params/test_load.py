@@ -1,0 +1,171 @@
+"""Each wrong params.yaml is refused with the key, the value and what is allowed."""
+
+import copy
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from palimpsest.errors import ParamsError
+from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load, loads, parse
+
+DEMO = Path(__file__).parents[2] / "params.yaml"
+Change = Callable[[dict[str, Any]], None]
+
+
+def body() -> dict[str, Any]:
+    """The demo's params.yaml as plain values, its merge keys resolved."""
+    return copy.deepcopy(YAML(typ="safe", pure=True).load(DEMO.read_text(encoding="utf-8")))
+
+
+def setting(path: str, value: Any) -> Change:
+    def change(content: dict[str, Any]) -> None:
+        *sections, key = path.split(".")
+        for section in sections:
+            content = content[section]
+        content[key] = value
+
+    return change
+
+
+def refused(*changes: Change) -> str:
+    content = body()
+    for change in changes:
+        change(content)
+    with pytest.raises(ParamsError) as caught:
+        parse(content)
+    return caught.value.problem
+
+
+REFUSED = {
+    "delta above 1/n": ("privacy.budget.delta", 2e-4, ["privacy.budget.delta", "0.0002", "1 / n_public"]),
+    "delta of 1": ("privacy.budget.delta", 1.0, ["privacy.budget.delta", "1.0", "less than 1"]),
+    "batch above n": ("variants.dp3.train.batch", 6001, ["variants.dp3.train.batch", "6001", "6000"]),
+    "audit above n": ("audit.size", 6001, ["audit.size", "6001", "6000"]),
+    "unknown label in prior": (
+        "variants.dp3.train.prior",
+        {"returns": 1.0, "stranger": 1.0},
+        ["variants.dp3.train.prior", "stranger", "dataset.labels"],
+    ),
+    "negative prior": ("variants.dp3.train.prior", {"returns": -1.0}, ["variants.dp3.train", "prior", ">= 0"]),
+    "unknown key": ("audit.sizes", 3, ["audit.sizes", "not a key"]),
+    "wrong type": ("dataset.n_public", "many", ["dataset.n_public", "'many'", "integer"]),
+    "not one of": ("dataset.task", "guess", ["dataset.task", "'guess'", "'classify' or 'text'"]),
+    "too small": ("utility.seeds", 1, ["utility.seeds", "1", "greater than or equal to 3"]),
+    "run of nothing": ("run.dp_lm", ["dp3", "dp9"], ["run.dp_lm", "'dp9'", "dp3"]),
+    "evaluate misses one": ("run.evaluate", ["dp3"], ["run.evaluate", "['dp3']", "'inf'"]),
+    "evaluate names another": ("run.evaluate", ["dp3", "real"], ["run.evaluate", "'real'", "'inf'"]),
+    "infinite release": ("variants.dp3.epsilon", math.inf, ["variants.dp3", ".inf", "purpose: reference"]),
+    "infinite budget": ("privacy.budget.epsilon", math.inf, ["privacy.budget.epsilon", "inf", "finite"]),
+    "one label": ("dataset.labels", {"returns": "x"}, ["dataset", "labels", "two"]),
+    "text as label": ("dataset.label", "text", ["dataset", "'text'", "same column"]),
+    "no encoder to tune": ("utility.evaluators", ["finetuned"], ["utility.evaluators", "models.classifier", "null"]),
+    "heads": ("models.embedded_lm.heads", 5, ["models.embedded_lm", "192", "5", "multiple"]),
+}
+
+
+@pytest.mark.parametrize(("path", "value", "words"), REFUSED.values(), ids=REFUSED.keys())
+def test_an_error_names_the_key_its_value_and_what_is_allowed(path: str, value: Any, words: list[str]) -> None:
+    problem = refused(setting(path, value))
+    assert [word for word in words if word not in problem] == []
+
+
+@pytest.mark.parametrize("name", ["real", "public_only", "Dp3", "dp-3", "dp 3", ""])
+def test_a_variant_has_a_plain_name_of_its_own(name: str) -> None:
+    problem = refused(lambda content: content["variants"].update({name: content["variants"]["dp3"]}))
+    assert "variants" in problem
+    assert repr(name) in problem
+
+
+def test_a_missing_key_is_named() -> None:
+    assert "audit.size is missing" in refused(lambda content: content["audit"].pop("size"))
+
+
+def test_all_problems_are_told_at_once() -> None:
+    problem = refused(setting("audit.alpha", 2), setting("seed", -1))
+    assert "audit.alpha" in problem
+    assert "seed" in problem
+
+
+@pytest.mark.parametrize("content", [None, [], "text", 3])
+def test_what_is_no_mapping_is_refused(content: Any) -> None:
+    with pytest.raises(ParamsError):
+        parse(content)
+
+
+def test_delta_of_exactly_one_over_n_is_allowed_and_flagged() -> None:
+    content = body()
+    assert parse(content).flags() == []
+    setting("privacy.budget.delta", 1 / content["dataset"]["n_public"])(content)
+    assert ["delta" in flag for flag in parse(content).flags()] == [True]
+
+
+def test_a_meaningless_epsilon_and_fixed_noise_are_flagged() -> None:
+    content = body()
+    setting("variants.dp3.epsilon", 11.0)(content)
+    setting("testing.noise_seed", 1)(content)
+    first, second = parse(content).flags()
+    assert "variants.dp3.epsilon" in first
+    assert "NOTHING" in second
+
+
+def test_merge_keys_are_resolved() -> None:
+    text = DEMO.read_text(encoding="utf-8")
+    assert "<<: *" in text
+    variants = loads(text).variants
+    assert variants["inf"].train == variants["dp3"].train
+    assert (variants["inf"].purpose, variants["inf"].epsilon) == ("reference", math.inf)
+
+
+def test_a_syntax_error_gives_its_line(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("seed: 1\naudit: {size: 3\nrun: [\n", encoding="utf-8")
+    with pytest.raises(ParamsError, match=r"at line [34]"):
+        load(tmp_path)
+
+
+def test_a_key_given_twice_is_an_error() -> None:
+    with pytest.raises(ParamsError, match="at line 2"):
+        loads("seed: 1\nseed: 2\n")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", None])
+def test_an_unreadable_or_missing_file_is_one_error(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "params.yaml").write_bytes(content)
+    with pytest.raises(ParamsError, match=r"params\.yaml"):
+        load(tmp_path)
+
+
+def own_data(ledger: str | None) -> dict[str, Any]:
+    content = body()
+    setting("world", None)(content)
+    setting("privacy.ledger", ledger)(content)
+    return content
+
+
+def test_the_ledger_of_own_data_is_outside_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(LEDGER_VARIABLE, raising=False)
+    with pytest.raises(ParamsError, match=r"privacy\.ledger is 'ledger\.db'"):
+        parse(own_data("ledger.db"))
+    for inside in (str(tmp_path / "work" / "ledger.db"), f"sqlite:///{tmp_path}/work/x/ledger.db"):
+        with pytest.raises(ParamsError, match="inside the workspace"):
+            ledger_url(parse(own_data(inside)), tmp_path / "work")
+    assert ledger_url(parse(own_data(str(tmp_path / "a.db"))), tmp_path / "work") == f"sqlite:///{tmp_path}/a.db"
+
+
+def test_the_environment_overrides_the_ledger_by_the_same_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "b.db"))
+    params = parse(own_data(str(tmp_path / "a.db")))
+    assert ledger_url(params, tmp_path / "work") == f"sqlite:///{tmp_path}/b.db"
+    with pytest.raises(ParamsError, match="inside the workspace"):
+        ledger_url(params, tmp_path)
+    monkeypatch.setenv(LEDGER_VARIABLE, "postgresql+psycopg://user@host/books")
+    assert ledger_url(params, tmp_path) == "postgresql+psycopg://user@host/books"
+
+
+def test_the_invented_world_may_keep_its_ledger_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(LEDGER_VARIABLE, raising=False)
+    assert ledger_url(parse(body()), tmp_path) == f"sqlite:///{tmp_path}/.palimpsest/ledger.db"

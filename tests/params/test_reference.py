@@ -1,0 +1,39 @@
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from palimpsest.params.reference import render
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_is_what_the_schema_says() -> None:
+    """Write it again with `render()` after a change of the schema."""
+    assert (ROOT / "docs" / "params.md").read_text(encoding="utf-8") == render()
+
+
+def keys(content: Any, prefix: str = "") -> set[str]:
+    if not isinstance(content, dict):
+        return set()
+    names = {f"{prefix}{name}" for name in content}
+    return names.union(*(keys(value, f"{prefix}{name}.") for name, value in content.items()))
+
+
+def test_every_key_of_the_demo_has_its_row() -> None:
+    content = YAML(typ="safe", pure=True).load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    content["variants"] = {"<name>": content["variants"]["dp3"]}
+    content["dataset"]["labels"] = {}
+    described = {line.split("`")[1] for line in render().splitlines() if line.startswith("| `")}
+    assert keys(content) - {"variants.<name>"} == described
+
+
+def test_every_key_is_described() -> None:
+    empty = [line for line in render().splitlines() if line.startswith("| `") and line.endswith("|  |")]
+    assert empty == []
+
+
+def test_ranges_are_shown() -> None:
+    page = render()
+    assert "| `privacy.budget.delta` | number or null | > 0, < 1 |" in page
+    assert "| `dataset.task` | one of `classify`, `text` |" in page
