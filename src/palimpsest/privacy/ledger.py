@@ -6,6 +6,7 @@ entry carries the hash of the one before, so a changed or removed entry shows; t
 against a hash noted elsewhere (`verify`).
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -235,7 +236,7 @@ class Ledger:
         try:
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # it holds the assets' keys
+                _make_private(path)
             engine = _engine(url)
             _meta.create_all(engine)
         except (OSError, SQLAlchemyError) as error:
@@ -689,6 +690,17 @@ def _exists(path: Path) -> bool:
         return path.is_file()
     except OSError as error:
         raise _unreadable(str(path), error) from None
+
+
+def _make_private(path: Path) -> None:
+    """Make the file readable by its owner alone, because it holds the assets' keys; leave an existing one alone.
+
+    Opening and closing a database that this process is connected to would drop the locks of that connection (POSIX
+    locks belong to the process), and another process could then damage it.
+    """
+    if not path.exists():
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _shown(url: str) -> str:

@@ -47,8 +47,8 @@ __all__ = ["LABELS", "World", "WorldSettings", "make_world", "write_world"]
 _TEAM_SHARES = dict(zip(LABELS, (0.27, 0.23, 0.19, 0.16, 0.15), strict=True))  # of routed tickets and requests
 _EXCEPTION = 4  # of a product's symptoms, one in so many is not the home team's
 _NAMELESS_SHARE = 0.08  # tickets that name no product
-_REQUEST_SHARE = 0.30  # tickets whose request decides the team
-_DECOY_SHARE = 0.35  # tickets with another team's words in them
+_REQUEST_SHARE = 0.55  # tickets whose request decides the team
+_DECOY_SHARE = 0.25  # tickets with another team's words in them
 _ASIDE_SHARE = 0.25  # tickets that mention another product in passing
 _MOST_ROWS = 1_000_000
 _WORDS = (10, 22)  # a ticket's aimed length; the obligatory sentences may go a little beyond

@@ -1,0 +1,93 @@
+"""A small workspace made the user's way and run once; every test works on a copy of it."""
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from palimpsest.cli.main import app
+from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.records.world.generate import LABELS, WorldSettings, make_world
+from tests.pipeline.place import MARKER, VARIANT, Place
+
+N_PUBLIC = 400
+_WORLD = WorldSettings(
+    seed=3, private_rows=N_PUBLIC, test_rows=100, public_rows=200, public_test_rows=100, products=4, public_products=12,
+    facts=8, support_low=10, support_high=60, public_pairs=40, canaries=4, canary_repeats=(1, 2, 4),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A workspace after `palimpsest init`, with settings small enough for a test; nothing has run."""
+    place = Place(tmp_path_factory.mktemp("made"))
+    world = make_world(_WORLD)
+    texts = [f"{row.text} {MARKER}" if number % 50 == 0 else row.text for number, row in enumerate(world.private)]
+    with place.private.open("w", newline="") as stream:
+        rows = csv.writer(stream)
+        rows.writerow(["id", "body", "team"])
+        labels = [row.label for row in world.private]
+        rows.writerows(zip(range(len(texts)), texts, labels, strict=True))
+    place.public.write_text("".join(json.dumps({"body": row.text}) + "\n" for row in world.public))
+    options = {
+        "text": "body", "label": "team", "labels": ",".join(LABELS), "public": place.public, "n-public": N_PUBLIC,
+        "asset": "tickets", "epsilon": 0.5, "budget": 20, "workspace": place.workspace,
+    }  # fmt: skip
+    arguments = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
+    done = CliRunner().invoke(app, ["init", str(place.private), *arguments], env={LEDGER_VARIABLE: str(place.books)})
+    assert done.exit_code == 0, done.output
+    _shrink(place)
+    return place
+
+
+def _shrink(place: Place) -> None:
+    place.edit("models", "embedded_lm", layers=1, width=32, vocabulary=512, epochs=1)
+    place.edit("models", "prompts", epochs=1, max_tokens=24)
+    place.edit("variants", VARIANT, "train", epochs=1, batch=32, prefix_step=4, max_tokens=24)
+    place.edit("variants", VARIANT, "generate", rows=30, iterations=1, max_tokens=16)
+    place.edit("public_only", rows=50)
+    place.edit("utility", evaluators=["tfidf_lr"])
+    place.edit("audit", resamples=100)
+    place.edit("run", dp_lm=[VARIANT, "inf"], evaluate=[VARIANT, "inf"])
+
+
+@pytest.fixture(scope="session")
+def ran(made: Place, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """The same workspace after its first whole `dvc repro`, whose output is kept in `output.log`."""
+    place = _copy(made, tmp_path_factory.mktemp("ran"))
+    code, output = place.run("dvc", "repro")
+    assert code == 0, output
+    return place
+
+
+def _copy(place: Place, home: Path) -> Place:
+    shutil.copytree(place.home, home, dirs_exist_ok=True, symlinks=True)
+    return Place(home)
+
+
+@pytest.fixture(scope="session")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Place], Place]:
+    """Make a copy of a place, cache and ledger included; params.yaml goes on naming the files of the first one."""
+    return lambda place: _copy(place, tmp_path_factory.mktemp("copy"))
+
+
+@pytest.fixture
+def entered(monkeypatch: pytest.MonkeyPatch) -> Callable[[Place], Place]:
+    """Make a place the working directory and its ledger the ledger, as for a process started there."""
+
+    def enter(place: Place) -> Place:
+        monkeypatch.chdir(place.workspace)
+        monkeypatch.setenv(LEDGER_VARIABLE, str(place.books))
+        return place
+
+    return enter
+
+
+@pytest.fixture
+def again(ran: Place, copy: Callable[[Place], Place], entered: Callable[[Place], Place]) -> Place:
+    """A copy of the workspace that has run, entered."""
+    return entered(copy(ran))

@@ -1,0 +1,153 @@
+"""A private file, its ledger and its workspace in one folder, with what a test does to them."""
+
+import csv
+import io
+import os
+import signal
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from ruamel.yaml import YAML
+
+from palimpsest.cli.context import environment
+from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.privacy.ledger import Charge, Ledger
+from stages.common import start
+
+MARKER = "qvxzkwjy"  # a word that only planted private rows hold
+VARIANT = "dp0_5"
+_TICK = 0.02
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with the user's files, the ledger and the workspace.
+
+    Attributes:
+        home: the folder of all three.
+    """
+
+    home: Path
+
+    @property
+    def workspace(self) -> Path:
+        """The folder with params.yaml."""
+        return self.home / "workspace"
+
+    @property
+    def private(self) -> Path:
+        """The private file."""
+        return self.home / "tickets.csv"
+
+    @property
+    def public(self) -> Path:
+        """The public file."""
+        return self.home / "public.jsonl"
+
+    @property
+    def books(self) -> Path:
+        """The ledger's file."""
+        return self.home / "ledger.db"
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger, opened."""
+        return Ledger.open(f"sqlite:///{self.books}")
+
+    @property
+    def charges(self) -> list[Charge]:
+        """Every charge so far."""
+        return self.ledger.charges("tickets")
+
+    @property
+    def private_rows(self) -> list[str]:
+        """The private texts."""
+        with self.private.open(newline="") as stream:
+            return [row["body"] for row in csv.DictReader(stream)]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of child processes."""
+        return {**environment(), LEDGER_VARIABLE: str(self.books), "OMP_NUM_THREADS": "1"}
+
+    def start(self, *module: str) -> "subprocess.Popen[str]":
+        """Start `python -m ...` in the workspace as the leader of a process group; its output goes to a file."""
+        with (self.home / "output.log").open("w") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", *module],
+                cwd=self.workspace,
+                env=self.variables,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+                preexec_fn=partial(signal.signal, signal.SIGINT, signal.default_int_handler),
+            )
+
+    def run(self, *module: str) -> tuple[int, str]:
+        """Run `python -m ...` in the workspace: its exit status and all it printed."""
+        return self.start(*module).wait(), self.output
+
+    def stop_in_training(self, signal_number: int, *module: str) -> tuple[int, str]:
+        """Run `python -m ...` and signal its whole process group once a query `train` has begun."""
+        before = self.begun
+        child = self.start(*module)
+        while self.begun == before:
+            assert _alive_after(child, _TICK), self.output
+        os.killpg(child.pid, signal_number)
+        return child.wait(), self.output
+
+    @property
+    def output(self) -> str:
+        """What the last child printed."""
+        return (self.home / "output.log").read_text()
+
+    @property
+    def begun(self) -> int:
+        """How many `train` queries are begun and not committed."""
+        return sum(charge.query == "train" and charge.state == "begun" for charge in self.charges)
+
+    def edit(self, *keys: str, **values: object) -> None:
+        """Set values of the section of params.yaml that the keys lead to."""
+        yaml, path = YAML(), self.workspace / "params.yaml"
+        params = section = yaml.load(path.read_text())
+        for key in keys:
+            section = section[key]
+        section.update(values)
+        with path.open("w") as stream:
+            yaml.dump(params, stream)
+
+    def stage(self, module: ModuleType, *arguments: str) -> tuple[int, str]:
+        """Run a stage in this process, in the working directory: its exit status and what it printed."""
+        printed = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed), redirect_stderr(printed):
+            patch.setattr("sys.argv", [module.__name__, *arguments])
+            try:
+                start(module.run)
+            except SystemExit as stop:
+                return int(stop.code or 0), printed.getvalue()
+        return 0, printed.getvalue()
+
+    def cap(self, epsilon: float) -> None:
+        """Set the cap of the data set's budget."""
+        self.edit("privacy", "budget", epsilon=epsilon)
+        self.ledger.amend("tickets", epsilon)
+
+    def files(self, *folders: str) -> set[str]:
+        """Paths of the files under folders of the workspace."""
+        found = (path for folder in folders for path in (self.workspace / folder).rglob("*") if path.is_file())
+        return {path.relative_to(self.workspace).as_posix() for path in found}
+
+
+def _alive_after(child: "subprocess.Popen[str]", seconds: float) -> bool:
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return True
+    return False

@@ -1,0 +1,157 @@
+"""A private run that is killed, refused, interrupted and at last finished: what is charged, and what is on the disk.
+
+The fixtures are one story: each goes on where the one before stopped, and keeps what the tests look at.
+"""
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+import stages.dp_train
+from palimpsest.cli.run import run_workspace
+from palimpsest.cli.verify import verify_workspace
+from palimpsest.errors import BudgetExceeded
+from palimpsest.files import read_json
+from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.privacy.ledger import Balance, Charge
+from tests.pipeline.place import VARIANT, Place
+
+pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
+
+STAGE = f"dp_train@{VARIANT}"
+RECEIPT = f"reports/receipts/{VARIANT}.json"
+
+
+@dataclass(frozen=True)
+class After:
+    """What is left after a step.
+
+    Attributes:
+        code: exit status.
+        output: all that was printed.
+        charges: the charges of this plan, oldest first.
+        balance: what is spent.
+        head: hash of the ledger's newest entry.
+        files: of the models and the receipts.
+    """
+
+    code: int
+    output: str
+    charges: list[Charge]
+    balance: Balance
+    head: str
+    files: set[str]
+
+    @property
+    def states(self) -> Counter[tuple[str, str]]:
+        """(query, state) -> number of charges."""
+        return Counter((charge.query, charge.state) for charge in self.charges)
+
+
+@pytest.fixture(scope="module")
+def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
+    """A workspace whose variant would train again, slowly enough to be stopped on the way."""
+    place = copy(ran)
+    place.edit("variants", VARIANT, "train", micro_batch=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place.workspace)
+        patch.setenv(LEDGER_VARIABLE, str(place.books))
+        yield place
+
+
+@pytest.fixture(scope="module")
+def killed(place: Place) -> After:
+    """SIGKILL to everything that `dvc repro` started, in the middle of training."""
+    return after(place, *place.stop_in_training(signal.SIGKILL, "dvc", "repro", STAGE))
+
+
+@pytest.fixture(scope="module")
+def refused(place: Place, killed: After) -> tuple[str, After]:
+    """A second try under a cap that has no room for it: what the command line said, and what is left."""
+    place.cap(killed.balance.spent + 0.001)
+    with pytest.raises(BudgetExceeded) as refusal:
+        run_workspace(place.workspace, [STAGE], ui=False, stay=False)
+    left = after(place, *place.stage(stages.dp_train, VARIANT))
+    place.cap(killed.balance.cap)
+    return refusal.value.problem, left
+
+
+@pytest.fixture(scope="module")
+def interrupted(place: Place, refused: tuple[str, After]) -> After:
+    """Ctrl-C while `palimpsest run` trains."""
+    return after(place, *place.stop_in_training(signal.SIGINT, "palimpsest.cli.main", "run", STAGE))
+
+
+@pytest.fixture(scope="module")
+def finished(place: Place, interrupted: After) -> After:
+    """The next run, undisturbed."""
+    return after(place, *place.run("dvc", "repro", STAGE))
+
+
+def test_what_a_killed_run_began_stays_charged(killed: After):
+    assert killed.code == -signal.SIGKILL
+    assert killed.states == {("label_histogram", "answered"): 1, ("train", "begun"): 1}
+
+
+def test_a_killed_run_leaves_no_half_output(killed: After):
+    assert not half_outputs(killed)
+
+
+def test_a_second_try_beyond_the_budget_is_refused_before_any_stage(killed: After, refused: tuple[str, After]):
+    problem, _ = refused
+    assert VARIANT in problem
+    assert f"spent epsilon {killed.balance.spent:.3f}, asked " in problem
+    assert "left 0.001 of" in problem
+
+
+def test_a_second_try_beyond_the_budget_is_refused_by_the_stage_too(killed: After, refused: tuple[str, After]):
+    _, left = refused
+    assert left.code == 1
+    assert f"spent epsilon {killed.balance.spent:.3f}, asked " in left.output
+    assert "Nothing was charged and no row was read." in left.output
+    assert left.charges == killed.charges
+    assert not half_outputs(left)
+
+
+def test_an_interrupted_run_stays_charged(interrupted: After):
+    assert interrupted.code == 1
+    assert "stopped: no half-written output is left; what had begun stays charged" in interrupted.output
+    assert interrupted.states == {("label_histogram", "answered"): 1, ("train", "begun"): 2}
+    assert not half_outputs(interrupted)
+
+
+def test_the_next_run_says_what_was_lost(finished: After):
+    assert finished.code == 0, finished.output
+    assert "an earlier attempt was stopped after 2 of its queries had begun; they stay charged" in finished.output
+
+
+def test_the_next_run_replays_the_histogram_and_is_charged_again_for_training(finished: After):
+    assert finished.states == {("label_histogram", "committed"): 1, ("train", "begun"): 2, ("train", "committed"): 1}
+
+
+def test_every_attempt_counts_against_the_budget(killed: After, interrupted: After, finished: After):
+    assert killed.balance.spent < interrupted.balance.spent < finished.balance.spent
+
+
+def test_the_books_of_the_finished_run_hold(place: Place, killed: After, interrupted: After, finished: After):
+    assert finished.files >= {RECEIPT, f"models/{VARIANT}/artifact.json", f"models/{VARIANT}/head.safetensors"}
+    receipt = read_json(place.workspace / RECEIPT)
+    assert {line["state"] for line in receipt["queries"]} == {"committed"}
+    assert place.ledger.verify([killed.head, interrupted.head, finished.head, receipt["ledger_head"]]) > 0
+    assert verify_workspace(place.workspace) == 0
+
+
+def after(place: Place, code: int, output: str) -> After:
+    """What is left now."""
+    charges, ledger = place.charges, place.ledger
+    newest = [charge.run_key for charge in charges if charge.variant == VARIANT][-1]
+    own = [charge for charge in charges if charge.run_key == newest]
+    return After(code, output, own, ledger.balance("tickets"), ledger.head(), place.files("models", "reports/receipts"))
+
+
+def half_outputs(left: After) -> list[str]:
+    """Files of the variant that training had not finished."""
+    return [name for name in left.files if VARIANT in name]

@@ -1,0 +1,216 @@
+"""What is wrong is told in two lines, before anything is charged, and without a word of a row."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import stages.preprocess
+from palimpsest.cli.main import app
+from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.records.read import read_rows
+from tests.pipeline.place import MARKER, Place
+
+pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
+
+Write = Callable[[str | bytes], Place]
+ROWS = f"id,body,team\n1,a first text {MARKER},returns\n2,a second text {MARKER},workshop\n"
+
+
+@pytest.fixture
+def place(made: Place, copy: Callable[[Place], Place], entered: Callable[[Place], Place]) -> Place:
+    """A workspace that has not run, entered."""
+    return entered(copy(made))
+
+
+@pytest.fixture
+def write(place: Place) -> Write:
+    """Put a file of these contents where the private file is expected."""
+
+    def write(content: str | bytes) -> Place:
+        file = place.home / "rows.csv"
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        place.edit("dataset", private=str(file))
+        return place
+
+    return write
+
+
+def refused(place: Place) -> str:
+    """Run the stage preprocess, which must fail and may not quote a row: the problem that it tells."""
+    code, output = place.stage(stages.preprocess)
+    assert code == 1
+    assert MARKER not in output
+    lines = [line for line in output.splitlines() if not line.startswith("progress ")]
+    problem, remedy = "\n".join(lines).split("\n  what to do: ")
+    assert problem.startswith("error: ")
+    assert remedy
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        pytest.param(ROWS.replace("body", MARKER, 1), "'rows.csv' has no column 'body'", id="missing column"),
+        pytest.param(ROWS.split("\n", 1)[1], "'rows.csv' has no column 'body'", id="no header"),
+        pytest.param("", "'rows.csv' is empty", id="empty file"),
+        pytest.param("id,body,team\n", "'rows.csv' has no rows", id="header alone"),
+        pytest.param(ROWS.replace("workshop", MARKER), "row 2: column 'team' is not one of the 5", id="unknown label"),
+        pytest.param(ROWS.replace("id", "body", 1), "'rows.csv' has 2 columns named 'body'", id="duplicate header"),
+        pytest.param(ROWS.encode().replace(b"second", b"\xff"), "row 2: column 'body' is not valid UTF", id="no UTF-8"),
+        pytest.param(ROWS.replace("second", "\0"), "row 2: column 'body' contains a NUL character", id="NUL byte"),
+        pytest.param(ROWS.replace("a second", '"a second'), "the quoting is broken", id="open quote"),
+    ],
+)
+def test_a_file_that_cannot_be_used(write: Write, content: str | bytes, problem: str):
+    place = write(content)
+    head = place.ledger.head()
+    assert problem in refused(place)
+    assert untouched(place, head)
+
+
+def test_a_single_label(place: Place):
+    place.edit("dataset", labels={"returns": "returns"})
+    head = place.ledger.head()
+    assert "at least two `labels`" in refused(place)
+    assert untouched(place, head)
+
+
+def test_a_file_that_changes_while_it_is_read(write: Write, monkeypatch: pytest.MonkeyPatch):
+    place = write(ROWS)
+    head = place.ledger.head()
+
+    def read_and_append(path, *arguments, **options):
+        rows = read_rows(path, *arguments, **options)
+        if Path(path).name == "rows.csv":
+            with Path(path).open("a") as stream:
+                stream.write(f"3,a third text {MARKER},returns\n")
+        return rows
+
+    monkeypatch.setattr(stages.preprocess, "read_rows", read_and_append)
+    assert "changed while it was being read" in refused(place)
+    assert untouched(place, head)
+
+
+def test_a_ledger_that_is_missing(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(LEDGER_VARIABLE, str(place.home / "elsewhere.db"))
+    assert "There is no ledger at" in refused(place)
+    assert not (place.home / "elsewhere.db").exists()
+
+
+def test_a_ledger_that_cannot_be_read(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(LEDGER_VARIABLE, str(place.private))
+    assert "cannot be read" in refused(place)
+
+
+def test_a_data_set_that_is_not_registered(place: Place):
+    place.edit("dataset", asset="another")
+    head = place.ledger.head()
+    assert "'another' is not registered" in refused(place)
+    assert untouched(place, head)
+
+
+@pytest.fixture
+def mounted(place: Place) -> Iterator[Callable[[str], Place]]:
+    """Move the workspace to a disk of its own, mounted with these options."""
+    disk = place.home / "disk"
+
+    def mount(options: str) -> Place:
+        disk.mkdir()
+        _mount("-t", "tmpfs", "-o", "size=64k", "none", str(disk))
+        for name in ("params.yaml", "dvc.yaml"):
+            (disk / name).write_bytes((place.workspace / name).read_bytes())
+        _mount("-o", f"remount,{options}", str(disk))
+        os.chdir(disk)
+        return place
+
+    yield mount
+    os.chdir(place.home)
+    subprocess.run(["umount", "--lazy", str(disk)], check=False, capture_output=True)
+
+
+def _mount(*arguments: str) -> None:
+    if os.geteuid() != 0 or subprocess.run(["mount", *arguments], check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a file system")
+
+
+def test_a_full_disk(mounted: Callable[[str], Place]):
+    place = mounted("size=64k")
+    head = place.ledger.head()
+    assert refused(place) == "error: The disk is full."
+    assert place.ledger.head() == head
+    assert not list(Path("data").rglob("*.part"))
+
+
+def test_a_disk_that_cannot_be_written(mounted: Callable[[str], Place]):
+    place = mounted("ro")
+    head = place.ledger.head()
+    assert refused(place) == "error: The disk is read-only."
+    assert place.ledger.head() == head
+
+
+def test_a_folder_that_may_not_be_written(place: Place):
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    head = place.ledger.head()
+    place.workspace.chmod(0o555)
+    try:
+        assert refused(place) == "error: A file or folder may not be written."
+    finally:
+        place.workspace.chmod(0o755)
+    assert place.ledger.head() == head
+
+
+# The same through the command line.
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "problem"),
+    [
+        (("dataset",), {"private": "/nowhere/rows.csv"}, "There is no file where dataset.private points."),
+        (("dataset",), {"label": None}, "task classify needs `label`"),
+        (("dataset",), {"asset": "another"}, "'another' is not registered"),
+        (("dataset",), {"n_public": 500}, "These never change for a data set"),
+        (("privacy", "budget"), {"epsilon": 30.0}, "the ledger at 20"),
+        ((), {"version": "0.0.1"}, "version is '0.0.1' in params.yaml"),
+    ],
+)
+def test_the_command_line_refuses_before_any_stage(place: Place, keys: tuple[str, ...], values: dict, problem: str):
+    head = place.ledger.head()
+    place.edit(*keys, **values)
+    done = CliRunner().invoke(app, ["run", "--workspace", str(place.workspace)])
+    assert done.exit_code == 1
+    assert problem in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "\n  what to do: " in done.stderr
+    assert untouched(place, head)
+
+
+def test_the_command_line_refuses_a_budget_that_is_too_small(place: Place):
+    place.cap(0.2)
+    head = place.ledger.head()
+    done = CliRunner().invoke(app, ["run", "--workspace", str(place.workspace)])
+    assert done.exit_code == 1
+    assert "would pass the budget of asset 'tickets': spent epsilon 0.000, asked " in done.stderr
+    assert "left 0.200 of 0.2" in done.stderr
+    assert untouched(place, head)
+
+
+def test_a_stage_that_fails_makes_the_run_fail(write: Write, capfd: pytest.CaptureFixture[str]):
+    place = write(ROWS.replace("workshop", MARKER))
+    head = place.ledger.head()
+    with pytest.raises(SystemExit) as stop:
+        app(["run", "--workspace", str(place.workspace)])
+    output = "".join(capfd.readouterr())
+    assert stop.value.code == 1
+    assert "error: 'rows.csv', row 2: column 'team' is not one of the 5 public labels.\n  what to do: " in output
+    assert MARKER not in output
+    assert untouched(place, head)
+
+
+def untouched(place: Place, head: str) -> bool:
+    """Nothing was charged and nothing private was written."""
+    return place.ledger.head() == head and not place.files("data/private", "models", "reports")

@@ -1,0 +1,132 @@
+"""The graph in a user's workspace: what runs again, what is charged, what a private row may reach."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from dvc.output import Output
+from dvc.repo import Repo
+from typer.testing import CliRunner
+
+import stages.dp_train
+from palimpsest.cli.graph import stage_names, stale
+from palimpsest.cli.main import app
+from palimpsest.cli.verify import verify_workspace
+from palimpsest.files import read_json
+from tests.pipeline.place import MARKER, VARIANT, Place
+
+pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
+
+REPORT = "reports/internal.html"
+TEXT = (".html", ".json", ".jsonl", ".csv", ".txt")
+RECEIPT = f"reports/receipts/{VARIANT}.json"
+
+
+def test_the_first_run_brings_everything_up_to_date(ran: Place):
+    assert stale(ran.workspace) == set()
+    assert {REPORT, "reports/statement.json", f"data/synthetic/{VARIANT}.parquet"} <= ran.files("reports", "data")
+
+
+def test_the_first_run_charges_each_variant_once(ran: Place):
+    charges = [(charge.variant, charge.query, charge.run, charge.state) for charge in ran.charges]
+    queries = ("label_histogram", "train")
+    assert sorted(charges) == [(name, query, 1, "committed") for name in (VARIANT, "inf") for query in queries]
+
+
+def test_the_receipts_hold(ran: Place, entered: Callable[[Place], Place]):
+    assert verify_workspace(entered(ran).workspace) == 0
+
+
+def test_the_command_line_shows_the_result(ran: Place, entered: Callable[[Place], Place]):
+    done = CliRunner().invoke(app, ["report", "--workspace", str(entered(ran).workspace)])
+    assert done.exit_code == 0, done.output
+    assert "public_only" in done.output
+    assert VARIANT in done.output
+
+
+def test_a_second_run_runs_nothing_and_charges_nothing(again: Place):
+    head = again.ledger.head()
+    code, output = again.run("dvc", "repro")
+    assert code == 0
+    assert "Running stage" not in output
+    assert output.count("didn't change, skipping") == len(stage_names(again.workspace))
+    assert again.ledger.head() == head
+
+
+def test_a_variant_that_changes_makes_stale_what_depends_on_it_alone(again: Place):
+    again.edit("variants", VARIANT, epsilon=0.6)
+    names = ("dp_train", "pplm_generate", "downstream_eval", "mia", "ngram_audit")
+    assert stale(again.workspace) == {f"{name}@{VARIANT}" for name in names} | {"report"}
+
+
+def test_a_deleted_report_brings_back_the_report_alone(again: Place):
+    head, page = again.ledger.head(), (again.workspace / REPORT).read_bytes()
+    (again.workspace / REPORT).unlink()
+    assert stale(again.workspace) == {"report"}
+    code, output = again.run("dvc", "repro")
+    assert code == 0
+    assert output.count("didn't change, skipping") == len(stage_names(again.workspace)) - 1
+    assert (again.workspace / REPORT).read_bytes() == page
+    assert again.ledger.head() == head
+
+
+def test_deleted_outputs_come_back_from_the_cache_and_charge_nothing(again: Place):
+    head = again.ledger.head()
+    forget(again)
+    code, output = again.run("dvc", "repro", f"dp_train@{VARIANT}")
+    assert code == 0, output
+    assert (again.workspace / RECEIPT).is_file()
+    assert again.ledger.head() == head
+
+
+def test_a_second_look_is_charged_again_and_says_so(again: Place):
+    spent = again.ledger.balance("tickets").spent
+    forget(again)
+    shutil.rmtree(again.workspace / ".dvc" / "cache")
+    assert f"dp_train@{VARIANT}" in stale(again.workspace)
+    code, output = again.stage(stages.dp_train, VARIANT)
+    assert code == 0, output
+    assert "this plan already ran 1 time(s) on this data; another look is charged again" in output
+    assert [charge.run for charge in again.charges if charge.variant == VARIANT] == [1, 1, 2, 2]
+    assert read_json(again.workspace / RECEIPT)["run"] == 2
+    assert again.ledger.balance("tickets").spent > spent
+
+
+def test_no_private_text_leaves_the_private_files(ran: Place):
+    assert MARKER in (ran.workspace / "data/private/train.parquet").read_bytes().decode("latin-1")
+    rows = [MARKER, *(row for row in ran.private_rows if len(row) > 40)]
+    places = [path for path in ran.files("reports", "models", "data/public", "data/synthetic") if path.endswith(TEXT)]
+    assert {REPORT, RECEIPT, "reports/statement.json"} <= set(places)
+    told = {path: (ran.workspace / path).read_text(errors="replace") for path in (*places, "dvc.lock")}
+    told |= {"output": ran.output, "ledger": ran.books.read_bytes().decode("latin-1")}
+    assert [name for name, text in told.items() for row in rows if row in text] == []
+
+
+def test_a_push_takes_no_private_output(again: Place, tmp_path: Path):
+    for arguments in (["remote", "add", "--default", "store", str(tmp_path)], ["push"]):
+        code, output = again.run("dvc", *arguments)
+        assert code == 0, output
+    pushed = {"".join(path.parts[-2:]) for path in tmp_path.rglob("*") if path.is_file()}
+    with Repo(str(again.workspace)) as repo:
+        outputs = [out for stage in repo.index.stages for out in stage.outs]
+        public = {name for out in outputs if out.can_push for name in hashes(again, out)}
+        private = {name for out in outputs if not out.can_push for name in hashes(again, out)}
+    assert pushed == public
+    assert len(private - public) > 20
+
+
+def forget(place: Place) -> None:
+    """Delete what the private stage of the release wrote."""
+    shutil.rmtree(place.workspace / "models" / VARIANT)
+    (place.workspace / RECEIPT).unlink()
+
+
+def hashes(place: Place, out: Output) -> Iterator[str]:
+    """The names in the cache of an output: of a folder, its own and its files'."""
+    name = out.hash_info.value
+    yield name
+    if name.endswith(".dir"):
+        listing = place.workspace / ".dvc/cache/files/md5" / name[:2] / name[2:]
+        yield from (entry["md5"] for entry in json.loads(listing.read_text()))

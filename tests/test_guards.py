@@ -1,0 +1,261 @@
+"""Guards over what must agree: dvc.yaml and the imports, the template, params.yaml, the schema, the flow, the zones."""
+
+import copy
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import grimp
+import pytest
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from pydantic import BaseModel
+from ruamel.yaml import YAML
+
+from flows.graph import read_graph
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+
+ROOT = Path(__file__).parents[1]
+
+# Code that shapes no result, so that no stage runs again, and no budget is spent again, because it changed.
+PLUMBING = {
+    "src/palimpsest/__init__.py": "the version; `palimpsest run` checks it against params.yaml",
+    "src/palimpsest/errors.py": "how a failure is told",
+    "src/palimpsest/files.py": "how a file is written whole",
+    "src/palimpsest/progress.py": "how progress is told",
+    "src/palimpsest/validate.py": "refuses arguments, changes none",
+    "src/palimpsest/params": "checks params.yaml; the values themselves are in `params:` of each stage",
+    "stages/__init__.py": "empty",
+    "stages/common.py": "paths, and how a stage fails",
+}
+# Keys of params.yaml that no stage names, and why a change of them need not run one.
+UNUSED_KEYS = {
+    "version": "in a clone the code itself is a dependency; a workspace names it in every stage",
+}
+# What private stages write that is public: they read it from a public file alone, or invent it as public.
+PUBLIC_OUTPUTS = {
+    "data/public/train.parquet": "preprocess: rows of dataset.public",
+    "data/public/heldout.parquet": "preprocess: rows of dataset.public",
+    "data/raw/public.jsonl": "world: invented as public text",
+    "data/raw/public_test.jsonl": "world: invented as a public test file",
+}
+PRIVATE_INPUTS = {"${dataset.private}": "data/raw/private.jsonl", "${dataset.test}": "data/raw/test.jsonl"}
+INPUTS = {**PRIVATE_INPUTS, "${dataset.public}": "data/raw/public.jsonl"}
+
+Body = Mapping[str, Any]
+
+
+def read_yaml(path: Path) -> Any:
+    return YAML(typ="safe", pure=True).load(path.read_text())
+
+
+DVC: dict[str, Body] = read_yaml(ROOT / "dvc.yaml")["stages"]
+
+
+def outputs(stage: Body) -> dict[str, Body]:
+    """Path -> options of everything a stage writes."""
+    entries = [entry for key in ("outs", "metrics", "plots") for entry in stage.get(key, [])]
+    pairs = [entry if isinstance(entry, dict) else {entry: {}} for entry in entries]
+    return {path: options for pair in pairs for path, options in pair.items()}
+
+
+def inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
+# Imports.
+
+
+@pytest.fixture(scope="module")
+def imports() -> grimp.ImportGraph:
+    return grimp.build_graph("palimpsest", "stages", cache_dir=None)
+
+
+def code_of(stage: Body, imports: grimp.ImportGraph) -> set[str]:
+    """Paths of every module that a stage's script imports, itself included."""
+    module = stage["cmd"].split()[2]
+    return {source(name) for name in {module, *imports.find_upstream_modules(module)}}
+
+
+def source(module: str) -> str:
+    origin = find_spec(module).origin  # type: ignore[union-attr]
+    return Path(str(origin)).relative_to(ROOT).as_posix()
+
+
+def declared_code(stage: Body) -> list[str]:
+    return [dep for dep in stage.get("deps", []) if inside(dep, "src") or inside(dep, "stages")]
+
+
+@pytest.mark.parametrize("name", DVC)
+def test_all_that_a_stage_imports_is_declared(imports: grimp.ImportGraph, name: str):
+    known, used = [*declared_code(DVC[name]), *PLUMBING], sorted(code_of(DVC[name], imports))
+    assert [path for path in used if not any(inside(path, folder) for folder in known)] == []
+
+
+@pytest.mark.parametrize("name", [name for name, stage in DVC.items() if "receipt" in stage["meta"]])
+def test_a_stage_that_spends_declares_no_code_that_it_does_not_import(imports: grimp.ImportGraph, name: str):
+    """A change of that code would charge the stage again for nothing."""
+    used = code_of(DVC[name], imports)
+    assert [folder for folder in declared_code(DVC[name]) if not any(inside(path, folder) for path in used)] == []
+
+
+def test_plumbing_exists():
+    assert [path for path in PLUMBING if not (ROOT / path).exists()] == []
+
+
+# Zones.
+
+
+@pytest.mark.parametrize("name", DVC)
+def test_no_private_output_is_pushed(name: str):
+    stage = DVC[name]
+    if stage["meta"]["zone"] == "public":
+        return
+    pushed = {path for path, options in outputs(stage).items() if options.get("push", True)}
+    assert pushed <= set(PUBLIC_OUTPUTS)
+
+
+def leaks(stages: Mapping[str, Body]) -> Iterator[str]:
+    """What would let private data past the meter.
+
+    Files that stem from private input are untrusted until a stage with a receipt, which reads through the metered view,
+    has made something of them. Whoever reads an untrusted file is private, and so is all that it writes.
+    """
+    zones = {path: stage["meta"]["zone"] for stage in stages.values() for path in outputs(stage)}
+    untrusted = _untrusted(stages)
+    public = {path for path, zone in zones.items() if zone == "public"} | set(PUBLIC_OUTPUTS)
+    for name, stage in stages.items():
+        zone, reads = stage["meta"]["zone"], _reads(stage, zones)
+        if zone == "dp":
+            yield from (f"{name} (dp) reads {path}" for path in reads if path in untrusted)
+        if zone == "public":
+            yield from (f"{name} (public) reads {path}" for path in reads if path in {*zones, *untrusted} - public)
+        pushed = [path for path, options in outputs(stage).items() if options.get("push", True)]
+        yield from (f"{name} pushes {path}" for path in pushed if path in untrusted)
+
+
+def _untrusted(stages: Mapping[str, Body]) -> set[str]:
+    """The private inputs and all that unmetered stages make of them."""
+    written = {path for stage in stages.values() for path in outputs(stage)}
+    unmetered = [stage for stage in stages.values() if "receipt" not in stage["meta"]]
+    found, before = {*PRIVATE_INPUTS.values(), "data/raw/facts.json"}, set[str]()
+    while found != before:
+        before = set(found)
+        readers = (stage for stage in unmetered if not before.isdisjoint(_reads(stage, written)))
+        found |= {path for stage in readers for path in outputs(stage)} - set(PUBLIC_OUTPUTS)
+    return found
+
+
+def _reads(stage: Body, written: Collection[str]) -> set[str]:
+    """The files of the graph that a stage depends on, those in a folder that it names included."""
+    paths = {INPUTS.get(dependency, dependency) for dependency in stage["deps"]}
+    return paths | {path for path in written if any(inside(path, folder) for folder in paths)}
+
+
+def test_every_way_out_of_the_private_zone_passes_the_meter():
+    assert list(leaks(DVC)) == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "dependency", "told"),
+    [
+        ("pretrain", "${dataset.private}", "pretrain (public) reads data/raw/private.jsonl"),
+        ("pretrain", "data/private/train.parquet", "pretrain (public) reads data/private/train.parquet"),
+        ("public_only", "data/private/report.json", "public_only (public) reads data/private/report.json"),
+        ("public_only", "models/${item.variant}", "public_only (public) reads models/${item.variant}"),
+        ("pplm_generate", "data/private/holdout.parquet", "pplm_generate (dp) reads data/private/holdout.parquet"),
+        ("pplm_generate", "reports/metrics", "pplm_generate (dp) reads reports/metrics/real/utility.json"),
+    ],
+)
+def test_the_guard_notices_a_way_past_the_meter(stage: str, dependency: str, told: str):
+    stages = copy.deepcopy(DVC)
+    stages[stage]["deps"].append(dependency)
+    assert told in list(leaks(stages))
+
+
+def test_the_guard_notices_a_meter_that_is_gone():
+    stages = copy.deepcopy(DVC)
+    del stages["dp_train"]["meta"]["receipt"]
+    assert "pplm_generate (dp) reads models/${item.variant}" in list(leaks(stages))
+
+
+def test_a_receipt_is_an_output_of_its_stage():
+    receipts = {name: stage["meta"]["receipt"] for name, stage in DVC.items() if "receipt" in stage["meta"]}
+    assert receipts == {"dp_train": "reports/receipts/${item.variant}.json"}
+    assert [name for name, path in receipts.items() if path not in outputs(DVC[name])] == []
+
+
+# One graph.
+
+
+def test_the_graph_is_the_templates_for_a_clone():
+    files = Environment(loader=PackageLoader("palimpsest.cli"), undefined=StrictUndefined, keep_trailing_newline=True)
+    template = files.get_template("dvc.yaml.j2")
+    assert template.render(clone=True, world=True, test=True, labels=True) == (ROOT / "dvc.yaml").read_text()
+
+
+def test_the_flow_runs_the_stages_that_dvc_lists():
+    command = [sys.executable, "-m", "dvc", "stage", "list", "--all", "--name-only"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert sorted(stage.name for stage in read_graph(ROOT)) == sorted(listed)
+
+
+# params.yaml.
+
+
+def leaves(body: Any, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if not isinstance(body, dict):
+        yield prefix
+        return
+    for key, value in body.items():
+        yield from leaves(value, (*prefix, str(key)))
+
+
+def used_keys(params: Body) -> list[tuple[str, ...]]:
+    """The keys that stages name, with their matrices written out."""
+    keys = [(key, stage) for stage in DVC.values() for key in stage.get("params", [])]
+    names = params["run"]["evaluate"]
+    written = [key.replace("${item.variant}", name) for key, _ in keys for name in names]
+    return [tuple(key.split(".")) for key in dict.fromkeys(written)]
+
+
+def test_params_are_valid_and_private():
+    params = load(ROOT)
+    assert params.testing.noise_seed is None
+    assert params.flags() == []
+
+
+def test_every_key_of_params_is_used_by_a_stage():
+    params = read_yaml(ROOT / "params.yaml")
+    used = used_keys(params)
+    unused = [".".join(leaf) for leaf in leaves(params) if not any(leaf[: len(key)] == key for key in used)]
+    assert sorted(unused) == sorted(UNUSED_KEYS)
+
+
+def test_every_key_that_a_stage_names_is_in_params():
+    params = read_yaml(ROOT / "params.yaml")
+    known = list(leaves(params))
+    assert [key for key in used_keys(params) if not any(leaf[: len(key)] == key for leaf in known)] == []
+
+
+def undescribed(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Keys without a description; a section is described by its class."""
+    for name, field in model.model_fields.items():
+        section = _section(field.annotation)
+        if section is not None:
+            yield from undescribed(section, f"{prefix}{name}.")
+        if not (section.__doc__ if section else field.description):
+            yield prefix + name
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    inner = [annotation, *getattr(annotation, "__args__", ())]
+    found = [part for part in inner if isinstance(part, type) and issubclass(part, BaseModel)]
+    return found[0] if found else None
+
+
+def test_every_key_of_the_schema_is_described():
+    assert list(undescribed(Params)) == []
