@@ -45,9 +45,15 @@ def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
 
 
 def asked_total(context: Context, variants: list[Priced]) -> float:
-    """The epsilon spent on the asset once every pending release has run."""
-    wanted = [request for item in variants if item.pending and item.purpose == "release" for request in item.requests]
-    return preview(context.asset, context.ledger.charges(context.asset.name), wanted)
+    """The epsilon spent on the asset once every pending release has run.
+
+    What an earlier, stopped attempt of theirs reserved and never began, or can replay, is not counted twice.
+    """
+    pending = {item.name: item for item in variants if item.pending and item.purpose == "release"}
+    reusable = ("reserved", "answered")
+    charges = context.ledger.charges(context.asset.name)
+    standing = [charge for charge in charges if not (charge.variant in pending and charge.state in reusable)]
+    return preview(context.asset, standing, [request for item in pending.values() for request in item.requests])
 
 
 def budget_cost(context: Context, item: Priced) -> float:

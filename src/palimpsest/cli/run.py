@@ -23,7 +23,8 @@ def run_workspace(workspace: Path, targets: list[str], *, ui: bool, stay: bool) 
     """
     context = opened(workspace)
     check_files(context)
-    check_budget(context)
+    if not targets:
+        check_budget(context)
     for flag in context.params.flags():
         print(f"flag: {flag}", file=sys.stderr)
     code = _flow(workspace, targets, stay) if ui else _repro(workspace, targets)

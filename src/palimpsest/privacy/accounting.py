@@ -6,6 +6,7 @@ Gaussians or exponential mechanisms. Adjacency is add/remove of one record throu
 """
 
 import functools
+import json
 import logging
 import math
 from collections.abc import Callable, Iterator
@@ -47,7 +48,7 @@ def epsilon(event: dpa.DpEvent, delta: float, accountant: str = "pld") -> float:
     validate.one_of(("pld", "rdp"), accountant=accountant)
     if not is_private(event):
         return math.inf
-    body = _freeze(events.to_json(event))
+    body = json.dumps(events.to_json(event))
     return _pld_epsilon(body, delta) if accountant == "pld" else _rdp_epsilon(body, delta)
 
 
@@ -90,8 +91,13 @@ def pld(event: dpa.DpEvent) -> PrivacyLossDistribution:
     """
     if not is_private(event):
         raise ValueError("an event without noise has no privacy-loss distribution")
+    return _pld(json.dumps(events.to_json(event)))
+
+
+@functools.lru_cache(maxsize=64)
+def _pld(body: str) -> PrivacyLossDistribution:
     plain, discrete = PLDAccountant(), []
-    for leaf, count in leaves(event):
+    for leaf, count in leaves(events.from_json(json.loads(body))):
         if isinstance(leaf, DiscreteGaussianDpEvent):
             discrete.append(from_discrete_gaussian_mechanism(leaf.sigma).self_compose(count))
         else:
@@ -269,23 +275,10 @@ def group_epsilon(event: dpa.DpEvent, size: int, at_delta: float) -> float:
     return size * one(root - 2e-3)
 
 
-def _freeze(value: object) -> object:
-    if isinstance(value, dict):
-        return tuple((key, _freeze(item)) for key, item in value.items())
-    return tuple(_freeze(item) for item in value) if isinstance(value, list) else value
-
-
-def _thaw(value: object) -> object:
-    if isinstance(value, tuple) and value and isinstance(value[0], tuple) and isinstance(value[0][0], str):
-        return {key: _thaw(item) for key, item in value}
-    return [_thaw(item) for item in value] if isinstance(value, tuple) else value
+def _pld_epsilon(body: str, at_delta: float) -> float:
+    return float(_pld(body).get_epsilon_for_delta(at_delta))
 
 
 @functools.lru_cache(maxsize=256)
-def _pld_epsilon(body: object, at_delta: float) -> float:
-    return float(pld(events.from_json(_thaw(body))).get_epsilon_for_delta(at_delta))
-
-
-@functools.lru_cache(maxsize=256)
-def _rdp_epsilon(body: object, at_delta: float) -> float:
-    return float(compute_epsilon(ORDERS, rdp(events.from_json(_thaw(body))), at_delta)[0])
+def _rdp_epsilon(body: str, at_delta: float) -> float:
+    return float(compute_epsilon(ORDERS, rdp(events.from_json(json.loads(body))), at_delta)[0])
