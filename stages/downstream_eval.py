@@ -47,7 +47,9 @@ def score(params: Params, rows: Sequence[Record]) -> UtilityAudit:
     test = [Record(row.text, row.label) for row in read_split(PRIVATE / "test.parquet")]
     settings = LinearSettings(range(params.utility.seeds), params.utility.validation_share, CONFIDENCE)
     evaluators = {"minilm_lr": _minilm, "tfidf_lr": _tfidf, "finetuned": _finetuned}
-    found = {name: evaluators[name](params, rows, test, settings) for name in params.utility.evaluators}
+    found: dict[str, Evaluation] = {}
+    for name in params.utility.evaluators:
+        found[name] = evaluators[name](params, rows, test, settings)
     return UtilityAudit(len(rows), len(test), found)
 
 

@@ -10,6 +10,7 @@ from stages.common import start
 def world() -> None:
     """params world -> data/raw."""
     settings = load().world
+    assert settings is not None, "dvc.yaml has this stage only where params.yaml has a world"
     write_world(make_world(WorldSettings(**settings.model_dump())), Path("data/raw"))
 
 

@@ -25,7 +25,7 @@ class Encoder:
         self._model = SentenceTransformer(str(folder), trust_remote_code=False)
         self._model.eval()
         self._batch = batch
-        self.dimension = int(self._model.get_embedding_dimension())
+        self.dimension = int(self._model.get_embedding_dimension() or 0)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Embeddings in the order of `texts`: float32, shape (n, d), L2 norm 1.

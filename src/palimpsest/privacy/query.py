@@ -18,7 +18,8 @@ class Query(Protocol):
     removing one row. Each registered query has a test of that (an enumeration or a record replay).
     """
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def event(self) -> DpEvent: ...
 

@@ -64,7 +64,7 @@ class DpLm:
                 budget.delta,
             )
         training = self._training(schema, noise)
-        numbers = {
+        numbers: dict[str, float | int | str] = {
             "noise_multiplier": noise,
             "clipping": training.clipping,
             "clipping_norm": training.clipping_norm,
@@ -98,7 +98,7 @@ class DpLm:
                 optimiser=self._optimiser(),
                 model=model.to(device),
                 encode=lambda records: rows.batch(records).to(device),
-                losses=self._losses(),
+                losses=self._losses(),  # type: ignore[arg-type]
                 micro_batch=train.micro_batch,
                 probe=_probe(names),
             )

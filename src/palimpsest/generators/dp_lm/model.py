@@ -27,13 +27,15 @@ class ConditionalLm(nn.Module):
     def __init__(self, lm: PreTrainedModel, labels: int, head_width: int) -> None:
         super().__init__()
         self.lm = lm
-        width = lm.get_input_embeddings().weight.shape[1]
+        width = self.embedding.shape[1]
         self.head = nn.Sequential(nn.Linear(width, head_width), nn.Tanh(), nn.Linear(head_width, labels))
 
     @property
     def embedding(self) -> torch.Tensor:
         """Token embeddings, (vocabulary, width)."""
-        return self.lm.get_input_embeddings().weight
+        weight = self.lm.get_input_embeddings().weight
+        assert isinstance(weight, torch.Tensor)
+        return weight
 
     def hidden(self, tokens: torch.Tensor) -> torch.Tensor:
         """Last hidden states (batch, time, width) of right-padded tokens (batch, time)."""

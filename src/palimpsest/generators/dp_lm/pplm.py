@@ -242,10 +242,10 @@ def _step(
     layer: tuple[torch.Tensor, torch.Tensor], gradient: tuple[torch.Tensor, torch.Tensor], settings: DpLmGenerate
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Move one layer's keys and values against the gradient, scaled per sequence."""
-    square = sum(part.square().sum(dim=(1, 2, 3), keepdim=True) for part in gradient)
-    scale = settings.step_size / (square.sqrt() + _TINY) ** settings.gamma
-    keys, values = (tensor.detach() - scale * part for tensor, part in zip(layer, gradient, strict=True))
-    return keys, values
+    keys, values = (part.square().sum(dim=(1, 2, 3), keepdim=True) for part in gradient)
+    scale = settings.step_size / ((keys + values).sqrt() + _TINY) ** settings.gamma
+    moved = [tensor.detach() - scale * part for tensor, part in zip(layer, gradient, strict=True)]
+    return moved[0], moved[1]
 
 
 def _forbid(log_probs: torch.Tensor, ids: Specials, first: bool) -> None:
@@ -256,7 +256,7 @@ def _forbid(log_probs: torch.Tensor, ids: Specials, first: bool) -> None:
 
 
 def _past(cache: DynamicCache) -> Past:
-    return tuple((layer.keys, layer.values) for layer in cache.layers)
+    return tuple((layer.keys, layer.values) for layer in cache.layers)  # type: ignore[misc, union-attr]
 
 
 def _select(past: Past, rows: torch.Tensor) -> Past:

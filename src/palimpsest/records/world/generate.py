@@ -214,7 +214,9 @@ def _routed(pairs: Sequence[_Pair]) -> list[_Pair]:
     """
     ranked = sorted(pairs, key=lambda pair: -pair.weight)
     lacking = {team: share * sum(pair.weight for pair in pairs) for team, share in _TEAM_SHARES.items()}
-    routed, homes, seen = [], {}, Counter[str]()
+    routed: list[_Pair] = []
+    homes: dict[str, str] = {}
+    seen = Counter[str]()
     for pair in ranked:
         neediest = max(lacking, key=lacking.__getitem__)
         seen[pair.subject] += 1
