@@ -8,7 +8,7 @@ from pathlib import Path
 
 from palimpsest import __version__
 from palimpsest.cli.context import Context, environment, opened
-from palimpsest.cli.plan import asked_total, priced
+from palimpsest.cli.graph import stale
 from palimpsest.cli.report import show_report
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 
@@ -60,6 +60,10 @@ def check_budget(context: Context) -> None:
     Raises:
         BudgetExceeded: saying what is spent, what is asked and what is left.
     """
+    if not any(name.startswith("dp_train@") for name in stale(context.workspace)):
+        return  # nothing will spend, and pricing would load the models' libraries
+    from palimpsest.cli.plan import asked_total, priced
+
     variants = [item for item in priced(context, only_pending=True) if item.purpose == "release"]
     after = asked_total(context, variants)
     if after <= context.asset.epsilon:
