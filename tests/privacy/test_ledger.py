@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -452,6 +454,17 @@ def test_an_unreachable_server_is_an_error_without_its_password(tmp_path):
 
 def test_a_missing_driver_is_an_error():
     two_parts(lambda: Ledger.open("firebird://user@host/ledger"), "address|driver|cannot be read")
+
+
+def test_creating_an_existing_ledger_leaves_another_connection_its_locks(sqlite_url):
+    first = Ledger.create(sqlite_url)
+    first.register(ASSET)
+    first.charges("tickets")
+    child = "import sys; from palimpsest.privacy.ledger import Ledger; Ledger.open(sys.argv[1]).amend('tickets', 5.0)"
+    for round_ in range(1, 4):
+        Ledger.create(sqlite_url).amend("tickets", 9.0)
+        subprocess.run([sys.executable, "-c", child, sqlite_url], check=True)
+        assert first.verify() == 1 + 2 * round_
 
 
 def test_the_file_is_its_owners_alone(small, sqlite_url):
