@@ -43,8 +43,8 @@ def refused(*changes: Change) -> str:
 REFUSED = {
     "delta above 1/n": ("privacy.budget.delta", 2e-4, ["privacy.budget.delta", "0.0002", "1 / n_public"]),
     "delta of 1": ("privacy.budget.delta", 1.0, ["privacy.budget.delta", "1.0", "less than 1"]),
-    "batch above n": ("variants.dp3.train.batch", 6001, ["variants.dp3.train.batch", "6001", "6000"]),
-    "audit above n": ("audit.size", 6001, ["audit.size", "6001", "6000"]),
+    "batch above n": ("variants.dp3.train.batch", 10001, ["variants.dp3.train.batch", "10001", "10000"]),
+    "audit above n": ("audit.size", 10001, ["audit.size", "10001", "10000"]),
     "unknown label in prior": (
         "variants.dp3.train.prior",
         {"returns": 1.0, "stranger": 1.0},
@@ -63,7 +63,7 @@ REFUSED = {
     "one label": ("dataset.labels", {"returns": "x"}, ["dataset", "labels", "two"]),
     "text as label": ("dataset.label", "text", ["dataset", "'text'", "same column"]),
     "no encoder to tune": ("utility.evaluators", ["finetuned"], ["utility.evaluators", "models.classifier", "null"]),
-    "heads": ("models.embedded_lm.heads", 5, ["models.embedded_lm", "192", "5", "multiple"]),
+    "heads": ("models.embedded_lm.heads", 5, ["models.embedded_lm", "128", "5", "multiple"]),
 }
 
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from palimpsest import __version__
@@ -23,8 +24,7 @@ def run_workspace(workspace: Path, targets: list[str], *, ui: bool, stay: bool) 
     """
     context = opened(workspace)
     check_files(context)
-    if not targets:
-        check_budget(context)
+    check_budget(context, targets)
     for flag in context.params.flags():
         print(f"flag: {flag}", file=sys.stderr)
     code = _flow(workspace, targets, stay) if ui else _repro(workspace, targets)
@@ -54,17 +54,20 @@ def check_files(context: Context) -> None:
         raise DataError("The disk is nearly full.", f"Free at least {_FREE_BYTES // 1024**2} MB and run again.")
 
 
-def check_budget(context: Context) -> None:
-    """Stop before the first stage if the pending variants together would pass the budget.
+def check_budget(context: Context, targets: Sequence[str]) -> None:
+    """Stop before the first stage if the pending variants, those named in `targets` or all, would pass the budget.
 
     Raises:
         BudgetExceeded: saying what is spent, what is asked and what is left.
     """
-    if not any(name.startswith("dp_train@") for name in stale(context.workspace)):
+    spenders = {name for name in stale(context.workspace) if name.startswith("dp_train@")}
+    asked = spenders & set(targets) if targets else spenders
+    if not asked:
         return  # nothing will spend, and pricing would load the models' libraries
     from palimpsest.cli.plan import asked_total, priced
 
-    variants = [item for item in priced(context, only_pending=True) if item.purpose == "release"]
+    pending = priced(context, only_pending=True)
+    variants = [item for item in pending if item.purpose == "release" and f"dp_train@{item.name}" in asked]
     after = asked_total(context, variants)
     if after <= context.asset.epsilon:
         return
