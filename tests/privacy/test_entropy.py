@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
+from palimpsest.privacy.circle import on_circle
 from palimpsest.privacy.entropy import NoiseSource
 
 RARE = 1e-6
@@ -64,7 +65,7 @@ def test_the_extreme_words_stay_inside_and_reach_far(monkeypatch, noise, word):
     assert min(value, 1.0 - value) == 2.0**-53
     assert np.all(np.isfinite(noise.normal(2)))
     if word == 0:
-        assert noise.normal(1)[0] == pytest.approx(math.sqrt(2 * 53 * math.log(2)))  # 8.57
+        assert abs(noise.normal(1)[0]) == pytest.approx(math.sqrt(2 * 53 * math.log(2)))  # 8.57
 
 
 def test_nothing_repeats_between_calls_or_within_one(noise):
@@ -101,27 +102,54 @@ def test_a_forked_process_draws_its_own_noise(noise):
     assert os.read(reader, 64) != noise.uniform(8).tobytes()
 
 
+def test_sine_and_cosine_are_exact_to_double_precision():
+    words = (np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)) | np.uint64(0b110)
+    angles = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52 * math.pi / 4
+    first, second = np.split(on_circle(words, np.full(words.size, -0.5), 1.0), 2)
+    assert np.abs(first - np.cos(angles)).max() <= 3e-16
+    assert np.abs(second / np.sin(angles) - 1.0).max() <= 5e-16
+
+
+def test_the_eight_low_patterns_are_the_eight_octants():
+    words = np.arange(8, dtype=np.uint64) | (np.uint64(1) << np.uint64(62))
+    first, second = np.split(on_circle(words, np.full(8, -0.5), 2.0), 2)
+    assert np.hypot(first, second) == pytest.approx(np.full(8, 2.0))
+    octants = np.floor(np.arctan2(second, first) / (math.pi / 4)) % 8
+    assert sorted(octants) == list(range(8))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_tensor_noise_has_the_tensors_form_and_the_asked_scale(noise, dtype):
-    like = torch.zeros(400, 500, dtype=dtype)
-    drawn = noise.gaussian_like(like, 3.0)
-    assert (drawn.shape, drawn.dtype, drawn.device) == (like.shape, dtype, like.device)
-    assert variance_p(drawn.double().numpy().ravel() / 3.0) > RARE
+def test_noise_is_added_in_place_with_the_asked_scale(noise, dtype):
+    values = torch.full((400, 500), 7.0, dtype=dtype)
+    noise.add_gaussian(values, 3.0)
+    assert (values.shape, values.dtype) == ((400, 500), dtype)
+    assert variance_p((values.double() - 7.0).numpy().ravel() / 3.0) > RARE
 
 
 def test_a_large_tensor_repeats_no_chunk(noise):
-    drawn = noise.gaussian_like(torch.zeros(2 << 20), 1.0).numpy()
+    values = torch.zeros(2 << 20)
+    noise.add_gaussian(values, 1.0)
+    drawn = values.numpy()
     assert correlation_p(drawn[: 1 << 20], drawn[1 << 20 :]) > RARE
+    assert correlation_p(drawn[: 1 << 16], drawn[1 << 16 : 2 << 16]) > RARE
+
+
+def test_an_odd_number_of_values_is_filled(noise):
+    values = torch.zeros(2**16 + 3)
+    noise.add_gaussian(values, 1.0)
+    assert values.ne(0).all()
+    assert noise.normal(5).shape == (5,)
 
 
 def test_an_empty_tensor_needs_no_noise(noise):
-    assert noise.gaussian_like(torch.zeros(0, 3), 1.0).shape == (0, 3)
+    noise.add_gaussian(torch.zeros(0, 3), 1.0)
+    assert noise.normal(0).shape == (0,)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_noise_is_refused(noise, dtype):
     with pytest.raises(ValueError, match="float32"):
-        noise.gaussian_like(torch.zeros(3, dtype=dtype), 1.0)
+        noise.add_gaussian(torch.zeros(3, dtype=dtype), 1.0)
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.37])

@@ -6,14 +6,15 @@ brute-forced as a generator's seed can.
 """
 
 import hashlib
-import math
 import os
 
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-_CHUNK = 1 << 20  # values drawn at once, so that memory does not grow with the tensor
+from palimpsest.privacy.circle import on_circle, uniforms
+
+_CHUNK = 1 << 16  # values drawn at once: they stay in the processor's cache
 
 
 class NoiseSource:
@@ -44,28 +45,34 @@ class NoiseSource:
 
     def uniform(self, size: int) -> np.ndarray:
         """Uniforms in (0, 1), shape (size,), float64: odd multiples of 2^-53, all exact, so never 0 and never 1."""
-        return ((self._bits(size) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+        return uniforms(self._bits(size))
 
     def normal(self, size: int) -> np.ndarray:
-        """Standard normals, shape (size,), float64 (Box and Muller 1958)."""
-        pairs = (size + 1) // 2
-        radius = np.sqrt(-2.0 * np.log(self.uniform(pairs)))
-        angle = 2.0 * math.pi * self.uniform(pairs)
-        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size]
+        """Standard normals, shape (size,), float64."""
+        normals = np.empty(size)
+        for start in range(0, size, _CHUNK):
+            part = normals[start : start + _CHUNK]
+            part[:] = self._pairs((part.size + 1) // 2, 1.0)[: part.size]
+        return normals
 
-    def gaussian_like(self, tensor: torch.Tensor, std: float) -> torch.Tensor:
-        """Independent N(0, std^2) in the shape, dtype and device of `tensor`; drawn in float64, then cast.
+    def add_gaussian(self, tensor: torch.Tensor, std: float) -> None:
+        """Add independent N(0, std^2) to every value of a contiguous `tensor`; drawn in float64, then cast.
 
         Raises:
             ValueError: for a dtype narrower than float32, whose grid would show through the noise.
         """
         if tensor.dtype not in (torch.float32, torch.float64):
             raise ValueError(f"noise needs float32 or float64, got {tensor.dtype}")
-        noise = torch.empty(tensor.numel(), dtype=tensor.dtype)
-        for start in range(0, noise.numel(), _CHUNK):
-            part = noise[start : start + _CHUNK]
-            part.copy_(torch.from_numpy(self.normal(part.numel()) * std))
-        return noise.reshape(tensor.shape).to(tensor.device)
+        values = tensor.view(-1)
+        for start in range(0, values.numel(), _CHUNK):
+            part = values[start : start + _CHUNK]
+            drawn = torch.from_numpy(self._pairs((part.numel() + 1) // 2, std)[: part.numel()])
+            part.add_(drawn.to(part.device, part.dtype))
+
+    def _pairs(self, pairs: int, std: float) -> np.ndarray:
+        """2 * pairs independent N(0, std^2), float64 (Box and Muller 1958)."""
+        logarithms = np.log(self.uniform(pairs))
+        return on_circle(self._bits(pairs), logarithms, std)
 
     def bernoulli(self, size: int, rate: float) -> np.ndarray:
         """Independent coins that are True with probability `rate`, shape (size,), bool."""
