@@ -329,6 +329,61 @@ def test_a_cut_tail_shows_against_a_witness(ledger, run, url):
         ledger.verify([noted])
 
 
+# Entries as the ledger wrote them when a charge had no steps.
+TRAIN = dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(0.01, dpa.GaussianDpEvent(2.0)), 100)
+OLD_BODIES = [
+    '{"adjacency":"add_remove","delta":1e-05,"epsilon":4.0,"n_public":1000,"name":"tickets",'
+    '"orders":[2.0,3.0,4.0,6.0,8.0,12.0,16.0,32.0],"unit":"record"}',
+    '{"adjacency":"add_remove","event":{"count":100,"event":{"event":{"noise_multiplier":2.0,'
+    '"type":"GaussianDpEvent"},"sampling_probability":0.01,"type":"PoissonSampledDpEvent"},'
+    '"type":"SelfComposedDpEvent"},"fingerprint":"f","index":0,"own_delta":0.0,"partition":null,'
+    '"purpose":"release","query":"train","run":1,'
+    '"run_key":"9104f0fb8299868774814e09ffb5ecf9be58ec6549beaece91719a9d0dc14fc6","stage":"fit","variant":"dp3"}',
+    '{"noise_fixed":false}',
+]
+OLD_HASHES = [
+    "5f7810243f1b520e95d5c4f45e3e4a9ba9c8f898cc0d58760a045f875a900d5a",
+    "8a93b2c789de88595586d44923201e2b0ac7c249dcf193372b916a67ee75085c",
+    "6eb753060ac77fe5f5590ab9f46547d8920df385fae152d8dd1ec624ffeacbd5",
+]
+
+
+def old_ledger(url: str) -> Ledger:
+    ledger, previous = Ledger.create(url), ""
+    engine = sa.create_engine(url)
+    table = sa.Table("palimpsest_entry", sa.MetaData(), autoload_with=engine)
+    with engine.begin() as connection:
+        connection.execute(sa.text(f"INSERT INTO palimpsest_asset VALUES ('tickets', '{'0' * 64}')"))
+        for seq, (kind, body, digest) in enumerate(
+            zip(("register", "reserve", "begin"), OLD_BODIES, OLD_HASHES, strict=True), start=1
+        ):
+            charge = None if kind == "register" else f"{1:032}"
+            moment = "2026-01-02T03:04:05+00:00"
+            connection.execute(table.insert().values((seq, "tickets", kind, charge, moment, body, previous, digest)))
+            previous = digest
+    engine.dispose()
+    return ledger
+
+
+def test_a_ledger_from_before_steps_reads_as_it_was(url, run):
+    ledger = old_ledger(url)
+    assert ledger.verify(OLD_HASHES) == 3
+    (charge,) = ledger.charges("tickets")
+    assert (charge.state, charge.event, charge.steps, charge.steps_begun) == ("begun", TRAIN, None, 0)
+    again = ledger.reserve("tickets", run(), [Request("train", TRAIN)], resumable=lambda charge: True)
+    assert (again.lost, again.resumed, again.charges[0].id == charge.id) == (1, 0, False)
+    assert ledger.verify(OLD_HASHES) == 4
+
+
+def test_a_charge_without_steps_is_written_as_before_them(small, run, sqlite_url):
+    small.reserve("tickets", run(), [Request("train", TRAIN)])
+    small.reserve("tickets", run(plan="steps"), [Request("train", TRAIN, steps=100)])
+    with sa.create_engine(sqlite_url).connect() as connection:
+        bodies = connection.scalars(sa.text("SELECT body FROM palimpsest_entry ORDER BY seq")).all()
+    assert bodies[:2] == OLD_BODIES[:2]
+    assert '"steps":100' in bodies[2]
+
+
 # --- many at once, and sudden ends
 
 

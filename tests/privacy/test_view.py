@@ -12,7 +12,7 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
 from palimpsest.privacy.ledger import Ledger, Request
 from palimpsest.privacy.queries import LabelHistogram
-from palimpsest.privacy.query import registered
+from palimpsest.privacy.query import Meter, registered
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
@@ -37,6 +37,32 @@ class Watched:
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> Any:
         return self.seen()
+
+
+@registered
+@dataclass(frozen=True)
+class AtOnce:
+    """Composed of two steps, and counts neither."""
+
+    name: str = "stepped"
+
+    def event(self) -> dpa.DpEvent:
+        return dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(9.0), 2)
+
+    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> Any:
+        raise AssertionError("it must not run")
+
+
+@registered
+@dataclass(frozen=True)
+class Stepped(AtOnce):
+    """The same, and counts them."""
+
+    steps: int = 2
+
+    def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> int:
+        meter.begin(self.steps)
+        return meter.begun
 
 
 class Unregistered(LabelHistogram):
@@ -74,6 +100,23 @@ def test_a_query_that_was_not_reserved_is_refused_and_nothing_begins(opened, sma
     with pytest.raises(LedgerError, match="no reservation"):
         opened(HISTOGRAM).ask(other)
     assert states(small) == ["reserved"]
+
+
+@pytest.mark.parametrize(("query", "steps"), [(Stepped(), None), (AtOnce(), 2)])
+def test_a_query_in_steps_and_its_charge_must_agree(small, run, query, steps):
+    """A query that counts no steps, on a charge that continues after a crash, would run twice and be paid once."""
+    reservation = small.reserve("tickets", run(), [Request(query.name, query.event(), steps=steps)])
+    with pytest.raises(LedgerError, match="no reservation"):
+        PrivateView(ROWS, SCHEMA, small, reservation, NoiseSource()).ask(query)
+    assert states(small) == ["reserved"]
+
+
+def test_a_query_in_steps_runs_its_registered_steps(small, run):
+    query = Stepped()
+    object.__setattr__(query, "run_steps", lambda rows, noise, meter: rows)
+    reservation = small.reserve("tickets", run(), [Request(query.name, query.event(), steps=2)])
+    assert PrivateView(ROWS, SCHEMA, small, reservation, NoiseSource()).ask(query) == 2
+    assert states(small) == ["begun"]
 
 
 def test_a_subclass_of_a_registered_query_is_refused(opened, small):

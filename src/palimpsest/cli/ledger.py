@@ -1,6 +1,7 @@
 """`palimpsest ledger`: the books."""
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rich.markup import escape
@@ -10,6 +11,7 @@ from palimpsest.cli.console import console, table
 from palimpsest.cli.context import opened
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.books import ledger_summary
+from palimpsest.privacy.ledger import Charge
 
 
 def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: bool) -> None:
@@ -21,7 +23,7 @@ def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: b
     if as_json:
         print(json.dumps(books, indent=2))
         return
-    out.print(_table(books))
+    out.print(_table(books, _steps(context.ledger.charges(context.asset.name))))
     out.print(
         f"Asset [bold]{books['asset']}[/bold] at {escape(context.ledger.place)}: "
         f"epsilon {books['spent_epsilon']:.3f} spent, {books['left_epsilon']:.3f} left of {books['cap_epsilon']:g} at "
@@ -45,8 +47,13 @@ def give_back(ledger, asset: str, charge_id: str) -> None:  # type: ignore[no-un
         )
 
 
-def _table(books) -> Table:  # type: ignore[no-untyped-def]
-    """One row per charge, of two lines, so that it fits on 80 columns."""
+def _steps(charges: Iterable[Charge]) -> dict[str, str]:
+    """Charge id -> how far its steps have begun, for those that are paid for in steps."""
+    return {charge.id: f"\n{charge.steps_begun} of {charge.steps} steps" for charge in charges if charge.steps}
+
+
+def _table(books, steps: Mapping[str, str]) -> Table:  # type: ignore[no-untyped-def]
+    """One row per charge, of two lines or three, so that it fits on 80 columns."""
     made = table("Charges")
     for heading in ("#\nid", "time", "variant\nstage", "query\nrun", "state\npurpose", "epsilon\nalone"):
         made.add_column(heading, overflow="fold")
@@ -55,6 +62,6 @@ def _table(books) -> Table:  # type: ignore[no-untyped-def]
         made.add_row(
             f"{line['seq']}\n{line['id'][:8]}", line["time"][:19].replace("T", "\n"),
             f"{line['variant']}\n{line['stage']}", f"{line['query']}\n{line['run']}",
-            f"{line['state']}\n{line['purpose']}", alone,
+            f"{line['state']}\n{line['purpose']}{steps.get(line['id'], '')}", alone,
         )  # fmt: skip
     return made

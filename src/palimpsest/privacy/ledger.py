@@ -1,19 +1,20 @@
 """The ledger: every look at a private data set, reserved before it, written down as it begins, never forgotten.
 
 An append-only chain of entries in a transactional database (SQLite, or PostgreSQL by URL). What a charge is at a moment
-- reserved, begun, answered, committed, refunded - is derived from its entries; nothing is ever updated in place. Each
-entry carries the hash of the one before, so a changed or removed entry shows; that the newest were removed shows
-against a hash noted elsewhere (`verify`).
+- reserved, begun (and after how many steps), answered, committed, refunded - is derived from its entries; nothing is
+ever updated in place. Each entry carries the hash of the one before, so a changed or removed entry shows; that the
+newest were removed shows against a hash noted elsewhere (`verify`).
 """
 
 import contextlib
 import hashlib
 import json
+import math
 import os
 import secrets
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -39,7 +40,14 @@ _ADDRESS = (
     "Set PALIMPSEST_LEDGER to sqlite:////absolute/path, or to postgresql+psycopg://user@host/database with the extra "
     "palimpsest[postgres] installed."
 )
-_NEXT = {"reserve": "reserved", "begin": "begun", "answer": "answered", "commit": "committed", "refund": "refunded"}
+_NEXT = {
+    "reserve": "reserved",
+    "begin": "begun",
+    "advance": "begun",
+    "answer": "answered",
+    "commit": "committed",
+    "refund": "refunded",
+}
 
 Cell: TypeAlias = tuple[tuple[str, int, str], str]  # ((run key, run, scheme), cell)
 
@@ -110,13 +118,24 @@ class Asset:
 
 @dataclass(frozen=True)
 class Request:
-    """One query that a plan wants to pay for."""
+    """One query that a plan wants to pay for.
+
+    Attributes:
+        query: the query's name.
+        event: what it may cost at most.
+        own_delta: a delta that the event does not carry.
+        adjacency: the adjacency that the event is stated for.
+        partition: (scheme, cell): disjoint parts of the data set; None for all of it.
+        steps: how many identical steps the event composes, for a query that runs and may be continued in steps;
+            None for one that runs at once.
+    """
 
     query: str
     event: dpa.DpEvent
     own_delta: float = 0.0
     adjacency: str = ADJACENCY
-    partition: tuple[str, str] | None = None  # (scheme, cell): disjoint parts of the data set
+    partition: tuple[str, str] | None = None
+    steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +184,8 @@ class Charge:
     state: str
     time: str
     noise_fixed: bool = False
+    steps: int | None = None  # what it pays for, None where the query runs at once
+    steps_begun: int = 0
 
     @property
     def counted(self) -> bool:
@@ -180,13 +201,23 @@ class Reservation:
         charges: one per planned query, in the plan's order.
         run: 1 for the first run under this key, 2 when a finished run is repeated, ...
         replays: charge id -> the stored answer of a query that an earlier, killed attempt paid for.
-        lost: how many queries an earlier attempt began and lost; they stay charged and are charged again.
+        lost: how many queries earlier attempts began and lost; they stay charged and are charged again.
     """
 
     charges: tuple[Charge, ...]
     run: int
     replays: Mapping[str, Any]
     lost: int = 0
+
+    @property
+    def resumed(self) -> int:
+        """How many steps earlier attempts began under charges that this run continues; 0 where it starts afresh."""
+        return sum(charge.steps_begun for charge in self.charges if charge.state == "begun")
+
+    @property
+    def steps(self) -> int:
+        """How many steps the charges pay for, those of earlier attempts included."""
+        return sum(charge.steps or 0 for charge in self.charges)
 
 
 @dataclass(frozen=True)
@@ -209,8 +240,13 @@ class Balance:
         return max(0.0, self.cap - self.spent)
 
 
+def never(_charge: Charge) -> bool:
+    """Continue no charge that has begun."""
+    return False
+
+
 class Ledger:
-    """Reserve, begin, answer, commit: the only way to spend privacy budget.
+    """Reserve, begin, advance, answer, commit: the only way to spend privacy budget.
 
     Guarantee: the charges counted for one asset satisfy (epsilon, delta)-DP in total, also when each plan is chosen
     after looking at the results of earlier ones. For one Renyi order the sum of divergences is a valid filter
@@ -316,15 +352,26 @@ class Ledger:
         with self._read() as connection:
             return list(connection.scalars(sa.select(_assets.c.name).order_by(_assets.c.name)))
 
-    def reserve(self, name: str, run: Run, requests: Sequence[Request]) -> Reservation:
+    def reserve(
+        self, name: str, run: Run, requests: Sequence[Request], resumable: Callable[[Charge], bool] = never
+    ) -> Reservation:
         """Set budget aside for a plan, before any row is read.
 
-        A retry of a run that never finished reuses what never began, replays what was answered and is charged again
-        for what began and was lost. A run that finished and is run again is a second look and is charged in full.
+        A retry of a run that never finished reuses what never began, replays what was answered, continues what began
+        in steps and can be resumed, and is charged again for what began and was lost. A run that finished and is run
+        again is a second look and is charged in full.
+
+        Args:
+            name: the asset.
+            run: what the plan belongs to.
+            requests: one per planned query, in order.
+            resumable: whether the caller has what it needs to continue a begun charge; asked only of the newest
+                charge of a query that runs in steps and whose noise no seed fixed. The ledger is locked meanwhile.
 
         Raises:
             BudgetExceeded: if the plan would pass the asset's budget; nothing is charged then.
-            LedgerError: for an unknown asset, another adjacency or purpose, or a release query without noise.
+            LedgerError: for an unknown asset, another adjacency or purpose, a release query without noise, or steps
+                that the event does not compose.
             ValueError: for an own delta outside [0, 1].
         """
         _check_requests(run, requests)
@@ -332,7 +379,7 @@ class Ledger:
             asset = self._known(connection, name)
             charges = self._charges(connection, name)
             earlier = [charge for charge in charges if charge.run_key == run.key and charge.state != "refunded"]
-            number, kept = _resume(earlier)
+            number, kept = _resume(earlier, resumable)
             missing = [index for index in range(len(requests)) if index not in kept]
             if run.purpose == "release":
                 _check_budget(asset, charges, [requests[index] for index in missing], run, number)
@@ -345,7 +392,8 @@ class Ledger:
                 row.charge: json.loads(row.body)
                 for row in connection.execute(sa.select(_answers).where(_answers.c.charge.in_(answered)))
             }
-        lost = sum(charge.state == "begun" for charge in earlier if charge.run == number)
+        begun = {charge.id for charge in earlier if charge.run == number and charge.state == "begun"}
+        lost = len(begun - {charge.id for charge in kept.values()})
         return Reservation(tuple(latest[index] for index in range(len(requests))), number, replays, lost)
 
     def begin(self, charge: Charge, noise_fixed: bool = False) -> None:
@@ -355,6 +403,28 @@ class Ledger:
             LedgerError: unless the charge is reserved and nothing has begun.
         """
         self._move(charge, "begin", ("reserved",), {"noise_fixed": noise_fixed})
+
+    def advance(self, charge: Charge, begun: int, steps: int) -> None:
+        """Write durably, before their batches and noise are drawn, that `steps` more steps of a begun charge begin.
+
+        Guarantee: over all attempts and processes, the steps that begin under one charge never pass the number that
+        its event composes, because each is counted here first, whatever becomes of it. A run that stops early has
+        used a part of what was charged.
+
+        Args:
+            charge: a charge that has begun and was reserved with a number of steps.
+            begun: how many of its steps have begun as far as the caller knows.
+            steps: how many begin now, at least 1.
+
+        Raises:
+            LedgerError: unless the charge is begun and `begun` is its count, or if it would pass the reserved number.
+            ValueError: for less than one step.
+        """
+        validate.in_range(1, math.inf, steps=steps)
+        with self._write() as connection:
+            self._check_move(connection, charge, "advance", ("begun",))
+            _check_advance(charge, *self._counts(connection, charge), begun, steps)
+            self._append(connection, self._home(connection, charge), "advance", charge.id, {"begun": begun + steps})
 
     def answer(self, charge: Charge, body: Any) -> None:
         """Store a query's noisy answer, so that a retry of a killed run replays it, free."""
@@ -468,20 +538,31 @@ class Ledger:
     def _append_move(
         self, connection: Connection, charge: Charge, kind: str, allowed: tuple[str, ...], body: Mapping[str, Any]
     ) -> None:
+        self._check_move(connection, charge, kind, allowed)
+        self._append(connection, self._home(connection, charge), kind, charge.id, body)
+
+    def _check_move(self, connection: Connection, charge: Charge, kind: str, allowed: tuple[str, ...]) -> None:
         state = self._state(connection, charge)
         if state not in allowed:
             raise LedgerError(
                 f"Charge {charge.id} of query {charge.query!r} is {state}; it cannot {kind}.",
                 "Run the stage again: it reserves anew what it needs.",
             )
-        self._append(connection, self._home(connection, charge), kind, charge.id, body)
 
     def _home(self, connection: Connection, charge: Charge) -> str:
-        return connection.scalars(sa.select(_entries.c.asset).where(_entries.c.charge == charge.id).limit(1)).one()
+        reserved = (_entries.c.seq == charge.seq) & (_entries.c.charge == charge.id)
+        return connection.scalars(sa.select(_entries.c.asset).where(reserved)).one()
 
     def _state(self, connection: Connection, charge: Charge) -> str:
         newest = sa.select(_entries.c.kind).where(_entries.c.charge == charge.id).order_by(_entries.c.seq.desc())
         return _NEXT[connection.scalars(newest.limit(1)).one()]
+
+    def _counts(self, connection: Connection, charge: Charge) -> tuple[int, int | None]:
+        """Steps begun and steps paid for, by the charge's own entries: the newest one and the reservation."""
+        bodies = sa.select(_entries.c.body).where(_entries.c.charge == charge.id)
+        reserved, newest = bodies.where(_entries.c.seq == charge.seq), bodies.order_by(_entries.c.seq.desc()).limit(1)
+        first, last = (json.loads(connection.scalars(query).one()) for query in (reserved, newest))
+        return last.get("begun", 0), first.get("steps")
 
     def _known(self, connection: Connection, name: str) -> Asset:
         asset = self._asset(connection, name)
@@ -511,8 +592,9 @@ class Ledger:
             if row.kind == "reserve":
                 charges[row.charge] = _charge(row, body)
             else:
-                fixed = body.get("noise_fixed", charges[row.charge].noise_fixed)
-                charges[row.charge] = replace(charges[row.charge], state=_NEXT[row.kind], noise_fixed=fixed)
+                charge = charges[row.charge]
+                fixed, begun = body.get("noise_fixed", charge.noise_fixed), body.get("begun", charge.steps_begun)
+                charges[row.charge] = replace(charge, state=_NEXT[row.kind], noise_fixed=fixed, steps_begun=begun)
         return list(charges.values())
 
 
@@ -538,9 +620,44 @@ def _check_requests(run: Run, requests: Sequence[Request]) -> None:
                 f"Variant {run.variant!r} asks for query {request.query!r} without noise.",
                 "Give it a finite epsilon, or mark it `purpose: reference`: it then stays in the private zone.",
             )
+        if request.steps is not None and not _composes(request.event, request.steps):
+            raise LedgerError(
+                f"Query {request.query!r} plans {request.steps} steps; its event does not compose as many of one kind.",
+                "State the event as that many compositions of one step, or plan the query without steps.",
+            )
 
 
-def _resume(earlier: Sequence[Charge]) -> tuple[int, dict[int, Charge]]:
+def _composes(event: dpa.DpEvent, steps: int) -> bool:
+    """Whether the event covers any part of `steps` identical steps, however they are spread over attempts.
+
+    The first steps of a self-composition are that composition with a smaller count, which costs no more; a query
+    without noise (a reference) has nothing to pass.
+    """
+    composed = event.count == steps if isinstance(event, dpa.SelfComposedDpEvent) else False
+    return steps >= 1 and (composed or isinstance(event, dpa.NonPrivateDpEvent))
+
+
+def _check_advance(charge: Charge, found: int, limit: int | None, begun: int, steps: int) -> None:
+    if limit is None:
+        raise LedgerError(
+            f"Charge {charge.id} of query {charge.query!r} pays for no steps; it cannot advance.",
+            "Reserve the query with the number of its steps.",
+        )
+    if found != begun:
+        raise LedgerError(
+            f"Charge {charge.id} of query {charge.query!r} has begun {found} steps, not {begun}: another process "
+            "continues this run.",
+            "Let one process finish it and end the others.",
+        )
+    if begun + steps > limit:
+        raise LedgerError(
+            f"Charge {charge.id} of query {charge.query!r} has begun {begun} of its {limit} steps; {steps} more would "
+            "pass what was paid for.",
+            "End the query there: steps that were begun and lost are spent, too.",
+        )
+
+
+def _resume(earlier: Sequence[Charge], resumable: Callable[[Charge], bool]) -> tuple[int, dict[int, Charge]]:
     """The run's number, and the charges of an unfinished earlier attempt that it may use."""
     if not earlier:
         return 1, {}
@@ -548,7 +665,13 @@ def _resume(earlier: Sequence[Charge]) -> tuple[int, dict[int, Charge]]:
     latest = _latest(charge for charge in earlier if charge.run == number)
     if any(charge.state == "committed" for charge in latest.values()):
         return number + 1, {}
-    return number, {index: charge for index, charge in latest.items() if charge.state in ("reserved", "answered")}
+    return number, {index: charge for index, charge in latest.items() if _usable(charge, resumable)}
+
+
+def _usable(charge: Charge, resumable: Callable[[Charge], bool]) -> bool:
+    if charge.state == "begun":
+        return charge.steps is not None and not charge.noise_fixed and resumable(charge)
+    return charge.state in ("reserved", "answered")
 
 
 def _latest(charges: Iterable[Charge]) -> dict[int, Charge]:
@@ -623,6 +746,7 @@ def _divergence_of(orders: tuple[float, ...], body: str) -> tuple[float, ...]:
 
 
 def _reserve_body(run: Run, number: int, index: int, request: Request) -> dict[str, Any]:
+    steps = {} if request.steps is None else {"steps": request.steps}
     return {
         "run_key": run.key,
         "run": number,
@@ -636,6 +760,7 @@ def _reserve_body(run: Run, number: int, index: int, request: Request) -> dict[s
         "own_delta": request.own_delta,
         "adjacency": request.adjacency,
         "partition": request.partition,
+        **steps,
     }
 
 
@@ -643,8 +768,8 @@ def _charge(row: Any, body: dict[str, Any]) -> Charge:
     partition = tuple(body["partition"]) if body["partition"] else None
     names = ("run_key", "run", "index", "stage", "variant", "purpose", "fingerprint", "query", "own_delta")
     values = {name: body[name] for name in names}
-    event = events.from_json(body["event"])
-    return Charge(row.charge, row.seq, event=event, partition=partition, state="reserved", time=row.time, **values)
+    values |= {"event": events.from_json(body["event"]), "partition": partition, "steps": body.get("steps")}
+    return Charge(row.charge, row.seq, state="reserved", time=row.time, **values)
 
 
 def _public(asset: Asset) -> dict[str, Any]:

@@ -26,6 +26,61 @@ class Query(Protocol):
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> Any: ...
 
 
+class Meter(Protocol):
+    """What counts the steps of one charge, over all attempts to run it."""
+
+    @property
+    def charge(self) -> str:
+        """The charge's id; it names what an attempt keeps for the next one."""
+
+    @property
+    def begun(self) -> int:
+        """Steps begun so far, those of earlier attempts included."""
+
+    @property
+    def limit(self) -> int:
+        """Steps that the charge pays for."""
+
+    @property
+    def resumed(self) -> bool:
+        """Whether an earlier attempt began steps."""
+
+    @property
+    def lasting(self) -> bool:
+        """False where a seed fixes the noise: another attempt would draw it again, so nothing may be continued."""
+
+    def begin(self, steps: int) -> None:
+        """Write durably that `steps` more begin now, before their batches and noise are drawn.
+
+        Raises:
+            LedgerError: if that would pass the limit, or if another process advanced the same charge.
+        """
+
+
+class SteppedQuery(Query, Protocol):
+    """A query of many identical steps under one charge, which another attempt may continue after a crash.
+
+    `event` composes one mechanism `steps` times. The view calls `run_steps` instead of `run`.
+
+    Guarantee: no step touches the rows or draws anything before `meter.begin` counted it. A step that is begun again
+    draws a new batch and new noise, and counts as one more. All attempts together then run at most `steps` mechanisms,
+    each chosen from the noisy results of those before, which is what `event` composes: a crash costs steps, never
+    privacy.
+    """
+
+    @property
+    def steps(self) -> int: ...
+
+    def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> Any: ...
+
+
+class View(Protocol):
+    """Private rows as a generator knows them: what answers the queries of its plan, and nothing else."""
+
+    def ask(self, query: Query) -> Any:
+        """Run one planned query and return its noisy answer."""
+
+
 QueryClass = TypeVar("QueryClass", bound=type)
 
 _REGISTER: set[type] = set()
@@ -40,3 +95,8 @@ def registered(query: QueryClass) -> QueryClass:
 def is_registered(query: Query) -> bool:
     """Whether this exact class, not a subclass, was admitted."""
     return type(query) in _REGISTER
+
+
+def is_stepped(query: Query) -> bool:
+    """Whether the query's class runs in steps that a meter counts."""
+    return hasattr(type(query), "run_steps")

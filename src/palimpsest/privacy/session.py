@@ -13,7 +13,7 @@ import dp_accounting as dpa
 import palimpsest
 from palimpsest.privacy import accounting, events
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run
+from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run, never
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
@@ -39,18 +39,23 @@ def metered(
     requests: Sequence[Request],
     rows: Callable[[], Sequence[PrivateRow]],
     noise: NoiseSource,
+    resumable: Callable[[Charge], bool] = never,
 ) -> Iterator[Session]:
     """Reserve the plan's budget, then read the rows, then yield the view; commit when the block ends well.
 
+    `resumable` says of a query in steps that an earlier attempt began whether this one has what it needs to continue
+    it under the same charge. Under noise that a seed fixes nothing is continued: its draws would come again.
+
     Guarantee: no row is read before the whole plan is reserved. If the block fails, what never began is given back and
-    what began stays charged; if the process is killed, the reservation stands and a retry finds it.
+    what began stays charged; if the process is killed, the reservation stands and a retry finds it. What is continued
+    runs only the steps that its charge has left.
 
     Raises:
         BudgetExceeded: before any row is read.
         LedgerError: if the ledger's chain does not hold.
     """
     ledger.verify()
-    reservation = ledger.reserve(schema.asset, run, requests)
+    reservation = ledger.reserve(schema.asset, run, requests, never if noise.fixed else resumable)
     try:
         view = PrivateView(rows(), schema, ledger, reservation, noise)
         yield Session(view, reservation, time.monotonic())

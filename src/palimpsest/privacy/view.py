@@ -7,7 +7,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import to_json
 from palimpsest.privacy.ledger import Charge, Ledger, Reservation
-from palimpsest.privacy.query import Query, is_registered
+from palimpsest.privacy.query import Query, is_registered, is_stepped
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.schema import PublicSchema
 
@@ -16,7 +16,8 @@ class PrivateView:
     """Private rows behind a meter.
 
     Guarantee: every answer is the output of a registered query whose event was reserved beforehand and written to the
-    ledger as begun before its first noise was drawn. No method returns a row or an un-noised value.
+    ledger as begun before its first noise was drawn. A query in steps begins each step there in the same way, over all
+    attempts never more than were reserved. No method returns a row or an un-noised value.
     """
 
     def __init__(
@@ -37,10 +38,12 @@ class PrivateView:
     def ask(self, query: Query) -> Any:
         """Run one query against the rows and return its noisy answer.
 
-        An answer that an earlier, killed attempt of the same plan paid for and stored is returned as it was.
+        An answer that an earlier, killed attempt of the same plan paid for and stored is returned as it was. A charge
+        that an earlier attempt began and the reservation kept is continued: it is not begun a second time.
 
         Raises:
-            LedgerError: if the query is not registered or has no reservation of the same name and event.
+            LedgerError: if the query is not registered or has no reservation of the same name and event, or if it
+                would continue an earlier attempt with noise that a seed fixes.
         """
         if not is_registered(query):
             raise LedgerError(
@@ -50,19 +53,50 @@ class PrivateView:
         charge = self.__take(query)
         if charge.id in self.__replays:
             return self.__replays.pop(charge.id)
-        self.__ledger.begin(charge, self.__noise.fixed)
-        answer = type(query).run(query, self.__rows, self.__noise)  # the registered code, not an attribute set later
+        self.__begin(charge)
+        answer = self.__run(query, charge)
         if getattr(query, "stores_answer", False):
             self.__ledger.answer(charge, answer)
         return answer
 
+    def __begin(self, charge: Charge) -> None:
+        if charge.state != "begun":
+            self.__ledger.begin(charge, self.__noise.fixed)
+        elif self.__noise.fixed:
+            raise LedgerError(
+                f"Query {charge.query!r} would continue an earlier attempt, and a seed fixes its noise.",
+                "Remove the seed, or let no charge be resumed: the attempt would draw the same noise again.",
+            )
+
+    def __run(self, query: Query, charge: Charge) -> Any:
+        kind: Any = type(query)  # the registered code, not an attribute set later
+        if not is_stepped(query):
+            return kind.run(query, self.__rows, self.__noise)
+        return kind.run_steps(query, self.__rows, self.__noise, _Steps(self.__ledger, charge, not self.__noise.fixed))
+
     def __take(self, query: Query) -> Charge:
-        event = to_json(type(query).event(query))
+        event, stepped = to_json(type(query).event(query)), is_stepped(query)
         for charge in self.__waiting:
-            if charge.query == query.name and to_json(charge.event) == event:
+            same = charge.query == query.name and to_json(charge.event) == event
+            # A charge of steps continues after a crash: a query that counts none would run in full again, unpaid.
+            if same and (charge.steps is not None) == stepped:
                 self.__waiting.remove(charge)
                 return charge
         raise LedgerError(
-            f"Query {query.name!r} has no reservation for this event.",
+            f"Query {query.name!r} has no reservation for this event{' in steps' if stepped else ''}.",
             "Ask only what the plan reserved, each query as often as it was planned.",
         )
+
+
+class _Steps:
+    """The meter of one charge, on the ledger."""
+
+    def __init__(self, ledger: Ledger, charge: Charge, lasting: bool) -> None:
+        self.charge, self.limit, self.lasting = charge.id, charge.steps or 0, lasting
+        self.begun, self.resumed = charge.steps_begun, charge.steps_begun > 0
+        self._ledger, self._paid = ledger, charge
+
+    def begin(self, steps: int) -> None:
+        """Count in the ledger first: an attempt that dies right after has begun them all."""
+        self._ledger.advance(self._paid, self.begun, steps)
+        self.begun += steps
