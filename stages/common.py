@@ -1,6 +1,7 @@
 """What every stage shares: how it starts, and how it fails without a word of private text."""
 
 import errno
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -14,9 +15,11 @@ PUBLIC = Path("data/public")
 SYNTHETIC = Path("data/synthetic")
 MODELS = Path("models")
 BASE_LM = MODELS / "base"
+CHECKPOINTS = MODELS / "checkpoints"  # outside DVC's outputs, so that a stopped stage leaves them
 METRICS = Path("reports/metrics")
 RECEIPTS = Path("reports/receipts")
 
+PROCESSES = "PALIMPSEST_PROCESSES"  # the environment's, because it is a fact about the machine
 _STOPPED = 130  # the shell's number for Ctrl-C
 _ALLOW = ("A file or folder may not be written.", "Give yourself write permission in the workspace and run again.")
 _DISK = {
@@ -46,6 +49,16 @@ def start(stage: Callable[..., None]) -> None:
         _fail_silently(error)
     except Exception as error:
         _fail_silently(error)
+
+
+def start_processes(stage: Callable[..., None]) -> None:
+    """The same, in as many processes as the environment asks for, one for each accelerator say, under `torchrun`."""
+    count = int(os.environ.get(PROCESSES, "1"))
+    if count > 1 and "RANK" not in os.environ:
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+        sys.stdout.flush()
+        os.execv(sys.executable, [*launcher, *sys.argv])
+    start(stage)
 
 
 def _fail(error: PalimpsestError) -> NoReturn:

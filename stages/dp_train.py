@@ -1,4 +1,7 @@
-"""Fit `dp_lm` to the private rows of one variant: the only stage here that spends budget."""
+"""Fit `dp_lm` to the private rows of one variant: the only stage here that spends budget.
+
+Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
+"""
 
 import hashlib
 
@@ -9,37 +12,43 @@ from palimpsest.params.dp_lm import DpLmSettings
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import DpLmVariant, Params
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Ledger, Request, Run
+from palimpsest.privacy.ledger import Charge, Ledger, Request, Reservation, Run
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import code_digest, metered, receipt
 from palimpsest.records.write import read_split
-from stages.common import BASE_LM, MODELS, PRIVATE, RECEIPTS, start
+from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
+from palimpsest.training.team import Team, joined
+from palimpsest.training.views import Follower, Leader
+from stages.common import BASE_LM, CHECKPOINTS, MODELS, PRIVATE, RECEIPTS, start_processes
 
 
 def run(name: str) -> None:
     """data/private/train.parquet, models/base -> models/<variant>, reports/receipts/<variant>.json."""
     params = load()
-    variant = params.variants[name]
-    ledger = Ledger.open(ledger_url(params))
-    asset = ledger.asset(params.dataset.asset)
-    generator, plan = planned(params, variant)
-    identity = identify(params, name, plan)
-    requests = [Request(query.name, query.event) for query in plan.queries]
-    with metered(
-        ledger, params.schema_of_data, identity, requests, private_rows, NoiseSource(params.testing.noise_seed)
-    ) as session:
-        tell(session.reservation.run, session.reservation.lost, ledger.balance(asset.name).left)
-        generator.fit(session.view, plan).save(MODELS / name)
-    body = receipt(ledger, asset, session, method="dp_lm", target=variant.epsilon)
-    write_json(RECEIPTS / f"{name}.json", {**body, "plan": dict(plan.numbers)})
+    generator, plan = planned(params, params.variants[name])
+    with joined() as team:
+        if team.leads:
+            _lead(params, name, generator, plan, team)
+        else:
+            generator.fit(Follower(private_rows(), team), plan)
 
 
 def planned(params: Params, variant: DpLmVariant) -> tuple[DpLm, Plan]:
     """The generator of a variant and its plan; reads no row."""
     schema = params.schema_of_data
     settings = DpLmSettings(train=variant.train, generate=variant.generate)
-    generator = DpLm(settings, schema, BASE_LM, params.seed)
+    generator = DpLm(settings, schema, BASE_LM, params.seed, CHECKPOINTS)
     return generator, generator.plan(schema, Budget(variant.epsilon, params.delta))
+
+
+def requested(plan: Plan) -> list[Request]:
+    """What the plan reserves in the ledger."""
+    return [Request(query.name, query.event, steps=query.steps) for query in plan.queries]
+
+
+def continues(charge: Charge) -> bool:
+    """Whether a training that began and was stopped can go on here, under the same charge."""
+    return charge.steps is not None and find_checkpoint(CHECKPOINTS, charge.id, charge.steps_begun) is not None
 
 
 def identify(params: Params, name: str, plan: Plan) -> Run:
@@ -64,17 +73,35 @@ def private_rows() -> list[PrivateRow]:
     return [PrivateRow(row.text, row.label) for row in read_split(PRIVATE / "train.parquet")]
 
 
-def tell(number: int, lost: int, left: float) -> None:
-    """Say what a repeated look costs."""
-    if lost:
+def tell(reservation: Reservation, left: float) -> None:
+    """Say what a repeated look costs, and what a continued one saves."""
+    if reservation.lost:
         print(
-            f"budget: an earlier attempt was stopped after {lost} of its queries had begun; they stay charged, and "
-            "are charged again now"
+            f"budget: an earlier attempt was stopped after {reservation.lost} of its queries had begun; they stay "
+            "charged, and are charged again now"
         )
-    if number > 1:
-        print(f"budget: this plan already ran {number - 1} time(s) on this data; another look is charged again")
+    if reservation.resumed:
+        print(
+            f"budget: a stopped training goes on under its own charge, with {reservation.steps - reservation.resumed} "
+            f"of {reservation.steps} steps left; nothing is charged again"
+        )
+    if reservation.run > 1:
+        print(f"budget: this plan already ran {reservation.run - 1} time(s) on this data; another look is charged again")
     print(f"budget: epsilon {left:.3f} is left for this data set, this run included", flush=True)
 
 
+def _lead(params: Params, name: str, generator: DpLm, plan: Plan, team: Team) -> None:
+    ledger = Ledger.open(ledger_url(params))
+    asset, noise = ledger.asset(params.dataset.asset), NoiseSource(params.testing.noise_seed)
+    run, schema = identify(params, name, plan), params.schema_of_data
+    with metered(ledger, schema, run, requested(plan), private_rows, noise, continues) as session:
+        tell(session.reservation, ledger.balance(asset.name).left)
+        generator.fit(Leader(session.view, team), plan).save(MODELS / name)
+    for charge in session.reservation.charges:
+        forget_checkpoints(CHECKPOINTS, charge.id)
+    body = receipt(ledger, asset, session, method="dp_lm", target=params.variants[name].epsilon)
+    write_json(RECEIPTS / f"{name}.json", {**body, "plan": dict(plan.numbers)})
+
+
 if __name__ == "__main__":
-    start(run)
+    start_processes(run)

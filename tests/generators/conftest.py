@@ -50,7 +50,7 @@ def make_settings() -> MakeSettings:
         "epochs": 2.0, "batch": 20, "learning_rate": 0.01, "schedule": "linear", "warmup": 0.0, "betas": (0.9, 0.98),
         "adam_eps": 1e-8, "weight_decay": 0.0, "clipping": "joint", "clipping_norm": 0.5, "discriminator_weight": 1.0,
         "discriminator_width": 16, "prefix_step": 2, "loss_on": "text", "freeze_first": 0, "freeze_last": 0,
-        "freeze_embeddings": False,
+        "freeze_embeddings": False, "noise_correction": False, "precision": "float32", "checkpoint_steps": 50,
         "max_tokens": 24, "micro_batch": 8, "label_counts": "noisy", "prior": None, "histogram_share": 0.01,
     }  # fmt: skip
     generate = {
@@ -80,7 +80,7 @@ def open_view(ledger: Ledger, schema: PublicSchema) -> OpenView:
 
     @contextmanager
     def opened(plan: Plan, purpose: str) -> Iterator[PrivateView]:
-        requests = [Request(query.name, query.event) for query in plan.queries]
+        requests = [Request(query.name, query.event, steps=query.steps) for query in plan.queries]
         rows = [PrivateRow(record.text, record.label) for record in two_class_records()]
         run = Run("dp_train", "v", purpose, "f", "p", "c")
         with metered(ledger, schema, run, requests, lambda: rows, NoiseSource()) as session:

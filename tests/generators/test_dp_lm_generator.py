@@ -5,7 +5,8 @@ import math
 from pathlib import Path
 
 import pytest
-from transformers import GPT2Config, GPT2LMHeadModel
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, GraniteConfig, GraniteForCausalLM
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.generators.base import Budget
@@ -98,6 +99,30 @@ def test_a_fit_without_noise_learns_the_labels(make_settings, schema, base, open
     assert artifact.shares == {"praise": 0.5, "a complaint": 0.5}
     rows = list(generator.sample(artifact, {"praise": 20, "a complaint": 20}))
     assert sum(_says(row) for row in rows) >= 36
+
+
+def test_half_precision_and_noise_correction_fit_too(make_settings, schema, base, open_view) -> None:
+    changes = {"precision": "bf16", "noise_correction": True, "adam_eps": 1e-3, "label_counts": "prior"}
+    generator = DpLm(make_settings(changes), schema, base, 5)
+    plan = generator.plan(schema, BUDGET)
+    with open_view(plan, "release") as view:
+        artifact = generator.fit(view, plan)
+    assert all(parameter.dtype == torch.float32 for parameter in artifact.model.parameters())
+    assert all(parameter.isfinite().all() for parameter in artifact.model.parameters())
+
+
+def test_a_model_that_caps_its_logits_is_refused(make_settings, schema, open_view, tmp_path) -> None:
+    tokenizer = train_tokenizer(["Some public text.\n"], 300, 64)
+    tokenizer.save_pretrained(tmp_path / "capped")
+    config = GraniteConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=64, logits_scaling=8.0, bos_token_id=0, eos_token_id=0, pad_token_id=0,
+    )  # fmt: skip
+    GraniteForCausalLM(config).save_pretrained(tmp_path / "capped")
+    generator = DpLm(make_settings(), schema, tmp_path / "capped", 5)
+    plan = generator.plan(schema, BUDGET)
+    with pytest.raises(ModelError, match="behind its head"), open_view(plan, "release") as view:
+        generator.fit(view, plan)
 
 
 def test_gpt2_without_separator_and_padding(make_settings, schema, open_view, tmp_path) -> None:

@@ -72,10 +72,11 @@ def test_lm_loss_counts_text_and_eos_or_everything(parts) -> None:
     batch = text.batch([row])
     prompt = text.prompt("praise")
     assert batch.prompted[0, batch.counted[0]].tolist() == [*tokenizer.encode(row.text), tokenizer.eos_token_id]
-    assert every.batch([row]).counted[0].tolist() == [False, *[True] * (batch.prompted.shape[1] - 1)]
+    length, width = len(prompt) + len(tokenizer.encode(row.text)) + 1, batch.prompted.shape[1]
+    assert every.batch([row]).counted[0].tolist() == [0 < place < length for place in range(width)]
     logits = model.logits(model.hidden(batch.prompted)).log_softmax(-1)[0]
-    wanted = batch.prompted[0, len(prompt) :]
-    by_hand = -logits[len(prompt) - 1 : -1].gather(1, wanted[:, None]).mean()
+    wanted = batch.prompted[0, len(prompt) : length]
+    by_hand = -logits[len(prompt) - 1 : length - 1].gather(1, wanted[:, None]).mean()
     torch.testing.assert_close(lm_loss(model, batch)[0], by_hand)
 
 

@@ -65,6 +65,20 @@ def test_loading_switches_dropout_off(tmp_path: Path) -> None:
     assert torch.equal(model(tokens).logits, model(tokens).logits)
 
 
+def test_loading_fuses_gpt2s_activation_and_changes_no_number(tmp_path: Path) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=300, n_positions=8, bos_token_id=0, eos_token_id=0)
+    saved = GPT2LMHeadModel(config).eval()
+    saved.save_pretrained(tmp_path)
+    train_tokenizer(TEXTS, 300, 8).save_pretrained(tmp_path)
+    model = load_lm(tmp_path)[0]
+    tokens = torch.tensor([[5, 6, 7]])
+    assert "NewGELU" in repr(saved)
+    assert "NewGELU" not in repr(model)
+    torch.testing.assert_close(model(tokens).logits, saved(tokens).logits)
+
+
 @pytest.mark.parametrize(("schedule", "middle"), [("constant", 1.0), ("linear", 0.5), ("cosine", 0.5)])
 def test_schedule(schedule: str, middle: float) -> None:
     assert schedule_factor(schedule, 0, 20, warmup=10) == pytest.approx(0.1)

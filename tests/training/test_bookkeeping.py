@@ -1,5 +1,6 @@
 """The engine against a loop over examples, against Opacus, and against neighbouring batches."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -116,13 +117,20 @@ def clipped(gradients: torch.Tensor, clipping_norm: float) -> torch.Tensor:
     return (gradients * (clipping_norm / gradients.norm(dim=1, keepdim=True)).clamp(max=1.0)).sum(0)
 
 
+def one_sum(model, losses, size, clipping_norm, prefer_ghost=ghost_is_cheaper):
+    """The engine's answer for one loss, with zeros written out."""
+    (found,) = BookkeepingEngine(model, prefer_ghost).clipped_sums(lambda: (losses(),), size, clipping_norm)
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    gradients = {name: found.gradients.get(name, torch.zeros_like(parameter)) for name, parameter in trained}
+    return dataclasses.replace(found, gradients=gradients)
+
+
 def flat(result) -> torch.Tensor:
     return torch.cat([gradient.flatten() for gradient in result.gradients.values()])
 
 
 def engine_sum(model, loss, batch, clipping_norm, prefer_ghost=ghost_is_cheaper):
-    engine = BookkeepingEngine(model, prefer_ghost)
-    return engine.clipped_sum(lambda: loss(model, batch), len(batch["ids"]), clipping_norm)
+    return one_sum(model, lambda: loss(model, batch), len(batch["ids"]), clipping_norm, prefer_ghost)
 
 
 def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -243,8 +251,8 @@ def test_nan_weights_of_one_row_stay_in_that_row():
     with torch.no_grad():
         table.weight[1] = math.nan
     head = nn.Linear(2, 1)
-    found = BookkeepingEngine(nn.ModuleList([table, head])).clipped_sum(
-        lambda: head(table(torch.tensor([[0], [1]])))[:, 0, 0], 2, 1.0
+    found = one_sum(
+        nn.ModuleList([table, head]), lambda: head(table(torch.tensor([[0], [1]])))[:, 0, 0], 2, 1.0
     )
     assert found.dropped == 1
     assert torch.isfinite(flat(found)).all()
@@ -256,7 +264,7 @@ def test_cancelling_tokens_never_pass_the_clip():
     inputs = torch.tensor([[[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]])
     for residue in (0.0, 1e-7, 1e-5, 1e-4, 1e-3):
         weights = 1e6 * torch.tensor([[[1.0, 1.0], [-1.0, -1.0 - residue]]])
-        result = BookkeepingEngine(layer, ALWAYS).clipped_sum(lambda w=weights: (layer(inputs) * w).sum((1, 2)), 1, 1.0)
+        result = one_sum(layer, lambda w=weights: (layer(inputs) * w).sum((1, 2)), 1, 1.0, ALWAYS)
         assert flat(result).norm() <= 1.0 + 1e-3
 
 
@@ -310,16 +318,14 @@ def test_a_frozen_layer_needs_no_rule():
     frozen = nn.Conv1d(2, 2, 1).requires_grad_(False)
     layer = nn.Linear(5, 1)
     inputs = torch.randn(3, 2, 5)
-    found = BookkeepingEngine(nn.Sequential(frozen, layer)).clipped_sum(
-        lambda: layer(frozen(inputs)).sum((1, 2)), 3, math.inf
-    )
+    found = one_sum(nn.Sequential(frozen, layer), lambda: layer(frozen(inputs)).sum((1, 2)), 3, math.inf)
     assert relative_error(found.gradients["1.weight"], frozen(inputs).sum((0, 1))[None]) <= 1e-6
 
 
 def test_examples_must_come_first():
     layer = nn.Linear(2, 2)
     with pytest.raises(EngineError, match="first dimension is not the batch"):
-        BookkeepingEngine(nn.Sequential(layer)).clipped_sum(lambda: layer(torch.ones(12, 2)).view(3, -1).sum(1), 3, 1.0)
+        one_sum(nn.Sequential(layer), lambda: layer(torch.ones(12, 2)).view(3, -1).sum(1), 3, 1.0)
 
 
 def test_an_input_changed_in_place_is_an_error():
@@ -332,13 +338,13 @@ def test_an_input_changed_in_place_is_an_error():
         return outputs.sum(1)
 
     with pytest.raises(RuntimeError, match="inplace"):
-        BookkeepingEngine(nn.Sequential(layer)).clipped_sum(losses, 3, 1.0)
+        one_sum(nn.Sequential(layer), losses, 3, 1.0)
 
 
 def test_padding_row_of_a_table_stays_untrained():
     table = nn.Embedding(4, 3, padding_idx=1)
     ids = torch.tensor([[0, 1, 1], [2, 2, 1]])
-    found = BookkeepingEngine(nn.Sequential(table)).clipped_sum(lambda: table(ids).sum((1, 2)), 2, math.inf)
+    found = one_sum(nn.Sequential(table), lambda: table(ids).sum((1, 2)), 2, math.inf)
     assert found.norms.tolist() == pytest.approx([math.sqrt(3), 2 * math.sqrt(3)])
     assert found.gradients["0.weight"][1].eq(0).all()
 
@@ -347,8 +353,7 @@ def test_layer_norm_over_two_dimensions():
     norm = nn.LayerNorm((3, 2)).double()
     inputs = torch.randn(4, 3, 2, dtype=torch.float64)
     weights = torch.randn(3, 2, dtype=torch.float64)
-    engine = BookkeepingEngine(nn.Sequential(norm))
-    found = engine.clipped_sum(lambda: (norm(inputs) * weights).sum((1, 2)), 4, math.inf)
+    found = one_sum(nn.Sequential(norm), lambda: (norm(inputs) * weights).sum((1, 2)), 4, math.inf)
     expected = torch.autograd.grad((norm(inputs) * weights).sum(), list(norm.parameters()))
     for gradient, true in zip(found.gradients.values(), expected, strict=True):
         assert relative_error(gradient, true) <= 1e-12

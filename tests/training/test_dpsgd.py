@@ -20,8 +20,10 @@ from palimpsest.privacy.query import is_registered
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 from palimpsest.training import bookkeeping, dpsgd, ghost
-from palimpsest.training.dpsgd import Optimiser, TrainingPlan, TrainQuery
+from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.engine import EngineError
+from palimpsest.training.optimiser import Optimiser
+from palimpsest.training.plan import TrainingPlan
 
 # With these the weights move by minus the privatised gradient, so that the released model shows it.
 PLAIN = Optimiser(
@@ -32,7 +34,7 @@ VOCABULARY, WIDTH, TOKENS = 31, 16, 6  # small enough for Gram matrices to be th
 
 def make_plan(**changes) -> TrainingPlan:
     base = TrainingPlan(
-        rate=1.0, steps=1, clipping_norm=0.5, noise_multiplier=1.0, divisor=7.0, clipping="joint", losses=1
+        rate=1.0, steps=1, clipping_norm=0.5, noise_multiplier=1.2, divisor=7.0, clipping="joint", losses=1
     )
     return dataclasses.replace(base, **changes)
 
@@ -264,10 +266,10 @@ class Replay(NoiseSource):
         self.sizes: list[int] = []
         self._plan, self._outputs = plan, NoiseSource(seed=1)
 
-    def gaussian_like(self, tensor: torch.Tensor, std: float) -> torch.Tensor:
+    def add_gaussian(self, tensor: torch.Tensor, std: float) -> None:
         assert std == self._plan.noise_multiplier * self._plan.clipping_norm
         self.inputs.append(tensor.clone())
-        return self._outputs.gaussian_like(tensor, std) - tensor
+        self._outputs.add_gaussian(tensor.zero_(), std)
 
     def bernoulli(self, size: int, rate: float) -> np.ndarray:
         assert rate == self._plan.rate
@@ -299,7 +301,29 @@ def check_sensitivity(clipping: str = "joint") -> None:
         assert torch.allclose(released[0].table.weight, released[1].table.weight, rtol=0.0, atol=1e-9)
         moves = [(one - other).norm() for one, other in zip(sources[0].inputs, sources[1].inputs, strict=True)]
         assert len(moves) == 3 * plan.passes
-        assert max(moves) <= plan.clipping_norm * (1 + 1e-6)  # replaying rounds: (output - input) + input
+        assert max(moves) <= plan.clipping_norm * (1 + 1e-9)
+
+
+class Untied(Tied):
+    """Two layers with weights of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(WIDTH, VOCABULARY).double()
+
+
+def check_sensitivity_over_layers() -> None:
+    """The sums of all parameters together move by at most C."""
+    plan, together = make_plan(), []
+    for rows in (rows_of(*BASE), rows_of(*BASE, "hello")):
+        source = Replay(plan)
+        make_query(plan, Untied()).run(rows, source)
+        together.append(torch.cat([total.flatten() for total in source.inputs]))
+    assert (together[1] - together[0]).norm() <= plan.clipping_norm * (1 + 1e-9)
+
+
+def test_t1_all_layers_together_move_by_at_most_the_clipping_norm():
+    check_sensitivity_over_layers()
 
 
 @pytest.mark.parametrize("clipping", ["joint", "separate"])
@@ -344,9 +368,10 @@ def test_t2_noise_is_new_for_every_step_pass_and_parameter():
     draws = []
 
     class Noting(NoiseSource):
-        def gaussian_like(self, tensor: torch.Tensor, std: float) -> torch.Tensor:
-            draws.append(super().gaussian_like(tensor, std))
-            return draws[-1]
+        def add_gaussian(self, tensor: torch.Tensor, std: float) -> None:
+            draws.append(torch.zeros_like(tensor))
+            super().add_gaussian(draws[-1], std)
+            tensor.add_(draws[-1])
 
     model = nn.Sequential(nn.Embedding(2000, 1), nn.Linear(2000, 1, bias=False))
     plan = make_plan(steps=3, clipping="separate", losses=2)
@@ -356,18 +381,47 @@ def test_t2_noise_is_new_for_every_step_pass_and_parameter():
     assert np.abs(correlations - np.eye(12)).max() <= 5.5 / math.sqrt(2000)
 
 
-def test_t2_every_row_enters_independently_at_the_planned_rate():
-    rows, rate, steps = rows_of(*map(str, range(50))), 0.1, 2000
-    source = NoiseSource()
-    joined = np.zeros((steps, 50))
+def check_sampler(rate: float = 0.1, steps: int = 2000) -> None:
+    """Each of fifty rows joins at the planned rate, independently of the others; batches may be empty."""
+    source, joined = NoiseSource(), np.zeros((2000, 50))
     for step in range(steps):
-        joined[step, [int(row.text) for row in dpsgd.poisson_batch(rows, rate, source)]] = 1
-    sizes = joined.sum(1)
-    spread = math.sqrt(rate * (1 - rate))
+        joined[step, dpsgd.poisson_batch(50, rate, source)] = 1
+    sizes, spread = joined.sum(1), math.sqrt(rate * (1 - rate))
     assert abs(joined.mean() - rate) <= 5 * spread / math.sqrt(joined.size)
     assert np.abs(joined.mean(0) - rate).max() <= 5.5 * spread / math.sqrt(steps)
     assert abs(sizes.var() / (50 * spread**2) - 1) <= 5 * math.sqrt(2 / steps)  # fixed-size batches have none
     assert (sizes == 0).any()
+
+
+def test_t2_every_row_enters_independently_at_the_planned_rate():
+    check_sampler()
+
+
+def check_steps() -> None:
+    """As many noisy sums as the event composes."""
+    plan = make_plan(rate=0.5, steps=6)
+    source = Replay(plan)
+    make_query(plan).run(rows_of("abc", "de"), source)
+    assert len(source.inputs) == plan.event().count
+
+
+def test_t2_every_step_is_charged():
+    check_steps()
+
+
+def check_fresh() -> None:
+    """Two runs of one plan share no noise, and the noise is not on a coarse grid."""
+    model = nn.Embedding(5000, 1)
+    moved = [make_query(make_plan(), model, zero_gradient).run([], NoiseSource()).weight for _ in range(2)]
+    one, other = ((weight - model.weight).detach().flatten() for weight in moved)
+    assert abs(np.corrcoef(one.numpy(), other.numpy())[0, 1]) <= 5.5 / math.sqrt(5000)
+    noise = torch.zeros(5000)
+    NoiseSource().add_gaussian(noise, 1.0)
+    assert len(noise.unique()) > 4900
+
+
+def test_t2_noise_is_fresh_and_fine():
+    check_fresh()
 
 
 # --- T3: orthogonal canaries through the whole query ------------------------------------------------------------------
@@ -415,35 +469,51 @@ def test_t3_canaries_do_not_refute_the_charge(clipping):
 # --- mutants: one fault each, and the check that sees it --------------------------------------------------------------
 
 
+Engine = bookkeeping.BookkeepingEngine
+
+
 def without_clipping(patch):
-    original = bookkeeping.BookkeepingEngine.clipped_sum
-    patch.setattr(bookkeeping.BookkeepingEngine, "clipped_sum", lambda self, f, n, c: original(self, f, n, math.inf))
+    original = Engine._clip
+    patch.setattr(Engine, "_clip", lambda self, parts, size, c, totals: original(self, parts, size, math.inf, totals))
 
 
 def clipping_the_batch_mean(patch):
-    original = bookkeeping.BookkeepingEngine.clipped_sum
+    original = Engine._clip
 
-    def mutant(self, losses, size, clipping_norm):
-        found = original(self, losses, size, math.inf)
+    def mutant(self, parts, size, clipping_norm, totals):
+        found = original(self, parts, size, math.inf, {})
         total = math.sqrt(sum(float(g.square().sum()) for g in found.gradients.values()))
         scale = min(1.0, size * clipping_norm / max(total, 1e-300))
-        return dataclasses.replace(found, gradients={n: g * scale for n, g in found.gradients.items()})
+        totals |= {name: gradient * scale for name, gradient in found.gradients.items()}
+        return found
 
-    patch.setattr(bookkeeping.BookkeepingEngine, "clipped_sum", mutant)
+    patch.setattr(Engine, "_clip", mutant)
+
+
+def clipping_each_layer(patch):
+    original = Engine._clip
+
+    def mutant(self, parts, size, clipping_norm, totals):
+        found = [original(self, {p: part}, size, clipping_norm, totals) for p, part in list(parts.items())]
+        return found[0]
+
+    patch.setattr(Engine, "_clip", mutant)
 
 
 def norm_without_the_head(patch):
     original = ghost.Ghost.squared_norms
 
-    def mutant(self):
-        return original(ghost.Ghost(tuple(use for use in self.uses if use.is_lookup)))
+    def mutant(self, like):
+        return original(ghost.Ghost(tuple(use for use in self.uses if use.is_lookup)), like)
 
     patch.setattr(ghost.Ghost, "squared_norms", mutant)
 
 
 def norm_without_the_cross_term(patch):
     original = ghost.Ghost.squared_norms
-    patch.setattr(ghost.Ghost, "squared_norms", lambda self: sum(original(ghost.Ghost((use,))) for use in self.uses))
+    patch.setattr(
+        ghost.Ghost, "squared_norms", lambda self, like: sum(original(ghost.Ghost((use,)), like) for use in self.uses)
+    )
 
 
 def nan_past_the_clip(patch):
@@ -456,56 +526,128 @@ def rows_masked_by_factor_only(patch):
 
 
 def no_noise(patch):
-    patch.setattr(NoiseSource, "gaussian_like", lambda self, tensor, std: torch.zeros_like(tensor))
+    patch.setattr(NoiseSource, "add_gaussian", lambda self, tensor, std: None)
 
 
 def noise_per_micro_batch(patch):
-    original, total = bookkeeping.BookkeepingEngine.clipped_sum, dpsgd.privatise
+    original, finish = Engine._clip, dpsgd.privatise
 
-    def noisy(self, losses, size, clipping_norm):
-        found = original(self, losses, size, clipping_norm)
-        source = NoiseSource()
-        gradients = {n: g + source.gaussian_like(g, clipping_norm) for n, g in found.gradients.items()}
-        return dataclasses.replace(found, gradients=gradients)
+    def noisy(self, parts, size, clipping_norm, totals):
+        found = original(self, parts, size, clipping_norm, totals)
+        for gradient in totals.values():
+            NoiseSource().add_gaussian(gradient, 1.2 * clipping_norm)
+        return found
 
-    patch.setattr(bookkeeping.BookkeepingEngine, "clipped_sum", noisy)
-    patch.setattr(dpsgd, "privatise", lambda t, plan, n: total(t, dataclasses.replace(plan, noise_multiplier=0.0), n))
+    patch.setattr(Engine, "_clip", noisy)
+    patch.setattr(dpsgd, "privatise", lambda s, plan, n: finish(s, dataclasses.replace(plan, noise_multiplier=0.0), n))
 
 
 def divided_by_the_realised_batch(patch):
     draw, finish, sizes = dpsgd.poisson_batch, dpsgd.privatise, []
 
-    def noting(rows, rate, noise):
-        batch = draw(rows, rate, noise)
+    def noting(size, rate, noise):
+        batch = draw(size, rate, noise)
         sizes.append(max(len(batch), 1))
         return batch
 
     patch.setattr(dpsgd, "poisson_batch", noting)
-    patch.setattr(dpsgd, "privatise", lambda t, plan, n: finish(t, dataclasses.replace(plan, divisor=sizes[-1]), n))
+    patch.setattr(dpsgd, "privatise", lambda s, plan, n: finish(s, dataclasses.replace(plan, divisor=sizes[-1]), n))
+
+
+def noise_after_the_division(patch):
+    def mutant(sums, plan, noise):
+        for values in sums:
+            noise.add_gaussian(values.div_(plan.divisor), plan.noise_std / plan.divisor**2)
+
+    patch.setattr(dpsgd, "privatise", mutant)
+
+
+def noise_times_the_learning_rate(patch):
+    patch.setattr(TrainingPlan, "noise_std", property(lambda self: self.noise_multiplier * self.clipping_norm * 1e-3))
 
 
 def same_noise_every_step(patch):
-    original = NoiseSource.gaussian_like
-    patch.setattr(NoiseSource, "gaussian_like", lambda self, t, std: original(NoiseSource(seed=1), t, std))
+    original = NoiseSource.add_gaussian
+    patch.setattr(NoiseSource, "add_gaussian", lambda self, t, std: original(NoiseSource(seed=1), t, std))
 
 
 def sigma_squared(patch):
     patch.setattr(TrainingPlan, "noise_std", property(lambda self: self.noise_multiplier * self.clipping_norm**2))
 
 
+def sigma_rounded(patch):
+    patch.setattr(TrainingPlan, "noise_std", property(lambda self: round(self.noise_multiplier) * self.clipping_norm))
+
+
+def noise_from_the_parameters(patch):
+    start = NoiseSource._start
+    patch.setattr(NoiseSource, "_start", lambda self, key: start(self, bytes(32)))
+
+
+def noise_in_half_precision(patch):
+    def mutant(self, tensor, std):
+        tensor.add_(torch.randn(tensor.shape, dtype=torch.bfloat16).to(tensor.dtype) * std)
+
+    patch.setattr(NoiseSource, "add_gaussian", mutant)
+
+
+def moments_from_raw_gradients(patch):
+    finish, move, sizes = dpsgd.privatise, dpsgd._apply, []
+
+    def noting(sums, plan, noise):
+        sizes.append(1.0 + float(sums[0].norm()))
+        finish(sums, plan, noise)
+
+    def mutant(update, parameters, gradients, learning_rate):
+        move(update, parameters, {name: g / sizes[-1] for name, g in gradients.items()}, learning_rate)
+
+    patch.setattr(dpsgd, "privatise", noting)
+    patch.setattr(dpsgd, "_apply", mutant)
+
+
+def batches_of_fixed_size(patch):
+    order = np.random.default_rng(0)
+    patch.setattr(dpsgd, "poisson_batch", lambda n, rate, noise: order.permutation(n)[: round(n * rate)])
+
+
+def rate_from_another_number_of_rows(patch):
+    draw = dpsgd.poisson_batch
+    patch.setattr(dpsgd, "poisson_batch", lambda n, rate, noise: draw(n, rate * 50 / 40, noise))
+
+
+def epochs_charged_for_steps(patch):
+    event = TrainingPlan.event
+
+    def mutant(self):
+        return event(dataclasses.replace(self, steps=int(self.steps * self.rate)))
+
+    patch.setattr(TrainingPlan, "event", mutant)
+
+
 MUTANTS = [
     (without_clipping, check_sensitivity),
     (clipping_the_batch_mean, check_sensitivity),
+    (clipping_each_layer, check_sensitivity_over_layers),
     (norm_without_the_head, check_sensitivity),
     (norm_without_the_cross_term, check_sensitivity),
     (nan_past_the_clip, check_sensitivity),
     (rows_masked_by_factor_only, check_sensitivity),
+    (moments_from_raw_gradients, check_sensitivity),
     (no_noise, check_noise),
     (noise_per_micro_batch, check_noise),
     (divided_by_the_realised_batch, check_noise),
+    (noise_after_the_division, check_noise),
+    (noise_times_the_learning_rate, check_noise),
     (same_noise_every_step, check_noise),
     (sigma_squared, check_noise),
+    (sigma_rounded, check_noise),
+    (noise_from_the_parameters, check_fresh),
+    (noise_in_half_precision, check_fresh),
+    (batches_of_fixed_size, check_sampler),
+    (rate_from_another_number_of_rows, check_sampler),
+    (epochs_charged_for_steps, check_steps),
     (sigma_squared, check_canaries),
+    (sigma_rounded, check_canaries),
     (no_noise, check_canaries),
 ]
 

@@ -1,7 +1,9 @@
 import torch
+from torch import nn
 from torch.nn import functional
 
-from palimpsest.training.losses import per_example_lm_loss
+from palimpsest.training import losses as losses_module
+from palimpsest.training.losses import lm_head_loss, per_example_lm_loss
 
 
 def example(dtype=torch.float64):
@@ -52,11 +54,50 @@ def test_each_loss_is_its_own():
     torch.testing.assert_close(per_example_lm_loss(logits, targets, mask), torch.cat(alone))
 
 
-def test_half_precision_logits_keep_their_type():
+def test_half_precision_logits_give_losses_in_single_precision():
     logits, targets, mask = example(torch.bfloat16)
     losses = per_example_lm_loss(logits, targets, mask)
-    assert losses.dtype == torch.bfloat16
-    torch.testing.assert_close(losses.float(), reference(logits.float(), targets, mask, "mean"), rtol=0.02, atol=0.02)
+    expected = reference(logits.float(), targets, mask, "mean")
+    assert losses.dtype == torch.float32
+    torch.testing.assert_close(losses, expected)
+    found, true = (torch.autograd.grad(loss.sum(), logits)[0] for loss in (losses, expected))
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), true.float(), rtol=0.01, atol=1e-3)
+
+
+def test_logits_that_others_see_stay_as_they_are():
+    logits, targets, mask = example()
+    before = logits.detach().clone()
+    per_example_lm_loss(logits, targets, mask).sum().backward()
+    assert torch.equal(logits, before)
+
+
+def test_head_and_loss_in_one_equal_the_two_apart():
+    torch.manual_seed(1)
+    head, hidden = nn.Linear(5, 9).double(), torch.randn(4, 6, 5, dtype=torch.float64, requires_grad=True)
+    _, targets, mask = example()
+    upstream = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
+    pairs = lm_head_loss(head, hidden, targets, mask), per_example_lm_loss(head(hidden), targets, mask)
+    torch.testing.assert_close(*pairs, rtol=1e-12, atol=1e-12)
+    found, true = (torch.autograd.grad((each * upstream).sum(), [hidden, *head.parameters()]) for each in pairs)
+    for one, other in zip(found, true, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_many_rows_are_worked_on_in_parts(monkeypatch):
+    logits, targets, mask = example()
+    whole = per_example_lm_loss(logits, targets, mask)
+    monkeypatch.setattr(losses_module, "_CHUNK", 20)
+    parts = per_example_lm_loss(logits, targets, mask)
+    torch.testing.assert_close(parts, whole, rtol=0, atol=0)
+    torch.testing.assert_close(*(torch.autograd.grad(each.sum(), logits)[0] for each in (parts, whole)), rtol=0, atol=0)
+
+
+def test_a_second_backward_pass_finds_the_same_gradient():
+    logits, targets, mask = example()
+    losses = per_example_lm_loss(logits, targets, mask)
+    first, second = (torch.autograd.grad((2.0 * losses).sum(), logits, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
 
 
 def test_extreme_logits_stay_finite():

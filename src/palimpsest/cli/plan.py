@@ -12,9 +12,9 @@ from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import stale
 from palimpsest.generators.base import Plan
 from palimpsest.privacy import accounting
-from palimpsest.privacy.ledger import Request, preview
+from palimpsest.privacy.ledger import Charge, Request, preview
 from palimpsest.report.formats import MISSING, number
-from stages.dp_train import planned
+from stages.dp_train import continues, planned, requested
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Priced:
     @property
     def requests(self) -> list[Request]:
         """What it would reserve."""
-        return [Request(query.name, query.event) for query in self.plan.queries]
+        return requested(self.plan)
 
 
 def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
@@ -47,13 +47,17 @@ def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
 def asked_total(context: Context, variants: list[Priced]) -> float:
     """The epsilon spent on the asset once every pending release has run.
 
-    What an earlier, stopped attempt of theirs reserved and never began, or can replay, is not counted twice.
+    What an earlier, stopped attempt of theirs reserved and never began, can replay or can continue is not counted
+    twice.
     """
     pending = {item.name: item for item in variants if item.pending and item.purpose == "release"}
-    reusable = ("reserved", "answered")
     charges = context.ledger.charges(context.asset.name)
-    standing = [charge for charge in charges if not (charge.variant in pending and charge.state in reusable)]
+    standing = [charge for charge in charges if not (charge.variant in pending and _reusable(charge))]
     return preview(context.asset, standing, [request for item in pending.values() for request in item.requests])
+
+
+def _reusable(charge: Charge) -> bool:
+    return charge.state in ("reserved", "answered") or (charge.state == "begun" and continues(charge))
 
 
 def budget_cost(context: Context, item: Priced) -> float:

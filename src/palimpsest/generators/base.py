@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 from dp_accounting import ComposedDpEvent, DpEvent
 
-from palimpsest.privacy.view import PrivateView
+from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
@@ -28,10 +28,17 @@ class Budget:
 
 @dataclass(frozen=True)
 class PlannedQuery:
-    """One look at private rows that the plan will take, and what it costs."""
+    """One look at private rows that the plan will take, and what it costs.
+
+    Attributes:
+        name: the query's name.
+        event: what it costs.
+        steps: how many identical steps the event composes, for a query that runs in steps.
+    """
 
     name: str
     event: DpEvent
+    steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,6 @@ class Generator(Protocol[Artifact]):
 
     def plan(self, schema: PublicSchema, budget: Budget) -> Plan: ...
 
-    def fit(self, view: PrivateView, plan: Plan) -> Artifact: ...
+    def fit(self, view: View, plan: Plan) -> Artifact: ...
 
     def sample(self, artifact: Artifact, counts: Mapping[str, int]) -> Iterator[Record]: ...

@@ -15,6 +15,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.activations import NewGELUActivation
 from transformers.utils import logging as transformers_logging
 
 from palimpsest.errors import ModelError
@@ -31,7 +32,8 @@ _BUCKET = 50  # batches whose texts are sorted by length together
 def load_lm(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A causal language model in float32 and its tokenizer, from a Hugging Face folder. Runs no code of the folder.
 
-    Dropout is switched off: it would only add noise to gradients that are clipped and noised anyway.
+    Dropout is switched off: it would only add noise to gradients that are clipped and noised anyway. GPT-2's activation
+    is replaced by torch's kernel of the same function, which saves several passes over memory.
 
     Raises:
         ModelError: the folder holds no causal language model.
@@ -47,7 +49,15 @@ def load_lm(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
+    _fuse_activations(model)
     return model.eval(), tokenizer
+
+
+def _fuse_activations(model: nn.Module) -> None:
+    for module in model.modules():
+        for name, child in module.named_children():
+            if type(child) is NewGELUActivation:
+                setattr(module, name, nn.GELU(approximate="tanh"))
 
 
 def pretrain_lm(
@@ -137,6 +147,7 @@ def _new_model(settings: EmbeddedLm, vocabulary: int, ids: Specials, seed: int) 
         n_embd=settings.width,
         n_layer=settings.layers,
         n_head=settings.heads,
+        activation_function="gelu_pytorch_tanh",  # GPT-2's own function, in one kernel
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,

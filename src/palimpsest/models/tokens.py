@@ -89,9 +89,9 @@ def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_t
     return [[token for token in ids if token not in control][:max_tokens] for ids in encoded]
 
 
-def pad_right(rows: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
-    """Rows of unequal length as one int64 matrix (rows, longest)."""
-    width = max((len(row) for row in rows), default=0)
+def pad_right(rows: Sequence[Sequence[int]], fill: int, width: int | None = None) -> torch.Tensor:
+    """Rows of unequal length as one int64 matrix (rows, width); the longest row sets the width unless it is given."""
+    width = max((len(row) for row in rows), default=0) if width is None else width
     return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows], dtype=torch.long).reshape(-1, width)
 
 

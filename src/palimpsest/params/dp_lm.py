@@ -55,6 +55,10 @@ class DpLmTrain(_Settings):
     betas: tuple[float, float] = Field(description="AdamW's decay rates of the two moments.")
     adam_eps: float = Field(gt=0, description="AdamW's epsilon, added to the root of the second moment.")
     weight_decay: float = Field(ge=0, description="AdamW's weight decay.")
+    noise_correction: bool = Field(
+        description="Take the noise's known variance out of AdamW's second moment (DP-AdamBC). Free; `adam_eps` then "
+        "bounds a step and should be near the size of a gradient's signal."
+    )
     clipping: Literal["joint", "separate"] = Field(
         description="joint: one gradient per record, of both losses together. separate: one clipped gradient per "
         "loss, as published, charged as the sensitivity sqrt(2) C that it is."
@@ -72,6 +76,14 @@ class DpLmTrain(_Settings):
     )
     max_tokens: int = Field(ge=1, description="Tokens kept of a text; the rest is cut.")
     micro_batch: int = Field(ge=1, description="Rows whose gradients are in memory at once.")
+    precision: Literal["float32", "bf16"] = Field(
+        description="Of the forward and backward passes; norms, clipping, noise and weights are float32 always."
+    )
+    checkpoint_steps: int = Field(
+        ge=1,
+        description="Steps from one checkpoint to the next. A stopped training continues from the last one under the "
+        "same charge; at most these steps are lost.",
+    )
     label_counts: Literal["noisy", "prior"] = Field(
         description="Shares of the labels: a noisy histogram, charged, or the public `prior`, free."
     )

@@ -6,7 +6,8 @@ clipped gradients are then computed from the *same* records (ghost clipping: Li 
 2023). A use of a weight that escapes the books therefore costs accuracy, never privacy; `self_check` finds it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,68 +16,74 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _NormBase
+from transformers.models.opt.modeling_opt import OPTDecoderLayer, OPTLearnedPositionalEmbedding
 from transformers.pytorch_utils import Conv1D
 
-from palimpsest.training.engine import ClippedSum, EngineError
-from palimpsest.training.ghost import Contribution, GhostRule, Kept, Use, ghost_is_cheaper, matrix_contribution
+from palimpsest.training.engine import ClippedSum, EngineError, Gradients, Losses
+from palimpsest.training.ghost import Contribution, Ghost, GhostRule, Kept, Use, ghost_is_cheaper
+from palimpsest.training.scaling import Scaling, scaling_of
 
 Record = tuple[torch.Tensor | None, Use | Kept]  # a weight matrix's use, or a vector's per-example gradients
-Books = dict[torch.Tensor, list[Use | Kept]]
+Rule = Callable[[Any, torch.Tensor, torch.Tensor], Iterator[Record]]  # (layer, inputs, output gradient) -> records
 
 
 class BookkeepingEngine:
-    """A `GradientEngine` for models made of Linear, Conv1D, Embedding and LayerNorm layers.
+    """A `GradientEngine` for models made of Linear, Conv1D, Embedding, LayerNorm and RMSNorm layers.
 
-    Weights may be used several times and shared between layers, as GPT-2's table and head are. Frozen layers are not
-    booked. Which parameters train is fixed when the engine is built.
+    These are what GPT-2, Llama and OPT are made of, and peft's LoRA matrices. Weights may be used several times and
+    shared between layers, as GPT-2's table and head are. Frozen layers are not booked. Which parameters train is fixed
+    when the engine is built.
 
     Guarantee: the norm of an example is that of its whole gradient over all trainable parameters, so its share of the
-    sum is at most C. An example whose gradient is not finite is zeroed before the sum.
+    sum is at most C. An example whose gradient is not finite is zeroed before the sum. Norms and sums are computed in
+    the parameters' dtype, also under bfloat16 autocast.
 
     Raises:
-        EngineError: a trainable parameter sits in a layer without a rule, or a layer mixes examples.
+        EngineError: a trainable parameter sits in a layer without a rule or is narrower than float32, or a layer mixes
+            examples.
     """
 
     def __init__(self, model: nn.Module, prefer_ghost: GhostRule = ghost_is_cheaper) -> None:
         """Attach to `model`.
 
         Args:
-            model: its modules are hooked only while `clipped_sum` runs.
+            model: its modules are hooked only while `clipped_sums` runs.
             prefer_ghost: (tokens, rows, columns) -> whether a weight's norms come from Gram matrices.
         """
         self._prefer_ghost = prefer_ghost
         self._names: dict[torch.Tensor, str] = {p: name for name, p in model.named_parameters() if p.requires_grad}
+        _refuse_half_precision(self._names)
         self._layers = _booked_layers(model, self._names)
+        self._rules = {layer: _rule_of(layer) for layer in self._layers}
+        self._flattened = {
+            layer for block in model.modules() if isinstance(block, OPTDecoderLayer) for layer in block.modules()
+        }
 
-    def clipped_sum(self, losses: Callable[[], torch.Tensor], batch_size: int, clipping_norm: float) -> ClippedSum:
-        """See `GradientEngine.clipped_sum`."""
-        books = self._backward(losses, batch_size)
-        with torch.no_grad():
-            contributions = {p: self._contribution(p, uses) for p, uses in books.items()}
-            return self._assemble(contributions, batch_size, clipping_norm)
-
-    def _backward(self, losses: Callable[[], torch.Tensor], batch_size: int) -> Books:
-        books: Books = {parameter: [] for parameter in self._names}
+    def clipped_sums(
+        self, losses: Losses, batch_size: int, clipping_norm: float, totals: Sequence[Gradients] | None = None
+    ) -> list[ClippedSum]:
+        """See `GradientEngine.clipped_sums`. One forward pass, and one backward pass for each loss."""
+        books, results = _Books(self._prefer_ghost), []
         with self._booking(books, batch_size), torch.enable_grad():
             values = losses()
-            if values.shape != (batch_size,):
-                raise EngineError(
-                    f"The loss has shape {tuple(values.shape)!r} where one value per example, ({batch_size},), is due.",
-                    "Return per-example losses, each computed from that example alone.",
-                )
-            if values.requires_grad:
-                values.sum().backward()
-        return {parameter: uses for parameter, uses in books.items() if uses}
+            for index, value in enumerate(values):
+                _require_per_example(value, batch_size)
+                if value.requires_grad:
+                    value.sum().backward(retain_graph=index + 1 < len(values))
+                with torch.no_grad():
+                    total = {} if totals is None else totals[index]
+                    results.append(self._clip(books.close(), batch_size, clipping_norm, total))
+        return results
 
     @contextmanager
-    def _booking(self, books: Books, batch_size: int) -> Iterator[None]:
+    def _booking(self, books: "_Books", batch_size: int) -> Iterator[None]:
         anchor = torch.zeros((), requires_grad=True)  # makes the first booked output part of the graph
         handles = []
         try:
             for parameter in self._names:
                 parameter.requires_grad_(False)
-            for layer, name in self._layers.items():
-                hook = partial(_book_output, anchor=anchor, books=books, batch_size=batch_size, name=name)
+            for layer in self._layers:
+                hook = partial(self._book_output, anchor=anchor, books=books, batch_size=batch_size)
                 handles.append(layer.register_forward_hook(hook, with_kwargs=True))
                 if isinstance(layer, nn.Embedding):
                     handles.append(layer.register_forward_pre_hook(partial(_own_ids, batch_size=batch_size)))
@@ -87,35 +94,90 @@ class BookkeepingEngine:
             for parameter in self._names:
                 parameter.requires_grad_(True)
 
-    def _contribution(self, parameter: torch.Tensor, uses: list[Use | Kept]) -> Contribution:
-        matrices = tuple(use for use in uses if isinstance(use, Use))
-        vectors = [use.gradients for use in uses if isinstance(use, Kept)]
-        if matrices and vectors:
+    def _book_output(
+        self,
+        layer: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: torch.Tensor,
+        *,
+        anchor: torch.Tensor,
+        books: "_Books",
+        batch_size: int,
+    ) -> torch.Tensor:
+        flattened = layer in self._flattened and output.dim() == 2
+        if output.dim() < 2 or (output.size(0) != batch_size and not flattened):
             raise EngineError(
-                f"The parameter {self._names[parameter]!r} serves as a weight matrix and as a vector.",
-                "Give the two layers parameters of their own.",
+                f"The layer {self._layers[layer]!r} got a tensor whose first dimension is not the batch: examples "
+                "cannot be told apart.",
+                "Keep the batch first: (batch, ..., features).",
             )
-        if vectors:
-            return Kept(vectors[0] if len(vectors) == 1 else torch.stack(vectors).sum(0))
-        return matrix_contribution(matrices, parameter.size(0), parameter.size(1), self._prefer_ghost)
+        inputs = _inputs(layer, args, kwargs, output)
+        books.expect(layer, output, batch_size)
 
-    def _assemble(
-        self, contributions: Mapping[torch.Tensor, Contribution], batch_size: int, clipping_norm: float
+        def book(inputs: torch.Tensor, gradient: torch.Tensor) -> None:
+            if flattened:  # (batch * time, features), the examples one after another
+                inputs, gradient = (part.reshape(batch_size, -1, part.size(-1)) for part in (inputs, gradient))
+            for parameter, record in self._rules[layer](layer, inputs, gradient):
+                if parameter in self._names:
+                    books.add(parameter, record)
+
+        return _Booked.apply(output, inputs, anchor, book)
+
+    def _clip(
+        self, contributions: dict[torch.Tensor, Contribution], batch_size: int, clipping_norm: float, totals: Gradients
     ) -> ClippedSum:
         like = next(iter(self._names))
-        squares = sum((c.squared_norms() for c in contributions.values()), like.new_zeros(batch_size))
+        squares = sum((c.squared_norms(p) for p, c in contributions.items()), like.new_zeros(batch_size))
         norms = squares.sqrt()
         finite = torch.isfinite(norms)
         dropped = int((~finite).sum())
         factors = (clipping_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
         factors = torch.where(finite, factors, torch.zeros_like(factors))
-        gradients = {}
-        for parameter, name in self._names.items():
-            gradients[name] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
-            if parameter in contributions:
-                part = contributions[parameter]
-                (part.masked(finite) if dropped else part).add_weighted(gradients[name], factors)
-        return ClippedSum(gradients, norms, dropped)
+        for parameter in sorted(contributions, key=torch.Tensor.numel, reverse=True):
+            part = contributions.pop(parameter)  # the largest records are given back first
+            name = self._names[parameter]
+            part = part.masked(finite) if dropped else part
+            totals[name] = part.weighted_sum(factors, parameter, totals.get(name))
+        return ClippedSum(totals, norms, dropped)
+
+
+class _Books:
+    """What the layers write down during one pass."""
+
+    def __init__(self, prefer_ghost: GhostRule) -> None:
+        self._prefer_ghost = prefer_ghost
+        self._tokens: Counter[torch.Tensor] = Counter()  # rows of Gram matrices that a weight's uses will need
+        self._uses: dict[torch.Tensor, list[Use]] = {}
+        self._kept: dict[torch.Tensor, torch.Tensor] = {}
+
+    def expect(self, layer: nn.Module, output: torch.Tensor, batch_size: int) -> None:
+        """Note in the forward pass how long a matrix's records will be."""
+        if isinstance(layer, (nn.Linear, Conv1D)):
+            self._tokens[layer.weight] += output.numel() // (batch_size * output.size(-1))
+
+    def add(self, parameter: torch.Tensor, record: Use | Kept) -> None:
+        """Book one use in the backward pass; where gradients are kept, the factors are let go at once."""
+        if isinstance(record, Kept):
+            self._keep(parameter, record.gradients)
+        elif self._prefer_ghost(self._tokens[parameter], *parameter.shape):
+            self._uses.setdefault(parameter, []).append(record)
+        else:
+            self._kept[parameter] = record.gradients(parameter, self._kept.get(parameter))
+
+    def close(self) -> dict[torch.Tensor, Contribution]:
+        """What was booked since the last time, by parameter."""
+        for parameter in self._uses.keys() & self._kept.keys():
+            for use in self._uses.pop(parameter):
+                self._kept[parameter] = use.gradients(parameter, self._kept[parameter])
+        contributions: dict[torch.Tensor, Contribution] = {p: Ghost(tuple(uses)) for p, uses in self._uses.items()}
+        contributions |= {p: Kept(gradients) for p, gradients in self._kept.items()}
+        self._uses, self._kept = {}, {}
+        return contributions
+
+    def _keep(self, parameter: torch.Tensor, gradients: torch.Tensor) -> None:
+        known = self._kept.get(parameter)
+        self._kept[parameter] = gradients.to(parameter.dtype) if known is None else known + gradients
 
 
 class _Booked(torch.autograd.Function):
@@ -136,30 +198,23 @@ class _Booked(torch.autograd.Function):
         return gradient, None, None, None
 
 
-def _book_output(
-    layer: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    output: torch.Tensor,
-    *,
-    anchor: torch.Tensor,
-    books: Books,
-    batch_size: int,
-    name: str,
-) -> torch.Tensor:
-    inputs = args[0] if args else next(iter(kwargs.values()))
-    if output.dim() < 2 or output.size(0) != batch_size:
+def _require_per_example(values: torch.Tensor, batch_size: int) -> None:
+    if values.shape != (batch_size,):
         raise EngineError(
-            f"The layer {name!r} got a tensor whose first dimension is not the batch: examples cannot be told apart.",
-            "Keep the batch first: (batch, ..., features).",
+            f"The loss has shape {tuple(values.shape)!r} where one value per example, ({batch_size},), is due.",
+            "Return per-example losses, each computed from that example alone.",
         )
 
-    def book(inputs: torch.Tensor, gradient: torch.Tensor) -> None:
-        for parameter, record in _RULES[type(layer)](layer, inputs, gradient):
-            if parameter in books:
-                books[parameter].append(record)
 
-    return _Booked.apply(output, inputs.detach(), anchor, book)
+def _inputs(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: torch.Tensor) -> torch.Tensor:
+    """What the layer computed its output from: ids of a table, or values in the precision they were used in."""
+    if isinstance(layer, OPTLearnedPositionalEmbedding):
+        if kwargs.get("position_ids") is None:
+            raise EngineError("OPT's position table was called without position_ids.", "Call it through the decoder.")
+        return kwargs["position_ids"] + layer.offset
+    inputs: torch.Tensor = (args[0] if args else next(iter(kwargs.values()))).detach()
+    rounded = isinstance(layer, (nn.Linear, Conv1D)) and inputs.dtype != output.dtype  # by autocast
+    return inputs.to(output.dtype) if rounded else inputs
 
 
 def _own_ids(layer: nn.Module, args: tuple[Any, ...], *, batch_size: int) -> tuple[Any, ...]:
@@ -176,12 +231,13 @@ def _tokens(values: torch.Tensor) -> torch.Tensor:
 
 def _linear(layer: nn.Linear, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
     yield layer.weight, Use(_tokens(gradient), _tokens(inputs))
-    yield layer.bias, Kept(_tokens(gradient).sum(1))
+    if layer.bias is not None:
+        yield layer.bias, Kept(_summed(gradient, layer.bias))
 
 
 def _conv1d(layer: Conv1D, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
     yield layer.weight, Use(_tokens(inputs), _tokens(gradient))
-    yield layer.bias, Kept(_tokens(gradient).sum(1))
+    yield layer.bias, Kept(_summed(gradient, layer.bias))
 
 
 def _embedding(layer: nn.Embedding, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
@@ -191,18 +247,39 @@ def _embedding(layer: nn.Embedding, inputs: torch.Tensor, gradient: torch.Tensor
 
 
 def _layer_norm(layer: nn.LayerNorm, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
-    between = tuple(range(1, gradient.dim() - len(layer.normalized_shape)))
-    normalised = functional.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
-    yield layer.weight, Kept((gradient * normalised).sum(between) if between else gradient * normalised)
-    yield layer.bias, Kept(gradient.sum(between) if between else gradient)
+    if layer.weight is not None:
+        normalised = functional.layer_norm(inputs.to(gradient.dtype), layer.normalized_shape, eps=layer.eps)
+        yield layer.weight, Kept(_summed(gradient * normalised, layer.weight))
+    if layer.bias is not None:
+        yield layer.bias, Kept(_summed(gradient, layer.bias))
 
 
-_RULES: dict[type, Callable[..., Iterator[Record]]] = {
+def _summed(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """(B, ..., *shape) summed over what stands between, in the dtype of the parameter `like`: (B, *shape)."""
+    between = tuple(range(1, values.dim() - like.dim()))
+    return values.sum(between, dtype=like.dtype) if between else values.to(like.dtype)
+
+
+_RULES: dict[type, Rule] = {
     nn.Linear: _linear,
     Conv1D: _conv1d,
     nn.Embedding: _embedding,
+    OPTLearnedPositionalEmbedding: _embedding,
     nn.LayerNorm: _layer_norm,
 }
+
+
+def _rule_of(layer: nn.Module) -> Rule:
+    """The rule of a layer that has one."""
+    # A subclass may change what forward does, so only the exact types have rules.
+    scaling = scaling_of(layer)
+    return _RULES[type(layer)] if scaling is None else partial(_scaled, scaling)
+
+
+def _scaled(scaling: Scaling, layer: nn.Module, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
+    weight = layer.weight
+    assert isinstance(weight, torch.Tensor)
+    yield weight, Kept(_summed(gradient * scaling.slope(inputs), weight))
 
 
 def _booked_layers(model: nn.Module, trainable: Mapping[torch.Tensor, str]) -> dict[nn.Module, str]:
@@ -216,6 +293,15 @@ def _booked_layers(model: nn.Module, trainable: Mapping[torch.Tensor, str]) -> d
     return layers
 
 
+def _refuse_half_precision(trainable: Mapping[torch.Tensor, str]) -> None:
+    for parameter, name in trainable.items():
+        if parameter.dtype not in (torch.float32, torch.float64):
+            raise EngineError(
+                f"The trainable parameter {name!r} is {parameter.dtype}: its grid would show through the noise.",
+                "Load the model in float32; bf16 autocast may still compute with half of it.",
+            )
+
+
 def _refuse_mixing(name: str, layer: nn.Module) -> None:
     if isinstance(layer, _NormBase):
         raise EngineError(
@@ -225,11 +311,11 @@ def _refuse_mixing(name: str, layer: nn.Module) -> None:
 
 
 def _refuse_unruled(name: str, layer: nn.Module) -> None:
-    # A subclass may change what forward does, so only the exact types have rules.
-    if type(layer) not in _RULES:
+    if type(layer) not in _RULES and scaling_of(layer) is None:
         raise EngineError(
             f"The layer {name or 'model'!r} ({type(layer).__name__}) trains without a per-example rule.",
-            f"Freeze it (requires_grad_(False)) or build it from {', '.join(t.__name__ for t in _RULES)}.",
+            f"Freeze it (requires_grad_(False)), train LoRA matrices in its place, or build it from "
+            f"{', '.join(t.__name__ for t in _RULES)} or an RMSNorm.",
         )
     if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse):
         raise EngineError(

@@ -14,7 +14,11 @@ Losses = Callable[[nn.Module, Any], torch.Tensor]
 
 
 def self_check(
-    make_engine: Callable[[nn.Module], GradientEngine], model: nn.Module, losses: Losses, batch: Any
+    make_engine: Callable[[nn.Module], GradientEngine],
+    model: nn.Module,
+    losses: Losses,
+    batch: Any,
+    precision: torch.dtype | None = None,
 ) -> None:
     """Compare an engine with a loop over two or three public examples, and show that examples do not mix.
 
@@ -29,12 +33,14 @@ def self_check(
         losses: (model, batch) -> (B,) per-example losses.
         batch: two or three public examples of different lengths: a tensor, or tuples, mappings or dataclasses of
             tensors, whose first dimension is the example.
+        precision: the narrowest dtype that the losses compute in, if it is not the weights'; it sets how far two
+            computations of one number may lie apart.
 
     Raises:
         EngineError: what was found, and what to do.
     """
     trial = copy.deepcopy(model).eval()
-    probe = _Probe(make_engine(trial), trial, losses)
+    probe = _Probe(make_engine(trial), trial, losses, precision or next(trial.parameters()).dtype)
     count = len(probe.losses(batch))
     if count < 2:
         raise EngineError("The self-check got fewer than two examples.", "Give it two or three public ones.")
@@ -49,6 +55,13 @@ class _Probe:
     engine: GradientEngine
     model: nn.Module
     losses_of: Losses
+    precision: torch.dtype
+
+    def close(self, found: torch.Tensor, expected: torch.Tensor) -> bool:
+        """Whether two computations of one number agree up to half of the precision's digits."""
+        tolerance = torch.finfo(self.precision).eps ** 0.5
+        tiny = torch.finfo(expected.dtype).tiny
+        return bool((found - expected).norm() <= tolerance * expected.norm() + tiny)
 
     def losses(self, batch: Any) -> torch.Tensor:
         # A loss may draw a random replacement; the same draws make two calls comparable.
@@ -58,8 +71,10 @@ class _Probe:
 
     def engine_gradient(self, batch: Any, kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Sum of the kept examples' gradients, flat, and every example's norm when only the kept losses count."""
-        result = self.engine.clipped_sum(lambda: self.losses(batch) * kept, len(kept), float("inf"))
-        return torch.cat([gradient.flatten() for gradient in result.gradients.values()]), result.norms
+        (found,) = self.engine.clipped_sums(lambda: (self.losses(batch) * kept,), len(kept), float("inf"))
+        trained = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+        gradients = [found.gradients.get(name, torch.zeros_like(parameter)) for name, parameter in trained]
+        return torch.cat([gradient.flatten() for gradient in gradients]), found.norms
 
     def true_gradient(self, batch: Any, example: int) -> torch.Tensor:
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -79,7 +94,7 @@ def _check_exact(probe: _Probe, batch: Any, example: int, count: int) -> None:
             "Compute each loss from its own example: no batch statistics, no attention across examples.",
         )
     true = probe.true_gradient(batch, example)
-    if not _close(found, true) or not _close(norms[example], true.norm()):
+    if not probe.close(found, true) or not probe.close(norms[example], true.norm()):
         raise EngineError(
             "The engine's per-example gradient differs from autograd's: a weight is used outside its layer.",
             "Call the layer itself (layer(x), not F.linear(x, layer.weight)), or freeze that weight.",
@@ -104,7 +119,7 @@ def _require_same(
 ) -> None:
     losses = probe.losses(batch)[kept > 0], probe.losses(other)[other_kept > 0]
     gradients = probe.engine_gradient(batch, kept)[0], probe.engine_gradient(other, other_kept)[0]
-    if not (_close(*losses) and _close(*gradients)):
+    if not (probe.close(*losses) and probe.close(*gradients)):
         raise EngineError(
             f"An example's loss {what}.",
             "Compute each loss from its own example and divide only by its own counts or by public constants.",
@@ -115,11 +130,6 @@ def _only(example: int, count: int, model: nn.Module) -> torch.Tensor:
     """(count,) one at `example`, zero elsewhere."""
     like = next(model.parameters())
     return torch.eye(count, dtype=like.dtype, device=like.device)[example]
-
-
-def _close(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    tolerance = torch.finfo(expected.dtype).eps ** 0.5
-    return bool((found - expected).norm() <= tolerance * expected.norm() + torch.finfo(expected.dtype).tiny)
 
 
 def _select(batch: Any, order: list[int], count: int) -> Any:

@@ -1,10 +1,10 @@
 """DP-SGD: Poisson batches, per-example clipping, noise once per logical batch, a public divisor, Adam."""
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import dp_accounting as dpa
@@ -14,111 +14,19 @@ from torch import nn
 
 from palimpsest import validate
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.query import registered
+from palimpsest.privacy.query import Meter, registered
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.training.bookkeeping import BookkeepingEngine
 from palimpsest.training.check import self_check
-from palimpsest.training.engine import EngineError, GradientEngine
-from palimpsest.training.losses import per_example_lm_loss
+from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
+from palimpsest.training.engine import EngineError, GradientEngine, Gradients
+from palimpsest.training.optimiser import Optimiser
+from palimpsest.training.plan import TrainingPlan
+from palimpsest.training.team import Team
 
-__all__ = ["Optimiser", "TrainQuery", "TrainingPlan", "per_example_lm_loss", "poisson_batch", "privatise"]
-
-Gradients = dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """The one source that sampler, clipper, noise and accountant read. Every number in it is public.
-
-    Guarantee: `steps` Poisson-subsampled Gaussian mechanisms (Abadi et al. 2016), for adding or removing one record.
-    With `clipping="separate"` each of the `losses` gradients is clipped to C and noised on its own, on the *same*
-    batch: jointly one Gaussian of sensitivity sqrt(losses) * C, so the accountant's noise multiplier is
-    `noise_multiplier / sqrt(losses)`.
-
-    Attributes:
-        rate: probability with which a record enters a step's batch, each record and step independently.
-        steps: how many steps run, exactly; an empty batch is a step.
-        clipping_norm: C, the L2 bound on one example's gradient.
-        noise_multiplier: noise standard deviation / C; 0 marks a reference run, which is still clipped.
-        divisor: what every noisy sum is divided by, a public constant such as rate * n_public.
-        clipping: "joint" (one loss, one gradient) or "separate" (one gradient for each loss).
-        losses: how many losses are clipped separately; without effect where clipping is joint.
-
-    >>> plan = TrainingPlan(0.01, 1000, 0.1, 1.1, 50.0, "joint", 1)
-    >>> plan.event().event.event.noise_multiplier
-    1.1
-    """
-
-    rate: float
-    steps: int
-    clipping_norm: float
-    noise_multiplier: float
-    divisor: float
-    clipping: str
-    losses: int
-
-    def __post_init__(self) -> None:
-        validate.positive(rate=self.rate, steps=self.steps, clipping_norm=self.clipping_norm)
-        validate.positive(divisor=self.divisor, losses=self.losses)
-        validate.in_range(0.0, 1.0, rate=self.rate)
-        validate.in_range(0.0, math.inf, noise_multiplier=self.noise_multiplier)
-        validate.one_of(("joint", "separate"), clipping=self.clipping)
-
-    @property
-    def passes(self) -> int:
-        """How many gradients each step clips and noises on its own."""
-        return self.losses if self.clipping == "separate" else 1
-
-    @property
-    def noise_std(self) -> float:
-        """Standard deviation of the noise on every coordinate of a clipped sum."""
-        return self.noise_multiplier * self.clipping_norm
-
-    def event(self) -> dpa.DpEvent:
-        """What the accountant is told."""
-        if self.noise_multiplier == 0:
-            return dpa.NonPrivateDpEvent()
-        step = dpa.GaussianDpEvent(self.noise_multiplier / math.sqrt(self.passes))
-        return dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(self.rate, step), self.steps)
-
-
-@dataclass(frozen=True)
-class Optimiser:
-    """AdamW on privatised gradients, with linear warm-up and linear decay: post-processing throughout.
-
-    Attributes:
-        learning_rate: the peak.
-        final_learning_rate_share: share of the peak at the last step.
-        betas, eps, weight_decay: AdamW's (Loshchilov and Hutter 2019).
-        warmup_share: share of the steps over which the rate rises to the peak.
-    """
-
-    learning_rate: float
-    final_learning_rate_share: float
-    betas: tuple[float, float]
-    eps: float
-    weight_decay: float
-    warmup_share: float = 0.0
-
-    def __post_init__(self) -> None:
-        validate.positive(learning_rate=self.learning_rate, eps=self.eps)
-        validate.in_range(0.0, 1.0, final_learning_rate_share=self.final_learning_rate_share)
-        validate.in_range(0.0, 1.0, warmup_share=self.warmup_share)
-        validate.in_range(0.0, math.inf, weight_decay=self.weight_decay)
-
-    def rate_at(self, step: int, steps: int) -> float:
-        """The learning rate of step `step` (from 0) of `steps`."""
-        warmup = round(self.warmup_share * steps)
-        if step < warmup:
-            return self.learning_rate * (step + 1) / warmup
-        done = (step - warmup) / max(steps - 1 - warmup, 1)
-        return self.learning_rate * (1.0 - (1.0 - self.final_learning_rate_share) * done)
-
-    def start(self, parameters: Sequence[nn.Parameter]) -> torch.optim.AdamW:
-        """AdamW with moments of its own."""
-        return torch.optim.AdamW(parameters, self.learning_rate, self.betas, self.eps, self.weight_decay, fused=True)
+PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 
 @registered
@@ -130,7 +38,8 @@ class TrainQuery:
     post-processing of the noisy sums that `plan.event()` accounts for, provided that `losses` computes each example's
     loss from that example alone, which `probe` lets the query try first. Batch sizes, losses, norms and the number of
     clipped or dropped examples are neither returned nor logged. Running time and memory follow the batch size and are
-    not covered.
+    not covered. An attempt that continues a stopped one runs the steps that had not begun, with fresh batches and
+    fresh noise, from the last checkpoint: all attempts together run at most `plan.steps` mechanisms.
 
     Attributes:
         plan: the public numbers.
@@ -144,6 +53,11 @@ class TrainQuery:
         probe: two or three *public* records of different lengths on which engine and losses are checked before a
             private row is read; none skips the check.
         engine: builds the gradient engine on a model.
+        precision: "float32", or "bf16" for forward and backward passes under autocast; norms, sums, noise and weights
+            stay in float32.
+        checkpoints: the folder that keeps a stopped run's state; none keeps nothing.
+        checkpoint_steps: steps from one checkpoint to the next. They begin in the ledger together, so this is also the
+            most that a crash can cost.
     """
 
     plan: TrainingPlan
@@ -155,79 +69,174 @@ class TrainQuery:
     name: str = "train"
     probe: Sequence[Record] = ()
     engine: Callable[[nn.Module], GradientEngine] = BookkeepingEngine
+    precision: str = "float32"
+    checkpoints: Path | None = None
+    checkpoint_steps: int = 50
 
     def __post_init__(self) -> None:
-        validate.positive(micro_batch=self.micro_batch)
+        validate.positive(micro_batch=self.micro_batch, checkpoint_steps=self.checkpoint_steps)
+        validate.one_of(tuple(PRECISIONS), precision=self.precision)
+
+    @property
+    def steps(self) -> int:
+        """How many mechanisms `event` composes."""
+        return self.plan.steps
 
     def event(self) -> dpa.DpEvent:
         """What the accountant is told."""
         return self.plan.event()
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> nn.Module:
-        """Train on `rows`; returns a new module.
+        """Train on `rows` in one attempt; returns a new module."""
+        return self.run_steps(rows, noise, _OneAttempt(self.plan.steps))
+
+    def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> nn.Module:
+        """Train on `rows`, with the steps that `meter` has left; returns a new module.
 
         Raises:
-            EngineError: the model or a loss cannot be clipped exactly.
+            EngineError: the model or a loss cannot be clipped exactly, or a checkpoint cannot be continued from.
         """
         self._check()
-        model = copy.deepcopy(self.model)
-        engine = self.engine(model)
-        parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        updates = [self.optimiser.start(list(parameters.values())) for _ in range(self.plan.passes)]
-        for step in track(range(self.plan.steps), name=self.name, total=self.plan.steps, unit="step"):
-            batch = poisson_batch(rows, self.plan.rate, noise)
-            sums = self._clipped_sums(engine, model, batch, parameters)
-            gradients = [privatise(total, self.plan, noise) for total in sums]
-            for update, gradient in zip(updates, gradients, strict=True):
-                _apply(update, parameters, gradient, self.optimiser.rate_at(step, self.plan.steps))
-        return _released(self.model, model)
+        return _Trainer(self, rows).lead(noise, meter)
 
-    def _check(self) -> None:
-        if self.probe:
-            batch = self.encode([PrivateRow(record.text, record.label) for record in self.probe])
-            for which in range(self.plan.passes):
-                self_check(self.engine, self.model, partial(self._loss, which), batch)
+    def follow(self, rows: Sequence[PrivateRow]) -> nn.Module:
+        """The same in a process that another one leads: no ledger, no coins and no noise here."""
+        self._check()
+        return _Trainer(self, rows).follow()
 
-    def _loss(self, which: int, model: nn.Module, batch: Any) -> torch.Tensor:
-        values = self.losses(model, batch)
+    def per_example(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, ...]:
+        """The losses, in the planned precision and number.
+
+        Raises:
+            EngineError: the number of losses is not the plan's.
+        """
+        device = next(model.parameters()).device.type
+        with torch.autocast(device, PRECISIONS[self.precision], enabled=self.precision != "float32"):
+            values = self.losses(model, batch)
         if len(values) != self.plan.passes:
             raise EngineError(
                 f"The loss function returned {len(values)} losses where the plan accounts for {self.plan.passes}.",
                 "Add the losses up with public weights (clipping joint), or plan as many as there are (separate).",
             )
-        return values[which]
+        return values
 
-    def _clipped_sums(
-        self, engine: GradientEngine, model: nn.Module, rows: Sequence[PrivateRow], parameters: dict[str, nn.Parameter]
-    ) -> list[Gradients]:
-        """One clipped sum for each pass over the logical batch; zeros where it is empty."""
-        sums = [{name: torch.zeros_like(p.data) for name, p in parameters.items()} for _ in range(self.plan.passes)]
-        for part in _micro_batches(rows, self.micro_batch):
-            batch = self.encode(part)
-            for which, total in enumerate(sums):
-                losses = partial(self._loss, which, model, batch)
-                clipped = engine.clipped_sum(losses, len(part), self.plan.clipping_norm)
-                for name, gradient in clipped.gradients.items():
-                    total[name].add_(gradient)
+    def _check(self) -> None:
+        if self.probe:
+            batch = self.encode([PrivateRow(record.text, record.label) for record in self.probe])
+            for which in range(self.plan.passes):
+                losses = partial(self._one, which)
+                self_check(self.engine, self.model, losses, batch, PRECISIONS[self.precision])
+
+    def _one(self, which: int, model: nn.Module, batch: Any) -> torch.Tensor:
+        return self.per_example(model, batch)[which]
+
+
+@dataclass
+class _OneAttempt:
+    """A meter that counts for nobody and keeps nothing."""
+
+    limit: int
+    charge: str = ""
+    begun: int = 0
+    resumed: bool = False
+    lasting: bool = False
+
+    def begin(self, steps: int) -> None:
+        """Count; there is nothing to write."""
+        self.begun += steps
+
+
+class _Trainer:
+    """One attempt: a copy of the model, its engine and optimisers, and the team that shares the batches."""
+
+    def __init__(self, query: TrainQuery, rows: Sequence[PrivateRow]) -> None:
+        self._query, self._rows, self._team = query, rows, Team.here()
+        self._model = copy.deepcopy(query.model)
+        self._engine = query.engine(self._model)
+        self._parameters = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+        variance = (query.plan.noise_std / query.plan.divisor) ** 2
+        weights = list(self._parameters.values())
+        self._updates = [query.optimiser.start(weights, variance) for _ in range(query.plan.passes)]
+
+    def lead(self, noise: NoiseSource, meter: Meter) -> nn.Module:
+        """Draw every batch, add every noise."""
+        self._restore(self._team.share(self._found(meter)))
+        left = meter.limit - meter.begun
+        for step in track(self._steps(meter), name=self._query.name, total=left, unit="step"):
+            chosen = poisson_batch(len(self._rows), self._query.plan.rate, noise)
+            self._team.share((step, chosen))
+            self._step(step, chosen, noise)
+        self._team.share(None)
+        return _released(self._query.model, self._model)
+
+    def follow(self) -> nn.Module:
+        """Sum what the leader asks for, step as it does."""
+        self._restore(self._team.share(None))
+        while (told := self._team.share(None)) is not None:
+            self._step(*told)
+        return _released(self._query.model, self._model)
+
+    def _found(self, meter: Meter) -> Path | None:
+        folder = self._query.checkpoints
+        if not meter.resumed:
+            return None
+        path = find_checkpoint(folder, meter.charge, meter.begun) if folder else None
+        if path is None:
+            raise EngineError(
+                "A training that was to continue has no checkpoint any more.",
+                "Run again: it starts anew and is charged again.",
+            )
+        return path
+
+    def _restore(self, path: Path | None) -> None:
+        if path is not None:
+            load_checkpoint(path, self._model, self._updates)
+
+    def _steps(self, meter: Meter) -> Iterator[int]:
+        """The steps left, each counted by the meter before it runs; a checkpoint behind each group of them."""
+        folder, size = self._query.checkpoints, self._query.checkpoint_steps
+        for first in range(meter.begun, meter.limit, size):
+            meter.begin(min(size, meter.limit - first))
+            yield from range(first, meter.begun)
+            if folder is not None and meter.lasting:
+                save_checkpoint(folder, meter.charge, meter.begun, self._model, self._updates)
+
+    def _step(self, step: int, chosen: np.ndarray, noise: NoiseSource | None = None) -> None:
+        """One logical batch: every process sums its share, the leader adds the noise, all move alike."""
+        sums = self._clipped_sums([self._rows[index] for index in chosen[self._team.rank :: self._team.size]])
+        for total in sums:
+            values = [total.setdefault(name, torch.zeros_like(p)) for name, p in self._parameters.items()]
+            self._team.add_up(values)
+            if noise is not None:
+                privatise(values, self._query.plan, noise)
+            self._team.spread(values)
+        optimiser, steps = self._query.optimiser, self._query.plan.steps
+        for total, update in zip(sums, self._updates, strict=True):
+            _apply(update, self._parameters, total, optimiser.rate_at(step, steps))
+
+    def _clipped_sums(self, rows: Sequence[PrivateRow]) -> list[Gradients]:
+        """One clipped sum for each pass; empty where there is no row."""
+        sums: list[Gradients] = [{} for _ in range(self._query.plan.passes)]
+        for part in _micro_batches(rows, self._query.micro_batch):
+            losses = partial(self._query.per_example, self._model, self._query.encode(part))
+            self._engine.clipped_sums(losses, len(part), self._query.plan.clipping_norm, sums)
         return sums
 
 
-def poisson_batch(rows: Sequence[PrivateRow], rate: float, noise: NoiseSource) -> list[PrivateRow]:
-    """Each row independently with probability `rate`; possibly none."""
-    return [rows[int(index)] for index in np.flatnonzero(noise.bernoulli(len(rows), rate))]
+def poisson_batch(size: int, rate: float, noise: NoiseSource) -> np.ndarray:
+    """Indices of the rows that join, each of `size` independently with probability `rate`; possibly none."""
+    return np.flatnonzero(noise.bernoulli(size, rate))
 
 
-def privatise(total: Gradients, plan: TrainingPlan, noise: NoiseSource) -> Gradients:
-    """The noisy mean: (clipped sum + N(0, (noise_multiplier * C)^2)) / divisor, once per logical batch.
+def privatise(sums: Sequence[torch.Tensor], plan: TrainingPlan, noise: NoiseSource) -> None:
+    """The noisy mean, in place: (clipped sum + N(0, (noise_multiplier * C)^2)) / divisor, once per logical batch.
 
     Guarantee: a Gaussian mechanism with the plan's noise multiplier, for a sum of sensitivity C.
     """
-    if plan.noise_multiplier == 0:
-        return {name: gradient / plan.divisor for name, gradient in total.items()}
-    return {
-        name: (gradient + noise.gaussian_like(gradient, plan.noise_std)) / plan.divisor
-        for name, gradient in total.items()
-    }
+    for values in sums:
+        if plan.noise_multiplier:
+            noise.add_gaussian(values, plan.noise_std)
+        values.div_(plan.divisor)
 
 
 def _micro_batches(rows: Sequence[PrivateRow], size: int) -> Iterator[list[PrivateRow]]:

@@ -1,12 +1,15 @@
 """What DP-SGD asks of a gradient engine: the sum of per-example gradients, each clipped first."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 
 from palimpsest.errors import PalimpsestError
+
+Gradients: TypeAlias = dict[str, torch.Tensor]  # parameter name -> gradient; a missing one is zero
+Losses: TypeAlias = Callable[[], Sequence[torch.Tensor]]
 
 
 class EngineError(PalimpsestError):
@@ -18,12 +21,13 @@ class ClippedSum:
     """A sum of clipped per-example gradients. All of it is private until noise is added; none of it may be logged.
 
     Attributes:
-        gradients: parameter name -> sum over the examples, in the parameter's shape; every trainable parameter.
+        gradients: parameter name -> sum over the examples, in the parameter's shape and dtype; a parameter that no
+            example used is missing.
         norms: (B,) L2 norm of each example's whole gradient before clipping; not finite for a dropped example.
         dropped: how many examples had a gradient that is not finite and count as zero.
     """
 
-    gradients: dict[str, torch.Tensor]
+    gradients: Gradients
     norms: torch.Tensor
     dropped: int
 
@@ -31,18 +35,21 @@ class ClippedSum:
 class GradientEngine(Protocol):
     """Computes clipped sums for one model, attached when the engine is built."""
 
-    def clipped_sum(self, losses: Callable[[], torch.Tensor], batch_size: int, clipping_norm: float) -> ClippedSum:
-        """The sum over examples of `gradient * min(1, clipping_norm / |gradient|)`.
+    def clipped_sums(
+        self, losses: Losses, batch_size: int, clipping_norm: float, totals: Sequence[Gradients] | None = None
+    ) -> list[ClippedSum]:
+        """For each loss, the sum over examples of `gradient * min(1, clipping_norm / |gradient|)`.
 
-        Guarantee: adding or removing one example changes the returned sum by at most `clipping_norm` in L2 norm over
-        all trainable parameters together, provided that example i's loss depends on example i alone.
+        Guarantee: adding or removing one example changes each returned sum by at most `clipping_norm` in L2 norm over
+        all trainable parameters together, provided that example i's losses depend on example i alone.
 
         Args:
-            losses: runs the model and returns one loss per example, shape (batch_size,).
+            losses: runs the model once and returns one tensor for each loss, (batch_size,) values per example.
             batch_size: the number of examples, at least 1.
             clipping_norm: C > 0; infinity leaves every finite gradient as it is.
+            totals: one for each loss, what earlier micro-batches summed; the sums are added to them in place.
 
         Raises:
-            EngineError: the loss or the model cannot be treated exactly.
+            EngineError: the losses or the model cannot be treated exactly.
         """
         ...

@@ -6,6 +6,9 @@ the sum of clipped gradients from one matrix product with scaled rows (book-keep
 looked up has one-hot `left` rows, kept as ids (B, T). Uses of one weight add up, so norms carry the cross terms between
 every two uses: between the table and the head of a tied language model the term picks single entries of the head's
 output gradient (Ding et al. 2024).
+
+Records may be bfloat16. They are widened before anything is computed from them, so that norms and sums come from the
+same numbers and both are rounded as float32.
 """
 
 import itertools
@@ -42,47 +45,52 @@ class Use:
     def is_lookup(self) -> bool:
         return self.left.dim() == 2
 
+    def widened(self, dtype: torch.dtype) -> "Use":
+        """The same in the precision that norms and sums are computed in."""
+        return Use(self.left if self.is_lookup else self.left.to(dtype), self.right.to(dtype))
+
     def masked(self, keep: torch.Tensor) -> "Use":
         """The same with the examples where `keep` (B,) is False set to zero, whatever they held."""
         left = self.left if self.is_lookup else _mask(self.left, keep)
         return Use(left, _mask(self.right, keep))
 
-    def add_gradients(self, total: torch.Tensor) -> None:
-        """Add each example's gradient to `total` (B, m, n)."""
-        if self.is_lookup:
-            total.scatter_add_(1, self.left[..., None].expand_as(self.right), self.right)
-        else:
-            total.baddbmm_(self.left.mT, self.right)
+    def gradients(self, like: torch.Tensor, total: torch.Tensor | None = None) -> torch.Tensor:
+        """Each example's gradient (B, m, n) in the dtype of the weight `like`, added to `total` where there is one."""
+        wide = self.widened(like.dtype)
+        if not self.is_lookup:
+            return torch.bmm(wide.left.mT, wide.right) if total is None else total.baddbmm_(wide.left.mT, wide.right)
+        if total is None:
+            total = like.new_zeros(len(self.left), *like.shape)
+        return total.scatter_add_(1, self.left[..., None].expand_as(self.right), wide.right)
 
-    def add_weighted(self, total: torch.Tensor, factors: torch.Tensor) -> None:
-        """Add the sum over examples of `factors[b]` times its gradient to `total` (m, n)."""
-        scale = factors[:, None, None]
+    def weighted_sum(self, factors: torch.Tensor, like: torch.Tensor, total: torch.Tensor | None) -> torch.Tensor:
+        """The sum over examples of `factors[b]` times its gradient (m, n), added to `total` where there is one."""
+        wide, scale = self.widened(like.dtype), factors[:, None, None]
         if self.is_lookup:
-            total.index_add_(0, self.left.flatten(), (self.right * scale).flatten(0, 1))
-        elif self.left.size(2) < self.right.size(2):
-            total.addmm_((self.left * scale).flatten(0, 1).mT, self.right.flatten(0, 1))
+            if total is None:
+                total = torch.zeros_like(like, memory_format=torch.contiguous_format)
+            return total.index_add_(0, self.left.flatten(), (wide.right * scale).flatten(0, 1))
+        if wide.left.size(2) < wide.right.size(2):
+            left, right = wide.left * scale, wide.right
         else:
-            total.addmm_(self.left.flatten(0, 1).mT, (self.right * scale).flatten(0, 1))
-
-    def size(self) -> torch.Tensor:
-        """(B,) sum over tokens of the sizes of its rank-one terms: the norm's bound when nothing cancels."""
-        sizes = torch.linalg.vector_norm(self.right, dim=2)
-        return (sizes if self.is_lookup else sizes * torch.linalg.vector_norm(self.left, dim=2)).sum(1)
+            left, right = wide.left, wide.right * scale
+        left, right = left.flatten(0, 1).mT, right.flatten(0, 1)
+        return left @ right if total is None else total.addmm_(left, right)
 
 
 class Contribution(Protocol):
     """What one batch gives to one parameter."""
 
-    def squared_norms(self) -> torch.Tensor:
-        """(B,) squared L2 norm of each example's gradient."""
+    def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
+        """(B,) squared L2 norm of each example's gradient, in the dtype of the parameter `like`."""
         ...
 
     def masked(self, keep: torch.Tensor) -> "Contribution":
         """The same with the examples where `keep` (B,) is False set to zero, whatever they held."""
         ...
 
-    def add_weighted(self, total: torch.Tensor, factors: torch.Tensor) -> None:
-        """Add the sum over examples of `factors[b]` times its gradient to `total`."""
+    def weighted_sum(self, factors: torch.Tensor, like: torch.Tensor, total: torch.Tensor | None) -> torch.Tensor:
+        """The sum over examples of `factors[b]` times its gradient, added to `total` where there is one."""
         ...
 
 
@@ -92,14 +100,19 @@ class Kept:
 
     gradients: torch.Tensor
 
-    def squared_norms(self) -> torch.Tensor:
-        return self.gradients.flatten(1).square().sum(1)
+    def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
+        flat = self.gradients.flatten(1)
+        return torch.linalg.vecdot(flat, flat)
 
     def masked(self, keep: torch.Tensor) -> "Kept":
         return Kept(_mask(self.gradients, keep))
 
-    def add_weighted(self, total: torch.Tensor, factors: torch.Tensor) -> None:
-        total.view(-1).addmv_(self.gradients.flatten(1).mT, factors)
+    def weighted_sum(self, factors: torch.Tensor, like: torch.Tensor, total: torch.Tensor | None) -> torch.Tensor:
+        flat = self.gradients.flatten(1).mT
+        if total is None:
+            return torch.mv(flat, factors).view(like.shape)
+        total.view(-1).addmv_(flat, factors)
+        return total
 
 
 @dataclass(frozen=True)
@@ -108,43 +121,24 @@ class Ghost:
 
     uses: tuple[Use, ...]
 
-    def squared_norms(self) -> torch.Tensor:
-        pairs = itertools.combinations_with_replacement(self.uses, 2)
-        squares = torch.stack([(1 if one is other else 2) * _inner(one, other) for one, other in pairs]).sum(0)
-        sizes = torch.stack([use.size() for use in self.uses]).sum(0)
-        floor = _ROUNDING_UNITS * torch.finfo(sizes.dtype).eps * sizes.square()
-        return torch.maximum(squares, floor)
+    def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
+        uses = [use.widened(like.dtype) for use in self.uses]
+        squares = sizes = like.new_zeros(len(uses[0].right))
+        for one, other in itertools.combinations_with_replacement(uses, 2):
+            left, right = _left_gram(one.left, other.left), torch.bmm(one.right, other.right.mT)
+            squares = squares + (1 if one is other else 2) * (left * right).sum((1, 2))
+            if one is other:
+                sizes = sizes + (_diagonal(left) * _diagonal(right)).clamp_min(0.0).sqrt().sum(1)
+        return torch.maximum(squares, _ROUNDING_UNITS * torch.finfo(like.dtype).eps * sizes.square())
 
     def masked(self, keep: torch.Tensor) -> "Ghost":
         return Ghost(tuple(use.masked(keep) for use in self.uses))
 
-    def add_weighted(self, total: torch.Tensor, factors: torch.Tensor) -> None:
-        for use in self.uses:
-            use.add_weighted(total, factors)
-
-
-def matrix_contribution(uses: tuple[Use, ...], rows: int, columns: int, prefer_ghost: GhostRule) -> Ghost | Kept:
-    """One weight matrix's contribution, in the form that costs less.
-
-    Args:
-        uses: every use of the weight on this batch.
-        rows: m, the weight's first dimension.
-        columns: n, its second.
-        prefer_ghost: (tokens, rows, columns) -> True for Gram matrices, False to build and keep the gradients.
-    """
-    tokens = sum(use.right.size(1) for use in uses if not use.is_lookup)
-    if prefer_ghost(tokens, rows, columns):
-        return Ghost(uses)
-    total = uses[0].right.new_zeros(uses[0].right.size(0), rows, columns)
-    for use in uses:
-        use.add_gradients(total)
-    return Kept(total)
-
-
-def _inner(one: Use, other: Use) -> torch.Tensor:
-    """(B,) inner product of the gradients of two uses of one weight."""
-    right = torch.bmm(one.right, other.right.mT)  # (B, T1, T2)
-    return (_left_gram(one.left, other.left) * right).sum((1, 2))
+    def weighted_sum(self, factors: torch.Tensor, like: torch.Tensor, total: torch.Tensor | None) -> torch.Tensor:
+        for use in sorted(self.uses, key=lambda use: use.is_lookup):  # a product can begin a sum, a lookup cannot
+            total = use.weighted_sum(factors, like, total)
+        assert total is not None
+        return total
 
 
 def _left_gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -156,6 +150,10 @@ def _left_gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     if other.dim() == 2:
         return one.gather(2, other[:, None, :].expand(-1, one.size(1), -1))
     return torch.bmm(one, other.mT)
+
+
+def _diagonal(gram: torch.Tensor) -> torch.Tensor:
+    return gram.diagonal(dim1=1, dim2=2)
 
 
 def _mask(values: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:

@@ -18,11 +18,14 @@ from palimpsest.generators.dp_lm.serialise import UNLABELLED, Batch, Serialiser,
 from palimpsest.params.dp_lm import DpLmSettings
 from palimpsest.privacy.accounting import calibrate_noise, zcdp_rho
 from palimpsest.privacy.queries import LabelHistogram
-from palimpsest.privacy.view import PrivateView
+from palimpsest.privacy.query import View
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
-from palimpsest.training.dpsgd import Optimiser, TrainingPlan, TrainQuery
+from palimpsest.training.dpsgd import TrainQuery
+from palimpsest.training.optimiser import Optimiser
+from palimpsest.training.plan import TrainingPlan
+from palimpsest.training.team import own_device
 
 _PROBE = ("A text.", "A public text, somewhat longer than the other one.")  # on these the engine checks itself
 
@@ -39,13 +42,22 @@ class DpLm:
         schema: what is public about the data set.
         base_folder: the public language model, a Hugging Face folder.
         seed: initialises the head and numbers the sampling streams; no private randomness comes from it.
+        checkpoints: the folder from which a stopped training continues; none keeps nothing.
     """
 
-    def __init__(self, settings: DpLmSettings, schema: PublicSchema, base_folder: Path, seed: int) -> None:
+    def __init__(
+        self,
+        settings: DpLmSettings,
+        schema: PublicSchema,
+        base_folder: Path,
+        seed: int,
+        checkpoints: Path | None = None,
+    ) -> None:
         self.settings = settings
         self.schema = schema
         self.base_folder = base_folder
         self.seed = seed
+        self.checkpoints = checkpoints
 
     def plan(self, schema: PublicSchema, budget: Budget) -> Plan:
         """What a fit will ask and cost; no row is read.
@@ -76,7 +88,7 @@ class DpLm:
             numbers["histogram_sigma"] = sigma
         return Plan("dp_lm", budget, self._queries(schema, sigma, noise), numbers)
 
-    def fit(self, view: PrivateView, plan: Plan) -> DpLmArtifact:
+    def fit(self, view: View, plan: Plan) -> DpLmArtifact:
         """Ask what was planned, in order, and return the fitted model.
 
         Everything that can fail for public reasons (the base model, its context, the engine) is tried first.
@@ -90,7 +102,7 @@ class DpLm:
         freeze(model, train.freeze_first, train.freeze_last, train.freeze_embeddings)
         model.head.requires_grad_(train.discriminator_weight > 0)
         rows = self._serialiser(model, tokenizer, names)
-        device = _device()
+        device = own_device()
         shares = self._shares(view, plan)
         fitted = view.ask(
             TrainQuery(
@@ -101,6 +113,9 @@ class DpLm:
                 losses=self._losses(),  # type: ignore[arg-type]
                 micro_batch=train.micro_batch,
                 probe=_probe(names),
+                precision=train.precision,
+                checkpoints=self.checkpoints,
+                checkpoint_steps=train.checkpoint_steps,
             )
         )
         return DpLmArtifact(fitted.eval().requires_grad_(False).cpu(), tokenizer, shares)
@@ -112,7 +127,7 @@ class DpLm:
         """
         settings, names = self.settings.generate, list(artifact.shares)
         rows = self._serialiser(artifact.model, artifact.tokenizer, names)
-        model = artifact.model.to(_device())
+        model = artifact.model.to(own_device())
         wanted = [label for label, count in counts.items() for _ in range(count)]
         starts = range(0, len(wanted), settings.batch)
         for start in track(starts, name="generate", total=len(starts), unit="batch"):
@@ -129,7 +144,8 @@ class DpLm:
                 yield Record(text.strip(), label or None)
 
     def _queries(self, schema: PublicSchema, sigma: float, noise: float) -> tuple[PlannedQuery, ...]:
-        training = PlannedQuery("train", self._training(schema, noise).event())
+        planned = self._training(schema, noise)
+        training = PlannedQuery("train", planned.event(), planned.steps)
         if not self._counts_labels(schema):
             return (training,)
         histogram = LabelHistogram(schema.label_names, sigma)
@@ -165,6 +181,7 @@ class DpLm:
             eps=train.adam_eps,
             weight_decay=train.weight_decay,
             warmup_share=train.warmup,
+            noise_correction=train.noise_correction,
         )
 
     def _losses(self) -> Callable[[ConditionalLm, Batch], tuple[torch.Tensor, ...]]:
@@ -172,7 +189,7 @@ class DpLm:
         chosen = losses.separate_losses if train.clipping == "separate" else losses.joint_losses
         return partial(chosen, weight=train.discriminator_weight, prefix_step=train.prefix_step)
 
-    def _shares(self, view: PrivateView, plan: Plan) -> dict[str, float]:
+    def _shares(self, view: View, plan: Plan) -> dict[str, float]:
         """Share of each label: from the noisy counts, each taken as at least 1, or from the public prior."""
         names = self.schema.label_names or (UNLABELLED,)
         if self._counts_labels(self.schema):
@@ -214,7 +231,3 @@ def _probe(names: Sequence[str]) -> tuple[Record, ...]:
     """Two public records of different lengths."""
     labels = (names[0], names[-1]) if names else (None, None)
     return tuple(Record(text, label) for text, label in zip(_PROBE, labels, strict=True))
-
-
-def _device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -74,11 +74,27 @@ class ConditionalLm(nn.Module):
 
 
 def new_model(folder: Path, labels: int, head_width: int, seed: int) -> tuple[ConditionalLm, PreTrainedTokenizerBase]:
-    """The public base model of `folder` with a fresh head, initialised from `seed`."""
+    """The public base model of `folder` with a fresh head, initialised from `seed`.
+
+    Raises:
+        ModelError: the model does more to its logits than its head does.
+    """
     lm, tokenizer = load_lm(folder)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return ConditionalLm(lm, labels, head_width).eval(), tokenizer
+        model = ConditionalLm(lm, labels, head_width).eval()
+    _require_plain_head(model)
+    return model, tokenizer
+
+
+@torch.no_grad()
+def _require_plain_head(model: ConditionalLm) -> None:
+    tokens = torch.arange(4, device=model.embedding.device)[None]
+    if not torch.allclose(model.logits(model.hidden(tokens)), model.lm(tokens).logits, rtol=1e-4, atol=1e-4):
+        raise ModelError(
+            "The model scales or caps its logits behind its head, which is not supported.",
+            "Use a model whose logits are its head's output, such as GPT-2, Llama or OPT.",
+        )
 
 
 def freeze(model: ConditionalLm, first: int, last: int, embeddings: bool) -> None:

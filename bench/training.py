@@ -1,0 +1,319 @@
+"""What exact per-example clipping costs: step time and peak memory beside plain Adam and Opacus, in one run.
+
+    python bench/training.py                       # every shape and engine, time and memory
+    python bench/training.py --shapes embedded-64  # some of it
+    python bench/training.py --out result.json     # the figures as JSON too
+
+Time is the median CPU time of a whole step (forward, backward, clipping, noise, Adam) on one thread, the engines taking
+turns in one process. Memory is the highest resident set above the loaded model, in a fresh process for each engine. On
+a GPU both are the device's. Ratios are to plain Adam on the same weights: `untied` rows are measured against an untied
+baseline, because those engines refuse tied weights.
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import psutil
+import torch
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.training.bookkeeping import BookkeepingEngine
+from palimpsest.training.dpsgd import privatise
+from palimpsest.training.losses import lm_head_loss
+from palimpsest.training.plan import TrainingPlan
+
+LEARNING_RATE, CLIPPING_NORM, NOISE = 1e-4, 0.1, 1.0
+WARM_UP = 2  # steps before anything is measured: Adam's moments exist then
+PLAN = TrainingPlan(0.01, 100, CLIPPING_NORM, NOISE, 64.0, "joint", 1)
+
+Step = Callable[[torch.Tensor], None]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A GPT-2 and a batch."""
+
+    layers: int
+    width: int
+    heads: int
+    vocabulary: int
+    batch: int
+    tokens: int
+
+    def model(self, tied: bool) -> GPT2LMHeadModel:
+        torch.manual_seed(0)
+        config = GPT2Config(
+            n_layer=self.layers,
+            n_embd=self.width,
+            n_head=self.heads,
+            vocab_size=self.vocabulary,
+            n_positions=1024,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            bos_token_id=0,
+            eos_token_id=0,
+            use_cache=False,
+            loss_type="ForCausalLM",
+            tie_word_embeddings=tied,
+        )
+        return GPT2LMHeadModel(config).train().to(DEVICE)
+
+    def ids(self) -> torch.Tensor:
+        return torch.randint(self.vocabulary, (self.batch, self.tokens), device=DEVICE)
+
+
+SHAPES = {
+    "distilgpt2-64": Shape(6, 768, 12, 50257, 16, 64),
+    "distilgpt2-64-batch-64": Shape(6, 768, 12, 50257, 64, 64),
+    "embedded-64": Shape(3, 192, 6, 3072, 32, 64),
+    "embedded-256": Shape(3, 192, 6, 3072, 8, 256),
+    "embedded-512": Shape(3, 192, 6, 3072, 4, 512),
+}
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+BF16 = DEVICE.type == "cuda"
+
+
+def adam(model: nn.Module) -> torch.optim.AdamW:
+    return torch.optim.AdamW(model.parameters(), LEARNING_RATE, fused=True)
+
+
+def autocast() -> torch.autocast:
+    return torch.autocast(DEVICE.type, torch.bfloat16, enabled=BF16)
+
+
+def plain(model: GPT2LMHeadModel) -> Step:
+    """The transformers model's own loss, and Adam."""
+    optimiser = adam(model)
+
+    def step(ids: torch.Tensor) -> None:
+        with autocast():
+            loss = model(ids, labels=ids).loss
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return step
+
+
+def ours(model: GPT2LMHeadModel, torch_noise: bool = False) -> Step:
+    """One step as `TrainQuery` takes it; with torch's noise it shows what noise from the system's entropy costs."""
+    optimiser, engine, noise = adam(model), BookkeepingEngine(model), NoiseSource()
+    parameters = dict(model.named_parameters())
+
+    def losses(ids: torch.Tensor) -> tuple[torch.Tensor]:
+        with autocast():
+            hidden = model.transformer(ids, use_cache=False).last_hidden_state
+            counted = torch.arange(ids.size(1), device=ids.device) < ids.size(1) - 1  # the last one predicts nothing
+            return (lm_head_loss(model.lm_head, hidden, ids.roll(-1, 1), counted.expand_as(ids)),)
+
+    def step(ids: torch.Tensor) -> None:
+        totals: list[dict[str, torch.Tensor]] = [{}]
+        engine.clipped_sums(partial(losses, ids), len(ids), CLIPPING_NORM, totals)
+        if torch_noise:
+            for total in totals[0].values():
+                total.add_(torch.randn_like(total), alpha=PLAN.noise_std).div_(PLAN.divisor)
+        else:
+            privatise(list(totals[0].values()), PLAN, noise)
+        for name, parameter in parameters.items():
+            parameter.grad = totals[0][name]
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return step
+
+
+def opacus_hooks(model: GPT2LMHeadModel) -> Step:
+    """Opacus's per-example gradients from hooks."""
+    from opacus import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+
+    wrapped = GradSampleModule(model, strict=False)
+    optimiser = DPOptimizer(
+        adam(model), noise_multiplier=NOISE, max_grad_norm=CLIPPING_NORM, expected_batch_size=64, loss_reduction="mean"
+    )
+
+    def step(ids: torch.Tensor) -> None:
+        wrapped(ids, labels=ids, position_ids=positions(ids)).loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return step
+
+
+def opacus_ghost(model: GPT2LMHeadModel) -> Step:
+    """Opacus's fast gradient clipping: norms without gradients, and two backward passes."""
+    from opacus.grad_sample import GradSampleModuleFastGradientClipping
+    from opacus.optimizers import DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+    wrapped = GradSampleModuleFastGradientClipping(
+        model, max_grad_norm=CLIPPING_NORM, use_ghost_clipping=True, strict=False
+    )
+    optimiser = DPOptimizerFastGradientClipping(
+        adam(model), noise_multiplier=NOISE, max_grad_norm=CLIPPING_NORM, expected_batch_size=64, loss_reduction="mean"
+    )
+    criterion = DPLossFastGradientClipping(
+        wrapped, optimiser, nn.CrossEntropyLoss(reduction="mean"), loss_reduction="mean"
+    )
+
+    def step(ids: torch.Tensor) -> None:
+        logits = wrapped(ids, position_ids=positions(ids)).logits[:, :-1]
+        criterion(logits.flatten(0, 1), ids[:, 1:].flatten(), shape=logits.shape).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return step
+
+
+def positions(ids: torch.Tensor) -> torch.Tensor:
+    """Opacus takes the first dimension of every layer's input for the batch."""
+    return torch.arange(ids.size(1), device=ids.device).expand_as(ids).contiguous()
+
+
+@dataclass(frozen=True)
+class Engine:
+    build: Callable[[GPT2LMHeadModel], Step]
+    tied: bool = True
+    baseline: str = "plain"
+
+
+ENGINES = {
+    "plain": Engine(plain),
+    "ours": Engine(ours),
+    "ours, torch's noise": Engine(partial(ours, torch_noise=True)),
+    "opacus hooks": Engine(opacus_hooks),
+    "plain untied": Engine(plain, tied=False, baseline="plain untied"),
+    "ours untied": Engine(ours, tied=False, baseline="plain untied"),
+    "opacus ghost untied": Engine(opacus_ghost, tied=False, baseline="plain untied"),
+}
+NOT_MEASURED = {("distilgpt2-64-batch-64", "opacus hooks")}  # its gradients alone take 21 GB
+
+
+def chosen(shape: str, wanted: list[str]) -> list[str]:
+    return [name for name in ENGINES if (not wanted or name in wanted) and (shape, name) not in NOT_MEASURED]
+
+
+def measure_time(shape: str, names: list[str], rounds: int) -> dict[str, float]:
+    """Median seconds of a step; the engines take turns."""
+    size = SHAPES[shape]
+    steps = {name: ENGINES[name].build(size.model(ENGINES[name].tied)) for name in names}
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(rounds + WARM_UP):
+        ids = size.ids()
+        for name, step in steps.items():
+            elapsed = timed(step, ids)
+            if turn >= WARM_UP:
+                seconds[name].append(elapsed)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def timed(step: Step, ids: torch.Tensor) -> float:
+    if DEVICE.type == "cpu":
+        start = time.process_time()
+        step(ids)
+        return time.process_time() - start
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    step(ids)
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def measure_memory(shape: str, name: str) -> float:
+    """Bytes above the loaded model at the highest point of three steps, in a process of its own."""
+    command = [sys.executable, __file__, "--one", shape, name]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip().splitlines()[-1])
+
+
+def memory_here(shape: str, name: str) -> float:
+    size, engine = SHAPES[shape], ENGINES[name]
+    model = size.model(engine.tied)
+    NoiseSource().normal(2)  # compiled before the memory is read
+    gc.collect()
+    loaded = reset_peak()
+    step = engine.build(model)
+    for _ in range(WARM_UP + 1):
+        step(size.ids())
+    return peak() - loaded
+
+
+def reset_peak() -> int:
+    """Forget the highest resident set so far (Linux); the present one, in bytes."""
+    if DEVICE.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
+    Path("/proc/self/clear_refs").write_text("5")
+    return psutil.Process().memory_info().rss
+
+
+def peak() -> int:
+    if DEVICE.type == "cuda":
+        return torch.cuda.max_memory_allocated()
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+def run(shapes: list[str], engines: list[str], rounds: int, repeats: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Shape -> engine -> seconds, bytes and the ratios of both to the engine's baseline."""
+    result = {}
+    for shape in shapes:
+        names = chosen(shape, engines)
+        seconds = measure_time(shape, names, rounds)
+        gc.collect()
+        memory = {name: statistics.median(measure_memory(shape, name) for _ in range(repeats)) for name in names}
+        result[shape] = {
+            name: {
+                "seconds": seconds[name],
+                "bytes": memory[name],
+                "time": seconds[name] / seconds[ENGINES[name].baseline],
+                "memory": memory[name] / memory[ENGINES[name].baseline],
+            }
+            for name in names
+        }
+        print(table(shape, result[shape]), flush=True)
+    return result
+
+
+def table(shape: str, rows: dict[str, dict[str, float]]) -> str:
+    lines = [f"\n{shape}", "| engine | s / step | MB | time | memory |", "|---|---|---|---|---|"]
+    for name, row in rows.items():
+        lines.append(
+            f"| {name} | {row['seconds']:.3f} | {row['bytes'] / 1e6:.0f} | {row['time']:.3f} | {row['memory']:.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="*", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument("--engines", nargs="*", default=[], help="give each engine's baseline too")
+    parser.add_argument("--rounds", type=int, default=11, help="measured steps of each engine")
+    parser.add_argument("--repeats", type=int, default=3, help="processes whose peak memory is taken")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    if options.one:
+        print(memory_here(*options.one))
+        return
+    result = run(options.shapes, options.engines, options.rounds, options.repeats)
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""How privatised gradients move the weights: AdamW, all of it post-processing."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from palimpsest import validate
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """AdamW on privatised gradients, with linear warm-up and linear decay: post-processing throughout.
+
+    Attributes:
+        learning_rate: the peak.
+        final_learning_rate_share: share of the peak at the last step.
+        betas, eps, weight_decay: AdamW's (Loshchilov and Hutter 2019).
+        warmup_share: share of the steps over which the rate rises to the peak.
+        noise_correction: subtract the noise's known variance from the second moment (`NoiseCorrectedAdamW`).
+    """
+
+    learning_rate: float
+    final_learning_rate_share: float
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+    warmup_share: float = 0.0
+    noise_correction: bool = False
+
+    def __post_init__(self) -> None:
+        validate.positive(learning_rate=self.learning_rate, eps=self.eps)
+        validate.in_range(0.0, 1.0, final_learning_rate_share=self.final_learning_rate_share)
+        validate.in_range(0.0, 1.0, warmup_share=self.warmup_share)
+        validate.in_range(0.0, math.inf, weight_decay=self.weight_decay)
+
+    def rate_at(self, step: int, steps: int) -> float:
+        """The learning rate of step `step` (from 0) of `steps`."""
+        warmup = round(self.warmup_share * steps)
+        if step < warmup:
+            return self.learning_rate * (step + 1) / warmup
+        done = (step - warmup) / max(steps - 1 - warmup, 1)
+        return self.learning_rate * (1.0 - (1.0 - self.final_learning_rate_share) * done)
+
+    def start(self, parameters: Sequence[nn.Parameter], noise_variance: float = 0.0) -> torch.optim.Optimizer:
+        """AdamW with moments of its own.
+
+        Args:
+            parameters: what it moves.
+            noise_variance: of each coordinate of a privatised gradient; read where `noise_correction` is set.
+        """
+        if self.noise_correction:
+            return NoiseCorrectedAdamW(
+                parameters, self.learning_rate, self.betas, self.eps, self.weight_decay, noise_variance
+            )
+        return torch.optim.AdamW(parameters, self.learning_rate, self.betas, self.eps, self.weight_decay, fused=True)
+
+
+class NoiseCorrectedAdamW(torch.optim.Optimizer):
+    """AdamW whose second moment leaves out the variance of the noise (DP-AdamBC, Tang et al. 2024, algorithm 1).
+
+    The noise's variance is public, so subtracting it is post-processing. What is left of the root is at least `eps`,
+    which bounds the step: choose it near the size of a gradient's signal, not near zero.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        learning_rate: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+        noise_variance: float,
+    ) -> None:
+        super().__init__(parameters, {"lr": learning_rate})
+        self._betas, self._eps, self._decay, self._noise = betas, eps, weight_decay, noise_variance
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Move every parameter by its gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self._move(parameter, group["lr"])
+
+    def _move(self, parameter: torch.Tensor, learning_rate: float) -> None:
+        gradient, state = parameter.grad, self.state[parameter]
+        assert gradient is not None
+        if not state:
+            state |= {"step": 0, "mean": torch.zeros_like(parameter), "square": torch.zeros_like(parameter)}
+        state["step"] += 1
+        state["mean"].lerp_(gradient, 1 - self._betas[0])
+        state["square"].mul_(self._betas[1]).addcmul_(gradient, gradient, value=1 - self._betas[1])
+        mean = state["mean"] / (1 - self._betas[0] ** state["step"])
+        signal = state["square"] / (1 - self._betas[1] ** state["step"]) - self._noise
+        parameter.mul_(1 - learning_rate * self._decay)
+        parameter.addcdiv_(mean, signal.clamp_min_(self._eps**2).sqrt_(), value=-learning_rate)

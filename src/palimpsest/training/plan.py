@@ -1,0 +1,64 @@
+"""The public numbers of a private training run, and what the accountant is told about them."""
+
+import math
+from dataclasses import dataclass
+
+import dp_accounting as dpa
+
+from palimpsest import validate
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """The one source that sampler, clipper, noise and accountant read. Every number in it is public.
+
+    Guarantee: `steps` Poisson-subsampled Gaussian mechanisms (Abadi et al. 2016), for adding or removing one record.
+    With `clipping="separate"` each of the `losses` gradients is clipped to C and noised on its own, on the *same*
+    batch: jointly one Gaussian of sensitivity sqrt(losses) * C, so the accountant's noise multiplier is
+    `noise_multiplier / sqrt(losses)`.
+
+    Attributes:
+        rate: probability with which a record enters a step's batch, each record and step independently.
+        steps: how many steps run, exactly; an empty batch is a step.
+        clipping_norm: C, the L2 bound on one example's gradient.
+        noise_multiplier: noise standard deviation / C; 0 marks a reference run, which is still clipped.
+        divisor: what every noisy sum is divided by, a public constant such as rate * n_public.
+        clipping: "joint" (one loss, one gradient) or "separate" (one gradient for each loss).
+        losses: how many losses are clipped separately; without effect where clipping is joint.
+
+    >>> plan = TrainingPlan(0.01, 1000, 0.1, 1.1, 50.0, "joint", 1)
+    >>> plan.event().event.event.noise_multiplier
+    1.1
+    """
+
+    rate: float
+    steps: int
+    clipping_norm: float
+    noise_multiplier: float
+    divisor: float
+    clipping: str
+    losses: int
+
+    def __post_init__(self) -> None:
+        validate.positive(rate=self.rate, steps=self.steps, clipping_norm=self.clipping_norm)
+        validate.positive(divisor=self.divisor, losses=self.losses)
+        validate.in_range(0.0, 1.0, rate=self.rate)
+        validate.in_range(0.0, math.inf, noise_multiplier=self.noise_multiplier)
+        validate.one_of(("joint", "separate"), clipping=self.clipping)
+
+    @property
+    def passes(self) -> int:
+        """How many gradients each step clips and noises on its own."""
+        return self.losses if self.clipping == "separate" else 1
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the noise on every coordinate of a clipped sum."""
+        return self.noise_multiplier * self.clipping_norm
+
+    def event(self) -> dpa.DpEvent:
+        """What the accountant is told."""
+        if self.noise_multiplier == 0:
+            return dpa.NonPrivateDpEvent()
+        step = dpa.GaussianDpEvent(self.noise_multiplier / math.sqrt(self.passes))
+        return dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(self.rate, step), self.steps)

@@ -1,0 +1,78 @@
+"""Several processes that train one model: each sums its share of a batch, the first adds the noise, all step alike.
+
+Started by `torchrun`; alone, a team is one process and every exchange is free. What the processes exchange (indices of
+rows, sums without noise) is private: they belong on one machine, or on a network that is as private as the data.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import distributed
+
+
+@dataclass(frozen=True)
+class Team:
+    """This process's place among those that train together.
+
+    Attributes:
+        rank: 0 for the leader, which alone holds the ledger, draws batches and adds noise.
+        size: number of processes.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def here(cls) -> "Team":
+        """The team this process joined; alone if it joined none."""
+        if not distributed.is_available() or not distributed.is_initialized():
+            return cls()
+        return cls(distributed.get_rank(), distributed.get_world_size())
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+    def share(self, value: Any) -> Any:
+        """The leader's value, in every process."""
+        if self.size == 1:
+            return value
+        box = [value]
+        distributed.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Sum each tensor over the processes into the leader's; the others' are then of no use."""
+        if self.size > 1:
+            for tensor in tensors:
+                distributed.reduce(tensor, dst=0)
+
+    def spread(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Overwrite each tensor with the leader's."""
+        if self.size > 1:
+            for tensor in tensors:
+                distributed.broadcast(tensor, src=0)
+
+
+@contextmanager
+def joined() -> Iterator[Team]:
+    """Join the processes that `torchrun` started together with this one, if it did."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield Team()
+        return
+    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield Team.here()
+    finally:
+        distributed.destroy_process_group()
+
+
+def own_device() -> torch.device:
+    """The accelerator of this process, or the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cpu")

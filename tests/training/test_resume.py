@@ -1,0 +1,171 @@
+"""A training that is killed goes on under its own charge: a crash costs steps, never privacy and never a second charge.
+
+The attempts that die are processes of their own, killed by SIGKILL between the ledger's entry and the next checkpoint.
+"""
+
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from palimpsest.errors import LedgerError
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.training import dpsgd
+from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
+from palimpsest.training.engine import EngineError
+from tests.training.resumed import BETWEEN, STEPS, WIDTH, Watched, books, query, train
+
+pytestmark = pytest.mark.xdist_group("processes")
+DIES_BEFORE = 7  # its noises; the checkpoint holds six steps, and nine have begun
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace in which an attempt was killed; copy it before use."""
+    folder = tmp_path_factory.mktemp("killed")
+    command = [sys.executable, "-m", "tests.training.resumed", str(folder), str(DIES_BEFORE)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    return folder
+
+
+@pytest.fixture
+def place(killed: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(killed, tmp_path / "workspace"))
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    return sorted((folder / "checkpoints").iterdir())
+
+
+def test_the_killed_attempt_left_a_checkpoint_and_a_begun_charge(place):
+    (charge,) = books(place).charges("notes")
+    (path,) = checkpoints(place)
+    assert (charge.state, charge.steps_begun, charge.steps) == ("begun", 3 * BETWEEN, STEPS)
+    assert path.name == f"{charge.id}.{2 * BETWEEN}.pt"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def check_resumed(place: Path) -> None:
+    """What is left runs, under the same charge, with new noise; the sum of all begun steps is what was reserved."""
+    before, noise = books(place).balance("notes"), Watched()
+    _, reservation = train(place, noise)
+    (charge,) = books(place).charges("notes")
+    assert (charge.state, charge.steps_begun, reservation.resumed) == ("committed", STEPS, 3 * BETWEEN)
+    assert len(noise.drawn) == STEPS - 3 * BETWEEN
+    assert books(place).balance("notes") == before
+
+
+def test_another_attempt_runs_what_is_left_under_the_same_charge(place):
+    check_resumed(place)
+
+
+def test_a_count_that_starts_at_zero_again_is_seen(place, monkeypatch):
+    steps = dpsgd._Trainer._steps
+
+    def mutant(self, meter):
+        meter.begun = 0
+        return steps(self, meter)
+
+    monkeypatch.setattr(dpsgd._Trainer, "_steps", mutant)
+    with pytest.raises((AssertionError, LedgerError)):
+        check_resumed(place)
+
+
+def check_order(folder: Path) -> None:
+    """No coin and no noise is drawn before the ledger has counted the step."""
+    begun = []
+
+    class Ordered(Watched):
+        def bernoulli(self, size: int, rate: float):
+            begun.append(books(folder).charges("notes")[0].steps_begun)
+            return super().bernoulli(size, rate)
+
+    noise = Ordered()
+    train(folder, noise)
+    assert [count >= step for step, count in enumerate(begun, start=1)] == [True] * STEPS
+    assert begun[0] == BETWEEN
+
+
+def test_every_step_is_counted_before_it_draws(tmp_path):
+    check_order(tmp_path)
+
+
+def test_counting_after_the_draw_is_seen(tmp_path, monkeypatch):
+    def mutant(self, meter):
+        for step in range(meter.limit):
+            yield step
+            meter.begin(1)
+
+    monkeypatch.setattr(dpsgd._Trainer, "_steps", mutant)
+    with pytest.raises(AssertionError):
+        check_order(tmp_path)
+
+
+def test_it_goes_on_from_the_weights_and_moments_of_the_checkpoint(place):
+    """The one step left starts from the checkpoint: its move is as Adam's seventh step, at the last step's rate."""
+    asked, (path,) = query(place), checkpoints(place)
+    noise = Watched()
+    weights = dict(asked.model.named_parameters())
+    update = asked.optimiser.start(list(weights.values()))
+    load_checkpoint(path, asked.model, [update])
+    model, _ = train(place, noise)
+    state = update.state[weights["weight"]]
+    assert float(state["step"]) == 2 * BETWEEN
+    assert torch.equal(model.weight, weights["weight"])  # the rate at the last step is 0: nothing else may move it
+
+
+def test_nothing_that_was_drawn_is_kept(place):
+    (path,) = checkpoints(place)
+    body = torch.load(path, weights_only=True)
+    assert set(body) == {"model", "updates"}
+    assert {name: value.shape for name, value in body["model"].items()} == {"weight": (WIDTH, 1)}
+    assert set(body["updates"][0]["state"][0]) == {"step", "exp_avg", "exp_avg_sq"}
+
+
+def test_the_checkpoint_goes_with_its_charge(place):
+    (path,) = checkpoints(place)
+    (charge,) = books(place).charges("notes")
+    folder = place / "checkpoints"
+    assert find_checkpoint(folder, charge.id, charge.steps_begun) == path
+    assert find_checkpoint(folder, "another", charge.steps_begun) is None
+
+
+def test_an_old_copy_of_the_ledger_continues_nothing(place):
+    """A ledger that has counted fewer steps than the checkpoint holds would let the others run unpaid."""
+    (charge,) = books(place).charges("notes")
+    assert find_checkpoint(place / "checkpoints", charge.id, 2 * BETWEEN - 1) is None
+
+
+def test_without_its_checkpoint_a_training_is_charged_again(place):
+    (path,) = checkpoints(place)
+    path.unlink()
+    noise = Watched()
+    train(place, noise)
+    assert [charge.state for charge in books(place).charges("notes")] == ["begun", "committed"]
+    assert len(noise.drawn) == STEPS
+
+
+def test_a_seed_continues_nothing_and_keeps_nothing(place):
+    train(place, Watched(seed=1))
+    first, second = books(place).charges("notes")
+    assert (first.state, second.state) == ("begun", "committed")
+    assert [path.name.split(".")[0] for path in checkpoints(place)] == [first.id]
+
+
+def test_a_broken_checkpoint_is_named(place):
+    (path,) = checkpoints(place)
+    path.write_bytes(b"half of it")
+    with pytest.raises(EngineError, match=r"cannot be continued from.*Delete it"):
+        train(place, NoiseSource())
+
+
+def test_only_the_newest_checkpoint_stays(tmp_path):
+    asked = query(tmp_path)
+    for begun in (3, 6):
+        save_checkpoint(tmp_path / "kept", "charge", begun, asked.model, [])
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["charge.6.pt"]
