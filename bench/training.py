@@ -7,7 +7,8 @@
 Time is the median CPU time of a whole step (forward, backward, clipping, noise, Adam) on one thread, the engines taking
 turns in one process. Memory is the highest resident set above the loaded model, in a fresh process for each engine. On
 a GPU both are the device's. Ratios are to plain Adam on the same weights: `untied` rows are measured against an untied
-baseline, because those engines refuse tied weights.
+baseline, because those engines refuse tied weights. Rows with a fused activation use torch's kernel of GPT-2's
+activation, as `load_lm` does; their ratio is to plain Adam without it.
 """
 
 import argparse
@@ -52,7 +53,7 @@ class Shape:
     batch: int
     tokens: int
 
-    def model(self, tied: bool) -> GPT2LMHeadModel:
+    def model(self, engine: "Engine") -> GPT2LMHeadModel:
         torch.manual_seed(0)
         config = GPT2Config(
             n_layer=self.layers,
@@ -67,7 +68,8 @@ class Shape:
             eos_token_id=0,
             use_cache=False,
             loss_type="ForCausalLM",
-            tie_word_embeddings=tied,
+            tie_word_embeddings=engine.tied,
+            activation_function="gelu_pytorch_tanh" if engine.fused_activation else "gelu_new",
         )
         return GPT2LMHeadModel(config).train().to(DEVICE)
 
@@ -187,6 +189,7 @@ def positions(ids: torch.Tensor) -> torch.Tensor:
 class Engine:
     build: Callable[[GPT2LMHeadModel], Step]
     tied: bool = True
+    fused_activation: bool = False
     baseline: str = "plain"
 
 
@@ -195,6 +198,8 @@ ENGINES = {
     "ours": Engine(ours),
     "ours, torch's noise": Engine(partial(ours, torch_noise=True)),
     "opacus hooks": Engine(opacus_hooks),
+    "plain, fused activation": Engine(plain, fused_activation=True),
+    "ours, fused activation": Engine(ours, fused_activation=True),
     "plain untied": Engine(plain, tied=False, baseline="plain untied"),
     "ours untied": Engine(ours, tied=False, baseline="plain untied"),
     "opacus ghost untied": Engine(opacus_ghost, tied=False, baseline="plain untied"),
@@ -209,7 +214,7 @@ def chosen(shape: str, wanted: list[str]) -> list[str]:
 def measure_time(shape: str, names: list[str], rounds: int) -> dict[str, float]:
     """Median seconds of a step; the engines take turns."""
     size = SHAPES[shape]
-    steps = {name: ENGINES[name].build(size.model(ENGINES[name].tied)) for name in names}
+    steps = {name: ENGINES[name].build(size.model(ENGINES[name])) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds + WARM_UP):
         ids = size.ids()
@@ -240,7 +245,7 @@ def measure_memory(shape: str, name: str) -> float:
 
 def memory_here(shape: str, name: str) -> float:
     size, engine = SHAPES[shape], ENGINES[name]
-    model = size.model(engine.tied)
+    model = size.model(engine)
     NoiseSource().normal(2)  # compiled before the memory is read
     gc.collect()
     loaded = reset_peak()

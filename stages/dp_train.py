@@ -30,6 +30,7 @@ def run(name: str) -> None:
         if team.leads:
             _lead(params, name, generator, plan, team)
         else:
+            team.share(None)  # until the leader has reserved
             generator.fit(Follower(private_rows(), team), plan)
 
 
@@ -48,7 +49,9 @@ def requested(plan: Plan) -> list[Request]:
 
 def continues(charge: Charge) -> bool:
     """Whether a training that began and was stopped can go on here, under the same charge."""
-    return charge.steps is not None and find_checkpoint(CHECKPOINTS, charge.id, charge.steps_begun) is not None
+    if charge.steps is None or charge.noise_fixed:
+        return False
+    return not charge.steps_begun or find_checkpoint(CHECKPOINTS, charge.id, charge.steps_begun) is not None
 
 
 def identify(params: Params, name: str, plan: Plan) -> Run:
@@ -86,7 +89,8 @@ def tell(reservation: Reservation, left: float) -> None:
             f"of {reservation.steps} steps left; nothing is charged again"
         )
     if reservation.run > 1:
-        print(f"budget: this plan already ran {reservation.run - 1} time(s) on this data; another look is charged again")
+        before = reservation.run - 1
+        print(f"budget: this plan already ran {before} time(s) on this data; another look is charged again")
     print(f"budget: epsilon {left:.3f} is left for this data set, this run included", flush=True)
 
 
@@ -96,6 +100,7 @@ def _lead(params: Params, name: str, generator: DpLm, plan: Plan, team: Team) ->
     run, schema = identify(params, name, plan), params.schema_of_data
     with metered(ledger, schema, run, requested(plan), private_rows, noise, continues) as session:
         tell(session.reservation, ledger.balance(asset.name).left)
+        team.share("reserved")
         generator.fit(Leader(session.view, team), plan).save(MODELS / name)
     for charge in session.reservation.charges:
         forget_checkpoints(CHECKPOINTS, charge.id)

@@ -91,9 +91,9 @@ def test_steered_texts_carry_their_label_more_often(trained, settings) -> None:
 
 def test_texts_end_at_eos_or_the_maximum_and_hold_no_control_token(trained, settings) -> None:
     model, _, rows = trained
-    prompts, labels = [rows.prompt(LABELS[0])] * 30, [0] * 30
+    prompts, labels = [rows.prompt(LABELS[0])] * 300, [0] * 300  # of 319 tokens one ends a text
     short = settings.model_copy(update={"max_tokens": 12, "iterations": 0, "temperature": 3.0, "top_p": 1.0})
-    texts = pplm.write(model, prompts, labels, rows.ids, short, pplm.uniforms(1, 0, 30, 12))
+    texts = pplm.write(model, prompts, labels, rows.ids, short, pplm.uniforms(1, 0, 300, 12))
     assert {len(text) for text in texts} <= set(range(1, 13))
     assert len({len(text) for text in texts}) > 1
     assert not {token for text in texts for token in text} & rows.ids.control

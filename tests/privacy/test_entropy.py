@@ -118,6 +118,19 @@ def test_the_eight_low_patterns_are_the_eight_octants():
     assert sorted(octants) == list(range(8))
 
 
+def test_a_child_that_got_its_parents_number_draws_its_own_noise(monkeypatch, noise):
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    noise = NoiseSource()
+    noise.uniform(3)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, noise.uniform(8).tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 64) != noise.uniform(8).tobytes()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_noise_is_added_in_place_with_the_asked_scale(noise, dtype):
     values = torch.full((400, 500), 7.0, dtype=dtype)

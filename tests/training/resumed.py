@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -65,15 +66,19 @@ def books(folder: Path) -> Ledger:
     return ledger
 
 
-def train(folder: Path, noise: NoiseSource, run: Run = RUN) -> tuple[nn.Module, Reservation]:
-    """One attempt, through the door."""
-    asked = query(folder)
+def fails(model: nn.Module) -> None:
+    raise RuntimeError("before the first step")
+
+
+def train(folder: Path, noise: NoiseSource, stops: bool = False) -> tuple[nn.Module, Reservation]:
+    """One attempt, through the door; it fails before its first step where `stops` is set."""
+    asked = replace(query(folder), engine=fails) if stops else query(folder)
     requests = [Request(asked.name, asked.event(), steps=asked.steps)]
 
     def continues(charge: Charge) -> bool:
         return find_checkpoint(folder / "checkpoints", charge.id, charge.steps_begun) is not None
 
-    with metered(books(folder), SCHEMA, run, requests, lambda: ROWS, noise, continues) as session:
+    with metered(books(folder), SCHEMA, RUN, requests, lambda: ROWS, noise, continues) as session:
         return session.view.ask(asked), session.reservation
 
 

@@ -219,7 +219,7 @@ def test_bf16_passes_the_self_check():
         with torch.autocast("cpu", torch.bfloat16):
             return loss(model, batch)
 
-    self_check(BookkeepingEngine, model, half, batch_of(examples=3), torch.bfloat16)
+    self_check(BookkeepingEngine, model, half, batch_of(examples=3), precision=torch.bfloat16)
 
 
 def test_trainable_half_precision_weights_are_refused():

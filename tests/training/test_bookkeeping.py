@@ -268,6 +268,45 @@ def test_cancelling_tokens_never_pass_the_clip():
         assert flat(result).norm() <= 1.0 + 1e-3
 
 
+@pytest.mark.parametrize("columns", [3000, 50257])
+def test_cancelling_tokens_of_a_wide_matrix_never_pass_the_clip(columns):
+    """Rank one plus a little, on tokens whose weights add up to nothing: what is left is near a Gram's rounding."""
+    for seed, spread in itertools.product(range(4), (2e-3, 3e-3, 4e-3)):
+        generator = torch.Generator().manual_seed(seed)
+        layer = nn.Linear(16, columns, bias=False)
+        inputs = torch.randn(1, 1, 16, generator=generator) + spread * torch.randn(1, 4, 16, generator=generator)
+        weights = torch.randn(1, 4, 1, generator=generator)
+        pulls = 1e3 * (weights - weights.mean(1, keepdim=True)) * torch.randn(1, 1, columns, generator=generator)
+        found = one_sum(layer, lambda w=layer, x=inputs, p=pulls: (w(x) * p).sum((1, 2)), 1, 1.0, ALWAYS)
+        assert flat(found).double().norm() <= 1.0 + 1e-5
+
+
+@pytest.mark.parametrize(("small", "large"), [(1e-23, 1e17), (1e17, 1e-23)])
+def test_products_that_underflow_never_pass_the_clip(small, large):
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 64, bias=False)
+    inputs, pulls = small * torch.randn(2, 8, 64), large * torch.randn(2, 8, 64)
+    found = one_sum(layer, lambda: (layer(inputs) * pulls).sum((1, 2)), 2, 1e-7, ALWAYS)
+    assert flat(found).double().norm() <= 2e-7 * (1 + 1e-5)
+
+
+def test_a_callers_autocast_does_not_reach_the_sums():
+    model, batch = make_model(True, torch.float32), make_batch(7)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = engine_sum(model, lm_loss, batch, 1e-3)
+    assert flat(found).dtype == torch.float32
+    assert flat(found).norm() <= 4e-3 * (1 + 1e-5)
+
+
+def test_rounded_products_are_refused():
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with pytest.raises(EngineError, match="highest"):
+            BookkeepingEngine(nn.Linear(2, 2))
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 def test_dropout_runs_in_train_mode():
     torch.manual_seed(0)
     model = Tagger(tied=True, dropout=0.3).train()

@@ -130,3 +130,36 @@ def test_one_example_is_too_few():
     batch = of_batch()
     with pytest.raises(EngineError, match="fewer than two"):
         self_check(BookkeepingEngine, Table(), sound, Batch(batch.ids[:1], batch.mask[:1]))
+
+
+def width_of_the_batch(model: Table, batch: Batch) -> torch.Tensor:
+    return sound(model, batch) / batch.ids.size(1)
+
+
+def trimmed(batch: Batch, example: int) -> Batch:
+    """The example as it is encoded without the others: no wider than its own text."""
+    width = int(batch.mask[example].sum())
+    return Batch(batch.ids[[example], :width], batch.mask[[example], :width])
+
+
+def test_padding_to_the_longest_example_changes_nothing_or_is_found():
+    batch = of_batch()
+    alone = [trimmed(batch, example) for example in range(3)]
+    self_check(BookkeepingEngine, Table(), sound, batch, alone)
+    self_check(BookkeepingEngine, Table(), width_of_the_batch, batch)  # nothing shows without them
+    with pytest.raises(EngineError, match="length of the others"):
+        self_check(BookkeepingEngine, Table(), width_of_the_batch, batch, alone)
+
+
+def test_a_model_that_keeps_something_of_a_batch_is_found():
+    class Keeping(Table):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(()))
+
+        def states(self, ids: torch.Tensor) -> torch.Tensor:
+            self.seen.add_(1.0)
+            return super().states(ids)
+
+    with pytest.raises(EngineError, match=r"writes into its buffer 'seen'"):
+        self_check(BookkeepingEngine, Keeping(), sound, of_batch())

@@ -217,6 +217,26 @@ def test_only_parameters_are_released():
     assert all(parameter.grad is None for parameter in trained.parameters())
 
 
+def test_dropout_is_off():
+    """A mask is drawn in the order of the batch: with it, one record would move the gradients of the others."""
+
+    class Dropping(Tied):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return nn.functional.dropout(super().forward(ids), 0.5, self.training)
+
+    plan = make_plan(noise_multiplier=0.0)
+    weights = [make_query(plan, Dropping().train()).run(rows_of("abc"), NoiseSource()).table.weight for _ in range(2)]
+    assert torch.equal(*weights)
+
+
+def test_an_empty_batch_of_a_transposed_weight_is_a_step():
+    model = nn.Linear(3, 2, bias=False).double()
+    model.weight = nn.Parameter(model.weight.detach().t().contiguous().t())
+    assert not model.weight.is_contiguous()
+    trained = make_query(make_plan(rate=1e-12), model).run([], NoiseSource())
+    assert not torch.equal(trained.weight, model.weight)
+
+
 def test_frozen_parameters_stay():
     model = Tied()
     model.table.weight.requires_grad_(False)

@@ -157,9 +157,25 @@ def test_a_seed_continues_nothing_and_keeps_nothing(place):
     assert [path.name.split(".")[0] for path in checkpoints(place)] == [first.id]
 
 
-def test_a_broken_checkpoint_is_named(place):
+def test_an_attempt_that_began_no_step_costs_nothing(tmp_path):
+    class Stopped(Watched):
+        def bernoulli(self, size: int, rate: float):
+            raise AssertionError("a coin was drawn")
+
+    with pytest.raises(RuntimeError, match="before the first step"):
+        train(tmp_path, Stopped(), stops=True)
+    (charge,) = books(tmp_path).charges("notes")
+    assert (charge.state, charge.steps_begun) == ("begun", 0)
+    noise = Watched()
+    train(tmp_path, noise)
+    assert [charge.state for charge in books(tmp_path).charges("notes")] == ["committed"]
+    assert len(noise.drawn) == STEPS
+
+
+@pytest.mark.parametrize("content", [b"", b"half of it", b"PK\x03\x04 cut"], ids=["empty", "garbage", "cut"])
+def test_a_broken_checkpoint_is_named(place, content):
     (path,) = checkpoints(place)
-    path.write_bytes(b"half of it")
+    path.write_bytes(content)
     with pytest.raises(EngineError, match=r"cannot be continued from.*Delete it"):
         train(place, NoiseSource())
 

@@ -11,6 +11,7 @@ import torch
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.training import dpsgd
+from palimpsest.training.engine import EngineError
 from palimpsest.training.team import Team
 from palimpsest.training.views import Follower, Leader
 from tests.training.team import COORDINATES, ROWS, STEPS, query
@@ -69,6 +70,12 @@ def test_noise_of_no_process_or_of_each_would_be_seen(monkeypatch, doses):
     moved = asked.run(ROWS, NoiseSource()).weight - asked.model.weight
     with pytest.raises(AssertionError):
         check_one_noise(moved.detach())
+
+
+def test_a_second_leader_is_refused(monkeypatch):
+    monkeypatch.setattr(dpsgd.Team, "here", lambda: Team(rank=1, size=2))
+    with pytest.raises(EngineError, match="cannot lead"):
+        query(1.2).run(ROWS, NoiseSource())
 
 
 def test_a_process_alone_is_a_team():

@@ -17,6 +17,21 @@ from palimpsest.privacy.circle import on_circle, uniforms
 _CHUNK = 1 << 16  # values drawn at once: they stay in the processor's cache
 
 
+_forks = 0  # a child may get the number that its parent had
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+def _process() -> tuple[int, int]:
+    return os.getpid(), _forks
+
+
 class NoiseSource:
     """Uniform, Gaussian and Bernoulli draws from a keyed keystream.
 
@@ -34,12 +49,12 @@ class NoiseSource:
         self._start(os.urandom(32) if seed is None else hashlib.sha256(f"testing.noise_seed={seed}".encode()).digest())
 
     def _start(self, key: bytes) -> None:
-        self._process = os.getpid()
+        self._process = _process()
         self._stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
 
     def _bits(self, size: int) -> np.ndarray:
         """`size` independent 64-bit words."""
-        if not self.fixed and os.getpid() != self._process:
+        if not self.fixed and _process() != self._process:
             self._start(os.urandom(32))  # a forked process must not draw its parent's noise again
         return np.frombuffer(self._stream.update(bytes(8 * size)), dtype=np.uint64)
 

@@ -421,6 +421,8 @@ class Ledger:
             ValueError: for less than one step.
         """
         validate.in_range(1, math.inf, steps=steps)
+        if not isinstance(steps, int):
+            raise ValueError(f"steps must be a whole number, got {steps!r}")
         with self._write() as connection:
             self._check_move(connection, charge, "advance", ("begun",))
             _check_advance(charge, *self._counts(connection, charge), begun, steps)
@@ -670,7 +672,8 @@ def _resume(earlier: Sequence[Charge], resumable: Callable[[Charge], bool]) -> t
 
 def _usable(charge: Charge, resumable: Callable[[Charge], bool]) -> bool:
     if charge.state == "begun":
-        return charge.steps is not None and not charge.noise_fixed and resumable(charge)
+        # Where no step has begun, nothing was drawn and nothing is needed to go on.
+        return charge.steps is not None and not charge.noise_fixed and (not charge.steps_begun or resumable(charge))
     return charge.state in ("reserved", "answered")
 
 

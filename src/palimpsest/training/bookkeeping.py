@@ -39,8 +39,8 @@ class BookkeepingEngine:
     the parameters' dtype, also under bfloat16 autocast.
 
     Raises:
-        EngineError: a trainable parameter sits in a layer without a rule or is narrower than float32, or a layer mixes
-            examples.
+        EngineError: a trainable parameter sits in a layer without a rule or is narrower than float32, a layer mixes
+            examples, or torch is set to round products of float32 matrices.
     """
 
     def __init__(self, model: nn.Module, prefer_ghost: GhostRule = ghost_is_cheaper) -> None:
@@ -53,6 +53,7 @@ class BookkeepingEngine:
         self._prefer_ghost = prefer_ghost
         self._names: dict[torch.Tensor, str] = {p: name for name, p in model.named_parameters() if p.requires_grad}
         _refuse_half_precision(self._names)
+        _refuse_rounded_products()
         self._layers = _booked_layers(model, self._names)
         self._rules = {layer: _rule_of(layer) for layer in self._layers}
         self._flattened = {
@@ -68,9 +69,9 @@ class BookkeepingEngine:
             values = losses()
             for index, value in enumerate(values):
                 _require_per_example(value, batch_size)
-                if value.requires_grad:
-                    value.sum().backward(retain_graph=index + 1 < len(values))
-                with torch.no_grad():
+                with torch.autocast(value.device.type, enabled=False):  # a caller's would round norms and sums
+                    if value.requires_grad:
+                        value.sum().backward(retain_graph=index + 1 < len(values))
                     total = {} if totals is None else totals[index]
                     results.append(self._clip(books.close(), batch_size, clipping_norm, total))
         return results
@@ -124,6 +125,7 @@ class BookkeepingEngine:
 
         return _Booked.apply(output, inputs, anchor, book)
 
+    @torch.no_grad()
     def _clip(
         self, contributions: dict[torch.Tensor, Contribution], batch_size: int, clipping_norm: float, totals: Gradients
     ) -> ClippedSum:
@@ -300,6 +302,14 @@ def _refuse_half_precision(trainable: Mapping[torch.Tensor, str]) -> None:
                 f"The trainable parameter {name!r} is {parameter.dtype}: its grid would show through the noise.",
                 "Load the model in float32; bf16 autocast may still compute with half of it.",
             )
+
+
+def _refuse_rounded_products() -> None:
+    if torch.get_float32_matmul_precision() != "highest":
+        raise EngineError(
+            "torch is set to compute products of float32 matrices with fewer digits: norms would be wrong.",
+            "Call torch.set_float32_matmul_precision('highest').",
+        )
 
 
 def _refuse_mixing(name: str, layer: nn.Module) -> None:

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,14 +18,16 @@ def self_check(
     model: nn.Module,
     losses: Losses,
     batch: Any,
+    alone: Sequence[Any] = (),
     precision: torch.dtype | None = None,
 ) -> None:
     """Compare an engine with a loop over two or three public examples, and show that examples do not mix.
 
-    Three things are tried, without dropout: each example's gradient equals the one autograd finds for its loss; an
+    Five things are tried, without dropout: each example's gradient equals the one autograd finds for its loss; an
     example's loss reaches no other example's activations; replacing an example by another, or leaving the last one
-    out, moves neither the losses nor the gradients of the rest. The third also finds what gradients cannot show, such
-    as a loss divided by the batch's size or by its number of tokens.
+    out, moves neither the losses nor the gradients of the rest; no more does padding to the longest example; no buffer
+    is written. These also find what gradients cannot show, such as a loss divided by the batch's size, by its number of
+    tokens or by its width, and a model that treats all texts differently once one of them is long.
 
     Args:
         make_engine: builds the engine on a model.
@@ -33,6 +35,7 @@ def self_check(
         losses: (model, batch) -> (B,) per-example losses.
         batch: two or three public examples of different lengths: a tensor, or tuples, mappings or dataclasses of
             tensors, whose first dimension is the example.
+        alone: the same examples, each encoded without the others, without random draws.
         precision: the narrowest dtype that the losses compute in, if it is not the weights'; it sets how far two
             computations of one number may lie apart.
 
@@ -48,6 +51,9 @@ def self_check(
         _check_exact(probe, batch, example, count)
         _check_isolated(probe, batch, example, count)
     _check_batch_size(probe, batch, count)
+    for example, encoded in enumerate(alone):
+        _check_padding(probe, batch, encoded, example, count)
+    _check_buffers(model, trial)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,8 +93,9 @@ class _Probe:
 
 def _check_exact(probe: _Probe, batch: Any, example: int, count: int) -> None:
     found, norms = probe.engine_gradient(batch, _only(example, count, probe.model))
-    others = torch.cat([norms[:example], norms[example + 1 :]])
-    if bool((others != 0).any()):
+    others, numbers = torch.cat([norms[:example], norms[example + 1 :]]), torch.finfo(norms.dtype)
+    nothing = numbers.eps * norms[example] + 1e6 * numbers.tiny**0.5  # a norm of 0, with the allowance for underflow
+    if bool((others > nothing).any()):
         raise EngineError(
             "An example's loss depends on another example of its batch.",
             "Compute each loss from its own example: no batch statistics, no attention across examples.",
@@ -112,6 +119,20 @@ def _check_batch_size(probe: _Probe, batch: Any, count: int) -> None:
     rest = 1.0 - _only(count - 1, count, probe.model)
     fewer = _select(batch, list(range(count - 1)), count)
     _require_same(probe, batch, rest, fewer, rest[:-1], "changes with the size of the batch")
+
+
+def _check_padding(probe: _Probe, batch: Any, alone: Any, example: int, count: int) -> None:
+    own = _only(example, count, probe.model)
+    _require_same(probe, batch, own, alone, own[example : example + 1], "changes with the length of the others")
+
+
+def _check_buffers(before: nn.Module, after: nn.Module) -> None:
+    for (name, old), new in zip(before.named_buffers(), after.buffers(), strict=True):
+        if not torch.equal(old, new):
+            raise EngineError(
+                f"The model writes into its buffer {name!r}: what it keeps of a batch reaches later steps un-noised.",
+                "Use a model whose forward pass leaves its buffers alone.",
+            )
 
 
 def _require_same(

@@ -4,6 +4,8 @@ No batch, no key and no state of a random generator is kept. An attempt that goe
 that was lost is run again with a new batch and new noise, and was counted by the ledger both times.
 """
 
+import os
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,7 +42,10 @@ def save_checkpoint(
     path = folder / f"{charge}.{begun}.pt"
     with atomic_path(path) as draft:
         draft.touch(mode=0o600)
-        torch.save(body, draft)
+        with draft.open("wb") as file:
+            torch.save(body, file)
+            file.flush()
+            os.fsync(file.fileno())  # the steps behind it are not kept anywhere else
     forget_checkpoints(folder, charge, keep=path)
 
 
@@ -65,7 +70,7 @@ def load_checkpoint(path: Path, model: nn.Module, updates: Sequence[torch.optim.
                 parameters[name].copy_(value)
         for update, state in zip(updates, body["updates"], strict=True):
             update.load_state_dict(state)
-    except (OSError, KeyError, RuntimeError, ValueError) as error:
+    except (OSError, EOFError, KeyError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
         raise EngineError(
             f"The checkpoint {path.name!r} cannot be continued from ({type(error).__name__}).",
             "Delete it and run again: the training starts anew and is charged again.",

@@ -44,14 +44,16 @@ class TrainQuery:
     Attributes:
         plan: the public numbers.
         optimiser: how privatised gradients move the weights.
-        model: where training starts, in the mode (train or eval) it runs in; it is left unchanged.
+        model: where training starts; it is left unchanged. It trains in eval mode: dropout would only add noise, and
+            draws its masks in the order of the batch, so that one record would move the others' gradients.
         encode: rows -> a batch, each row alone (padding apart).
         losses: (model, batch) -> per-example losses, each (B,): one where clipping is joint, `plan.losses` where it
             is separate.
         micro_batch: the most examples in memory at once; it changes no result.
         name: the charge's name.
-        probe: two or three *public* records of different lengths on which engine and losses are checked before a
-            private row is read; none skips the check.
+        probe: two or three *public* records, one of them as long as rows can be, on which engine and losses are
+            checked before a private row is read; none skips the check.
+        encode_probe: like `encode`, but without random draws, so that the check can compare; None where it has none.
         engine: builds the gradient engine on a model.
         precision: "float32", or "bf16" for forward and backward passes under autocast; norms, sums, noise and weights
             stay in float32.
@@ -68,6 +70,7 @@ class TrainQuery:
     micro_batch: int
     name: str = "train"
     probe: Sequence[Record] = ()
+    encode_probe: Callable[[Sequence[PrivateRow]], Any] | None = None
     engine: Callable[[nn.Module], GradientEngine] = BookkeepingEngine
     precision: str = "float32"
     checkpoints: Path | None = None
@@ -122,10 +125,12 @@ class TrainQuery:
 
     def _check(self) -> None:
         if self.probe:
-            batch = self.encode([PrivateRow(record.text, record.label) for record in self.probe])
+            rows = [PrivateRow(record.text, record.label) for record in self.probe]
+            encode = self.encode_probe or self.encode
+            batch, alone = encode(rows), [encode([row]) for row in rows]
             for which in range(self.plan.passes):
                 losses = partial(self._one, which)
-                self_check(self.engine, self.model, losses, batch, PRECISIONS[self.precision])
+                self_check(self.engine, self.model, losses, batch, alone, PRECISIONS[self.precision])
 
     def _one(self, which: int, model: nn.Module, batch: Any) -> torch.Tensor:
         return self.per_example(model, batch)[which]
@@ -151,7 +156,7 @@ class _Trainer:
 
     def __init__(self, query: TrainQuery, rows: Sequence[PrivateRow]) -> None:
         self._query, self._rows, self._team = query, rows, Team.here()
-        self._model = copy.deepcopy(query.model)
+        self._model = copy.deepcopy(query.model).eval()
         self._engine = query.engine(self._model)
         self._parameters = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
         variance = (query.plan.noise_std / query.plan.divisor) ** 2
@@ -159,7 +164,13 @@ class _Trainer:
         self._updates = [query.optimiser.start(weights, variance) for _ in range(query.plan.passes)]
 
     def lead(self, noise: NoiseSource, meter: Meter) -> nn.Module:
-        """Draw every batch, add every noise."""
+        """Draw every batch, add every noise.
+
+        Raises:
+            EngineError: this process follows another one, or its checkpoint is gone.
+        """
+        if not self._team.leads:
+            raise EngineError("Two processes of a team cannot lead.", "Let every process but the first one follow.")
         self._restore(self._team.share(self._found(meter)))
         left = meter.limit - meter.begun
         for step in track(self._steps(meter), name=self._query.name, total=left, unit="step"):
@@ -205,7 +216,7 @@ class _Trainer:
         """One logical batch: every process sums its share, the leader adds the noise, all move alike."""
         sums = self._clipped_sums([self._rows[index] for index in chosen[self._team.rank :: self._team.size]])
         for total in sums:
-            values = [total.setdefault(name, torch.zeros_like(p)) for name, p in self._parameters.items()]
+            values = [total.setdefault(name, _zeros(p)) for name, p in self._parameters.items()]
             self._team.add_up(values)
             if noise is not None:
                 privatise(values, self._query.plan, noise)
@@ -221,6 +232,10 @@ class _Trainer:
             losses = partial(self._query.per_example, self._model, self._query.encode(part))
             self._engine.clipped_sums(losses, len(part), self._query.plan.clipping_norm, sums)
         return sums
+
+
+def _zeros(parameter: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(parameter, memory_format=torch.contiguous_format)
 
 
 def poisson_batch(size: int, rate: float, noise: NoiseSource) -> np.ndarray:

@@ -9,9 +9,14 @@ output gradient (Ding et al. 2024).
 
 Records may be bfloat16. They are widened before anything is computed from them, so that norms and sums come from the
 same numbers and both are rounded as float32.
+
+A squared norm from Gram matrices is a sum of terms that may cancel, and each Gram entry is rounded, or lost where it
+underflows. A bound on what that can take away is added, so that a norm is never understated: for ordinary gradients
+some 1e-6 of it, for two tokens that cancel all of it.
 """
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,9 +24,6 @@ from typing import Protocol
 import torch
 
 GhostRule = Callable[[int, int, int], bool]
-# A squared norm from Gram matrices is a sum of terms that may cancel; below this many rounding units of the sum of
-# their sizes nothing of it is left, and the sum of sizes stands in.
-_ROUNDING_UNITS = 16.0
 
 
 def ghost_is_cheaper(tokens: int, rows: int, columns: int) -> bool:
@@ -123,13 +125,13 @@ class Ghost:
 
     def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
         uses = [use.widened(like.dtype) for use in self.uses]
-        squares = sizes = like.new_zeros(len(uses[0].right))
+        squares, sizes = like.new_zeros(len(uses[0].right)), like.new_zeros(3, len(uses[0].right))
         for one, other in itertools.combinations_with_replacement(uses, 2):
             left, right = _left_gram(one.left, other.left), torch.bmm(one.right, other.right.mT)
-            squares = squares + (1 if one is other else 2) * (left * right).sum((1, 2))
+            squares += (1 if one is other else 2) * (left * right).sum((1, 2))
             if one is other:
-                sizes = sizes + (_diagonal(left) * _diagonal(right)).clamp_min(0.0).sqrt().sum(1)
-        return torch.maximum(squares, _ROUNDING_UNITS * torch.finfo(like.dtype).eps * sizes.square())
+                sizes += _sizes(left, right)
+        return squares.clamp_min_(0.0) + _allowance(sizes, like)
 
     def masked(self, keep: torch.Tensor) -> "Ghost":
         return Ghost(tuple(use.masked(keep) for use in self.uses))
@@ -152,8 +154,23 @@ def _left_gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return torch.bmm(one, other.mT)
 
 
-def _diagonal(gram: torch.Tensor) -> torch.Tensor:
-    return gram.diagonal(dim1=1, dim2=2)
+def _sizes(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """(3, B) sums over tokens of |a||g|, |a| and |g|, from the Gram matrices' diagonals."""
+    one, other = (gram.diagonal(dim1=1, dim2=2).to(right.dtype).clamp_min(0.0).sqrt() for gram in (left, right))
+    return torch.stack([(one * other).sum(1), one.sum(1), other.sum(1)])
+
+
+def _allowance(sizes: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """(B,) the most that rounding and underflow can take from a squared norm of the weight `like` (m, n).
+
+    A Gram entry is a product of rows of up to k = max(m, n) numbers. Its rounding error is a few units of |a||a'|, and
+    grows as the root of k: the units here are twice the largest that a search for cancelling records found (10 at
+    k = 128,256). Each of its k products may underflow and lose up to the smallest normal number.
+    """
+    numbers, longest = torch.finfo(like.dtype), max(like.shape)
+    product, left, right = sizes.square()
+    units = 4.0 + math.sqrt(longest) / 8.0
+    return units * numbers.eps * product + longest * numbers.tiny * (left + right)
 
 
 def _mask(values: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
 from palimpsest.training.team import own_device
 
-_PROBE = ("A text.", "A public text, somewhat longer than the other one.")  # on these the engine checks itself
+_PROBE = ("A text.", "A public text, somewhat longer than the first one.", "A long text. ")  # the engine's self-check
 
 
 class DpLm:
@@ -112,7 +113,8 @@ class DpLm:
                 encode=lambda records: rows.batch(records).to(device),
                 losses=self._losses(),  # type: ignore[arg-type]
                 micro_batch=train.micro_batch,
-                probe=_probe(names),
+                probe=_probe(names, train.max_tokens),
+                encode_probe=lambda records: replace(rows, entropy=bytes).batch(records).to(device),
                 precision=train.precision,
                 checkpoints=self.checkpoints,
                 checkpoint_steps=train.checkpoint_steps,
@@ -227,7 +229,9 @@ def _check(settings: DpLmSettings, schema: PublicSchema) -> None:
         raise ParamsError("PPLM needs a trained discriminator.", "Set iterations to 0 or discriminator_weight above 0.")
 
 
-def _probe(names: Sequence[str]) -> tuple[Record, ...]:
-    """Two public records of different lengths."""
-    labels = (names[0], names[-1]) if names else (None, None)
-    return tuple(Record(text, label) for text, label in zip(_PROBE, labels, strict=True))
+def _probe(names: Sequence[str], max_tokens: int) -> tuple[Record, ...]:
+    """Three public records of different lengths, the last one as long as a row can be."""
+    short, middle, repeated = _PROBE
+    labels = (names[0], names[-1], names[0]) if names else (None, None, None)
+    texts = (short, middle, repeated * max_tokens)
+    return tuple(Record(text, label) for text, label in zip(texts, labels, strict=True))

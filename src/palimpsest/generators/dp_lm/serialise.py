@@ -1,7 +1,7 @@
 """Rows as token sequences: `BOS label SEP text EOS`, and `BOS rand SEP text EOS` for the discriminator."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,6 +59,7 @@ class Serialiser:
         ordinary: ids that may stand in for a label, int64 (k,).
         max_tokens: tokens kept of a text.
         loss_on: "text" (text and EOS) or "all" (the label and SEP too).
+        entropy: number -> as many random bytes, for the stand-ins of labels.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -67,6 +68,7 @@ class Serialiser:
     ordinary: np.ndarray
     max_tokens: int
     loss_on: str
+    entropy: Callable[[int], bytes] = os.urandom
 
     def prompt(self, label: str) -> list[int]:
         """`BOS label SEP`."""
@@ -120,7 +122,7 @@ class Serialiser:
         return label if label in self.prompts else None
 
     def _stand_ins(self, count: int) -> list[int]:
-        words = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+        words = np.frombuffer(self.entropy(8 * count), dtype=np.uint64)
         return self.ordinary[words % len(self.ordinary)].tolist()
 
 
