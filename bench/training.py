@@ -218,8 +218,9 @@ def measure_time(shape: str, names: list[str], rounds: int) -> dict[str, float]:
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds + WARM_UP):
         ids = size.ids()
-        for name, step in steps.items():
-            elapsed = timed(step, ids)
+        order = names[turn % len(names) :] + names[: turn % len(names)]  # what ran before leaves its traces
+        for name in order:
+            elapsed = timed(steps[name], ids)
             if turn >= WARM_UP:
                 seconds[name].append(elapsed)
     return {name: statistics.median(values) for name, values in seconds.items()}

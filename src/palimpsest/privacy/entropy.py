@@ -51,12 +51,16 @@ class NoiseSource:
     def _start(self, key: bytes) -> None:
         self._process = _process()
         self._stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+        self._zeros, self._drawn = bytes(8 * _CHUNK), bytearray(8 * _CHUNK + 15)  # 15: what the cipher asks for
 
     def _bits(self, size: int) -> np.ndarray:
-        """`size` independent 64-bit words."""
+        """`size` independent 64-bit words, to be used before the next ones are drawn."""
         if not self.fixed and _process() != self._process:
             self._start(os.urandom(32))  # a forked process must not draw its parent's noise again
-        return np.frombuffer(self._stream.update(bytes(8 * size)), dtype=np.uint64)
+        if size > _CHUNK:
+            return np.frombuffer(self._stream.update(bytes(8 * size)), dtype=np.uint64)
+        self._stream.update_into(memoryview(self._zeros)[: 8 * size], self._drawn)
+        return np.frombuffer(self._drawn, dtype=np.uint64, count=size)
 
     def uniform(self, size: int) -> np.ndarray:
         """Uniforms in (0, 1), shape (size,), float64: odd multiples of 2^-53, all exact, so never 0 and never 1."""
@@ -86,8 +90,8 @@ class NoiseSource:
 
     def _pairs(self, pairs: int, std: float) -> np.ndarray:
         """2 * pairs independent N(0, std^2), float64 (Box and Muller 1958)."""
-        logarithms = np.log(self.uniform(pairs))
-        return on_circle(self._bits(pairs), logarithms, std)
+        words = self._bits(2 * pairs)
+        return on_circle(words[pairs:], np.log(uniforms(words[:pairs])), std)
 
     def bernoulli(self, size: int, rate: float) -> np.ndarray:
         """Independent coins that are True with probability `rate`, shape (size,), bool."""

@@ -126,11 +126,11 @@ class Ghost:
     def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
         uses = [use.widened(like.dtype) for use in self.uses]
         squares, sizes = like.new_zeros(len(uses[0].right)), like.new_zeros(3, len(uses[0].right))
-        for one, other in itertools.combinations_with_replacement(uses, 2):
-            left, right = _left_gram(one.left, other.left), torch.bmm(one.right, other.right.mT)
-            squares += (1 if one is other else 2) * (left * right).sum((1, 2))
-            if one is other:
-                sizes += _sizes(left, right)
+        for use in uses:
+            own, own_sizes = _own_squares(use)
+            squares, sizes = squares + own, sizes + own_sizes
+        for one, other in itertools.combinations(uses, 2):
+            squares += 2 * _inner(one, other)
         return squares.clamp_min_(0.0) + _allowance(sizes, like)
 
     def masked(self, keep: torch.Tensor) -> "Ghost":
@@ -141,6 +141,27 @@ class Ghost:
             total = use.weighted_sum(factors, like, total)
         assert total is not None
         return total
+
+
+def _own_squares(use: Use) -> tuple[torch.Tensor, torch.Tensor]:
+    """(B,) squared norms of one use's gradients, and its sizes (3, B).
+
+    A Gram matrix is symmetric: of two halves of the tokens, the block between them is computed once and counts twice.
+    """
+    examples, tokens = use.right.shape[:2]
+    if tokens % 2:
+        left, right = _left_gram(use.left, use.left), torch.bmm(use.right, use.right.mT)
+        return (left * right).sum((1, 2)), _sizes(left, right)
+    halves = Use(*(part.reshape(2 * examples, tokens // 2, *part.shape[2:]) for part in (use.left, use.right)))
+    left, right = _left_gram(halves.left, halves.left), torch.bmm(halves.right, halves.right.mT)
+    within = (left * right).sum((1, 2)).view(examples, 2).sum(1)
+    first, second = (Use(halves.left[which::2], halves.right[which::2]) for which in (0, 1))
+    return within + 2 * _inner(second, first), _sizes(left, right).view(3, examples, 2).sum(2)
+
+
+def _inner(one: Use, other: Use) -> torch.Tensor:
+    """(B,) inner products of the gradients of two uses of one weight."""
+    return (_left_gram(one.left, other.left) * torch.bmm(one.right, other.right.mT)).sum((1, 2))
 
 
 def _left_gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
