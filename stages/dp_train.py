@@ -4,6 +4,7 @@ Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n proc
 """
 
 import hashlib
+from pathlib import Path
 
 from palimpsest.files import read_json, write_json
 from palimpsest.generators.base import Budget, Plan
@@ -47,11 +48,11 @@ def requested(plan: Plan) -> list[Request]:
     return [Request(query.name, query.event, steps=query.steps) for query in plan.queries]
 
 
-def continues(charge: Charge) -> bool:
-    """Whether a training that began and was stopped can go on here, under the same charge."""
+def continues(charge: Charge, workspace: Path = Path()) -> bool:
+    """Whether a training that began and was stopped can go on in this workspace, under the same charge."""
     if charge.steps is None or charge.noise_fixed:
         return False
-    return not charge.steps_begun or find_checkpoint(CHECKPOINTS, charge.id, charge.steps_begun) is not None
+    return not charge.steps_begun or find_checkpoint(workspace / CHECKPOINTS, charge.id, charge.steps_begun) is not None
 
 
 def identify(params: Params, name: str, plan: Plan) -> Run:

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.training import dpsgd
 from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
 from palimpsest.training.engine import EngineError
+from stages.common import CHECKPOINTS
+from stages.dp_train import continues
 from tests.training.resumed import BETWEEN, STEPS, WIDTH, Watched, books, query, train
 
 pytestmark = pytest.mark.xdist_group("processes")
@@ -133,6 +136,17 @@ def test_the_checkpoint_goes_with_its_charge(place):
     folder = place / "checkpoints"
     assert find_checkpoint(folder, charge.id, charge.steps_begun) == path
     assert find_checkpoint(folder, "another", charge.steps_begun) is None
+
+
+def test_a_workspace_knows_what_it_can_continue(place):
+    """`palimpsest plan` reads the same, so that a training that goes on is not counted twice."""
+    (charge,) = books(place).charges("notes")
+    assert not continues(charge, place)
+    shutil.move(place / "checkpoints", place / CHECKPOINTS)
+    assert continues(charge, place)
+    assert continues(replace(charge, steps_begun=0), place / "elsewhere")
+    assert not continues(replace(charge, noise_fixed=True), place)
+    assert not continues(replace(charge, steps=None), place)
 
 
 def test_an_old_copy_of_the_ledger_continues_nothing(place):

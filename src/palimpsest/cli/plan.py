@@ -52,12 +52,13 @@ def asked_total(context: Context, variants: list[Priced]) -> float:
     """
     pending = {item.name: item for item in variants if item.pending and item.purpose == "release"}
     charges = context.ledger.charges(context.asset.name)
-    standing = [charge for charge in charges if not (charge.variant in pending and _reusable(charge))]
+    standing = [charge for charge in charges if not (charge.variant in pending and _reusable(context, charge))]
     return preview(context.asset, standing, [request for item in pending.values() for request in item.requests])
 
 
-def _reusable(charge: Charge) -> bool:
-    return charge.state in ("reserved", "answered") or (charge.state == "begun" and continues(charge))
+def _reusable(context: Context, charge: Charge) -> bool:
+    begun = charge.state == "begun" and continues(charge, context.workspace)
+    return begun or charge.state in ("reserved", "answered")
 
 
 def budget_cost(context: Context, item: Priced) -> float:
