@@ -52,7 +52,7 @@ def continues(charge: Charge, workspace: Path = Path()) -> bool:
     """Whether a training that began and was stopped can go on in this workspace, under the same charge."""
     if charge.steps is None or charge.noise_fixed:
         return False
-    return not charge.steps_begun or find_checkpoint(workspace / CHECKPOINTS, charge.id, charge.steps_begun) is not None
+    return find_checkpoint(workspace / CHECKPOINTS, charge.id, charge.steps_begun) is not None
 
 
 def identify(params: Params, name: str, plan: Plan) -> Run:

@@ -144,7 +144,7 @@ def test_a_workspace_knows_what_it_can_continue(place):
     assert not continues(charge, place)
     shutil.move(place / "checkpoints", place / CHECKPOINTS)
     assert continues(charge, place)
-    assert continues(replace(charge, steps_begun=0), place / "elsewhere")
+    assert not continues(charge, place / "elsewhere")
     assert not continues(replace(charge, noise_fixed=True), place)
     assert not continues(replace(charge, steps=None), place)
 
@@ -169,21 +169,6 @@ def test_a_seed_continues_nothing_and_keeps_nothing(place):
     first, second = books(place).charges("notes")
     assert (first.state, second.state) == ("begun", "committed")
     assert [path.name.split(".")[0] for path in checkpoints(place)] == [first.id]
-
-
-def test_an_attempt_that_began_no_step_costs_nothing(tmp_path):
-    class Stopped(Watched):
-        def bernoulli(self, size: int, rate: float):
-            raise AssertionError("a coin was drawn")
-
-    with pytest.raises(RuntimeError, match="before the first step"):
-        train(tmp_path, Stopped(), stops=True)
-    (charge,) = books(tmp_path).charges("notes")
-    assert (charge.state, charge.steps_begun) == ("begun", 0)
-    noise = Watched()
-    train(tmp_path, noise)
-    assert [charge.state for charge in books(tmp_path).charges("notes")] == ["committed"]
-    assert len(noise.drawn) == STEPS
 
 
 @pytest.mark.parametrize("content", [b"", b"half of it", b"PK\x03\x04 cut"], ids=["empty", "garbage", "cut"])

@@ -672,8 +672,7 @@ def _resume(earlier: Sequence[Charge], resumable: Callable[[Charge], bool]) -> t
 
 def _usable(charge: Charge, resumable: Callable[[Charge], bool]) -> bool:
     if charge.state == "begun":
-        # Where no step has begun, nothing was drawn and nothing is needed to go on.
-        return charge.steps is not None and not charge.noise_fixed and (not charge.steps_begun or resumable(charge))
+        return charge.steps is not None and not charge.noise_fixed and resumable(charge)
     return charge.state in ("reserved", "answered")
 
 
