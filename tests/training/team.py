@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from palimpsest.privacy.entropy import NoiseSource
@@ -40,7 +41,8 @@ def main(folder: Path) -> None:
         for name, multiplier, rate in (("exact", 0.0, 0.5), ("noisy", 1.2, 1e-12)):
             asked = query(multiplier, rate)
             model = asked.run(ROWS, NoiseSource(seed=3)) if team.leads else asked.follow(ROWS)
-            torch.save(model.weight.detach() - asked.model.weight.detach(), folder / f"{name}-{team.rank}.pt")
+            move = model.weight.detach() - asked.model.weight.detach()
+            save_file({"move": move}, folder / f"{name}-{team.rank}.safetensors")
 
 
 if __name__ == "__main__":

@@ -13,15 +13,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import nn
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.training import dpsgd
 from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
 from palimpsest.training.engine import EngineError
+from palimpsest.training.optimiser import Optimiser
 from stages.common import CHECKPOINTS
 from stages.dp_train import continues
-from tests.training.resumed import BETWEEN, STEPS, WIDTH, Watched, books, query, train
+from tests.training.resumed import BETWEEN, ROWS, STEPS, WIDTH, Watched, books, losses, query, train
 
 pytestmark = pytest.mark.xdist_group("processes")
 DIES_BEFORE = 7  # its noises; the checkpoint holds six steps, and nine have begun
@@ -49,7 +53,7 @@ def test_the_killed_attempt_left_a_checkpoint_and_a_begun_charge(place):
     (charge,) = books(place).charges("notes")
     (path,) = checkpoints(place)
     assert (charge.state, charge.steps_begun, charge.steps) == ("begun", 3 * BETWEEN, STEPS)
-    assert path.name == f"{charge.id}.{2 * BETWEEN}.pt"
+    assert path.name == f"{charge.id}.{2 * BETWEEN}.safetensors"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -124,10 +128,76 @@ def test_it_goes_on_from_the_weights_and_moments_of_the_checkpoint(place):
 
 def test_nothing_that_was_drawn_is_kept(place):
     (path,) = checkpoints(place)
-    body = torch.load(path, weights_only=True)
-    assert set(body) == {"model", "updates"}
-    assert {name: value.shape for name, value in body["model"].items()} == {"weight": (WIDTH, 1)}
-    assert set(body["updates"][0]["state"][0]) == {"step", "exp_avg", "exp_avg_sq"}
+    state = {f"update/0/0/{key}" for key in ("step", "exp_avg", "exp_avg_sq")}
+    with safe_open(path, framework="pt") as file:
+        assert set(file.keys()) == {"model/weight", *state}
+        assert file.metadata() == {"update/0": "AdamW"}
+    assert load_file(path)["model/weight"].shape == (WIDTH, 1)
+
+
+@pytest.mark.parametrize("noise_correction", [False, True])
+def test_two_attempts_end_as_one_that_was_not_stopped(tmp_path, noise_correction):
+    """The noise is a test's, and no step is lost between the attempts: every bit must be the same."""
+    asked = query(tmp_path)
+    plan, optimiser = replace(asked.plan, clipping="separate", losses=2), asked.optimiser
+    optimiser = replace(optimiser, eps=1e-3, noise_correction=noise_correction)
+    asked = replace(asked, plan=plan, optimiser=optimiser, losses=lambda model, ids: losses(model, ids) * 2)
+    whole = asked.run(ROWS, NoiseSource(seed=5))
+    noise = NoiseSource(seed=5)
+    asked.run_steps(ROWS, noise, dpsgd._OneAttempt(2 * BETWEEN, "charge", lasting=True))
+    rest = dpsgd._OneAttempt(STEPS, "charge", 2 * BETWEEN, resumed=True)
+    assert torch.equal(asked.run_steps(ROWS, noise, rest).weight, whole.weight)
+
+
+def stepped(optimiser: Optimiser, weight: torch.Tensor) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A model of this weight and its optimiser, after one step."""
+    model = nn.Module()
+    model.weight = nn.Parameter(weight)
+    update = optimiser.start([model.weight])
+    model.weight.grad = torch.ones_like(model.weight)
+    update.step()
+    return model, update
+
+
+@pytest.mark.parametrize("noise_correction", [False, True])
+def test_what_an_optimiser_knows_keeps_its_type_and_layout(tmp_path, noise_correction):
+    optimiser = Optimiser(0.01, 0.0, (0.9, 0.98), 1e-8, 0.0, noise_correction=noise_correction)
+    model, update = stepped(optimiser, torch.randn(3, 4).t())
+    save_checkpoint(tmp_path, "charge", 1, model, [update])
+    again = nn.Module()
+    again.weight = nn.Parameter(torch.zeros(3, 4).t())
+    restored = optimiser.start([again.weight])
+    load_checkpoint(tmp_path / "charge.1.safetensors", again, [restored])
+    assert torch.equal(again.weight, model.weight)
+    before, after = update.state[model.weight], restored.state[again.weight]
+    assert {key: type(value) for key, value in after.items()} == {key: type(value) for key, value in before.items()}
+    for key, value in before.items():
+        assert after[key] == value if isinstance(value, int) else torch.equal(after[key], value)
+        assert getattr(after[key], "dtype", None) == getattr(value, "dtype", None)
+    moments = [value for value in after.values() if torch.is_tensor(value) and value.dim()]
+    assert [value.stride() for value in moments] == [model.weight.stride()] * 2
+
+
+OTHERS = {
+    "width": lambda: (nn.Embedding(WIDTH, 2), 1, False),
+    "names": lambda: (nn.ParameterDict({"other": torch.zeros(WIDTH, 1)}), 1, False),
+    "more": lambda: (nn.Linear(1, WIDTH), 1, False),
+    "type": lambda: (nn.Embedding(WIDTH, 1).double(), 1, False),
+    "frozen": lambda: (nn.Embedding(WIDTH, 1).requires_grad_(False), 1, False),
+    "optimiser": lambda: (nn.Embedding(WIDTH, 1), 1, True),
+    "fewer optimisers": lambda: (nn.Embedding(WIDTH, 1), 0, False),
+    "more optimisers": lambda: (nn.Embedding(WIDTH, 1), 2, False),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_checkpoint_of_another_model_or_optimiser_is_named(place, other):
+    (path,) = checkpoints(place)
+    model, count, noise_correction = OTHERS[other]()
+    optimiser = replace(query(place).optimiser, noise_correction=noise_correction)
+    updates = [optimiser.start(list(model.parameters())) for _ in range(count)]
+    with pytest.raises(EngineError, match=r"cannot be continued from.*Delete it"):
+        load_checkpoint(path, model, updates)
 
 
 def test_the_checkpoint_goes_with_its_charge(place):
@@ -171,10 +241,19 @@ def test_a_seed_continues_nothing_and_keeps_nothing(place):
     assert [path.name.split(".")[0] for path in checkpoints(place)] == [first.id]
 
 
-@pytest.mark.parametrize("content", [b"", b"half of it", b"PK\x03\x04 cut"], ids=["empty", "garbage", "cut"])
-def test_a_broken_checkpoint_is_named(place, content):
+CUTS = {
+    "empty": lambda whole: b"",
+    "garbage": lambda whole: b"half of it",
+    "header cut": lambda whole: whole[:20],
+    "cut": lambda whole: whole[:-1],
+    "another format": lambda whole: b"PK\x03\x04" + whole[4:],
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_broken_checkpoint_is_named(place, cut):
     (path,) = checkpoints(place)
-    path.write_bytes(content)
+    path.write_bytes(CUTS[cut](path.read_bytes()))
     with pytest.raises(EngineError, match=r"cannot be continued from.*Delete it"):
         train(place, NoiseSource())
 
@@ -183,4 +262,4 @@ def test_only_the_newest_checkpoint_stays(tmp_path):
     asked = query(tmp_path)
     for begun in (3, 6):
         save_checkpoint(tmp_path / "kept", "charge", begun, asked.model, [])
-    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["charge.6.pt"]
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["charge.6.safetensors"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.entropy import NoiseSource
@@ -30,7 +31,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def moves(folder: Path, name: str) -> list[torch.Tensor]:
-    return [torch.load(folder / f"{name}-{rank}.pt", weights_only=True) for rank in range(PROCESSES)]
+    return [load_file(folder / f"{name}-{rank}.safetensors")["move"] for rank in range(PROCESSES)]
 
 
 def test_shares_of_a_batch_add_up_to_the_batch(ended):
