@@ -1,6 +1,7 @@
 """The self-check passes on a sound model and names each way to be unsound."""
 
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pytest
@@ -124,6 +125,28 @@ def test_batches_may_be_any_nest_of_tensors(batch):
 def test_unsound_losses_are_named(losses, words):
     with pytest.raises(EngineError, match=words):
         self_check(BookkeepingEngine, Table(), losses, of_batch())
+
+
+@pytest.mark.parametrize(("factor", "passes"), [(1.01, True), (0.999, False), (1.1, False)])
+def test_a_norm_may_be_a_little_too_large_and_never_too_small(factor, passes):
+    class Scaled(BookkeepingEngine):
+        def clipped_sums(self, *arguments):
+            found = super().clipped_sums(*arguments)
+            return tuple(replace(each, norms=each.norms * factor) for each in found)
+
+    with nullcontext() if passes else pytest.raises(EngineError, match="differs from autograd"):
+        self_check(Scaled, Table(), sound, of_batch())
+
+
+def test_long_rows_of_a_wide_model_pass():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(50, 512), nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 50))
+    ids = torch.randint(50, (3, 128))
+
+    def loss(model, ids):
+        return per_example_lm_loss(model(ids)[:, :-1], ids[:, 1:], torch.ones_like(ids[:, 1:], dtype=torch.bool))
+
+    self_check(BookkeepingEngine, model, loss, ids)
 
 
 def test_one_example_is_too_few():

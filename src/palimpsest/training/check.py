@@ -12,6 +12,8 @@ from palimpsest.training.engine import EngineError, GradientEngine
 
 Losses = Callable[[nn.Module, Any], torch.Tensor]
 
+_LARGEST_ALLOWANCE = 1.05
+
 
 def self_check(
     make_engine: Callable[[nn.Module], GradientEngine],
@@ -69,6 +71,14 @@ class _Probe:
         tiny = torch.finfo(expected.dtype).tiny
         return bool((found - expected).norm() <= tolerance * expected.norm() + tiny)
 
+    def bounds(self, norm: torch.Tensor, true: torch.Tensor) -> bool:
+        """Whether a norm is the true one or a little above it.
+
+        Engines add to a norm what rounding may have taken, which grows with the length of the text and of the rows. An
+        example is then clipped to a little less than C: that costs no privacy. A norm that is too small would.
+        """
+        return self.close(norm, true) or bool(true < norm <= _LARGEST_ALLOWANCE * true)
+
     def losses(self, batch: Any) -> torch.Tensor:
         # A loss may draw a random replacement; the same draws make two calls comparable.
         with torch.random.fork_rng():
@@ -101,7 +111,7 @@ def _check_exact(probe: _Probe, batch: Any, example: int, count: int) -> None:
             "Compute each loss from its own example: no batch statistics, no attention across examples.",
         )
     true = probe.true_gradient(batch, example)
-    if not probe.close(found, true) or not probe.close(norms[example], true.norm()):
+    if not probe.close(found, true) or not probe.bounds(norms[example], true.norm()):
         raise EngineError(
             "The engine's per-example gradient differs from autograd's: a weight is used outside its layer.",
             "Call the layer itself (layer(x), not F.linear(x, layer.weight)), or freeze that weight.",
