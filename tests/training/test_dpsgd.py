@@ -237,6 +237,17 @@ def test_an_empty_batch_of_a_transposed_weight_is_a_step():
     assert not torch.equal(trained.weight, model.weight)
 
 
+def test_a_transposed_weight_steps_like_any_other():
+    def trained(layout: Callable) -> torch.Tensor:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(VOCABULARY, 3), nn.Linear(3, 4))
+        model[1].weight = nn.Parameter(layout(model[1].weight.detach()))
+        query = make_query(make_plan(noise_multiplier=0.0), model, lambda model, ids: (model(ids).square().sum((1, 2)),))
+        return query.run(rows_of("abc", "bcd"), NoiseSource(3))[1].weight
+
+    assert torch.allclose(trained(lambda weight: weight.t().contiguous().t()), trained(torch.clone))
+
+
 def test_frozen_parameters_stay():
     model = Tied()
     model.table.weight.requires_grad_(False)

@@ -265,7 +265,9 @@ def _apply(
     update: torch.optim.Optimizer, parameters: dict[str, nn.Parameter], gradients: Gradients, learning_rate: float
 ) -> None:
     for name, parameter in parameters.items():
-        parameter.grad = gradients[name]
+        # The fused AdamW steps wrongly where a gradient does not lie in memory as its parameter does.
+        same = gradients[name].stride() == parameter.stride()
+        parameter.grad = gradients[name] if same else torch.empty_like(parameter).copy_(gradients[name])
     for group in update.param_groups:
         group["lr"] = learning_rate
     update.step()

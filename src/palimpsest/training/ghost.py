@@ -45,6 +45,7 @@ class Use:
 
     @property
     def is_lookup(self) -> bool:
+        """Whether `left` is the ids of one-hot rows."""
         return self.left.dim() == 2
 
     def widened(self, dtype: torch.dtype) -> "Use":
@@ -103,6 +104,7 @@ class Kept:
     gradients: torch.Tensor
 
     def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
+        """From the gradients themselves."""
         flat = self.gradients.flatten(1)
         return torch.linalg.vecdot(flat, flat)
 
@@ -110,6 +112,7 @@ class Kept:
         return Kept(_mask(self.gradients, keep))
 
     def weighted_sum(self, factors: torch.Tensor, like: torch.Tensor, total: torch.Tensor | None) -> torch.Tensor:
+        """One product of the factors and the gradients."""
         flat = self.gradients.flatten(1).mT
         if total is None:
             return torch.mv(flat, factors).view(like.shape)
@@ -124,6 +127,7 @@ class Ghost:
     uses: tuple[Use, ...]
 
     def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
+        """From Gram matrices, with an allowance for what rounding may have taken."""
         uses = [use.widened(like.dtype) for use in self.uses]
         squares, sizes = like.new_zeros(len(uses[0].right)), like.new_zeros(3, len(uses[0].right))
         for use in uses:
@@ -137,6 +141,7 @@ class Ghost:
         return Ghost(tuple(use.masked(keep) for use in self.uses))
 
     def weighted_sum(self, factors: torch.Tensor, like: torch.Tensor, total: torch.Tensor | None) -> torch.Tensor:
+        """One product for each use; no example's gradient is formed."""
         for use in sorted(self.uses, key=lambda use: use.is_lookup):  # a product can begin a sum, a lookup cannot
             total = use.weighted_sum(factors, like, total)
         assert total is not None
