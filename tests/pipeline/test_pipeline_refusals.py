@@ -12,6 +12,7 @@ import stages.preprocess
 from palimpsest.cli.main import app
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.records.read import read_rows
+from stages.common import PROCESSES, start_processes
 from tests.pipeline.place import MARKER, Place
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
@@ -162,6 +163,36 @@ def test_a_folder_that_may_not_be_written(place: Place):
     finally:
         place.workspace.chmod(0o755)
     assert place.ledger.head() == head
+
+
+@pytest.fixture
+def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
+    """Start a stage in as many processes as the environment asks for: the arguments that the stage got."""
+
+    def start(count: str) -> list[str]:
+        got: list[str] = []
+        monkeypatch.setenv(PROCESSES, count)
+        monkeypatch.setattr("sys.argv", ["stage", "dp3"])
+        start_processes(lambda *arguments: got.extend(arguments))
+        return got
+
+    return start
+
+
+@pytest.mark.parametrize("count", ["two", "1.5", "0", "-1", ""])
+def test_a_number_of_processes_that_is_none(
+    asking: Callable[[str], list[str]], capsys: pytest.CaptureFixture[str], count: str
+):
+    with pytest.raises(SystemExit) as stop:
+        asking(count)
+    problem, remedy = capsys.readouterr().err.splitlines()
+    assert stop.value.code == 1
+    assert problem == f"error: {PROCESSES} is {count!r} in the environment, which is not a whole number from 1."
+    assert remedy.startswith("  what to do: Set it to the number of processes")
+
+
+def test_one_process_is_this_one(asking: Callable[[str], list[str]]):
+    assert asking("1") == ["dp3"]
 
 
 # The same through the command line.

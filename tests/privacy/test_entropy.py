@@ -91,15 +91,36 @@ def test_a_seed_fixes_the_draws_and_says_so():
     assert not np.array_equal(NoiseSource(seed=7).uniform(4), NoiseSource(seed=7 + 2**32).uniform(4))
 
 
-def test_a_forked_process_draws_its_own_noise(noise):
-    noise.uniform(3)
+def drawn_by_a_child(noise: NoiseSource) -> bytes:
+    """What a forked child draws next; empty if it could not."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writer, noise.uniform(8).tobytes())
-        os._exit(0)
+        try:
+            os.write(writer, noise.uniform(8).tobytes())
+        finally:
+            os._exit(0)
+    os.close(writer)
     os.waitpid(child, 0)
-    assert os.read(reader, 64) != noise.uniform(8).tobytes()
+    with open(reader, "rb") as stream:
+        return stream.read()
+
+
+def check_a_child(noise: NoiseSource) -> None:
+    """What a child draws is not what its parent draws."""
+    noise.uniform(3)
+    drawn = drawn_by_a_child(noise)
+    assert len(drawn) == 64
+    assert drawn != noise.uniform(8).tobytes()
+
+
+def test_a_forked_process_draws_its_own_noise(noise):
+    check_a_child(noise)
+
+
+def test_a_child_that_draws_its_parents_noise_would_show():
+    with pytest.raises(AssertionError):
+        check_a_child(NoiseSource(seed=1))
 
 
 def test_sine_and_cosine_are_exact_to_double_precision():
@@ -118,17 +139,9 @@ def test_the_eight_low_patterns_are_the_eight_octants():
     assert sorted(octants) == list(range(8))
 
 
-def test_a_child_that_got_its_parents_number_draws_its_own_noise(monkeypatch, noise):
+def test_a_child_that_got_its_parents_number_draws_its_own_noise(monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    noise = NoiseSource()
-    noise.uniform(3)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(writer, noise.uniform(8).tobytes())
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(reader, 64) != noise.uniform(8).tobytes()
+    check_a_child(NoiseSource())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
