@@ -1,0 +1,133 @@
+"""Sums of embeddings per class: what private rows are about, and what tells their classes apart, in one release."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent
+
+from palimpsest import validate
+from palimpsest.errors import ModelError
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.query import registered
+from palimpsest.privacy.rows import PrivateRow
+
+Encode: TypeAlias = Callable[[Sequence[str]], np.ndarray]
+
+GRID = 2**30  # steps per unit length: sums of whole steps are exact, in every order
+_MOST_DIMENSIONS = 2**20  # up to here a norm's rounding is far below one step in GRID
+_MOST_SIGMA = 2.0**20  # up to here noise in steps fits into 64 bits
+
+
+@registered
+@dataclass(frozen=True)
+class ClassMeans:
+    """The sum of the rows' embeddings per class, each at most of length 1, with Gaussian noise.
+
+    Sums, not means: who wants means divides by a public number.
+
+    Guarantee: for adding or removing one record this is one Gaussian mechanism of L2 sensitivity 1 and standard
+    deviation `sigma` (Dwork and Roth 2014, Theorem A.1; exact delta: Balle and Wang 2018, Theorem 8), all classes
+    together, because a record has one label and moves one sum. Whatever `encode` returns for it, its vector is brought
+    to length 1 in float64 and rounded towards zero to whole steps of 1 / GRID, so that it is never longer than 1, and
+    whole numbers are added: neither the order of the rows nor the rounding of other sums shows. The noise is rounded to
+    the same steps, which is the same as rounding the noisy sum (post-processing), so no low bit of a float tells the
+    sum. `sigma` 0 answers exactly and is not private: for reference runs.
+
+    This rests on `encode` giving a text its vector whatever other texts come with it. An encoder that pads a batch does
+    so only up to the rounding of its floats, and one record then moves the vectors of others by that much; with `batch`
+    1 nothing comes with it. Running time and memory are not covered, and no progress is shown: it would count the rows.
+
+    Attributes:
+        labels: the public label list; rows with another label contribute nothing.
+        encode: a public encoder, n texts -> (n, dimensions). A vector that is zero or not finite contributes nothing.
+        dimensions: length d of an embedding.
+        sigma: standard deviation of the noise on each coordinate, in units of one embedding's length.
+        batch: how many texts are handed to `encode` at once, those of similar length together.
+        name: the charge's name.
+    """
+
+    labels: tuple[str, ...]
+    encode: Encode
+    dimensions: int
+    sigma: float
+    batch: int
+    name: str = "class_means"
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that the arithmetic does not hold for, and a label named twice: a record would count twice."""
+        validate.in_range(1, _MOST_DIMENSIONS, dimensions=self.dimensions)
+        validate.in_range(0.0, _MOST_SIGMA, sigma=self.sigma)
+        validate.positive(batch=self.batch)
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError("labels must differ from each other")
+
+    @property
+    def stores_answer(self) -> bool:
+        """A noisy answer is kept for a retry, which then costs nothing; an exact one costs nothing and is not kept."""
+        return self.sigma > 0
+
+    def event(self) -> DpEvent:
+        """A Gaussian, or a non-private event where sigma is 0."""
+        return GaussianDpEvent(self.sigma) if self.sigma > 0 else NonPrivateDpEvent()
+
+    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[list[float]]:
+        """Noisy sums, one list of d numbers per label, in the order of `labels`; lists, so that they can be stored.
+
+        Raises:
+            ModelError: the encoder fails, or does not return one vector of d numbers per text.
+        """
+        position: dict[str | None, int] = {label: index for index, label in enumerate(self.labels)}
+        known = sorted((row for row in rows if row.label in position), key=lambda row: len(row.text))
+        steps = np.zeros((len(self.labels), self.dimensions), dtype=np.int64)
+        for start in range(0, len(known), self.batch):
+            part = known[start : start + self.batch]
+            steps += class_steps(self._embed(part), [position[row.label] for row in part], len(self.labels))
+        drawn = noise.normal(steps.size).reshape(steps.shape) * (self.sigma * GRID)
+        return ((steps + np.rint(drawn).astype(np.int64)) / GRID).tolist()
+
+    def _embed(self, rows: Sequence[PrivateRow]) -> np.ndarray:
+        try:
+            vectors = np.asarray(self.encode([row.text for row in rows]), dtype=np.float64)
+        except Exception as error:  # of any kind: what it says may quote a row
+            raise ModelError(
+                f"The encoder failed on a batch of rows ({type(error).__name__}).",
+                "Try it on public texts: empty ones, very long ones and ones in other scripts.",
+            ) from None
+        if vectors.shape != (len(rows), self.dimensions):
+            raise ModelError(
+                f"The encoder does not return one vector of {self.dimensions} numbers per text.",
+                "Name the encoder that embedded the public texts.",
+            )
+        return vectors
+
+
+def class_steps(vectors: np.ndarray, classes: Sequence[int], count: int) -> np.ndarray:
+    """Sums of vectors brought to length 1, in whole steps of 1 / GRID: int64 (count, d).
+
+    Guarantee: adding one vector moves the result by at most GRID in L2.
+
+    Args:
+        vectors: shape (n, d); one that is zero or not finite contributes nothing.
+        classes: the class of each, in [0, count).
+        count: number of classes.
+    """
+    steps = np.zeros((count, vectors.shape[1]), dtype=np.int64)
+    # One step less than GRID makes room for the rounding of the norm, and truncation never lengthens a vector.
+    np.add.at(steps, np.asarray(classes, dtype=np.intp), np.trunc(unit_rows(vectors) * (GRID - 1)).astype(np.int64))
+    return steps
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """Each row divided by its L2 norm, float64 (n, d); a row that is zero or not finite becomes zero.
+
+    >>> unit_rows(np.array([[3e300, 4e300], [0.0, 0.0], [np.inf, 1.0]])).round(6).tolist()
+    [[0.6, 0.8], [0.0, 0.0], [0.0, 0.0]]
+    """
+    values = np.asarray(vectors, dtype=np.float64)
+    largest = np.abs(values).max(axis=1, keepdims=True)  # (n, 1)
+    usable = np.isfinite(largest) & (largest > 0)
+    scaled = np.where(usable, values, 0.0) / np.where(usable, largest, 1.0)  # no square overflows or vanishes
+    norms = np.sqrt(np.square(scaled).sum(axis=1, keepdims=True))
+    return scaled / np.maximum(norms, 1.0)  # a usable row has a coordinate of 1 by now
