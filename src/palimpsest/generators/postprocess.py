@@ -1,0 +1,324 @@
+"""Which drawn texts are kept: a chain of named filters, each with a count of what it removed.
+
+All of it is post-processing, and free: a filter reads synthetic texts (output of a private mechanism), scores of them
+by models that are public or were themselves fitted privately, and public settings. So what is kept, and the counts,
+cost no privacy. Whether a text is too close to a *private* row is a query on private data, not a filter: it would
+have to be planned and charged, and no filter here takes a private row.
+
+Guarantee: a chain is a function of its settings and of the sequence of candidates it was given: how the sequence was
+cut into calls does not matter, so a run that stopped is resumed by giving a new chain the same candidates again.
+"""
+
+import re
+from array import array
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from math import isnan
+from typing import Protocol
+
+import numpy as np
+
+from palimpsest import validate
+from palimpsest.errors import DataError, ParamsError
+from palimpsest.records.duplicates import Shingle, words
+from palimpsest.records.keyed import normalise
+from palimpsest.records.record import Record
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A synthetic row that may be kept.
+
+    Attributes:
+        record: the drawn text and the label it was drawn for.
+        probability: of that label given the text, by the variant's own discriminator, public or fitted privately; nan
+            where the variant has none.
+    """
+
+    record: Record
+    probability: float
+
+
+class Filter(Protocol):
+    """One reason to remove a synthetic row.
+
+    Guarantee: `keeps` looks at each candidate by itself, and at those it kept before, in order; never at later ones.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def keeps(self, candidates: Sequence[Candidate]) -> list[bool]: ...
+
+
+class Chain:
+    """Filters in order; each sees only what the ones before it kept.
+
+    >>> chain = Chain([Length(2, None), PersonalData()])
+    >>> texts = ["Call +44 20 7946 0958", "Lovely", "Lovely since 1998"]
+    >>> [kept.record.text for kept in chain.apply([Candidate(Record(text), 1.0) for text in texts])]
+    ['Lovely since 1998']
+    >>> chain.seen, chain.removed
+    (3, {'length': 1, 'personal_data': 1})
+    """
+
+    def __init__(self, filters: Sequence[Filter]) -> None:
+        """Start with nothing seen; ValueError if two filters have one name, for their counts would be mixed."""
+        self._filters = tuple(filters)
+        self._seen = 0
+        self._removed = {each.name: 0 for each in self._filters}
+        if len(self._removed) < len(self._filters):
+            raise ValueError(f"filters must have different names, got {[each.name for each in self._filters]!r}")
+
+    @property
+    def seen(self) -> int:
+        """How many candidates were given so far."""
+        return self._seen
+
+    @property
+    def removed(self) -> dict[str, int]:
+        """Filter name -> candidates it removed so far, every filter named, in the order of the chain."""
+        return dict(self._removed)
+
+    def apply(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """The candidates that every filter keeps, in order."""
+        kept = list(candidates)
+        self._seen += len(kept)
+        for each in self._filters:
+            before, kept = kept, list(compress(kept, each.keeps(kept)))
+            self._removed[each.name] += len(before) - len(kept)
+        return kept
+
+
+@dataclass(frozen=True)
+class Length:
+    """Keeps texts of `min_words` to `max_words` words; None means no upper limit.
+
+    Words are those of the duplicate search: in a script without spaces a whole run of characters is one word.
+    """
+
+    min_words: int
+    max_words: int | None
+    name = "length"
+
+    def __post_init__(self) -> None:
+        if self.min_words < 0 or (self.max_words is not None and self.max_words < self.min_words):
+            raise ValueError(f"0 <= min_words <= max_words must hold, got {self.min_words!r} and {self.max_words!r}")
+
+    def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
+        """Which candidates have an allowed length."""
+        return [self._allows(len(words(candidate.record.text))) for candidate in candidates]
+
+    def _allows(self, length: int) -> bool:
+        return self.min_words <= length and (self.max_words is None or length <= self.max_words)
+
+
+@dataclass(frozen=True)
+class Label:
+    """Keeps texts whose label has at least the probability `threshold`, in [0, 1]: label consistency.
+
+    Guarantee: free only because the probability comes from a public discriminator or one fitted privately. One that
+    was fitted to private rows without noise voids the guarantee of all that it filters.
+    """
+
+    threshold: float
+    name = "label"
+
+    def __post_init__(self) -> None:
+        validate.in_range(0, 1, threshold=self.threshold)
+
+    def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
+        """Which candidates are likely enough to carry their label.
+
+        Raises:
+            ParamsError: a candidate has no probability.
+        """
+        if any(isnan(candidate.probability) for candidate in candidates):
+            raise ParamsError(
+                "The label filter needs the probability of each text's label, and this variant has no discriminator.",
+                "Take label out of generate.filters.chain, or train a discriminator.",
+            )
+        return [candidate.probability >= self.threshold for candidate in candidates]
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """Keeps texts that a public language model does not find too unlikely.
+
+    A text to which the model gives no number (nan) is removed.
+
+    Attributes:
+        loss: texts -> mean token loss of each in nats, shape (texts,), by a public model; a text's loss must not
+            depend on its neighbours.
+        limit: the largest loss that is kept, in nats: the logarithm of the perplexity, see `perplexity_limit`.
+    """
+
+    loss: Callable[[Sequence[str]], np.ndarray]
+    limit: float
+    name = "perplexity"
+
+    def __post_init__(self) -> None:
+        validate.positive(limit=self.limit)
+
+    def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
+        """Which candidates are likely enough; ValueError if `loss` does not give one number per text."""
+        if not candidates:
+            return []
+        losses = np.asarray(self.loss([candidate.record.text for candidate in candidates]))
+        if losses.shape != (len(candidates),):
+            raise ValueError(f"loss must give shape ({len(candidates)},), got {losses.shape}")
+        return (losses <= self.limit).tolist()
+
+
+def perplexity_limit(heldout_losses: np.ndarray, quantile: float) -> float:
+    """The smallest held-out loss that at least this share of the held-out texts does not exceed.
+
+    Args:
+        heldout_losses: mean token loss in nats of public texts that the public model was not fitted to, shape (n,).
+        quantile: share in (0, 1].
+
+    Raises:
+        DataError: there is no held-out text, or one without a finite loss: the limit would remove all or nothing.
+
+    >>> perplexity_limit(np.array([3.0, 1.0, 2.0, 9.0]), 0.75)
+    3.0
+    """
+    validate.positive(quantile=quantile)
+    validate.in_range(0, 1, quantile=quantile)
+    if not (np.size(heldout_losses) and np.isfinite(heldout_losses).all()):
+        raise DataError(
+            "The perplexity filter finds no limit: the public model gives no finite loss to the held-out public texts.",
+            "Add public texts that are not empty, or take perplexity out of generate.filters.chain.",
+        )
+    return float(np.quantile(heldout_losses, quantile, method="inverted_cdf"))
+
+
+class Duplicates:
+    """Removes a text that is like one kept before: equal words in order, or similar word shingles.
+
+    Exact, whatever the labels: two texts are alike if their sets of word shingles have at least the Jaccard similarity
+    `similarity`; texts of equal wording have equal sets. A text is compared with kept ones only, so of a drifting row
+    of texts, each near the one before it, more than the first may stay.
+
+    The index knows which kept texts have a shingle, so one count over the lists of a text's shingles gives the sizes
+    of all its intersections: no pair of texts is compared by itself, however common their shingles are.
+    """
+
+    name = "duplicates"
+
+    def __init__(self, similarity: float, shingle: int) -> None:
+        """Start with nothing kept.
+
+        Args:
+            similarity: smallest Jaccard similarity of two texts that are alike, in (0, 1].
+            shingle: words per shingle; a shorter text is one shingle.
+        """
+        validate.positive(similarity=similarity, shingle=shingle)
+        validate.in_range(0, 1, similarity=similarity)
+        self._similarity = similarity
+        self._shingle = shingle
+        self._sizes = array("q")  # shingles of each kept text
+        self._index: dict[Shingle, array[int]] = {}  # shingle -> kept texts that have it
+
+    def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
+        """Which candidates are unlike all texts kept before, in this call or an earlier one."""
+        return [self._adds(words(candidate.record.text)) for candidate in candidates]
+
+    def _adds(self, tokens: Sequence[str]) -> bool:
+        starts = range(max(1, len(tokens) - self._shingle + 1))
+        shingles = {tuple(tokens[start : start + self._shingle]) for start in starts}
+        if self._known(shingles):
+            return False
+        for shingle in shingles:
+            self._index.setdefault(shingle, array("q")).append(len(self._sizes))
+        self._sizes.append(len(shingles))
+        return True
+
+    def _known(self, shingles: Collection[Shingle]) -> bool:
+        owners = [self._index[shingle] for shingle in shingles if shingle in self._index]
+        if not owners:
+            return False
+        met, shared = _counted(np.frombuffer(b"".join(owners), dtype=np.int64))
+        sizes = np.frombuffer(self._sizes, dtype=np.int64)[met]
+        return bool((shared / (len(shingles) + sizes - shared) >= self._similarity).any())
+
+
+def _counted(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct numbers and how often each occurs: `np.unique` without the sort, for small numbers."""
+    counts = np.bincount(numbers)
+    distinct = np.flatnonzero(counts)
+    return distinct, counts[distinct]
+
+
+# Patterns over the normalised text: lower case, single spaces, plain hyphens.
+_HYPHENS = str.maketrans(dict.fromkeys("‐‑‒–", "-"))
+_JOINT = r"(?: ?\(|\)[ -]?|[ ./-])?"  # what may stand between two digits of a telephone number
+_PATTERNS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # E-mail address; the top-level domain has letters, so that "2@1.50" passes.
+        r"[\w+-]@[\w-]+(?:\.[\w-]+)*\.[^\W\d_]{2,}",
+        # URL with user info. An @ in the path is no user info.
+        r"://[^\s/?#@]+@[^\s/?#@]",
+        # International telephone number, 10 to 15 digits: a shorter one could be a number with a sign.
+        rf"(?<![\w.,:])(?:\+|(?<!\d[ /-])00){_JOINT}[1-9](?:{_JOINT}\d){{9,14}}(?!\d)",
+        # North American telephone number: (415) 555-0123, 415-555-0123, 1.415.555.0123.
+        r"(?<![\w.,/-])(?:1[ .-])?\([2-9]\d\d\)[ -]?\d{3}[ .-]\d{4}(?!\w)",
+        r"(?<![\w.,/-])(?:1[ .-])?[2-9]\d\d([.-])\d{3}\1\d{4}(?!\w|[.-]\d)",
+        # Any long run of digits, but for the decimals of a fraction.
+        r"(?<!\d)(?<!\d[.,])\d{9,}",
+    )
+)
+# Area code with a leading 0, then groups with one kind of joint; no date ("01.02.2003 10.30", "01/2019").
+_NATIONAL = re.compile(
+    r"(?<![\w.,:/+-])(?<!\d )\(?(?!\d\d(?:[ ./-]\d\d?)?[ ./-][12]\d{3}(?!\d))"
+    r"0[1-9]\d{0,3}(?:\)[ -]?|[ ./-])\d{2,}(?:([ .-])\d{2,}(?:\1\d{2,})*)?(?!\w)"
+)
+# In groups; ungrouped cards are long runs of digits. No issuer starts with what could be a year.
+_CARD = re.compile(r"(?<!\d)(?:[3-6]\d{3}|2[2-7]\d\d)([ -])(?:\d{4}\1\d{4}\1\d{4}|\d{6}\1\d{5})(?!\d)")
+# Country, check digits, in some countries a bank code of four letters or a letter, then digits.
+_IBAN = re.compile(r"(?<!\w)[a-z]{2}\d\d ?(?:[a-z]{4} ?|[a-z](?=\d))?\d(?: ?\d){9,26}(?!\w)")
+
+
+@dataclass(frozen=True)
+class PersonalData:
+    """Removes texts that contain what looks like a way to reach or charge one person.
+
+    That is: an e-mail address, a URL with user info, a telephone number, a card number (Luhn check) or an IBAN (ISO
+    7064 check), or nine digits or more in a row. Made for precision: years, prices, scores, dates and model numbers
+    pass, and so do local numbers without an area code, IBANs with letters inside the account, and names. It tidies
+    what is published; the privacy of the rows behind it is the generator's guarantee and does not rest on it.
+    """
+
+    name = "personal_data"
+
+    def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
+        """Which candidates contain nothing of the kind."""
+        return [not _personal(candidate.record.text) for candidate in candidates]
+
+
+def _personal(text: str) -> bool:
+    plain = normalise(text).translate(_HYPHENS)
+    return any(pattern.search(plain) for pattern in _PATTERNS) or any(
+        valid(re.sub(r"\W", "", match[0])) for pattern, valid in _CHECKED for match in pattern.finditer(plain)
+    )
+
+
+def _dialled(digits: str) -> bool:
+    """Whether a national telephone number, its leading 0 included, has this many digits."""
+    return 9 <= len(digits) <= 12
+
+
+def _luhn(digits: str) -> bool:
+    """Whether the last digit is the check digit of a payment card (ISO/IEC 7812-1, annex B)."""
+    doubled = [sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2]]
+    return (sum(doubled) + sum(int(digit) for digit in digits[::-2])) % 10 == 0
+
+
+def _mod97(iban: str) -> bool:
+    """Whether the digits behind the country code are the check digits of an IBAN (ISO 13616, ISO 7064 MOD 97-10)."""
+    return int("".join(str(int(character, 36)) for character in iban[4:] + iban[:4])) % 97 == 1
+
+
+_CHECKED = ((_NATIONAL, _dialled), (_CARD, _luhn), (_IBAN, _mod97))
