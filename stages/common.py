@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from palimpsest.errors import DataError, PalimpsestError
+from palimpsest.errors import DataError, PalimpsestError, ParamsError
 
 PRIVATE = Path("data/private")
 PUBLIC = Path("data/public")
@@ -18,6 +18,8 @@ BASE_LM = MODELS / "base"
 CHECKPOINTS = MODELS / "checkpoints"  # outside DVC's outputs, so that a stopped stage leaves them
 METRICS = Path("reports/metrics")
 RECEIPTS = Path("reports/receipts")
+MODEL_RECEIPTS = RECEIPTS / "models"
+SHARDS = Path("data/shards")  # outside DVC's outputs, so that a stopped stage leaves them
 
 PROCESSES = "PALIMPSEST_PROCESSES"  # the environment's, because it is a fact about the machine
 _STOPPED = 130  # the shell's number for Ctrl-C
@@ -53,12 +55,29 @@ def start(stage: Callable[..., None]) -> None:
 
 def start_processes(stage: Callable[..., None]) -> None:
     """The same, in as many processes as the environment asks for, one for each accelerator say, under `torchrun`."""
-    count = int(os.environ.get(PROCESSES, "1"))
+    try:
+        count = _processes()
+    except ParamsError as error:
+        _fail(error)
     if count > 1 and "RANK" not in os.environ:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
         sys.stdout.flush()
         os.execv(sys.executable, [*launcher, *sys.argv])
     start(stage)
+
+
+def _processes() -> int:
+    text = os.environ.get(PROCESSES, "1")
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise ParamsError(
+            f"{PROCESSES} is {text!r} in the environment, which is not a whole number from 1.",
+            "Set it to the number of processes that train together, or unset it for one.",
+        )
+    return count
 
 
 def _fail(error: PalimpsestError) -> NoReturn:

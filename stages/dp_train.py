@@ -1,46 +1,60 @@
-"""Fit `dp_lm` to the private rows of one variant: the only stage here that spends budget.
+"""Fit one language model of `dp_lm` to the private rows: a stage that spends budget.
 
 Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
 """
 
 import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from palimpsest.files import read_json, write_json
 from palimpsest.generators.base import Budget, Plan
+from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.generator import DpLm
-from palimpsest.params.dp_lm import DpLmSettings
 from palimpsest.params.load import ledger_url, load
-from palimpsest.params.schema import DpLmVariant, Params
+from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Charge, Ledger, Request, Reservation, Run
+from palimpsest.privacy.query import View
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import code_digest, metered, receipt
 from palimpsest.records.write import read_split
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
 from palimpsest.training.team import Team, joined
 from palimpsest.training.views import Follower, Leader
-from stages.common import BASE_LM, CHECKPOINTS, MODELS, PRIVATE, RECEIPTS, start_processes
+from stages.common import BASE_LM, CHECKPOINTS, MODEL_RECEIPTS, MODELS, PRIVATE, start_processes
 
 
 def run(name: str) -> None:
-    """data/private/train.parquet, models/base -> models/<variant>, reports/receipts/<variant>.json."""
+    """data/private/train.parquet, models/base -> models/<name>, reports/receipts/models/<name>.json."""
     params = load()
-    generator, plan = planned(params, params.variants[name])
+    generator, plan = planned(params, name)
+    fit(params, identify(params, name, plan), plan, lambda view: generator.fit(view, plan))
+
+
+def planned(params: Params, name: str) -> tuple[DpLm, Plan]:
+    """The generator of a language model and its plan; reads no row."""
+    schema, model = params.schema_of_data, params.lms[name]
+    generator = DpLm(model.train, schema, BASE_LM, params.seed, CHECKPOINTS)
+    return generator, generator.plan(schema, Budget(model.epsilon, params.delta))
+
+
+def fit(params: Params, run: Run, plan: Plan, ask: Callable[[View], DpLmArtifact], before: Sequence[str] = ()) -> None:
+    """Reserve, ask, save and write the receipt, in as many processes as there are.
+
+    Args:
+        params: all settings.
+        run: what makes a retry the same plan; its variant names the model.
+        plan: what is reserved.
+        ask: asks the plan's queries and returns the fitted model.
+        before: ids of the charges that the model it builds on made.
+    """
     with joined() as team:
         if team.leads:
-            _lead(params, name, generator, plan, team)
+            _lead(params, run, plan, ask, before, team)
         else:
             team.share(None)  # until the leader has reserved
-            generator.fit(Follower(private_rows(), team), plan)
-
-
-def planned(params: Params, variant: DpLmVariant) -> tuple[DpLm, Plan]:
-    """The generator of a variant and its plan; reads no row."""
-    schema = params.schema_of_data
-    settings = DpLmSettings(train=variant.train, generate=variant.generate)
-    generator = DpLm(settings, schema, BASE_LM, params.seed, CHECKPOINTS)
-    return generator, generator.plan(schema, Budget(variant.epsilon, params.delta))
+            ask(Follower(private_rows(), team))
 
 
 def requested(plan: Plan) -> list[Request]:
@@ -55,17 +69,17 @@ def continues(charge: Charge, workspace: Path = Path()) -> bool:
     return find_checkpoint(workspace / CHECKPOINTS, charge.id, charge.steps_begun) is not None
 
 
-def identify(params: Params, name: str, plan: Plan) -> Run:
-    """What makes a retry of this plan the same plan: data version, settings, base model, code."""
-    variant = params.variants[name]
-    digest = hashlib.sha256(variant.model_dump_json(exclude={"generate"}).encode())
+def identify(params: Params, name: str, plan: Plan, stage: str = "dp_train", base: Path = BASE_LM) -> Run:
+    """What makes a retry of this plan the same plan: data version, settings, the model it starts from, code."""
+    model = params.fitted[name]
+    digest = hashlib.sha256(model.model_dump_json().encode())
     digest.update(repr((plan.queries, params.seed, params.testing.noise_seed)).encode())
-    for path in sorted(BASE_LM.glob("*.safetensors")):
+    for path in sorted(base.rglob("*.safetensors")):
         digest.update(path.read_bytes())
     return Run(
-        stage="dp_train",
+        stage=stage,
         variant=name,
-        purpose=variant.purpose,
+        purpose=model.purpose,
         fingerprint=read_json(PRIVATE / "manifest.json")["fingerprint"],
         plan=digest.hexdigest(),
         code=code_digest(),
@@ -95,18 +109,19 @@ def tell(reservation: Reservation, left: float) -> None:
     print(f"budget: epsilon {left:.3f} is left for this data set, this run included", flush=True)
 
 
-def _lead(params: Params, name: str, generator: DpLm, plan: Plan, team: Team) -> None:
-    ledger = Ledger.open(ledger_url(params))
+def _lead(
+    params: Params, run: Run, plan: Plan, ask: Callable[[View], DpLmArtifact], before: Sequence[str], team: Team
+) -> None:
+    ledger, name = Ledger.open(ledger_url(params)), run.variant
     asset, noise = ledger.asset(params.dataset.asset), NoiseSource(params.testing.noise_seed)
-    run, schema = identify(params, name, plan), params.schema_of_data
-    with metered(ledger, schema, run, requested(plan), private_rows, noise, continues) as session:
+    with metered(ledger, params.schema_of_data, run, requested(plan), private_rows, noise, continues) as session:
         tell(session.reservation, ledger.balance(asset.name).left)
         team.share("reserved")
-        generator.fit(Leader(session.view, team), plan).save(MODELS / name)
+        ask(Leader(session.view, team)).save(MODELS / name)
     for charge in session.reservation.charges:
         forget_checkpoints(CHECKPOINTS, charge.id)
-    body = receipt(ledger, asset, session, method="dp_lm", target=params.variants[name].epsilon)
-    write_json(RECEIPTS / f"{name}.json", {**body, "plan": dict(plan.numbers)})
+    body = receipt(ledger, asset, session, method="dp_lm", target=params.fitted[name].epsilon, before=before)
+    write_json(MODEL_RECEIPTS / f"{name}.json", {**body, "plan": dict(plan.numbers)})
 
 
 if __name__ == "__main__":

@@ -24,15 +24,15 @@ CONFIDENCE = 0.95
 _BATCH = 100
 
 
-def run(name: str) -> None:
-    """models/<variant>, models/base, members and non-members -> membership.json of the variant."""
+def run(name: str, model: str) -> None:
+    """models/<model>, models/base, members and non-members -> membership.json of the variant."""
     params = load()
     sides = [guessed("train"), guessed("holdout")]
     texts = [[row.text for row in side] for side in sides]
     control = bag_of_words_control(*texts, confidence=CONFIDENCE, seed=params.seed)
     base, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
-    tuned, _ = ConditionalLm.load(MODELS / name)
-    before, after = (losses(params, name, model, sides) for model in (base, tuned))
+    tuned, _ = ConditionalLm.load(MODELS / model)
+    before, after = (losses(params, model, which, sides) for which in (base, tuned))
     receipt = read_json(RECEIPTS / f"{name}.json")
     audit = audit_membership(
         {"loss": loss_attack(after), "reference": reference_attack(after, before)},
@@ -54,7 +54,7 @@ def guessed(part: str) -> list[Record]:
 
 def losses(params: Params, name: str, model: ConditionalLm, sides: Sequence[Sequence[Record]]) -> Scores:
     """The loss of each record, serialised as in training."""
-    train = params.variants[name].train
+    train = params.lms[params.run.discriminator.get(name, name)].train
     _, tokenizer = ConditionalLm.load(MODELS / name)
     rows = serialiser(tokenizer, tuple(params.dataset.labels), train.max_tokens, train.loss_on)
 

@@ -1,22 +1,75 @@
-"""Write the synthetic rows of one variant: post-processing of the fitted model, free."""
+"""Write the synthetic rows of one variant: post-processing of a fitted model, free."""
 
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+import palimpsest
+from palimpsest.files import read_json, write_json
+from palimpsest.generators import postprocess
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
-from palimpsest.generators.dp_lm.generator import DpLm
-from palimpsest.params.dp_lm import DpLmSettings
+from palimpsest.generators.dp_lm.model import ENCODER
+from palimpsest.generators.dp_lm.sampling import Sampler
+from palimpsest.models.encoder import Encoder
+from palimpsest.models.lm import load_lm, text_losses
+from palimpsest.models.sources import resolve_encoder
+from palimpsest.params.dp_lm import DpLmGenerate
 from palimpsest.params.load import load
-from palimpsest.records.write import write_synthetic
-from stages.common import BASE_LM, MODELS, SYNTHETIC, start
+from palimpsest.params.schema import Params
+from palimpsest.records.write import read_public, write_synthetic
+from stages.common import BASE_LM, METRICS, MODEL_RECEIPTS, MODELS, PUBLIC, RECEIPTS, SHARDS, SYNTHETIC, start
 
 
-def run(name: str) -> None:
-    """models/<variant> -> data/synthetic/<variant>.jsonl, .parquet."""
+def run(name: str, model: str) -> None:
+    """models/<model> -> data/synthetic/<variant>.jsonl, .parquet, the variant's receipt and its generation.json."""
     params = load()
-    variant = params.variants[name]
-    settings = DpLmSettings(train=variant.train, generate=variant.generate)
-    generator = DpLm(settings, params.schema_of_data, BASE_LM, params.seed)
-    artifact = DpLmArtifact.load(MODELS / name)
-    rows = list(generator.sample(artifact, artifact.counts(variant.generate.rows)))
+    variant, artifact = params.variants[name], DpLmArtifact.load(MODELS / model)
+    reads_encoder = artifact.model.head.shape.reads == ENCODER
+    encode = Encoder(resolve_encoder(params.models.encoder)).encode_batch if reads_encoder else None
+    removing, shards = chain(variant.generate), SHARDS / name / digest(params, name, model)
+    sampler = Sampler(variant.generate, variant.variant, params.seed, removing, encode, shards)
+    rows = list(sampler.sample(artifact, artifact.counts(variant.generate.rows)))
     write_synthetic(rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
+    counts = {"drawn": removing.seen, "removed": removing.removed, "rows": len(rows)}
+    write_json(METRICS / name / "generation.json", {"variant": name, "zone": "dp", **counts})
+    write_json(RECEIPTS / f"{name}.json", {**read_json(MODEL_RECEIPTS / f"{model}.json"), "variant": name})
+    shutil.rmtree(SHARDS / name)
+
+
+def chain(settings: DpLmGenerate) -> postprocess.Chain:
+    """The filters that the variant names, in its order."""
+    wanted = settings.filters
+    made: dict[str, Callable[[], postprocess.Filter]] = {
+        "length": lambda: postprocess.Length(wanted.min_words, wanted.max_words),
+        "personal_data": postprocess.PersonalData,
+        "duplicates": lambda: postprocess.Duplicates(wanted.similarity, wanted.shingle),
+        "perplexity": lambda: perplexity(settings),
+        "label": lambda: postprocess.Label(wanted.threshold),
+    }
+    return postprocess.Chain([made[name]() for name in wanted.chain])
+
+
+def perplexity(settings: DpLmGenerate) -> postprocess.Perplexity:
+    """The filter under the public model, with held-out public text as its measure."""
+    model, tokenizer = load_lm(BASE_LM)
+
+    def losses(texts: Sequence[str]) -> np.ndarray:
+        return text_losses(model, tokenizer, texts, settings.max_tokens, settings.batch)
+
+    heldout = [row.text for row in read_public(PUBLIC / "heldout.parquet")]
+    return postprocess.Perplexity(losses, postprocess.perplexity_limit(losses(heldout), settings.filters.quantile))
+
+
+def digest(params: Params, name: str, model: str) -> str:
+    """What the shards of a stopped run must have in common with this one."""
+    found = hashlib.sha256(palimpsest.__version__.encode())
+    found.update(repr((params.seed, params.models.encoder, params.variants[name].model_dump_json())).encode())
+    for path in sorted(Path(MODELS / model).rglob("*")):
+        found.update(path.read_bytes() if path.is_file() else b"")
+    return found.hexdigest()[:16]
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def run() -> None:
         key=key,
         audit_size=params.audit.size,
         test_rate=params.dataset.test_share,
-        batch_size=max((variant.train.batch for variant in params.variants.values()), default=1),
+        batch_size=max((model.train.batch for model in params.fitted.values()), default=1),
         guessable=partial(guessable, similarity=params.audit.similarity, shingle=params.audit.shingle),
     )
     write_split(PRIVATE / "train.parquet", done.split.train)

@@ -36,7 +36,7 @@ def run() -> None:
     summary = summarise(metrics, receipts, books)
     verdicts = {row.variant: row.membership.verdict for row in summary.rows if row.membership}
     document = statement(receipts, books, asdict(params.schema_of_data), stages, verdicts)
-    page = render_internal(summary, metrics, receipts, books, document, stages, provenance())
+    page = render_internal(summary, metrics, receipts, books, document, stages, provenance(), read_models(params))
     with atomic_path(REPORTS / "internal.html") as draft:
         draft.write_text(page, encoding="utf-8")
     write_json(REPORTS / "statement.json", document)
@@ -56,6 +56,12 @@ def read_metrics(params: Params) -> dict[str, dict[str, Any]]:
     return found
 
 
+def read_models(params: Params) -> dict[str, Any]:
+    """model -> what its states tell of the labels, of the models that are examined."""
+    paths = {name: METRICS / "models" / f"{name}.json" for name in params.run.embedding_audit}
+    return {name: read_json(path) for name, path in paths.items() if path.is_file()}
+
+
 def read_receipts(params: Params) -> dict[str, dict[str, Any]]:
     """variant -> receipt, of the variants that run."""
     return {name: read_json(RECEIPTS / f"{name}.json") for name in params.run.evaluate}
@@ -63,7 +69,8 @@ def read_receipts(params: Params) -> dict[str, dict[str, Any]]:
 
 def read_stages(path: Path) -> list[dict[str, Any]]:
     """The graph as dvc.yaml writes it, matrices folded: name, desc, zone, and the stages it needs."""
-    body = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))["stages"]
+    found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))["stages"]
+    body = {name: stage.get("do", stage) for name, stage in found.items()}
     makers = {output: name for name, stage in body.items() for output in _outputs(stage)}
     return [
         {"name": name, "desc": stage.get("desc", ""), "zone": stage["meta"]["zone"], "deps": _needs(stage, makers)}

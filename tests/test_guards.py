@@ -1,6 +1,7 @@
 """Guards over what must agree: dvc.yaml and the imports, the template, params.yaml, the schema, the flow, the zones."""
 
 import copy
+import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
@@ -34,6 +35,7 @@ PLUMBING = {
 # Keys of params.yaml that no stage names, and why a change of them need not run one.
 UNUSED_KEYS = {
     "version": "in a clone the code itself is a dependency; a workspace names it in every stage",
+    "discriminators": "the demo has none; the stage names those that run.discriminator lists",
 }
 # What private stages write that is public: they read it from a public file alone, or invent it as public.
 PUBLIC_OUTPUTS = {
@@ -52,14 +54,21 @@ def read_yaml(path: Path) -> Any:
     return YAML(typ="safe", pure=True).load(path.read_text())
 
 
-DVC: dict[str, Body] = read_yaml(ROOT / "dvc.yaml")["stages"]
+STAGES: dict[str, Body] = read_yaml(ROOT / "dvc.yaml")["stages"]
+DVC: dict[str, Body] = {name: stage.get("do", stage) for name, stage in STAGES.items()}
+ONE = re.compile(r"\$\{(item|key|item\.\w+)\}")  # what stands for one of the names that a stage is repeated for
 
 
 def outputs(stage: Body) -> dict[str, Body]:
     """Path -> options of everything a stage writes."""
     entries = [entry for key in ("outs", "metrics", "plots") for entry in stage.get(key, [])]
     pairs = [entry if isinstance(entry, dict) else {entry: {}} for entry in entries]
-    return {path: options for pair in pairs for path, options in pair.items()}
+    return {any_name(path): options for pair in pairs for path, options in pair.items()}
+
+
+def any_name(path: str) -> str:
+    """The path with <name> for the names that its stage is repeated for, whatever they are called there."""
+    return ONE.sub("<name>", path)
 
 
 def inside(path: str, folder: str) -> bool:
@@ -151,7 +160,7 @@ def _untrusted(stages: Mapping[str, Body]) -> set[str]:
 
 def _reads(stage: Body, written: Collection[str]) -> set[str]:
     """The files of the graph that a stage depends on, those in a folder that it names included."""
-    paths = {INPUTS.get(dependency, dependency) for dependency in stage["deps"]}
+    paths = {any_name(INPUTS.get(dependency, dependency)) for dependency in stage["deps"]}
     return paths | {path for path in written if any(inside(path, folder) for folder in paths)}
 
 
@@ -165,7 +174,7 @@ def test_every_way_out_of_the_private_zone_passes_the_meter():
         ("pretrain", "${dataset.private}", "pretrain (public) reads data/raw/private.jsonl"),
         ("pretrain", "data/private/train.parquet", "pretrain (public) reads data/private/train.parquet"),
         ("public_only", "data/private/report.json", "public_only (public) reads data/private/report.json"),
-        ("public_only", "models/${item.variant}", "public_only (public) reads models/${item.variant}"),
+        ("public_only", "models/${item}", "public_only (public) reads models/<name>"),
         ("pplm_generate", "data/private/holdout.parquet", "pplm_generate (dp) reads data/private/holdout.parquet"),
         ("pplm_generate", "reports/metrics", "pplm_generate (dp) reads reports/metrics/real/utility.json"),
     ],
@@ -179,13 +188,17 @@ def test_the_guard_notices_a_way_past_the_meter(stage: str, dependency: str, tol
 def test_the_guard_notices_a_meter_that_is_gone():
     stages = copy.deepcopy(DVC)
     del stages["dp_train"]["meta"]["receipt"]
-    assert "pplm_generate (dp) reads models/${item.variant}" in list(leaks(stages))
+    del stages["discriminator"]["meta"]["receipt"]
+    assert "pplm_generate (dp) reads models/<name>" in list(leaks(stages))
 
 
 def test_a_receipt_is_an_output_of_its_stage():
     receipts = {name: stage["meta"]["receipt"] for name, stage in DVC.items() if "receipt" in stage["meta"]}
-    assert receipts == {"dp_train": "reports/receipts/${item.variant}.json"}
-    assert [name for name, path in receipts.items() if path not in outputs(DVC[name])] == []
+    assert receipts == {
+        "dp_train": "reports/receipts/models/${item.model}.json",
+        "discriminator": "reports/receipts/models/${key}.json",
+    }
+    assert [name for name, path in receipts.items() if any_name(path) not in outputs(DVC[name])] == []
 
 
 # One graph.
@@ -207,7 +220,7 @@ def test_the_flow_runs_the_stages_that_dvc_lists():
 
 
 def leaves(body: Any, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    if not isinstance(body, dict):
+    if not isinstance(body, dict) or not body:
         yield prefix
         return
     for key, value in body.items():
@@ -215,11 +228,25 @@ def leaves(body: Any, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 
 
 def used_keys(params: Body) -> list[tuple[str, ...]]:
-    """The keys that stages name, with their matrices written out."""
-    keys = [(key, stage) for stage in DVC.values() for key in stage.get("params", [])]
-    names = params["run"]["evaluate"]
-    written = [key.replace("${item.variant}", name) for key, _ in keys for name in names]
+    """The keys that stages name, written out for every name that their stage is repeated for."""
+    written = [
+        key.replace("${key}", name).replace("${item}", model).replace("${item.model}", name)
+        for stage in STAGES.values()
+        for name, model in names(stage, params)
+        for key in stage.get("do", stage).get("params", [])
+    ]
     return [tuple(key.split(".")) for key in dict.fromkeys(written)]
+
+
+def names(stage: Body, params: Body) -> list[tuple[str, str]]:
+    """The name and the value of each repetition of a stage."""
+    listed = stage.get("foreach") or next(iter(stage.get("matrix", {}).values()), None)
+    if listed is None:
+        return [("", "")]
+    found: Any = params
+    for key in listed.removeprefix("${").removesuffix("}").split("."):
+        found = found[key]
+    return list(found.items()) if isinstance(found, dict) else [(name, "") for name in found]
 
 
 def test_params_are_valid_and_private():

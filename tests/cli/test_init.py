@@ -64,14 +64,15 @@ def test_a_scalar_reads_back(value: object) -> None:
 @pytest.mark.parametrize(("epsilon", "name"), [(3.0, "dp3"), (0.5, "dp0_5"), (1e-7, "dp1e_07"), (1e20, "dp1e_20")])
 def test_the_first_variant_is_named_by_its_epsilon(epsilon: float, name: str) -> None:
     params = settings(epsilon=epsilon)
-    assert params.run.dp_lm == (name,)
-    assert params.variants[name].epsilon == epsilon
+    assert params.run.dp_train == (name,)
+    assert params.run.dp_lm == {name: name}
+    assert params.lms[name].epsilon == epsilon
 
 
 @pytest.mark.parametrize("n_public", [20, 21, 100, 191, 192, 12_288, 10**9])
 def test_sizes_fit_any_number_of_records(n_public: int) -> None:
     params = settings(n_public=n_public)
-    batch = params.variants["dp3"].train.batch
+    batch = params.lms["dp3"].train.batch
     assert min(16, n_public) <= batch <= min(1024, n_public)
     assert 20 <= params.audit.size <= n_public
 

@@ -10,7 +10,7 @@ from palimpsest.generators.base import Plan
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.model import new_model
 from palimpsest.models.lm import pretrain_lm
-from palimpsest.params.dp_lm import DpLmGenerate, DpLmSettings, DpLmTrain, EmbeddedLm
+from palimpsest.params.dp_lm import DpLmGenerate, DpLmTrain, EmbeddedLm, Filters
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Asset, Ledger, Request, Run
 from palimpsest.privacy.rows import PrivateRow
@@ -19,7 +19,8 @@ from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
 from tests.generators.two_classes import WORDS, two_class_records
 
-MakeSettings = Callable[..., DpLmSettings]
+MakeTrain = Callable[..., DpLmTrain]
+MakeGenerate = Callable[..., DpLmGenerate]
 OpenView = Callable[[Plan, str], AbstractContextManager[PrivateView]]
 
 
@@ -44,24 +45,35 @@ def schema() -> PublicSchema:
 
 
 @pytest.fixture(scope="session")
-def make_settings() -> MakeSettings:
-    """Small settings; keyword arguments replace those of either half that knows them."""
+def make_train() -> MakeTrain:
+    """Small settings of a training; keyword arguments replace them."""
     train = {
         "epochs": 2.0, "batch": 20, "learning_rate": 0.01, "schedule": "linear", "warmup": 0.0, "betas": (0.9, 0.98),
         "adam_eps": 1e-8, "weight_decay": 0.0, "clipping": "joint", "clipping_norm": 0.5, "discriminator_weight": 1.0,
-        "discriminator_width": 16, "prefix_step": 2, "loss_on": "text", "freeze_first": 0, "freeze_last": 0,
-        "freeze_embeddings": False, "noise_correction": False, "precision": "float32", "checkpoint_steps": 50,
-        "max_tokens": 24, "micro_batch": 8, "label_counts": "noisy", "prior": None, "histogram_share": 0.01,
+        "discriminator_width": 16, "discriminator_reads": "hidden", "prefix_step": 2, "loss_on": "text",
+        "freeze_first": 0, "freeze_last": 0, "freeze_embeddings": False, "lora_rank": 0, "noise_correction": False,
+        "precision": "float32", "checkpoint_steps": 50, "max_tokens": 24, "micro_batch": 8, "label_counts": "noisy",
+        "prior": None, "histogram_share": 0.01,
+    }  # fmt: skip
+    return lambda **changes: DpLmTrain(**{**train, **changes})
+
+
+@pytest.fixture(scope="session")
+def make_generate() -> MakeGenerate:
+    """Small settings of a generation without filters; keyword arguments replace them, `filters` some of its keys."""
+    filters = {
+        "chain": (), "min_words": 1, "max_words": None, "similarity": 0.9, "shingle": 3, "quantile": 0.9,
+        "threshold": 0.5,
     }  # fmt: skip
     generate = {
-        "rows": 10, "batch": 6, "max_tokens": 20, "top_p": 0.95, "temperature": 1.0, "iterations": 1,
-        "step_size": 0.04, "gamma": 1.0, "kl_scale": 0.01, "gm_scale": 0.95, "horizon": 1,
+        "rows": 10, "batch": 6, "max_tokens": 20, "top_p": 0.95, "top_k": 0, "temperature": 1.0, "best_of": 1,
+        "draws": 8, "iterations": 1, "step_size": 0.04, "gamma": 1.0, "kl_scale": 0.01, "gm_scale": 0.95, "horizon": 1,
+        "window": 0, "decay": False, "grad_length": 0, "candidates": 8, "strength": 1.0,
     }  # fmt: skip
 
-    def make(train_changes: dict | None = None, **changes: object) -> DpLmSettings:
-        return DpLmSettings(
-            train=DpLmTrain(**{**train, **(train_changes or {})}), generate=DpLmGenerate(**{**generate, **changes})
-        )
+    def make(**changes: object) -> DpLmGenerate:
+        found = Filters(**{**filters, **changes.pop("filters", {})})  # type: ignore[dict-item]
+        return DpLmGenerate(**{**generate, **changes, "filters": found})
 
     return make
 

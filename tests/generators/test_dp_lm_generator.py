@@ -1,4 +1,4 @@
-"""Plans meet their budget, fits ask what was planned, samples have the counts asked for."""
+"""Plans meet their budget, fits ask what was planned, and what they leave is whole."""
 
 import json
 import math
@@ -12,6 +12,8 @@ from palimpsest.errors import ModelError, ParamsError
 from palimpsest.generators.base import Budget
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.generator import DpLm
+from palimpsest.generators.dp_lm.sampling import Sampler
+from palimpsest.generators.postprocess import Chain
 from palimpsest.models.tokens import train_tokenizer
 from palimpsest.privacy.accounting import epsilon, is_private
 from palimpsest.records.record import Record
@@ -22,88 +24,79 @@ BUDGET = Budget(3.0, 1e-3)
 
 
 @pytest.mark.parametrize(("clipping", "label_counts"), [("joint", "noisy"), ("separate", "noisy"), ("joint", "prior")])
-def test_plan_spends_the_budget_and_no_more(make_settings, schema, clipping: str, label_counts: str) -> None:
-    settings = make_settings({"clipping": clipping, "label_counts": label_counts})
+def test_plan_spends_the_budget_and_no_more(make_train, schema, clipping: str, label_counts: str) -> None:
+    settings = make_train(clipping=clipping, label_counts=label_counts)
     plan = DpLm(settings, schema, Path("unread"), 0).plan(schema, BUDGET)
     assert 0.99 * BUDGET.epsilon <= epsilon(plan.event, BUDGET.delta) <= BUDGET.epsilon
     assert [query.name for query in plan.queries][-1] == "train"
     assert len(plan.queries) == (2 if label_counts == "noisy" else 1)
 
 
-def test_separate_clipping_needs_sqrt_2_more_noise(make_settings, schema) -> None:
+def test_separate_clipping_needs_sqrt_2_more_noise(make_train, schema) -> None:
     noise = {}
     for clipping in ("joint", "separate"):
-        settings = make_settings({"clipping": clipping, "label_counts": "prior"})
+        settings = make_train(clipping=clipping, label_counts="prior")
         noise[clipping] = DpLm(settings, schema, Path("unread"), 0).plan(schema, BUDGET).numbers["noise_multiplier"]
     assert noise["separate"] / noise["joint"] == pytest.approx(math.sqrt(2), rel=0.005)
 
 
-def test_plan_reads_public_numbers_only(make_settings, schema) -> None:
-    plan = DpLm(make_settings(), schema, Path("unread"), 0).plan(schema, BUDGET)
+def test_plan_reads_public_numbers_only(make_train, schema) -> None:
+    plan = DpLm(make_train(), schema, Path("unread"), 0).plan(schema, BUDGET)
     assert plan.numbers["sampling_rate"] == 20 / schema.n_public
     assert plan.numbers["steps"] == 10
     assert plan.numbers["expected_batch"] == 20
 
 
-def test_reference_plan_is_not_private(make_settings, schema) -> None:
-    plan = DpLm(make_settings(), schema, Path("unread"), 0).plan(schema, Budget(math.inf, 1e-3))
+def test_reference_plan_is_not_private(make_train, schema) -> None:
+    plan = DpLm(make_train(), schema, Path("unread"), 0).plan(schema, Budget(math.inf, 1e-3))
     assert plan.numbers["noise_multiplier"] == 0
     assert all(not is_private(query.event) for query in plan.queries)
 
 
 @pytest.mark.parametrize(
-    ("train", "generate", "message"),
+    ("train", "message"),
     [
-        ({"batch": 101}, {}, "larger than n_public"),
-        ({"label_counts": "prior", "prior": {"praise": 1.0}}, {}, "public labels"),
-        ({"discriminator_weight": 0.0}, {"iterations": 1}, "trained discriminator"),
+        ({"batch": 101}, "larger than n_public"),
+        ({"label_counts": "prior", "prior": {"praise": 1.0}}, "public labels"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(make_settings, schema, train, generate, message: str) -> None:
+def test_settings_that_cannot_work_are_refused(make_train, schema, train, message: str) -> None:
     with pytest.raises(ParamsError, match=message):
-        DpLm(make_settings(train, **generate), schema, Path("unread"), 0).plan(schema, BUDGET)
+        DpLm(make_train(**train), schema, Path("unread"), 0).plan(schema, BUDGET)
 
 
 @pytest.mark.parametrize("clipping", ["joint", "separate"])
-def test_fit_save_load_sample(make_settings, schema, base, open_view, tmp_path, clipping: str) -> None:
-    generator = DpLm(make_settings({"clipping": clipping}), schema, base, 5)
+def test_fit_save_load_sample(make_train, schema, base, open_view, tmp_path, clipping: str) -> None:
+    generator = DpLm(make_train(clipping=clipping), schema, base, 5)
     plan = generator.plan(schema, BUDGET)
     with open_view(plan, "release") as view:
         generator.fit(view, plan).save(tmp_path / "model")
     files = {path.name for path in (tmp_path / "model").rglob("*") if path.is_file()}
-    assert {"artifact.json", "head.safetensors", "model.safetensors", "tokenizer.json"} <= files
+    assert {"artifact.json", "head.json", "head.safetensors", "model.safetensors", "tokenizer.json"} <= files
     assert not [name for name in files if name.endswith((".bin", ".pt", ".pkl"))]
     artifact = DpLmArtifact.load(tmp_path / "model")
     assert sum(artifact.shares.values()) == pytest.approx(1.0)
     assert min(artifact.shares.values()) > 0
     assert sum(artifact.counts(11).values()) == 11
-    rows = list(generator.sample(artifact, {"praise": 5, "a complaint": 2}))
-    assert [row.label for row in rows] == ["praise"] * 5 + ["a complaint"] * 2
-    assert rows == list(generator.sample(artifact, {"praise": 5, "a complaint": 2}))
-    other = DpLm(make_settings(batch=3), schema, base, 6)
-    assert rows != list(other.sample(artifact, {"praise": 5, "a complaint": 2}))
+    assert artifact.model.state_dict().keys() == DpLmArtifact.load(tmp_path / "model").model.state_dict().keys()
+    assert artifact.model.head.shape.reads == "hidden"
 
 
-def test_samples_do_not_depend_on_the_batch_size(make_settings, schema, base, untrained) -> None:
-    counts = {"praise": 4, "a complaint": 3}
-    found = [list(DpLm(make_settings(batch=size), schema, base, 5).sample(untrained, counts)) for size in (1, 3, 7)]
-    assert found[0] == found[1] == found[2]
-
-
-def test_a_fit_without_noise_learns_the_labels(make_settings, schema, base, open_view) -> None:
-    settings = make_settings({"epochs": 30.0, "batch": 50, "clipping_norm": 1.0, "micro_batch": 50})
+def test_a_fit_without_noise_learns_the_labels(make_train, make_generate, schema, base, open_view) -> None:
+    settings = make_train(epochs=30.0, batch=50, clipping_norm=1.0, micro_batch=50)
     generator = DpLm(settings, schema, base, 5)
     plan = generator.plan(schema, Budget(math.inf, 1e-3))
     with open_view(plan, "reference") as view:
         artifact = generator.fit(view, plan)
     assert artifact.shares == {"praise": 0.5, "a complaint": 0.5}
-    rows = list(generator.sample(artifact, {"praise": 20, "a complaint": 20}))
+    sampler = Sampler(make_generate(), "multitask", 5, Chain([]))
+    rows = list(sampler.sample(artifact, {"praise": 20, "a complaint": 20}))
     assert sum(_says(row) for row in rows) >= 36
 
 
-def test_half_precision_and_noise_correction_fit_too(make_settings, schema, base, open_view) -> None:
+def test_half_precision_and_noise_correction_fit_too(make_train, schema, base, open_view) -> None:
     changes = {"precision": "bf16", "noise_correction": True, "adam_eps": 1e-3, "label_counts": "prior"}
-    generator = DpLm(make_settings(changes), schema, base, 5)
+    generator = DpLm(make_train(**changes), schema, base, 5)
     plan = generator.plan(schema, BUDGET)
     with open_view(plan, "release") as view:
         artifact = generator.fit(view, plan)
@@ -111,7 +104,7 @@ def test_half_precision_and_noise_correction_fit_too(make_settings, schema, base
     assert all(parameter.isfinite().all() for parameter in artifact.model.parameters())
 
 
-def test_a_model_that_caps_its_logits_is_refused(make_settings, schema, open_view, tmp_path) -> None:
+def test_a_model_that_caps_its_logits_is_refused(make_train, schema, open_view, tmp_path) -> None:
     tokenizer = train_tokenizer(["Some public text.\n"], 300, 64)
     tokenizer.save_pretrained(tmp_path / "capped")
     config = GraniteConfig(
@@ -119,13 +112,13 @@ def test_a_model_that_caps_its_logits_is_refused(make_settings, schema, open_vie
         max_position_embeddings=64, logits_scaling=8.0, bos_token_id=0, eos_token_id=0, pad_token_id=0,
     )  # fmt: skip
     GraniteForCausalLM(config).save_pretrained(tmp_path / "capped")
-    generator = DpLm(make_settings(), schema, tmp_path / "capped", 5)
+    generator = DpLm(make_train(), schema, tmp_path / "capped", 5)
     plan = generator.plan(schema, BUDGET)
     with pytest.raises(ModelError, match="behind its head"), open_view(plan, "release") as view:
         generator.fit(view, plan)
 
 
-def test_gpt2_without_separator_and_padding(make_settings, schema, open_view, tmp_path) -> None:
+def test_gpt2_without_separator_and_padding(make_train, make_generate, schema, open_view, tmp_path) -> None:
     tokenizer = train_tokenizer(["Some public text.\n"], 300, 64)
     tokenizer.pad_token = tokenizer.sep_token = None
     tokenizer.save_pretrained(tmp_path / "gpt2")
@@ -134,7 +127,7 @@ def test_gpt2_without_separator_and_padding(make_settings, schema, open_view, tm
     )
     GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
     frozen = {"freeze_last": 2, "freeze_first": 1, "freeze_embeddings": True}
-    generator = DpLm(make_settings(frozen), schema, tmp_path / "gpt2", 5)
+    generator = DpLm(make_train(**frozen), schema, tmp_path / "gpt2", 5)
     plan = generator.plan(schema, BUDGET)
     with open_view(plan, "release") as view:
         artifact = generator.fit(view, plan)
@@ -142,20 +135,21 @@ def test_gpt2_without_separator_and_padding(make_settings, schema, open_view, tm
     moved = {name for name, value in artifact.model.lm.state_dict().items() if not value.equal(start[name])}
     assert {name.split(".")[2] for name in moved if ".h." in name} == {"1", "2", "3"}
     assert not {name for name in moved if ".wte." in name or ".wpe." in name or "lm_head" in name}
-    assert len(list(generator.sample(artifact, {"praise": 1, "a complaint": 3}))) == 4
+    rows = Sampler(make_generate(), "multitask", 5, Chain([])).sample(artifact, {"praise": 1, "a complaint": 3})
+    assert len(list(rows)) == 4
 
 
-def test_task_without_labels(make_settings, base, schema) -> None:
+def test_task_without_labels(make_train, base, schema) -> None:
     unlabelled = PublicSchema("tiny", "text", "text", n_public=100, max_length=200)
-    settings = make_settings({"discriminator_weight": 0.0}, iterations=0)
+    settings = make_train(discriminator_weight=0.0)
     plan = DpLm(settings, unlabelled, base, 0).plan(unlabelled, BUDGET)
     assert [query.name for query in plan.queries] == ["train"]
     with pytest.raises(ParamsError, match="two labels"):
-        DpLm(make_settings(), unlabelled, base, 0).plan(unlabelled, BUDGET)
+        DpLm(make_train(), unlabelled, base, 0).plan(unlabelled, BUDGET)
 
 
-def test_a_public_fault_shows_before_anything_is_spent(make_settings, schema, base, ledger, open_view) -> None:
-    generator = DpLm(make_settings({"max_tokens": 47}), schema, base, 0)
+def test_a_public_fault_shows_before_anything_is_spent(make_train, schema, base, ledger, open_view) -> None:
+    generator = DpLm(make_train(max_tokens=47), schema, base, 0)
     plan = generator.plan(schema, BUDGET)
     with pytest.raises(ModelError, match="positions"), open_view(plan, "release") as view:
         generator.fit(view, plan)

@@ -43,22 +43,22 @@ def refused(*changes: Change) -> str:
 REFUSED = {
     "delta above 1/n": ("privacy.budget.delta", 2e-4, ["privacy.budget.delta", "0.0002", "1 / n_public"]),
     "delta of 1": ("privacy.budget.delta", 1.0, ["privacy.budget.delta", "1.0", "less than 1"]),
-    "batch above n": ("variants.dp3.train.batch", 10001, ["variants.dp3.train.batch", "10001", "10000"]),
+    "batch above n": ("lms.dp3.train.batch", 10001, ["dp3: train.batch", "10001", "10000"]),
     "audit above n": ("audit.size", 10001, ["audit.size", "10001", "10000"]),
     "unknown label in prior": (
-        "variants.dp3.train.prior",
+        "lms.dp3.train.prior",
         {"returns": 1.0, "stranger": 1.0},
-        ["variants.dp3.train.prior", "stranger", "dataset.labels"],
+        ["lms.dp3.train.prior", "stranger", "dataset.labels"],
     ),
-    "negative prior": ("variants.dp3.train.prior", {"returns": -1.0}, ["variants.dp3.train", "prior", ">= 0"]),
+    "negative prior": ("lms.dp3.train.prior", {"returns": -1.0}, ["lms.dp3.train", "prior", ">= 0"]),
     "unknown key": ("audit.sizes", 3, ["audit.sizes", "not a key"]),
     "wrong type": ("dataset.n_public", "many", ["dataset.n_public", "'many'", "integer"]),
     "not one of": ("dataset.task", "guess", ["dataset.task", "'guess'", "'classify' or 'text'"]),
     "too small": ("utility.seeds", 1, ["utility.seeds", "1", "greater than or equal to 3"]),
-    "run of nothing": ("run.dp_lm", ["dp3", "dp9"], ["run.dp_lm", "'dp9'", "dp3"]),
+    "run of nothing": ("run.dp_lm", {"dp3": "dp3", "dp9": "inf"}, ["run.dp_lm", "'dp9'", "dp3"]),
     "evaluate misses one": ("run.evaluate", ["dp3"], ["run.evaluate", "['dp3']", "'inf'"]),
     "evaluate names another": ("run.evaluate", ["dp3", "real"], ["run.evaluate", "'real'", "'inf'"]),
-    "infinite release": ("variants.dp3.epsilon", math.inf, ["variants.dp3", ".inf", "purpose: reference"]),
+    "infinite release": ("lms.dp3.epsilon", math.inf, ["lms.dp3", ".inf", "purpose: reference"]),
     "infinite budget": ("privacy.budget.epsilon", math.inf, ["privacy.budget.epsilon", "inf", "finite"]),
     "one label": ("dataset.labels", {"returns": "x"}, ["dataset", "labels", "two"]),
     "text as label": ("dataset.label", "text", ["dataset", "'text'", "same column"]),
@@ -105,19 +105,19 @@ def test_delta_of_exactly_one_over_n_is_allowed_and_flagged() -> None:
 
 def test_a_meaningless_epsilon_and_fixed_noise_are_flagged() -> None:
     content = body()
-    setting("variants.dp3.epsilon", 11.0)(content)
+    setting("lms.dp3.epsilon", 11.0)(content)
     setting("testing.noise_seed", 1)(content)
     first, second = parse(content).flags()
-    assert "variants.dp3.epsilon" in first
+    assert "dp3: epsilon" in first
     assert "NOTHING" in second
 
 
 def test_merge_keys_are_resolved() -> None:
     text = DEMO.read_text(encoding="utf-8")
     assert "<<: *" in text
-    variants = loads(text).variants
-    assert variants["inf"].train == variants["dp3"].train
-    assert (variants["inf"].purpose, variants["inf"].epsilon) == ("reference", math.inf)
+    models = loads(text).lms
+    assert models["inf"].train == models["dp3"].train
+    assert (models["inf"].purpose, models["inf"].epsilon) == ("reference", math.inf)
 
 
 def test_a_syntax_error_gives_its_line(tmp_path: Path) -> None:

@@ -47,12 +47,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
 def _shrink(place: Place) -> None:
     place.edit("models", "embedded_lm", layers=1, width=32, vocabulary=512, epochs=1)
     place.edit("models", "prompts", epochs=1, max_tokens=24)
-    place.edit("variants", VARIANT, "train", epochs=1, batch=32, prefix_step=4, max_tokens=24)
+    place.edit("lms", VARIANT, "train", epochs=1, batch=32, prefix_step=4, max_tokens=24)
     place.edit("variants", VARIANT, "generate", rows=30, iterations=1, max_tokens=16)
     place.edit("public_only", rows=50)
     place.edit("utility", evaluators=["tfidf_lr"])
     place.edit("audit", resamples=100)
-    place.edit("run", dp_lm=[VARIANT, "inf"], evaluate=[VARIANT, "inf"])
+    place.edit("audit", "separation", rows=40, trees=10, projections=["pca"])
+    names = [VARIANT, "inf"]
+    place.edit("run", dp_train=names, dp_lm=dict(zip(names, names, strict=True)), evaluate=names)
 
 
 @pytest.fixture(scope="session")

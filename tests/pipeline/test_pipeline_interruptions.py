@@ -22,7 +22,7 @@ from tests.pipeline.place import VARIANT, Place
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 
 STAGE = f"dp_train@{VARIANT}"
-RECEIPT = f"reports/receipts/{VARIANT}.json"
+RECEIPT = f"reports/receipts/models/{VARIANT}.json"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class After:
 def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """A workspace whose variant would train again, slowly enough to be stopped on the way."""
     place = copy(ran)
-    place.edit("variants", VARIANT, "train", micro_batch=4)
+    place.edit("lms", VARIANT, "train", micro_batch=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place.workspace)
         patch.setenv(LEDGER_VARIABLE, str(place.books))

@@ -87,6 +87,6 @@ def test_odd_rows_train(preprocessed: Preprocess, table: Table, name: str):
     place, _ = preprocessed(ODD[name][0](table))
     code, output = place.stage(stages.dp_train, VARIANT)
     assert code == 0, output
-    receipt = read_json(f"reports/receipts/{VARIANT}.json")
+    receipt = read_json(f"reports/receipts/models/{VARIANT}.json")
     assert receipt["run"] == 1
     assert [charge.state for charge in place.charges] == ["committed"] * 6

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 
 REPORT = "reports/internal.html"
 TEXT = (".html", ".json", ".jsonl", ".csv", ".txt")
-RECEIPT = f"reports/receipts/{VARIANT}.json"
+RECEIPT = f"reports/receipts/models/{VARIANT}.json"
 
 
 def test_the_first_run_brings_everything_up_to_date(ran: Place):
@@ -55,9 +55,9 @@ def test_a_second_run_runs_nothing_and_charges_nothing(again: Place):
     assert again.ledger.head() == head
 
 
-def test_a_variant_that_changes_makes_stale_what_depends_on_it_alone(again: Place):
-    again.edit("variants", VARIANT, epsilon=0.6)
-    names = ("dp_train", "pplm_generate", "downstream_eval", "mia", "ngram_audit")
+def test_a_model_that_changes_makes_stale_what_depends_on_it_alone(again: Place):
+    again.edit("lms", VARIANT, epsilon=0.6)
+    names = ("dp_train", "embedding_audit", "pplm_generate", "downstream_eval", "mia", "ngram_audit")
     assert stale(again.workspace) == {f"{name}@{VARIANT}" for name in names} | {"report"}
 
 

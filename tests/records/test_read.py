@@ -343,9 +343,7 @@ def test_broken_json_line(tmp_path: Path, line: str, problem: str, refused: Call
     assert problem in error.problem
 
 
-@pytest.mark.parametrize(
-    "texts", [[1, 2], [0.5, 1.5], [True, False], [[SECRET], [SECRET]], [{SECRET: 1}, {SECRET: 2}]]
-)
+@pytest.mark.parametrize("texts", [[1, 2], [0.5, 1.5], [True, False], [[SECRET], [SECRET]], [{SECRET: 1}, {SECRET: 2}]])
 def test_parquet_text_that_is_not_a_string(
     tmp_path: Path, texts: list[object], refused: Callable[..., DataError]
 ) -> None:

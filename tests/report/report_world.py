@@ -198,6 +198,28 @@ def world_metrics() -> dict[str, dict[str, Any]]:
     }
 
 
+def audited(
+    name: str, accuracy: float, seed: int, count: int = 40, methods: tuple[str, ...] = ("pca", "umap")
+) -> dict[str, Any]:
+    """The audit of one language model, with points at random."""
+    draw = np.random.default_rng(seed)
+    drawn = {method: draw.normal(seed, 10.0**seed, (2, count)).round(3).tolist() for method in methods}
+    labels = [LABELS[index] for index in draw.integers(0, len(LABELS), count)]
+    spread = {"low": accuracy - 0.03, "high": accuracy + 0.03}
+    return {
+        "model": name,
+        "zone": "internal",
+        "separation": {"accuracy": accuracy, **spread, "per_seed": [accuracy] * 3, "chance": 0.24},
+        "lm_loss": 3.5,
+        "projections": {method: {"x": x, "y": y, "label": labels} for method, (x, y) in drawn.items()},
+    }
+
+
+def world_models() -> dict[str, dict[str, Any]]:
+    """The public language model and the two fitted ones, as `embedding_audit` writes them."""
+    return {"base": audited("base", 0.61, 0), "dp3": audited("dp3", 0.78, 1), "inf": audited("inf", 0.9, 2)}
+
+
 def world_receipts() -> dict[str, dict[str, Any]]:
     """One release and one reference run."""
     return {"dp3": receipt("dp3", 2.98, 1), "inf": receipt("inf", None, 2)}

@@ -17,6 +17,7 @@ from report_world import (
     utility,
     world_ledger,
     world_metrics,
+    world_models,
     world_provenance,
     world_receipts,
     world_schema,
@@ -48,13 +49,15 @@ def page(
     ledger: dict[str, Any] | None = None,
     stages: list[dict[str, Any]] | None = None,
     provenance: dict[str, str] | None = None,
+    models: dict[str, Any] | None = None,
 ) -> str:
     metrics, receipts = metrics or world_metrics(), receipts or world_receipts()
     ledger, stages = ledger or world_ledger(), stages or world_stages()
     summary = summarise(metrics, receipts, ledger)
     verdicts = {name: kinds["membership"]["verdict"] for name, kinds in metrics.items() if "membership" in kinds}
     promise = statement(receipts, ledger, world_schema(), stages, verdicts)
-    return render_internal(summary, metrics, receipts, ledger, promise, stages, provenance or world_provenance())
+    origin, models = provenance or world_provenance(), models or world_models()
+    return render_internal(summary, metrics, receipts, ledger, promise, stages, origin, models)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +157,7 @@ def assert_fits_on_paper(shown: webdriver.Chrome) -> None:
 
 def test_the_page_on_a_desk(opened: Open) -> None:
     shown = opened(page())
-    assert assert_drawn(shown) == 13
+    assert assert_drawn(shown) == 15
     assert_marked_private(shown)
     assert_can_be_read_out(shown)
     assert_quiet(shown)
@@ -163,7 +166,7 @@ def test_the_page_on_a_desk(opened: Open) -> None:
 
 def test_the_page_on_a_phone_in_the_dark(opened: Open) -> None:
     shown = opened(page(), 390, "dark")
-    assert assert_drawn(shown) == 13
+    assert assert_drawn(shown) == 15
     assert shown.execute_script("return document.documentElement.scrollWidth") <= 390
     shown.execute_script("document.querySelectorAll('details').forEach(part => { part.open = true; })")
     assert shown.execute_script("return document.documentElement.scrollWidth") <= 390
@@ -209,7 +212,7 @@ def test_real_data_without_facts_and_labels_with_shapes(opened: Open) -> None:
         kinds["utility"] = utility(name, 0.8, 6, labels=(), public=0.9)
     metrics["dp3"]["shape"] = {"labels": {"a": 3, "b": 1}, "lengths": {"edges": [0, 10, 20, 40], "counts": [1, 3, 2]}}
     shown = opened(page(metrics=metrics))
-    assert assert_drawn(shown) == 12
+    assert assert_drawn(shown) == 14
     assert "n/a" in shown.find_element(By.CSS_SELECTOR, ".verdicts").text
     assert_quiet(shown)
 

@@ -242,7 +242,7 @@ def test_a_transposed_weight_steps_like_any_other():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Embedding(VOCABULARY, 3), nn.Linear(3, 4))
         model[1].weight = nn.Parameter(layout(model[1].weight.detach()))
-        query = make_query(make_plan(noise_multiplier=0.0), model, lambda model, ids: (model(ids).square().sum((1, 2)),))
+        query = make_query(make_plan(noise_multiplier=0.0), model, lambda net, ids: (net(ids).square().sum((1, 2)),))
         return query.run(rows_of("abc", "bcd"), NoiseSource(3))[1].weight
 
     assert torch.allclose(trained(lambda weight: weight.t().contiguous().t()), trained(torch.clone))

@@ -9,6 +9,8 @@ from dvc.repo import Repo
 
 from palimpsest.errors import ParamsError
 
+SPENDERS = ("dp_train", "discriminator")  # stages that ask private rows something
+
 
 def stale(workspace: Path) -> set[str]:
     """Names of the stages that `dvc repro` would run because something of theirs, or upstream of them, changed.

@@ -14,17 +14,31 @@ from palimpsest.generators.base import Plan
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger import Charge, Request, preview
 from palimpsest.report.formats import MISSING, number
-from stages.dp_train import continues, planned, requested
+from stages import discriminator, dp_train
+from stages.dp_train import continues, requested
 
 
 @dataclass(frozen=True)
 class Priced:
-    """A variant's plan and whether its private stage would run now."""
+    """The plan of a model that is fitted to private rows, and whether its private stage would run now.
 
+    Attributes:
+        stage: the stage's name, as in dvc.yaml.
+        name: the model's.
+        purpose: release or reference.
+        plan: what its stage asks.
+        whole: all that it costs: its own plan and that of the model it builds on.
+        pending: whether the stage would run.
+        variants: what is drawn from it, free.
+    """
+
+    stage: str
     name: str
     purpose: str
     plan: Plan
+    whole: dpa.DpEvent
     pending: bool
+    variants: tuple[str, ...]
 
     @property
     def requests(self) -> list[Request]:
@@ -33,15 +47,21 @@ class Priced:
 
 
 def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
-    """The variants that run, with their plans. Reads no row."""
+    """The models that run, with their plans, each after the one it builds on. Reads no row."""
     changed = stale(context.workspace)
-    found = []
-    names = [name for name in context.params.run.dp_lm if f"dp_train@{name}" in changed or not only_pending]
-    for name in names:
-        variant = context.params.variants[name]
-        _, plan = planned(context.params, variant)
-        found.append(Priced(name, variant.purpose, plan, f"dp_train@{name}" in changed))
-    return found
+    run = context.params.run
+    stages = [("dp_train", name) for name in run.dp_train] + [("discriminator", name) for name in run.discriminator]
+    wanted = [(stage, name) for stage, name in stages if f"{stage}@{name}" in changed or not only_pending]
+    return [_priced(context, stage, name, f"{stage}@{name}" in changed) for stage, name in wanted]
+
+
+def _priced(context: Context, stage: str, name: str, pending: bool) -> Priced:
+    params = context.params
+    _, plan = (dp_train if stage == "dp_train" else discriminator).planned(params, name)
+    before = [] if stage == "dp_train" else [dp_train.planned(params, params.run.discriminator[name])[1].event]
+    variants = tuple(variant for variant, model in params.run.dp_lm.items() if model == name)
+    whole = dpa.ComposedDpEvent([*before, plan.event])
+    return Priced(f"{stage}@{name}", name, params.fitted[name].purpose, plan, whole, pending, variants)
 
 
 def asked_total(context: Context, variants: list[Priced]) -> float:
@@ -62,12 +82,12 @@ def _reusable(context: Context, charge: Charge) -> bool:
 
 
 def budget_cost(context: Context, item: Priced) -> float:
-    """The epsilon that one run of a variant would take from the budget now; 0 for a reference and for a cached one."""
+    """The epsilon that one run of a model would take from the budget now; 0 for a reference and for a cached one."""
     return asked_total(context, [item]) - context.ledger.balance(context.asset.name).spent
 
 
 def show_plan(workspace: Path) -> None:
-    """Print the plan of every variant, its cost by both accountants and to the budget, and what would be left."""
+    """Print the plan of every model, its cost by both accountants and to the budget, and what would be left."""
     context, out = opened(workspace), console()
     for flag in context.params.flags():
         out.print(f"[yellow]flag:[/yellow] {flag}")
@@ -87,13 +107,16 @@ def show_plan(workspace: Path) -> None:
         "Budget cost: what one run adds to the data set's total. It is above the variant's own epsilon because the "
         "total also holds for plans chosen after looking at earlier results; several costs do not simply add up."
     )
-    out.print("A cached variant spends nothing; one that runs again is charged again.")
+    out.print(
+        "A cached model spends nothing; one that runs again is charged again. A discriminator's epsilon counts the "
+        "language model that it builds on. Whatever is drawn from a model is free."
+    )
 
 
 def _table(context: Context, variants: list[Priced]) -> Table:
     made = table("Plan: no row was read")
     for heading in (
-        "variant",
+        "model",
         "noise",
         "steps",
         "batch\n(rate)",
@@ -102,10 +125,16 @@ def _table(context: Context, variants: list[Priced]) -> Table:
         "budget\ncost",
         "state",
     ):
-        made.add_column(heading, justify="left" if heading in ("variant", "state") else "right", overflow="fold")
+        made.add_column(heading, justify="left" if heading in ("model", "state") else "right", overflow="fold")
     for item in variants:
-        made.add_row(f"{item.name}\n{item.plan.method} {item.purpose}", *_cells(context, item))
+        made.add_row(_title(item), *_cells(context, item))
     return made
+
+
+def _title(item: Priced) -> str:
+    """The model, and what is drawn from it without a further charge."""
+    drawn = f"\ndraws: {', '.join(item.variants)}" if item.variants else ""
+    return f"{item.name}\n{item.stage.partition('@')[0]} {item.purpose}{drawn}"
 
 
 def _cells(context: Context, item: Priced) -> list[str]:
@@ -114,8 +143,7 @@ def _cells(context: Context, item: Priced) -> list[str]:
     shown.append(f"{number(numbers.get('expected_batch'), 6)}\n({number(numbers.get('sampling_rate'), 4)})")
     if not item.plan.feasible:
         return [*shown, MISSING, MISSING, MISSING, "[red]infeasible[/red]"]
-    event = dpa.ComposedDpEvent([query.event for query in item.plan.queries])
-    shown += [_epsilon(accounting.epsilon(event, delta, accountant)) for accountant in ("pld", "rdp")]
+    shown += [_epsilon(accounting.epsilon(item.whole, delta, accountant)) for accountant in ("pld", "rdp")]
     return [*shown, f"{budget_cost(context, item):.3f}", "will run" if item.pending else "cached"]
 
 

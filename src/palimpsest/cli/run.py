@@ -9,7 +9,7 @@ from pathlib import Path
 
 from palimpsest import __version__
 from palimpsest.cli.context import Context, environment, opened
-from palimpsest.cli.graph import stale
+from palimpsest.cli.graph import SPENDERS, stale
 from palimpsest.cli.report import show_report
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 
@@ -55,28 +55,28 @@ def check_files(context: Context) -> None:
 
 
 def check_budget(context: Context, targets: Sequence[str]) -> None:
-    """Stop before the first stage if the pending variants, those named in `targets` or all, would pass the budget.
+    """Stop before the first stage if the pending models, those named in `targets` or all, would pass the budget.
 
     Raises:
         BudgetExceeded: saying what is spent, what is asked and what is left.
     """
-    spenders = {name for name in stale(context.workspace) if name.startswith("dp_train@")}
+    spenders = {name for name in stale(context.workspace) if name.partition("@")[0] in SPENDERS}
     asked = spenders & set(targets) if targets else spenders
     if not asked:
         return  # nothing will spend, and pricing would load the models' libraries
     from palimpsest.cli.plan import asked_total, priced
 
     pending = priced(context, only_pending=True)
-    variants = [item for item in pending if item.purpose == "release" and f"dp_train@{item.name}" in asked]
+    variants = [item for item in pending if item.purpose == "release" and item.stage in asked]
     after = asked_total(context, variants)
     if after <= context.asset.epsilon:
         return
     balance = context.ledger.balance(context.asset.name)
     raise BudgetExceeded(
-        f"The pending variants ({', '.join(item.name for item in variants)}) would pass the budget of asset "
+        f"The pending models ({', '.join(item.name for item in variants)}) would pass the budget of asset "
         f"{context.asset.name!r}: spent epsilon {balance.spent:.3f}, asked {after - balance.spent:.3f} more, left "
         f"{balance.left:.3f} of {context.asset.epsilon:g}.",
-        "Nothing was charged and no row was read. Lower an epsilon, take a variant out of `run`, or, if the data's "
+        "Nothing was charged and no row was read. Lower an epsilon, take a model out of `run`, or, if the data's "
         "owner agrees, raise the cap with `palimpsest register --amend`.",
     )
 

@@ -12,6 +12,7 @@ from palimpsest.cli.console import console
 from palimpsest.cli.context import Context, opened
 from palimpsest.errors import LedgerError
 from palimpsest.files import read_json
+from palimpsest.params.schema import Run
 from palimpsest.privacy import accounting, events
 from palimpsest.privacy.ledger import Asset, Charge
 
@@ -26,7 +27,7 @@ def verify_workspace(workspace: Path) -> int:
     out.print(f"[green]holds[/green]  the ledger's chain of {entries} entries is whole")
     failures = 0
     for name, receipt in found.items():
-        problems = problems_of(context, receipt)
+        problems = problems_of(context, name, receipt)
         failures += len(problems)
         for problem in problems:
             out.print(f"[red]fails[/red]  {name}: {escape(problem)}", soft_wrap=True)
@@ -36,12 +37,14 @@ def verify_workspace(workspace: Path) -> int:
 
 
 def receipts(context: Context) -> dict[str, dict[str, Any]]:
-    """The receipts of the variants that have run.
+    """The receipts of the fitted models and of the variants drawn from them, of those that have run.
 
     Raises:
         LedgerError: if one is not JSON.
     """
-    paths = {name: context.workspace / "reports" / "receipts" / f"{name}.json" for name in context.params.run.dp_lm}
+    run, folder = context.params.run, context.workspace / "reports" / "receipts"
+    names = [*(f"models/{name}" for name in (*run.dp_train, *run.discriminator)), *run.dp_lm]
+    paths = {name: folder / f"{name}.json" for name in names}
     try:
         return {name: dict(read_json(path)) for name, path in paths.items() if path.is_file()}
     except ValueError:
@@ -50,10 +53,10 @@ def receipts(context: Context) -> dict[str, dict[str, Any]]:
         ) from None
 
 
-def problems_of(context: Context, receipt: Mapping[str, Any]) -> list[str]:
+def problems_of(context: Context, name: str, receipt: Mapping[str, Any]) -> list[str]:
     """What does not hold in one receipt; a field that is missing or of another type is one problem."""
     try:
-        return list(check_receipt(context, receipt))
+        return [*_check_models(context.params.run, name, receipt), *check_receipt(context, receipt)]
     except (KeyError, TypeError, ValueError) as error:
         return [f"it is not a whole receipt ({type(error).__name__})"]
 
@@ -68,12 +71,22 @@ def check_receipt(context: Context, receipt: Mapping[str, Any]) -> Iterator[str]
     charges = [charge for charge in own if charge is not None]
     yield from _check_terms(context.asset, receipt, charges)
     yield from _check_charges(receipt, charges)
-    siblings = {
-        charge.id for charge in ledgered.values() if _run(charge) == _run(charges[0]) and charge.state == "committed"
-    }
+    runs = {_run(charge) for charge in charges}
+    siblings = {charge.id for charge in ledgered.values() if _run(charge) in runs and charge.state == "committed"}
     if siblings != {charge.id for charge in charges}:
-        yield "it does not list every charge of its run"
+        yield "it does not list every charge of its runs"
     yield from _check_epsilons(context.asset, receipt, charges)
+
+
+def _check_models(run: Run, name: str, receipt: Mapping[str, Any]) -> Iterator[str]:
+    """The receipt is of the model that `run` gives the variant, and a discriminator's counts its language model."""
+    own = name.removeprefix("models/")
+    model = own if name != own else run.dp_lm[name]
+    if (receipt["model"], receipt["variant"]) != (model, own):
+        yield f"it is the receipt of {receipt['variant']!r}, drawn from {receipt['model']!r}, not from {model!r}"
+    builds_on = run.discriminator.get(model)
+    if builds_on is not None and builds_on not in {line["model"] for line in receipt["queries"]}:
+        yield f"it does not count the language model {builds_on!r}"
 
 
 def _run(charge: Charge) -> tuple[str, int]:
@@ -82,15 +95,15 @@ def _run(charge: Charge) -> tuple[str, int]:
 
 def _check_terms(asset: Asset, receipt: Mapping[str, Any], own: Sequence[Charge]) -> Iterator[str]:
     terms = {
-        "variant": own[0].variant,
-        "stage": own[0].stage,
-        "purpose": own[0].purpose,
+        "model": own[-1].variant,
+        "stage": own[-1].stage,
+        "purpose": own[-1].purpose,
         "asset": asset.name,
         "delta": asset.delta,
         "unit": asset.unit,
         "adjacency": asset.adjacency,
         "noise_fixed": any(charge.noise_fixed for charge in own),
-        "run": own[0].run,
+        "run": own[-1].run,
         "accountant": "pld",
     }
     for field, value in terms.items():
@@ -102,9 +115,11 @@ def _check_charges(receipt: Mapping[str, Any], own: Sequence[Charge]) -> Iterato
     for line, charge in zip(receipt["queries"], own, strict=True):
         if charge.state != "committed":
             yield f"charge {charge.id} is {charge.state}, not committed"
-        said = (line["name"], events.from_json(line["event"]), line["own_delta"], line["state"])
-        if said != (charge.query, charge.event, charge.own_delta, charge.state):
-            yield f"charge {charge.id} has another name, event, delta or state in the ledger"
+        said = (line["name"], line["model"], events.from_json(line["event"]), line["own_delta"], line["state"])
+        if said != (charge.query, charge.variant, charge.event, charge.own_delta, charge.state):
+            yield f"charge {charge.id} has another name, model, event, delta or state in the ledger"
+        if receipt["purpose"] == "release" and charge.purpose != "release":
+            yield f"charge {charge.id} is of a reference run, outside the total; nothing released may build on it"
 
 
 def _check_epsilons(asset: Asset, receipt: Mapping[str, Any], own: Sequence[Charge]) -> Iterator[str]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from palimpsest import validate
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.records.duplicates import Shingle, words
+from palimpsest.records.duplicates import Shingle, shingles_of, words
 from palimpsest.records.keyed import normalise
 from palimpsest.records.record import Record
 
@@ -226,8 +226,7 @@ class Duplicates:
         return [self._adds(words(candidate.record.text)) for candidate in candidates]
 
     def _adds(self, tokens: Sequence[str]) -> bool:
-        starts = range(max(1, len(tokens) - self._shingle + 1))
-        shingles = {tuple(tokens[start : start + self._shingle]) for start in starts}
+        shingles = shingles_of(tokens, self._shingle)
         if self._known(shingles):
             return False
         for shingle in shingles:

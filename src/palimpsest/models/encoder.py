@@ -36,11 +36,12 @@ class Encoder:
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         batches = [order[start : start + self._batch] for start in range(0, len(order), self._batch)]
         for batch in track(batches, name="encode", total=len(batches), unit="batch"):
-            embeddings[batch] = self._encode([texts[index] for index in batch])
+            embeddings[batch] = self.encode_batch([texts[index] for index in batch])
         return embeddings
 
     @torch.no_grad()
-    def _encode(self, texts: list[str]) -> np.ndarray:
+    def encode_batch(self, texts: list[str]) -> np.ndarray:
+        """The same for a few texts at once, without a progress bar."""
         return self._model.encode(
             texts, batch_size=len(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
         )

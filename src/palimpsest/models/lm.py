@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -132,6 +133,29 @@ def mean_loss(model: PreTrainedModel, rows: Sequence[Sequence[int]], batch: int)
     return total / count if count else math.nan
 
 
+@torch.no_grad()
+def text_losses(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_tokens: int, batch: int
+) -> np.ndarray:
+    """Mean cross entropy in nats per token of each text as `BOS text EOS`, float64 (texts,); EOS alone if it is empty.
+
+    Args:
+        model: a public language model.
+        tokenizer: its own.
+        texts: what to score, each by itself.
+        max_tokens: tokens kept of a text.
+        batch: texts at once; without effect on the result but for rounding.
+    """
+    ids, found = specials(tokenizer), np.zeros(len(texts))
+    rows = [[ids.bos, *text, ids.eos] for text in encode_texts(tokenizer, texts, max_tokens)]
+    order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
+    for start in range(0, len(order), batch):
+        chosen = order[start : start + batch]
+        losses, counted = _token_losses(model, [rows[index] for index in chosen])
+        found[chosen] = (losses.double().sum(dim=1) / counted.sum(dim=1)).cpu().numpy()
+    return found
+
+
 def schedule_factor(schedule: str, step: int, steps: int, warmup: int = 0) -> float:
     """What the peak learning rate is multiplied by at `step` of `steps`: linear warm-up, then the decay."""
     if step < warmup:
@@ -199,10 +223,17 @@ def _optimizer(model: nn.Module, settings: EmbeddedLm | PromptWarmUp) -> torch.o
 
 
 def _loss(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> torch.Tensor:
-    tokens, targets = pad_right(rows, 0), pad_right(rows, IGNORED)
+    losses, counted = _token_losses(model, rows)
+    return losses.sum() / counted.sum()
+
+
+def _token_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cross entropy of every predicted token, 0 where there is none, and which there are: both (rows, time)."""
+    tokens, targets = pad_right(rows, 0), pad_right(rows, IGNORED)[:, 1:]
     everywhere = torch.ones_like(tokens[:, :-1])  # padding follows the text, so causal attention needs no mask
-    logits = model(input_ids=tokens[:, :-1], attention_mask=everywhere).logits  # (batch, time, vocabulary)
-    return functional.cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), ignore_index=IGNORED)
+    logits = model(input_ids=tokens[:, :-1], attention_mask=everywhere).logits  # (rows, time, vocabulary)
+    flat = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="none")
+    return flat.view_as(targets), targets != IGNORED
 
 
 def _batches(rows: Sequence[list[int]], batch: int, steps: int, seed: int) -> Iterator[list[list[int]]]:

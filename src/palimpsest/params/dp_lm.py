@@ -1,6 +1,7 @@
 """Settings of the embedded language model and of the `dp_lm` generator. Every value is written in params.yaml."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -44,8 +45,8 @@ class PromptWarmUp(_Settings):
     max_tokens: int = Field(ge=1, description="Tokens kept of a text.")
 
 
-class DpLmTrain(_Settings):
-    """How `dp_lm` is fitted to private rows."""
+class DpSgd(_Settings):
+    """What every training with DP-SGD is told."""
 
     epochs: float = Field(gt=0, description="Expected passes over the private rows.")
     batch: int = Field(ge=1, description="Expected batch size; the sampling rate is batch / n_public.")
@@ -59,13 +60,32 @@ class DpLmTrain(_Settings):
         description="Take the noise's known variance out of AdamW's second moment (DP-AdamBC). Free; `adam_eps` then "
         "bounds a step and should be near the size of a gradient's signal."
     )
+    clipping_norm: float = Field(gt=0, description="Largest L2 norm of one record's gradient, C.")
+    max_tokens: int = Field(ge=1, description="Tokens kept of a text; the rest is cut.")
+    micro_batch: int = Field(ge=1, description="Rows whose gradients are in memory at once.")
+    checkpoint_steps: int = Field(
+        ge=1,
+        description="Steps from one checkpoint to the next. A stopped training continues from the last one under the "
+        "same charge; at most these steps are lost.",
+    )
+
+
+class DpLmTrain(DpSgd):
+    """How a language model is fitted to private rows."""
+
     clipping: Literal["joint", "separate"] = Field(
         description="joint: one gradient per record, of both losses together. separate: one clipped gradient per "
         "loss, as published, charged as the sensitivity sqrt(2) C that it is."
     )
-    clipping_norm: float = Field(gt=0, description="Largest L2 norm of one record's gradient, C.")
-    discriminator_weight: float = Field(ge=0, description="Weight of the discriminator's loss, lambda.")
-    discriminator_width: int = Field(ge=1, description="Hidden units of the discriminator's MLP.")
+    discriminator_weight: float = Field(
+        ge=0, description="Weight of the discriminator's loss, lambda; 0 trains the language model alone."
+    )
+    discriminator_width: int = Field(
+        ge=0, description="Hidden units of the discriminator's MLP; 0 makes it linear, which little noise suits."
+    )
+    discriminator_reads: Literal["hidden", "both"] = Field(
+        description="hidden: the mean last hidden state, as published. both: the mean token embedding beside it."
+    )
     prefix_step: int = Field(ge=1, description="The discriminator classifies every `prefix_step`-th text prefix.")
     loss_on: Literal["text", "all"] = Field(description="Tokens that the LM loss counts: the text's, or all.")
     freeze_first: int = Field(ge=0, description="First transformer blocks that stay as they are.")
@@ -74,15 +94,13 @@ class DpLmTrain(_Settings):
         description="Keep the token and position embeddings, and a head tied to them, as the public model has them: "
         "fewer trained parameters mean less noise."
     )
-    max_tokens: int = Field(ge=1, description="Tokens kept of a text; the rest is cut.")
-    micro_batch: int = Field(ge=1, description="Rows whose gradients are in memory at once.")
+    lora_rank: int = Field(
+        ge=0,
+        description="Rank of the adapters that train in place of the transformer's matrices (LoRA), merged into them "
+        "afterwards; 0 trains the matrices themselves. Needs the extra `lora`.",
+    )
     precision: Literal["float32", "bf16"] = Field(
         description="Of the forward and backward passes; norms, clipping, noise and weights are float32 always."
-    )
-    checkpoint_steps: int = Field(
-        ge=1,
-        description="Steps from one checkpoint to the next. A stopped training continues from the last one under the "
-        "same charge; at most these steps are lost.",
     )
     label_counts: Literal["noisy", "prior"] = Field(
         description="Shares of the labels: a noisy histogram, charged, or the public `prior`, free."
@@ -102,6 +120,49 @@ class DpLmTrain(_Settings):
             raise ValueError("clipping separate needs a discriminator_weight > 0; with one loss use joint")
         return self
 
+    @model_validator(mode="after")
+    def _adapters_replace_freezing(self) -> "DpLmTrain":
+        if self.lora_rank and (self.freeze_first or self.freeze_last or not self.freeze_embeddings):
+            raise ValueError(
+                "lora_rank trains adapters alone: set freeze_first and freeze_last 0, freeze_embeddings true"
+            )
+        return self
+
+
+class DiscriminatorTrain(DpSgd):
+    """How a discriminator is fitted to private rows, on features that stay as they are."""
+
+    reads: Literal["hidden", "both", "encoder"] = Field(
+        description="hidden: the language model's mean last hidden state. both: the mean token embedding beside it. "
+        "encoder: the public sentence encoder `models.encoder`, which can judge texts but not steer tokens."
+    )
+    width: int = Field(ge=0, description="Hidden units of the MLP; 0 makes it linear, which little noise suits.")
+    prefix_step: int = Field(
+        ge=1, description="Classify every `prefix_step`-th text prefix; `encoder` whole texts only."
+    )
+
+
+class Filters(_Settings):
+    """Free post-processing of drawn texts: what is removed, in which order."""
+
+    chain: tuple[Literal["length", "personal_data", "duplicates", "perplexity", "label"], ...] = Field(
+        description="Names of the filters that run, in order; each sees what the ones before it kept."
+    )
+    min_words: int = Field(ge=0, description="length: fewest words.")
+    max_words: int | None = Field(ge=1, description="length: most words; null means no limit.")
+    similarity: float = Field(gt=0, le=1, description="duplicates: Jaccard similarity of two texts that are alike.")
+    shingle: int = Field(ge=1, description="duplicates: words per shingle.")
+    quantile: float = Field(
+        gt=0, lt=1, description="perplexity: a text may be as unlikely as this quantile of held-out public text is."
+    )
+    threshold: float = Field(ge=0, lt=1, description="label: least probability of the wanted label.")
+
+    @model_validator(mode="after")
+    def _named_once(self) -> "Filters":
+        if len(set(self.chain)) < len(self.chain):
+            raise ValueError(f"chain names each filter once, got {list(self.chain)}")
+        return self
+
 
 class DpLmGenerate(_Settings):
     """How synthetic rows are drawn from a fitted `dp_lm`. All of it is post-processing."""
@@ -110,17 +171,42 @@ class DpLmGenerate(_Settings):
     batch: int = Field(ge=1, description="Texts written side by side.")
     max_tokens: int = Field(ge=1, description="Longest text in tokens.")
     top_p: float = Field(gt=0, le=1, description="Nucleus sampling: smallest set of tokens with this probability.")
+    top_k: int = Field(ge=0, description="Draw from the likeliest `top_k` tokens only; 0 means all.")
     temperature: float = Field(gt=0, description="Divides the logits before sampling.")
-    iterations: int = Field(ge=0, description="PPLM gradient steps per token; 0 samples from the prompt alone.")
-    step_size: float = Field(gt=0, description="Length of one PPLM step.")
-    gamma: float = Field(ge=0, description="PPLM divides the gradient by its norm to this power.")
-    kl_scale: float = Field(ge=0, description="Weight of staying close to the unsteered next-token distribution.")
-    gm_scale: float = Field(ge=0, le=1, description="Exponent of the steered distribution in the geometric mean.")
-    horizon: int = Field(ge=0, description="Soft look-ahead tokens that the discriminator also reads.")
+    best_of: int = Field(ge=1, description="Texts drawn for each row; the likeliest to carry its label is kept.")
+    draws: int = Field(ge=1, description="Give up once the filters made this many draws per row necessary.")
+    iterations: int = Field(ge=0, description="PPLM: gradient steps per token.")
+    step_size: float = Field(gt=0, description="PPLM: length of one step.")
+    gamma: float = Field(ge=0, description="PPLM: the gradient is divided by its norm to this power.")
+    kl_scale: float = Field(ge=0, description="PPLM: weight of staying close to the unsteered distribution.")
+    gm_scale: float = Field(ge=0, le=1, description="PPLM: exponent of the steered distribution in the geometric mean.")
+    horizon: int = Field(ge=0, description="PPLM: soft look-ahead tokens that the discriminator also reads.")
+    window: int = Field(ge=0, description="PPLM: newest positions of the past that are moved; 0 means all.")
+    decay: bool = Field(description="PPLM: move the window's older positions less, in proportion to their age.")
+    grad_length: int = Field(ge=0, description="PPLM: text tokens that are steered; 0 means all.")
+    candidates: int = Field(ge=2, description="FUDGE: likeliest next tokens that the discriminator reweights.")
+    strength: float = Field(ge=0, description="FUDGE: exponent of the label's probability.")
+    filters: Filters
 
 
-class DpLmSettings(_Settings):
-    """Both halves of `dp_lm`."""
+@dataclass(frozen=True)
+class Kind:
+    """What a row of the paper's table is.
 
-    train: DpLmTrain
-    generate: DpLmGenerate
+    Attributes:
+        steering: how tokens are chosen: "plain" (as the model has them), "pplm", "fudge" or "state".
+        head: the discriminator it needs: "none", "own" (trained behind the language model) or "joint" (with it).
+    """
+
+    steering: str
+    head: str
+
+
+VARIANTS = {
+    "plain": Kind("plain", "none"),
+    "filter": Kind("plain", "own"),
+    "pplm": Kind("pplm", "own"),
+    "multitask": Kind("pplm", "joint"),
+    "fudge": Kind("fudge", "joint"),
+    "fudge_state": Kind("state", "joint"),
+}

@@ -1,15 +1,23 @@
 """The schema of params.yaml: every knob of the project, described once, checked before any stage starts."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from palimpsest.params.dp_lm import DpLmGenerate, DpLmTrain, EmbeddedLm, PromptWarmUp
+from palimpsest.params.dp_lm import (
+    VARIANTS,
+    DiscriminatorTrain,
+    DpLmGenerate,
+    DpLmTrain,
+    EmbeddedLm,
+    Kind,
+    PromptWarmUp,
+)
 from palimpsest.records.schema import PublicSchema, default_delta
 
-RESERVED = ("real", "public_only")
+RESERVED = ("real", "public_only", "base", "checkpoints", "models")
 MEANINGLESS_EPSILON = 10.0
 _NAME = r"^[a-z][a-z0-9_]*$"
 
@@ -96,27 +104,64 @@ class Models(Section):
     prompts: PromptWarmUp
 
 
+class Fitted(Section):
+    """What every model that is fitted to private rows states."""
+
+    purpose: Literal["release", "reference"] = Field(description="reference: stays in the private zone for ever.")
+    epsilon: float = Field(gt=0, description="Target epsilon of the model and all it is built on; .inf adds no noise.")
+
+    @model_validator(mode="after")
+    def _infinity_is_reference(self) -> "Fitted":
+        if math.isinf(self.epsilon) and self.purpose != "reference":
+            raise ValueError("epsilon .inf is not private: mark it `purpose: reference`")
+        return self
+
+
+class LanguageModel(Fitted):
+    """A language model of `dp_lm`: one charge, whatever is drawn from it."""
+
+    train: DpLmTrain
+
+
+class Discriminator(Fitted):
+    """A discriminator that is trained behind a fitted language model; its epsilon counts both."""
+
+    train: DiscriminatorTrain
+
+
 class DpLmVariant(Section):
-    """One row of the results: a method with its privacy target."""
+    """One row of the results: a way of drawing from a fitted model, free."""
 
     method: Literal["dp_lm"] = Field(description="How the rows are made.")
-    variant: Literal["multitask"] = Field(description="The paper's row that this variant is.")
-    purpose: Literal["release", "reference"] = Field(description="reference: stays in the private zone for ever.")
-    epsilon: float = Field(gt=0, description="Target epsilon of the whole variant; .inf trains without noise.")
-    train: DpLmTrain
+    variant: Literal["plain", "filter", "pplm", "multitask", "fudge", "fudge_state"] = Field(
+        description="The row of the paper's table that this is. plain: from the prompt alone. filter, pplm: with a "
+        "discriminator of its own. multitask (PPLM), fudge: with the one that was trained with the language model. "
+        "fudge_state: fudge that judges candidates from the state before them."
+    )
     generate: DpLmGenerate
 
     @model_validator(mode="after")
-    def _infinity_is_reference(self) -> "DpLmVariant":
-        if math.isinf(self.epsilon) and self.purpose != "reference":
-            raise ValueError("epsilon .inf is not private: mark the variant `purpose: reference`")
+    def _a_judge_where_one_is_needed(self) -> "DpLmVariant":
+        judged = self.generate.best_of > 1 or "label" in self.generate.filters.chain
+        if judged and VARIANTS[self.variant].head == "none":
+            raise ValueError("variant plain has no discriminator: set best_of 1 and take label out of filters.chain")
+        if self.variant == "filter" and not judged:
+            raise ValueError("variant filter needs label in filters.chain, or best_of above 1")
         return self
 
 
 class Run(Section):
-    """Which variants run, by method; names are keys of `variants`."""
+    """What runs. Names are keys of `lms`, `discriminators` and `variants`."""
 
-    dp_lm: tuple[str, ...] = Field(description="Variants of method dp_lm.")
+    dp_train: tuple[str, ...] = Field(description="Language models to fit.")
+    discriminator: Mapping[str, str] = Field(description="Discriminators to fit, each with its language model.")
+    dp_lm: Mapping[str, str] = Field(
+        description="Variants of method dp_lm, each with the fitted model (a language model, or a discriminator with "
+        "its language model) that it draws from."
+    )
+    embedding_audit: tuple[str, ...] = Field(
+        description="Language models whose states are examined: base (the public one) and those of dp_train."
+    )
     evaluate: tuple[str, ...] = Field(description="Every variant above, in the order of the pages.")
 
 
@@ -148,6 +193,15 @@ class Utility(Section):
     finetune: Finetune
 
 
+class Separation(Section):
+    """How well the states of a language model tell the labels apart."""
+
+    rows: int = Field(ge=20, description="Private rows that are read of the training and of the test part, at most.")
+    max_tokens: int = Field(ge=1, description="Tokens kept of a text.")
+    trees: int = Field(ge=10, description="Trees of the random forest.")
+    projections: tuple[Literal["pca", "umap"], ...] = Field(description="Pictures of the test rows' states.")
+
+
 class Audit(Section):
     """The attacks and their controls."""
 
@@ -158,6 +212,7 @@ class Audit(Section):
     resamples: int = Field(ge=100, description="Bootstrap and permutation resamples.")
     guesses: float = Field(gt=0, le=1, description="Share of the audit records that the attacker guesses about.")
     alpha: float = Field(gt=0, lt=0.5, description="Error probability of the lower bound on epsilon.")
+    separation: Separation
 
 
 class Testing(Section):
@@ -178,27 +233,29 @@ class Params(Section):
     privacy: Privacy
     models: Models
     run: Run
+    lms: Mapping[str, LanguageModel]
+    discriminators: Mapping[str, Discriminator]
     variants: Mapping[str, DpLmVariant]
     public_only: PublicOnly
     utility: Utility
     audit: Audit
     testing: Testing
 
-    @field_validator("variants")
+    @field_validator("lms", "discriminators", "variants")
     @classmethod
-    def _names(cls, variants: Mapping[str, Any]) -> Mapping[str, Any]:
-        for name in variants:
+    def _names(cls, named: Mapping[str, Any]) -> Mapping[str, Any]:
+        for name in named:
             if name in RESERVED or not name.replace("_", "").isalnum() or not name.islower():
-                raise ValueError(
-                    f"a variant's name is lower-case letters, digits and _, and not {RESERVED}, got {name!r}"
-                )
-        return variants
+                raise ValueError(f"a name is lower-case letters, digits and _, and not {RESERVED}, got {name!r}")
+        return named
 
     @model_validator(mode="after")
     def _cross_checks(self) -> "Params":
         for check in (
             _check_delta,
             _check_run,
+            _check_heads,
+            _check_discriminators,
             _check_batches,
             _check_priors,
             _check_finetuned,
@@ -229,16 +286,19 @@ class Params(Section):
             max_rows_per_unit=data.unit.max_rows,
         )
 
+    @property
+    def fitted(self) -> dict[str, "LanguageModel | Discriminator"]:
+        """Every model that can be fitted to private rows, by name."""
+        return {**self.lms, **self.discriminators}
+
     def flags(self) -> list[str]:
         """What is allowed but should be looked at: shown by `plan` and in the report."""
         found = []
         if math.isclose(self.delta, 1.0 / self.dataset.n_public, rel_tol=1e-9):
             found.append("privacy.budget.delta equals 1 / n_public: a mechanism that publishes one row would meet it.")
-        for name, variant in self.variants.items():
-            if MEANINGLESS_EPSILON < variant.epsilon < math.inf:
-                found.append(
-                    f"variants.{name}.epsilon is above {MEANINGLESS_EPSILON:g}: such a guarantee means little."
-                )
+        for name, model in self.fitted.items():
+            if MEANINGLESS_EPSILON < model.epsilon < math.inf:
+                found.append(f"{name}: epsilon is above {MEANINGLESS_EPSILON:g}: such a guarantee means little.")
         if self.testing.noise_seed is not None:
             found.append("testing.noise_seed is set: NOTHING made by this run is private.")
         return found
@@ -253,28 +313,79 @@ def _check_delta(params: Params) -> None:
 
 
 def _check_run(params: Params) -> None:
-    named = [name for method in ("dp_lm",) for name in getattr(params.run, method)]
-    for name in named:
-        if name not in params.variants:
-            raise ValueError(f"run.dp_lm names {name!r}; allowed are the keys of variants: {sorted(params.variants)}")
-    if sorted(params.run.evaluate) != sorted(named) or len(set(named)) != len(named):
-        raise ValueError(f"run.evaluate is {list(params.run.evaluate)}; it must list each variant of run once: {named}")
+    run = params.run
+    _known("run.dp_train", run.dp_train, "lms", params.lms)
+    _known("run.discriminator", run.discriminator, "discriminators", params.discriminators)
+    _known("run.discriminator", run.discriminator.values(), "run.dp_train", run.dp_train)
+    _known("run.dp_lm", run.dp_lm, "variants", params.variants)
+    _known("run.dp_lm", run.dp_lm.values(), "run.dp_train and run.discriminator", [*run.dp_train, *run.discriminator])
+    _known("run.embedding_audit", run.embedding_audit, "run.dp_train, and base", [*run.dp_train, "base"])
+    shared = set(params.lms) & set(params.discriminators)
+    if shared:
+        raise ValueError(f"lms and discriminators both name {sorted(shared)}; allowed is each name once")
+    if sorted(run.evaluate) != sorted(run.dp_lm):
+        raise ValueError(
+            f"run.evaluate is {list(run.evaluate)}; it must list each variant of run once: {list(run.dp_lm)}"
+        )
+
+
+def _known(key: str, names: Iterable[str], section: str, allowed: Collection[str]) -> None:
+    for name in names:
+        if name not in allowed:
+            raise ValueError(f"{key} names {name!r}; allowed are those of {section}: {sorted(allowed)}")
+
+
+def _check_heads(params: Params) -> None:
+    """Each variant draws from a model with the discriminator that it needs."""
+    for name, model in params.run.dp_lm.items():
+        kind = VARIANTS[params.variants[name].variant]
+        problem = _head_problem(params, kind, model)
+        if problem:
+            raise ValueError(f"variants.{name} is {params.variants[name].variant!r} and run.dp_lm gives it {problem}")
+
+
+def _head_problem(params: Params, kind: Kind, model: str) -> str | None:
+    if kind.head == "own":
+        if model in params.lms:
+            return f"{model!r}, a language model; it needs a discriminator (run.discriminator)"
+        reads = params.discriminators[model].train.reads
+        return f"{model!r}, which reads texts, not states" if kind.steering == "pplm" and reads == "encoder" else None
+    if model not in params.lms:
+        return f"{model!r}; it needs a language model"
+    train = params.lms[model].train
+    if kind.head == "joint" and not train.discriminator_weight:
+        return f"{model!r}, which has no discriminator; set its discriminator_weight above 0"
+    if kind.steering == "state" and train.discriminator_reads != "both":
+        return f"{model!r}, whose discriminator does not read embeddings; set its discriminator_reads to both"
+    return None
+
+
+def _check_discriminators(params: Params) -> None:
+    for name, model in params.run.discriminator.items():
+        own, lm = params.discriminators[name], params.lms[model]
+        if own.purpose == "release" and lm.purpose == "reference":
+            raise ValueError(f"discriminators.{name} is meant for release, but its language model {model!r} is not")
+        if own.epsilon <= lm.epsilon < math.inf:
+            raise ValueError(
+                f"discriminators.{name}.epsilon is {own.epsilon:g} and counts its language model {model!r}, "
+                f"which takes {lm.epsilon:g} alone: allowed is more than that"
+            )
 
 
 def _check_batches(params: Params) -> None:
-    for name, variant in params.variants.items():
-        if variant.train.batch > params.dataset.n_public:
+    for name, model in params.fitted.items():
+        if model.train.batch > params.dataset.n_public:
             raise ValueError(
-                f"variants.{name}.train.batch is {variant.train.batch}; allowed is at most dataset.n_public "
+                f"{name}: train.batch is {model.train.batch}; allowed is at most dataset.n_public "
                 f"= {params.dataset.n_public}"
             )
 
 
 def _check_priors(params: Params) -> None:
-    for name, variant in params.variants.items():
-        unknown = set(variant.train.prior or {}) ^ set(params.dataset.labels)
-        if variant.train.prior is not None and unknown:
-            raise ValueError(f"variants.{name}.train.prior and dataset.labels differ in {sorted(unknown)}")
+    for name, model in params.lms.items():
+        unknown = set(model.train.prior or {}) ^ set(params.dataset.labels)
+        if model.train.prior is not None and unknown:
+            raise ValueError(f"lms.{name}.train.prior and dataset.labels differ in {sorted(unknown)}")
 
 
 def _check_finetuned(params: Params) -> None:

@@ -65,18 +65,25 @@ def metered(
         raise
 
 
-def receipt(ledger: Ledger, asset: Asset, session: Session, *, method: str, target: float) -> dict[str, Any]:
-    """What a committed run was charged, by both accountants, with its trade-off curve and group epsilons."""
+def receipt(
+    ledger: Ledger, asset: Asset, session: Session, *, method: str, target: float, before: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What a committed run was charged, by both accountants, with its trade-off curve and group epsilons.
+
+    `before` names the charges behind the private model that the run built on: all of them are composed with its own.
+    """
     charges = {charge.id: charge for charge in ledger.charges(asset.name)}
-    own = [charges[charge.id] for charge in session.reservation.charges]
+    last = session.reservation.charges[0]
+    own = [charges[key] for key in (*before, *(charge.id for charge in session.reservation.charges))]
     event = dpa.ComposedDpEvent([charge.event for charge in own])
     delta = asset.delta - sum(charge.own_delta for charge in own)
     alpha, beta = accounting.trade_off(event)
     return {
-        "variant": own[0].variant,
-        "stage": own[0].stage,
+        "variant": last.variant,
+        "model": last.variant,
+        "stage": last.stage,
         "method": method,
-        "purpose": own[0].purpose,
+        "purpose": last.purpose,
         "asset": asset.name,
         "epsilon_target": target,
         "delta": asset.delta,
@@ -107,6 +114,7 @@ def code_digest() -> str:
 def _line(charge: Charge) -> dict[str, Any]:
     return {
         "name": charge.query,
+        "model": charge.variant,
         "event": events.to_json(charge.event),
         "own_delta": charge.own_delta,
         "charge": charge.id,

@@ -56,7 +56,7 @@ def guessable(texts: Sequence[str], *, similarity: float, shingle: int) -> np.nd
     wordings = [wording(text) for text in texts]
     occurrences = Counter(wordings)
     distinct = list(occurrences)
-    shingles = [_shingles(text.split(" "), shingle) for text in distinct]
+    shingles = [shingles_of(text.split(" "), shingle) for text in distinct]
     close = {index for pair in near_duplicates(shingles, similarity) for index in pair}
     alone = {text for index, text in enumerate(distinct) if index not in close and occurrences[text] == 1}
     return np.array([text in alone for text in wordings], dtype=bool)
@@ -88,6 +88,7 @@ def _jaccard(left: frozenset[Shingle], right: frozenset[Shingle]) -> float:
     return shared / (len(left) + len(right) - shared)
 
 
-def _shingles(tokens: Sequence[str], size: int) -> frozenset[Shingle]:
+def shingles_of(tokens: Sequence[str], size: int) -> frozenset[Shingle]:
+    """The runs of `size` words of a text; a shorter text is one shingle."""
     last = max(1, len(tokens) - size + 1)
     return frozenset(tuple(tokens[start : start + size]) for start in range(last))

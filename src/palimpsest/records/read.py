@@ -25,9 +25,7 @@ class Columns:
         return [name for name in (self.text, self.label, self.unit) if name is not None]
 
 
-def read_rows(
-    path: Path | str, columns: Columns, max_length: int, labels: Sequence[str] | None = None
-) -> list[RawRow]:
+def read_rows(path: Path | str, columns: Columns, max_length: int, labels: Sequence[str] | None = None) -> list[RawRow]:
     """All rows of one file; see `iter_rows`."""
     return list(iter_rows(path, columns, max_length, labels))
 

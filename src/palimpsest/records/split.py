@@ -78,9 +78,7 @@ def _uniforms(drawn: bytes) -> list[float]:
     return [(int.from_bytes(word, "big") >> 11) * 2.0**-53 for word in words]
 
 
-def split_rows(
-    rows: Sequence[RawRow], key: bytes, audit_rate: float, test_rate: float, guessable: np.ndarray
-) -> Split:
+def split_rows(rows: Sequence[RawRow], key: bytes, audit_rate: float, test_rate: float, guessable: np.ndarray) -> Split:
     """Split all rows; every row lands in exactly one part and none is dropped.
 
     Guarantee: as for `assign`. The mask may depend on many rows: it decides only what the audit guesses about, never

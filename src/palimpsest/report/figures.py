@@ -16,9 +16,11 @@ from palimpsest.report.theme import BLUE, CORPORA, GREEN, GREY, ORANGE, PURPLE, 
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
 
 _DASHES = {"real": [1, 0], "public_only": [2, 3]}
-_STEPS = {"committed": BLUE, "begun": ORANGE, "reserved": PURPLE, "composition": GREEN, "total": GREY}
+_STEPS = {"committed": BLUE, "begun": ORANGE, "answered": ORANGE, "reserved": PURPLE}
+_STEPS |= {"composition": GREEN, "total": GREY}
 _DECADES = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0)
 _ROW = 30  # height of one row of a horizontal chart, in pixels
+_PANEL = 220  # height of one drawing of hidden states, in pixels
 
 
 def frontier(rows: Rows) -> Chart:
@@ -241,6 +243,47 @@ def label_shares(rows: Rows) -> Chart:
         )
     )
     return _finish(alt.layer(dots), _ROW * len(_names(rows, "label")) + 20)
+
+
+def separation(rows: Rows) -> Chart:
+    """How often a forest reads the label off each model's hidden states; a tick where chance lies."""
+    near = alt.Scale(zero=False, padding=16)
+    base = alt.Chart(_data(rows)).encode(
+        y=alt.Y("name:N", title=None, sort=_names(rows, "name"), axis=alt.Axis(labelLimit=150)),
+        tooltip=_tips("name:N", "accuracy:Q", "low:Q", "high:Q", "chance:Q", "lm_loss:Q"),
+    )
+    chance = base.mark_tick(thickness=3, size=18, opacity=1, color=GREY).encode(
+        x=alt.X("chance:Q", title="test labels read off hidden states", axis=alt.Axis(format="%"), scale=near)
+    )
+    spread = base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
+    dots = base.mark_point(filled=True, size=110, opacity=1, color=BLUE).encode(x="accuracy:Q")
+    return _finish(alt.layer(chance, spread, dots), _ROW * len(rows) + 20)
+
+
+def projections(rows: Rows) -> Chart:
+    """Hidden states in a plane: a row of panels per model, a column per method, a colour and shape per label.
+
+    The panels are bands with offsets and not facets, because facets cannot be as wide as the page gives.
+    """
+    names, methods, labels = _names(rows, "name"), _names(rows, "method"), sorted(_names(rows, "label"))
+    inside, edge = alt.Scale(domain=[-0.06, 1.06]), alt.Scale(paddingInner=0, paddingOuter=0)
+    top = alt.Axis(orient="top", labelAngle=0, domain=False, grid=True, tickBand="extent")
+    left = alt.Axis(labelLimit=90, grid=True, tickBand="extent")
+    hues = alt.Scale(domain=labels, range=cycle(labels, (*SERIES, GREEN)))
+    dots = (
+        alt.Chart(_data(rows))
+        .mark_point(filled=True, size=22, opacity=0.75)
+        .encode(
+            x=alt.X("method:N", title=None, sort=methods, axis=top, scale=edge),
+            xOffset=alt.XOffset("x:Q", scale=inside),
+            y=alt.Y("name:N", title=None, sort=names, axis=left, scale=edge),
+            yOffset=alt.YOffset("y:Q", scale=inside),
+            color=alt.Color("label:N", title=None, legend=alt.Legend(symbolOpacity=1), scale=hues),
+            shape=alt.Shape("label:N", title=None, scale=alt.Scale(domain=labels, range=cycle(labels, SHAPES))),
+            tooltip=_tips("name:N", "method:N", "label:N"),
+        )
+    )
+    return _finish(alt.layer(dots), _PANEL * len(names) + 20, columns=3)
 
 
 def _data(rows: Rows) -> alt.InlineData:

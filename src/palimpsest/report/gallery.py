@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from palimpsest.report import figures, tables
 from palimpsest.report.summary import BASELINES, Metrics, Summary
 from palimpsest.report.tables import Rows
 from palimpsest.report.tradeoff import read_tradeoff
+
+_NO_MODELS: Mapping[str, Any] = MappingProxyType({})
+_PANEL_KEYS = ("name", "method", "label")
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,24 @@ def gallery(
     metrics: Metrics,
     receipts: Mapping[str, Mapping[str, Any]],
     ledger: Mapping[str, Any],
+    models: Mapping[str, Any] = _NO_MODELS,
 ) -> tuple[Figure, ...]:
-    """Every figure that the given metrics allow; what was not measured has none."""
+    """Every figure that the given metrics allow; what was not measured has none.
+
+    Args:
+        summary: the final table.
+        metrics: variant -> kind -> the metric file's content.
+        receipts: variant -> its receipt.
+        ledger: the asset's ledger summary.
+        models: language model -> its separation audit, in the order of the page.
+    """
     return (
         *_bracket(summary),
         *_rocs(metrics, receipts),
         *_overlaps(metrics),
         *_frontiers(summary),
         *_classes(summary, metrics),
+        *separations(models),
         *_carried(metrics),
         *_shapes(metrics),
         _waterfall(ledger),
@@ -71,6 +85,34 @@ def pipeline(stages: Sequence[Mapping[str, Any]]) -> Figure:
         rows=table,
         wide=True,
     )
+
+
+def separations(models: Mapping[str, Any]) -> Iterator[Figure]:
+    """How well each language model's hidden states separate the labels, and drawings of these states."""
+    scores, dots = tables.separation(models), tables.projection(models)
+    if scores:
+        yield Figure(
+            section="Separation",
+            title="Labels that a forest reads off hidden states",
+            caption="A random forest sees each model's mean state of a text, never the text, and names the label of "
+            "real test rows; 95% intervals. The grey tick is chance: always the commonest label.",
+            alt=_list("Accuracy of the forest", scores, "name", value="accuracy"),
+            chart=figures.separation(scores),
+            rows=scores,
+        )
+    if dots:
+        names, methods, labels = (", ".join(dict.fromkeys(row[key] for row in dots)) for key in _PANEL_KEYS)
+        yield Figure(
+            section="Separation",
+            title="Hidden states of real test rows",
+            caption="Every mark is one private row, without its text: the drawing stays in the private zone. Each "
+            "panel is stretched to fill its place; under UMAP only who is near whom means anything.",
+            alt=f"Marks in a plane, a row of panels for each of {names}, a column for each of {methods}, a colour "
+            f"and shape for each of {labels}.",
+            chart=figures.projections(dots),
+            rows=dots,
+            wide=True,
+        )
 
 
 def _bracket(summary: Summary) -> Iterator[Figure]:

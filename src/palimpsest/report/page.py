@@ -27,6 +27,7 @@ def render_internal(
     statement: Mapping[str, Any],
     stages: Sequence[Mapping[str, Any]],
     provenance: Mapping[str, str],
+    models: Mapping[str, Any],
 ) -> str:
     """The page as HTML text: styles, drawings and the drawing library inside, no address outside.
 
@@ -40,8 +41,9 @@ def render_internal(
         statement: the privacy statement.
         stages: the DAG.
         provenance: name -> version of everything that matters, and "created".
+        models: language model -> what its states tell of the labels.
     """
-    drawn = [*gallery(summary, metrics, receipts, ledger), pipeline(stages)]
+    drawn = [*gallery(summary, metrics, receipts, ledger, models=models), pipeline(stages)]
     environment = _environment()
     script = Markup(environment.get_template("internal.js").render())
     return environment.get_template("internal.html.j2").render(

@@ -15,6 +15,7 @@ from palimpsest.report.tradeoff import TradeOff
 Rows = list[dict[str, Any]]
 
 _Z95 = 1.959963984540054
+_DRAWN = 300  # points of one panel: more make the page large and the panel black
 PROVED, ATTACKED, DETECTABLE = "proved cap", "attacked lower bound", "largest claim the attack could refute"
 
 
@@ -213,3 +214,41 @@ def label_shares(metrics: Metrics) -> Rows:
         if (found := kinds.get("shape", {}).get("labels"))
         for label, count in found.items()
     ]
+
+
+def separation(models: Mapping[str, Any]) -> Rows:
+    """name, accuracy, low, high, chance, lm_loss: how well each model's hidden states separate the labels."""
+    return [
+        {"name": name}
+        | {key: found["separation"][key] for key in ("accuracy", "low", "high", "chance")}
+        | {"lm_loss": found["lm_loss"]}
+        for name, found in models.items()
+    ]
+
+
+def projection(models: Mapping[str, Any]) -> Rows:
+    """name, method, x, y, label: up to 300 states of each model and method, from 0 to 1 across their panel.
+
+    The axes of these drawings have no unit, so nothing is lost; and a model whose points lie ten times as far apart
+    leaves room for the others.
+    """
+    return [
+        {"name": name, "method": method, "x": x, "y": y, "label": label}
+        for name, found in models.items()
+        for method, drawn in found["projections"].items()
+        for x, y, label in _panel(drawn)
+    ]
+
+
+def _panel(drawn: Mapping[str, Any]) -> list[tuple[float, float, str]]:
+    """Points at even steps through the rows, so that every method shows the same ones."""
+    total = len(drawn["label"])
+    kept = np.linspace(0, total - 1, min(total, _DRAWN)).round().astype(int)
+    x, y = (_stretched(np.array(drawn[axis], dtype=np.float64)[kept]) for axis in ("x", "y"))
+    return list(zip(x, y, (drawn["label"][index] for index in kept), strict=True))
+
+
+def _stretched(values: np.ndarray) -> list[float]:
+    """From 0 to 1, with three decimals; one half where all values are equal."""
+    width = np.ptp(values)
+    return ((values - values.min()) / width).round(3).tolist() if width else [0.5] * len(values)

@@ -23,10 +23,20 @@ def discriminator_loss(model: ConditionalLm, batch: Batch, prefix_step: int) -> 
     weigh in proportion to their length (section 5.1.3 of the paper). A text shorter than `prefix_step` is classified
     once, whole, so that each record with a text has a loss.
     """
-    logits = model.classify_prefixes(model.hidden(batch.blinded), batch.text)  # (B, S, labels)
-    labels = batch.labels[:, None].expand(logits.shape[:2])
-    each = functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
-    weights = prefix_weights(batch.text, prefix_step).to(each.dtype)
+    logits = model.head(model.prefix_means(batch.blinded, batch.text))  # (B, S, labels)
+    return weighted_loss(logits, batch.labels, prefix_weights(batch.text, prefix_step))
+
+
+def weighted_loss(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Each example's weighted mean cross entropy over its prefixes, shape (B,); no weight at all gives 0.
+
+    Args:
+        logits: (B, prefixes, labels).
+        labels: the right one of each example, int64 (B,).
+        weights: of each prefix, (B, prefixes).
+    """
+    each = functional.cross_entropy(logits.transpose(1, 2), labels[:, None].expand(logits.shape[:2]), reduction="none")
+    weights = weights.to(each.dtype)
     return (each * weights).sum(dim=1) / weights.sum(dim=1).clamp_min(1.0)
 
 

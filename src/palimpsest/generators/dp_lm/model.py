@@ -1,41 +1,81 @@
-"""The conditional language model: a causal LM and a discriminator head on its hidden states."""
+"""The conditional language model: a causal LM and a discriminator that reads the label off a text."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.pytorch_utils import Conv1D
 
 from palimpsest.errors import ModelError
+from palimpsest.files import read_json, write_json
 from palimpsest.models.lm import load_lm
 
-_LM, _HEAD = "lm", "head.safetensors"
+HIDDEN, BOTH, ENCODER = "hidden", "both", "encoder"
+_LM, _HEAD, _SHAPE = "lm", "head.safetensors", "head.json"
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """What a discriminator reads and how large it is.
+
+    Attributes:
+        reads: "hidden" (the mean last hidden state of the text), "both" (the mean token embedding beside it) or
+            "encoder" (a sentence encoder's embedding of the text).
+        inputs: width of what it reads.
+        width: hidden units; 0 makes it linear.
+        labels: how many it tells apart.
+    """
+
+    reads: str
+    inputs: int
+    width: int
+    labels: int
+
+
+class Head(nn.Module):
+    """The discriminator: features (..., inputs) -> logits over labels (..., labels)."""
+
+    def __init__(self, shape: HeadShape) -> None:
+        super().__init__()
+        self.shape = shape
+        first = nn.Linear(shape.inputs, shape.width or shape.labels)
+        rest = [nn.Tanh(), nn.Linear(shape.width, shape.labels)] if shape.width else []
+        self.net = nn.Sequential(first, *rest)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return self.net(features)
 
 
 class ConditionalLm(nn.Module):
-    """A causal language model and an MLP that reads the label off the mean hidden state of a text prefix.
+    """A causal language model and a head that reads the label off the mean features of a text prefix.
 
     The paper classifies "the transformer output" at the end of each prefix; its generation step (PPLM) classifies the
-    mean of the hidden states so far. Training on the same mean makes the head fit for the use it is put to.
+    mean of the hidden states so far. Training on the same mean makes the head fit for the use it is put to. The mean of
+    the token embeddings tells more of the label where the model is small, and costs nothing.
 
     Attributes:
         lm: any causal model of `transformers`.
-        head: hidden state (..., width) -> logits over labels (..., labels).
+        head: the discriminator.
+        scale: what token embeddings are multiplied by when the head reads them: one over the root mean square of the
+            public base model's table, so that both halves of the features are of one size.
     """
 
-    def __init__(self, lm: PreTrainedModel, labels: int, head_width: int) -> None:
+    scale: torch.Tensor
+
+    def __init__(self, lm: PreTrainedModel, head: Head, scale: float) -> None:
         super().__init__()
         self.lm = lm
-        width = self.embedding.shape[1]
-        self.head = nn.Sequential(nn.Linear(width, head_width), nn.Tanh(), nn.Linear(head_width, labels))
+        self.head = head
+        self.register_buffer("scale", torch.tensor(scale))
 
     @property
     def embedding(self) -> torch.Tensor:
         """Token embeddings, (vocabulary, width)."""
-        weight = self.lm.get_input_embeddings().weight
-        assert isinstance(weight, torch.Tensor)
-        return weight
+        return _table(self.lm)
 
     def hidden(self, tokens: torch.Tensor) -> torch.Tensor:
         """Last hidden states (batch, time, width) of right-padded tokens (batch, time)."""
@@ -46,45 +86,89 @@ class ConditionalLm(nn.Module):
         """Next-token logits (..., vocabulary) of last hidden states (..., width)."""
         return self.lm.get_output_embeddings()(hidden)
 
-    def classify_prefixes(self, hidden: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
-        """Label logits (batch, time, labels) of the text up to each position.
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Token embeddings (..., width) as constants: the head's loss does not train the table through them."""
+        return functional.embedding(tokens, self.embedding.detach())
+
+    def features(self, hidden: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
+        """What the head reads at each position, (..., inputs).
 
         Args:
-            hidden: last hidden states, (batch, time, width).
+            hidden: last hidden states, (..., width).
+            embedded: the embeddings of the tokens at the same positions, (..., width).
+        """
+        if self.head.shape.reads == HIDDEN:
+            return hidden
+        return torch.cat([embedded * self.scale, hidden], dim=-1)
+
+    def prefix_means(self, tokens: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        """Mean features (batch, time, inputs) of the text up to each position.
+
+        Args:
+            tokens: right-padded, (batch, time).
             text: which positions are text, bool (batch, time); all others are left out of the mean.
         """
-        kept = text.unsqueeze(-1).to(hidden.dtype)
-        count = kept.cumsum(dim=1).clamp_min(1.0)
-        return self.head((hidden * kept).cumsum(dim=1) / count)
+        features = self.features(self.hidden(tokens), self.embed(tokens))
+        kept = text.unsqueeze(-1).to(features.dtype)
+        return (features * kept).cumsum(dim=1) / kept.cumsum(dim=1).clamp_min(1.0)
 
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Write `lm/` (a Hugging Face folder with the tokenizer) and `head.safetensors`; no pickle."""
+        """Write `lm/` (a Hugging Face folder with the tokenizer), `head.safetensors`, `head.json`; no pickle."""
         self.lm.save_pretrained(folder / _LM)
         tokenizer.save_pretrained(folder / _LM)
-        save_file({name: weight.contiguous() for name, weight in self.head.state_dict().items()}, folder / _HEAD)
+        weights = {name: weight.contiguous() for name, weight in self.head.state_dict().items()}
+        save_file({**weights, "scale": self.scale}, folder / _HEAD)
+        write_json(folder / _SHAPE, self.head.shape.__dict__)
 
     @classmethod
     def load(cls, folder: Path) -> tuple["ConditionalLm", PreTrainedTokenizerBase]:
         """The model and tokenizer that `save` wrote."""
         lm, tokenizer = load_lm(folder / _LM)
         weights = load_file(folder / _HEAD)
-        model = cls(lm, labels=len(weights["2.bias"]), head_width=len(weights["0.bias"]))
+        model = cls(lm, Head(HeadShape(**read_json(folder / _SHAPE))), float(weights.pop("scale")))
         model.head.load_state_dict(weights)
         return model.eval(), tokenizer
 
 
-def new_model(folder: Path, labels: int, head_width: int, seed: int) -> tuple[ConditionalLm, PreTrainedTokenizerBase]:
+def new_model(
+    folder: Path, labels: int, head_width: int, seed: int, reads: str = HIDDEN
+) -> tuple[ConditionalLm, PreTrainedTokenizerBase]:
     """The public base model of `folder` with a fresh head, initialised from `seed`.
 
     Raises:
         ModelError: the model does more to its logits than its head does.
     """
     lm, tokenizer = load_lm(folder)
+    table = _table(lm)
+    scale = float(table.detach().square().mean().rsqrt())
+    model = ConditionalLm(lm, new_head(HeadShape(reads, state_width(lm, reads), head_width, labels), seed), scale)
+    _require_plain_head(model)
+    return model.eval(), tokenizer
+
+
+def new_head(shape: HeadShape, seed: int) -> Head:
+    """A head initialised from `seed`."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = ConditionalLm(lm, labels, head_width).eval()
-    _require_plain_head(model)
-    return model, tokenizer
+        return Head(shape)
+
+
+def with_reads(model: ConditionalLm, reads: str) -> ConditionalLm:
+    """The same language model with an untrained head, only to compute what a head with these `reads` is given."""
+    return ConditionalLm(
+        model.lm, Head(HeadShape(reads, state_width(model.lm, reads), 0, 1)), float(model.scale)
+    ).eval()
+
+
+def state_width(lm: PreTrainedModel, reads: str) -> int:
+    """Width of what a head reads of this model's states."""
+    return _table(lm).shape[1] * (2 if reads == BOTH else 1)
+
+
+def _table(lm: PreTrainedModel) -> torch.Tensor:
+    weight = lm.get_input_embeddings().weight
+    assert isinstance(weight, torch.Tensor)
+    return weight
 
 
 @torch.no_grad()
@@ -120,6 +204,44 @@ def freeze(model: ConditionalLm, first: int, last: int, embeddings: bool) -> Non
         block.requires_grad_(False)
 
 
+def add_adapters(model: ConditionalLm, rank: int, seed: int) -> None:
+    """Let low-rank adapters of the transformer's matrices train in place of all else in the language model.
+
+    Source: Hu et al. 2021 (LoRA); scaled by 1, adapters on every linear layer but the language model's head.
+
+    Raises:
+        ModelError: the library `peft` is not installed.
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError:
+        raise ModelError(
+            "lora_rank needs the library peft.", "Install the extra: pip install palimpsest[lora]."
+        ) from None
+    model.lm.requires_grad_(False)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=_matrices(model)), model.lm)
+    for name, parameter in model.lm.named_parameters():
+        parameter.requires_grad_("lora_" in name)
+
+
+def _matrices(model: ConditionalLm) -> list[str]:
+    """Names of the transformer's linear layers, whatever the architecture calls them."""
+    head = model.lm.get_output_embeddings()
+    kinds = (nn.Linear, Conv1D)
+    return [name for name, module in model.lm.named_modules() if isinstance(module, kinds) and module is not head]
+
+
+def merge_adapters(model: ConditionalLm) -> None:
+    """Put the adapters' products into the matrices, so that the model is of the kind it was before."""
+    for parent in list(model.lm.modules()):
+        for name, child in list(parent.named_children()):
+            if hasattr(child, "lora_A"):
+                child.merge()  # type: ignore[operator]
+                setattr(parent, name, child.base_layer)
+
+
 def require_context(model: ConditionalLm, tokens: int) -> None:
     """Raise ModelError unless a sequence of `tokens` fits the model."""
     context = model.lm.config.get_text_config().max_position_embeddings
@@ -138,4 +260,3 @@ def _blocks(lm: PreTrainedModel) -> nn.ModuleList:
     if not found:
         raise ModelError("The model's transformer blocks were not found.", "Set freeze_first and freeze_last to 0.")
     return found[0]
-

@@ -1,0 +1,200 @@
+"""Separation: how well a model's hidden states tell the labels apart, and plane drawings of them.
+
+Source: the paper's figures 1 and 2 (random forests on, and UMAP of, the states of the fine-tuned language model). The
+forest is fitted on the states of training rows and scored on those of test rows; neither it nor the drawings see text.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomForestClassifier
+
+from palimpsest import validate
+from palimpsest.audit.statistics import Estimate
+from palimpsest.audit.utility import evaluate, label_indices
+from palimpsest.errors import DataError, ModelError
+
+METHODS = ("pca", "umap")
+_DECIMALS = 3
+_FEWEST = 4  # rows of a drawing: UMAP cannot begin with fewer
+_NEIGHBOURS = 15  # UMAP's own default
+
+
+@dataclass(frozen=True)
+class ForestSettings:
+    """How the forests are grown.
+
+    Attributes:
+        trees: per forest.
+        seeds: one forest each.
+        confidence: of the accuracy's interval.
+    """
+
+    trees: int
+    seeds: Sequence[int]
+    confidence: float
+
+    def __post_init__(self) -> None:
+        validate.positive(trees=self.trees)
+        validate.in_range(3, 1000, number_of_seeds=len(self.seeds))
+
+
+@dataclass(frozen=True)
+class Separation:
+    """How often a forest reads the label off a hidden state.
+
+    Attributes:
+        accuracy: on the test rows, mean over seeds, with the Wilson interval over test rows.
+        per_seed: accuracy of each forest.
+        chance: share of the commonest label among the test rows: the accuracy of one who always answers it.
+        train_rows: how many states the forests were fitted on.
+        test_rows: how many they were scored on.
+    """
+
+    accuracy: Estimate
+    per_seed: tuple[float, ...]
+    chance: float
+    train_rows: int
+    test_rows: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "accuracy": self.accuracy.value,
+            "low": self.accuracy.low,
+            "high": self.accuracy.high,
+            "per_seed": list(self.per_seed),
+            "chance": self.chance,
+            "train_rows": self.train_rows,
+            "test_rows": self.test_rows,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """Points in a plane with their labels.
+
+    Attributes:
+        points: shape (n, 2).
+        labels: of each point.
+    """
+
+    points: np.ndarray
+    labels: Sequence[str]
+
+    def to_json(self) -> dict[str, list[Any]]:
+        x, y = np.round(np.asarray(self.points, dtype=np.float64), _DECIMALS).T.tolist()
+        return {"x": x, "y": y, "label": list(self.labels)}
+
+
+@dataclass(frozen=True, eq=False)
+class SeparationAudit:
+    """Private zone: what one language model makes of private rows.
+
+    Attributes:
+        separation: of the labels in its hidden states.
+        lm_loss: mean loss of the test rows in nats per token, or None where it was not measured.
+        projections: method -> drawing of the test rows' states.
+    """
+
+    separation: Separation
+    lm_loss: float | None
+    projections: Mapping[str, Projection]
+
+    def to_json(self, name: str) -> dict[str, Any]:
+        """The document of the model called `name`; it holds numbers and public labels, no text."""
+        return {
+            "model": name,
+            "zone": "internal",
+            "separation": self.separation.to_json(),
+            "lm_loss": self.lm_loss,
+            "projections": {method: drawn.to_json() for method, drawn in self.projections.items()},
+        }
+
+
+def separation(
+    train_states: np.ndarray,
+    train_labels: Sequence[str],
+    test_states: np.ndarray,
+    test_labels: Sequence[str],
+    labels: Sequence[str],
+    settings: ForestSettings,
+) -> Separation:
+    """Accuracy of random forests that read labels off hidden states.
+
+    Args:
+        train_states: states the forests are fitted on, shape (n, d).
+        train_labels: their labels.
+        test_states: states the forests are scored on, by the same model, shape (k, d).
+        test_labels: their labels.
+        labels: all public labels.
+        settings: trees and seeds.
+
+    Raises:
+        DataError: there are no training or no test rows, or a label is not in `labels`.
+        ModelError: a state is not finite.
+    """
+    _require_finite(train_states, test_states)
+    known, truth = label_indices(train_labels, labels), label_indices(test_labels, labels)
+    runs = [_forest(train_states, known, test_states, len(labels), settings.trees, seed) for seed in settings.seeds]
+    found = evaluate(np.stack(runs), truth, labels, settings.confidence)
+    return Separation(
+        accuracy=found.accuracy,
+        per_seed=tuple(found.correct.mean(axis=1).tolist()),
+        chance=float(np.bincount(truth).max() / len(truth)),
+        train_rows=len(known),
+        test_rows=len(truth),
+    )
+
+
+def _forest(
+    states: np.ndarray, targets: np.ndarray, test: np.ndarray, labels: int, trees: int, seed: int
+) -> np.ndarray:
+    """Probabilities of the test rows' labels, shape (test rows, labels); 0 for a label that no training row has."""
+    forest = RandomForestClassifier(n_estimators=trees, random_state=seed).fit(states, targets)
+    probabilities = np.zeros((len(test), labels))
+    probabilities[:, forest.classes_] = forest.predict_proba(test)
+    return probabilities
+
+
+def project(states: np.ndarray, method: str, seed: int) -> np.ndarray:
+    """Draw states in a plane, float64 of shape (n, 2).
+
+    The same states and seed give the same points on one machine, unless nearly all states are equal.
+
+    Args:
+        states: shape (n, d).
+        method: "pca" keeps distances as well as a plane can; "umap" keeps neighbourhoods (McInnes et al. 2018), and
+            neither its distances nor its axes mean anything.
+        seed: of UMAP's random start and its sampling.
+
+    Raises:
+        DataError: there are too few rows to draw.
+        ModelError: a state is not finite.
+    """
+    validate.one_of(METHODS, method=method)
+    _require_finite(states)
+    if len(states) < _FEWEST:
+        raise DataError(f"{len(states)} rows are too few for a drawing.", f"Give at least {_FEWEST} test rows.")
+    points = _pca(states) if method == "pca" else _umap(states, seed)
+    return points.astype(np.float64)
+
+
+def _pca(states: np.ndarray) -> np.ndarray:
+    return PCA(n_components=2, svd_solver="full").fit_transform(states)
+
+
+def _umap(states: np.ndarray, seed: int) -> np.ndarray:
+    from umap import UMAP  # here, because its import compiles for many seconds
+
+    neighbours = min(_NEIGHBOURS, len(states) - 1)
+    return UMAP(n_components=2, n_neighbors=neighbours, random_state=seed, n_jobs=1).fit_transform(states)
+
+
+def _require_finite(*states: np.ndarray) -> None:
+    if not all(np.isfinite(part).all() for part in states):
+        raise ModelError(
+            "The model's hidden states are not all finite.", "Its training may have diverged: lower its learning rate."
+        )

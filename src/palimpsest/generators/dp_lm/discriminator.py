@@ -1,0 +1,227 @@
+"""A discriminator of its own: a head on features that stay as they are, trained with DP-SGD behind a fitted model.
+
+Baselines 1 and 2 of "Differentially Private Conditional Text Generation" have one. As printed, the first is trained
+without noise; whatever it filters is then not private. Here its training is charged like any other.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from dp_accounting import ComposedDpEvent, DpEvent
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+
+from palimpsest.errors import ModelError, ParamsError
+from palimpsest.generators.base import Budget, Plan, PlannedQuery
+from palimpsest.generators.dp_lm.artifact import DpLmArtifact
+from palimpsest.generators.dp_lm.fitting import optimiser, probe, shown, training_plan
+from palimpsest.generators.dp_lm.judge import Encode, encoder_features
+from palimpsest.generators.dp_lm.losses import prefix_weights, weighted_loss
+from palimpsest.generators.dp_lm.model import ENCODER, ConditionalLm, HeadShape, new_head, with_reads
+from palimpsest.generators.dp_lm.serialise import Row, Serialiser, serialiser
+from palimpsest.params.dp_lm import DiscriminatorTrain
+from palimpsest.privacy.accounting import calibrate_noise
+from palimpsest.privacy.query import View
+from palimpsest.records.record import Record
+from palimpsest.records.schema import PublicSchema
+from palimpsest.training.dpsgd import TrainQuery
+from palimpsest.training.team import own_device
+
+_NAME = "discriminator"
+_EXAMPLE = "A text."
+_CHUNK = 128  # texts that are read at once
+_MEMORY = 1 << 31  # bytes of features that are kept rather than computed again
+
+
+class Discriminator:
+    """Fits a head to the labels of private rows, on the states of a fitted model or on a public encoder's embeddings.
+
+    Guarantee: `fit` asks one query, DP-SGD on the head's weights, calibrated so that its composition with `before`,
+    which the fitted model already cost, meets the budget under privacy-loss distributions, for adding or removing one
+    record. The features are a function of one record, a private model and public ones: reading them is part of the
+    query. With an infinite epsilon nothing is noised: a reference that must never be released.
+
+    Attributes:
+        settings: how to train.
+        schema: what is public about the data set.
+        before: what the fitted model cost.
+        seed: initialises the head; no private randomness comes from it.
+        encode: the public sentence encoder; needed where `settings.reads` is "encoder".
+        checkpoints: the folder from which a stopped training continues; none keeps nothing.
+    """
+
+    def __init__(
+        self,
+        settings: DiscriminatorTrain,
+        schema: PublicSchema,
+        before: DpEvent,
+        seed: int,
+        encode: Encode | None = None,
+        checkpoints: Path | None = None,
+    ) -> None:
+        self.settings = settings
+        self.schema = schema
+        self.before = before
+        self.seed = seed
+        self.encode = encode
+        self.checkpoints = checkpoints
+
+    def plan(self, schema: PublicSchema, budget: Budget) -> Plan:
+        """What a fit will ask and cost; `budget` holds for it and the fitted model together. No row is read.
+
+        Raises:
+            ParamsError: the settings do not fit the public schema, or the model leaves nothing of the budget.
+        """
+        if len(schema.label_names) < 2:
+            raise ParamsError("A discriminator needs two labels or more.", "Take it out of `run`.")
+        noise = 0.0 if math.isinf(budget.epsilon) else self._noise(schema, budget)
+        training = training_plan(self.settings, schema, noise)
+        query = PlannedQuery(_NAME, training.event(), training.steps)
+        return Plan("dp_lm", budget, (query,), shown(training))
+
+    def _noise(self, schema: PublicSchema, budget: Budget) -> float:
+        try:
+            return calibrate_noise(
+                lambda trial: ComposedDpEvent([self.before, training_plan(self.settings, schema, trial).event()]),
+                budget.epsilon,
+                budget.delta,
+            )
+        except ValueError as error:
+            raise ParamsError(
+                f"The language model leaves nothing of epsilon {budget.epsilon:g} for a discriminator.",
+                "Raise the discriminator's epsilon, which counts both, or lower the language model's.",
+            ) from error
+
+    def fit(self, view: View, plan: Plan, fitted: DpLmArtifact) -> DpLmArtifact:
+        """Ask what was planned and return the model with its new head; `fitted` is left as it is."""
+        names = self.schema.label_names
+        model = fitted.model.to(own_device())
+        rows = serialiser(fitted.tokenizer, names, self.settings.max_tokens, "text")
+        reader = self._reader(model, rows)
+        features = _Features(reader, names)
+        head = view.ask(
+            TrainQuery(
+                plan=training_plan(self.settings, self.schema, float(plan.numbers["noise_multiplier"])),
+                optimiser=optimiser(self.settings),
+                model=new_head(self._shape(reader), self.seed).to(own_device()),
+                encode=features.batch,
+                losses=_losses,
+                micro_batch=self.settings.micro_batch,
+                name=_NAME,
+                probe=probe(names, self.settings.max_tokens),
+                encode_probe=_Features(self._reader(model, replace(rows, entropy=bytes)), names).batch,
+                checkpoints=self.checkpoints,
+                checkpoint_steps=self.settings.checkpoint_steps,
+            )
+        )
+        judged = ConditionalLm(model.lm, head.eval().requires_grad_(False), float(model.scale)).cpu()
+        return replace(fitted, model=judged.eval())
+
+    def _reader(self, model: ConditionalLm, rows: Serialiser) -> "_Reader":
+        if self.settings.reads != ENCODER:
+            return _StateReader(with_reads(model, self.settings.reads), rows, self.settings.prefix_step)
+        if self.encode is None:
+            raise ModelError("The discriminator reads a sentence encoder.", "Give the public encoder.")
+        return _EncoderReader(self.encode)
+
+    def _shape(self, reader: "_Reader") -> HeadShape:
+        inputs = reader.read([_EXAMPLE])[0].features.shape[1]
+        return HeadShape(self.settings.reads, inputs, self.settings.width, len(self.schema.label_names))
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What a head reads of one text: features (prefixes, inputs) and the prefixes' weights (prefixes,)."""
+
+    features: torch.Tensor
+    weights: torch.Tensor
+
+
+class _Reader(Protocol):
+    def read(self, texts: Sequence[str]) -> list[_Text]: ...
+
+
+@dataclass(frozen=True)
+class _StateReader:
+    """Reads the states of prefixes behind a random token in the label's place."""
+
+    model: ConditionalLm
+    rows: Serialiser
+    prefix_step: int
+
+    @torch.no_grad()
+    def read(self, texts: Sequence[str]) -> list[_Text]:
+        label = next(iter(self.rows.prompts))
+        batch = self.rows.batch([Record(text, label) for text in texts]).to(self.model.embedding.device)
+        weights = prefix_weights(batch.text, self.prefix_step)
+        means = self.model.prefix_means(batch.blinded, batch.text)
+        return [_Text(mean[weight > 0], weight[weight > 0]) for mean, weight in zip(means, weights, strict=True)]
+
+
+@dataclass(frozen=True)
+class _EncoderReader:
+    """Reads whole texts as a public encoder embeds them."""
+
+    encode: Encode
+
+    def read(self, texts: Sequence[str]) -> list[_Text]:
+        features = torch.from_numpy(encoder_features(self.encode, texts)).to(own_device())
+        return [_Text(row[None], torch.ones(1, device=row.device)) for row in features]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """B records: features (B, prefixes, inputs), weights (B, prefixes), labels (B,)."""
+
+    features: torch.Tensor
+    weights: torch.Tensor
+    labels: torch.Tensor
+
+
+class _Features:
+    """Turns rows into batches; each text is read once, as far as memory allows.
+
+    What is kept of a text depends on that text and on coins that no other text shares, so every record's loss is still
+    a function of that record alone.
+    """
+
+    def __init__(self, reader: _Reader, names: Sequence[str]) -> None:
+        self._reader, self._names = reader, list(names)
+        self._kept: dict[str, _Text] = {}
+        self._room = _MEMORY
+
+    def batch(self, rows: Sequence[Row]) -> _Batch:
+        """The features of the rows. One whose label is not public has no weight, so its loss is 0."""
+        found = self._read(list({row.text: None for row in rows}))
+        texts = [found[row.text] for row in rows]
+        known = torch.tensor([row.label in self._names for row in rows], device=texts[0].weights.device)
+        labels = [self._names.index(row.label) if row.label in self._names else 0 for row in rows]
+        return _Batch(
+            pad_sequence([text.features for text in texts], batch_first=True),
+            pad_sequence([text.weights for text in texts], batch_first=True) * known[:, None],
+            torch.tensor(labels, device=known.device),
+        )
+
+    def _read(self, texts: Sequence[str]) -> dict[str, _Text]:
+        found = {text: self._kept[text] for text in texts if text in self._kept}
+        missing = [text for text in texts if text not in found]
+        for start in range(0, len(missing), _CHUNK):
+            chunk = missing[start : start + _CHUNK]
+            for text, read in zip(chunk, self._reader.read(chunk), strict=True):
+                found[text] = read
+                self._keep(text, read)
+        return found
+
+    def _keep(self, text: str, read: _Text) -> None:
+        size = read.features.nbytes + read.weights.nbytes
+        if size <= self._room:
+            self._kept[text] = read
+            self._room -= size
+
+
+def _losses(head: nn.Module, batch: _Batch) -> tuple[torch.Tensor]:
+    return (weighted_loss(head(batch.features), batch.labels, batch.weights),)

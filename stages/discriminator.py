@@ -1,0 +1,44 @@
+"""Fit a discriminator behind a fitted language model: a stage that spends budget.
+
+Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
+"""
+
+from palimpsest.files import read_json
+from palimpsest.generators.base import Budget, Plan
+from palimpsest.generators.dp_lm.artifact import DpLmArtifact
+from palimpsest.generators.dp_lm.discriminator import Discriminator
+from palimpsest.generators.dp_lm.judge import Encode
+from palimpsest.models.encoder import Encoder
+from palimpsest.models.sources import resolve_encoder
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from stages import dp_train
+from stages.common import CHECKPOINTS, MODEL_RECEIPTS, MODELS, start_processes
+
+
+def run(name: str, model: str) -> None:
+    """data/private/train.parquet, models/<model> -> models/<name>, reports/receipts/models/<name>.json."""
+    params = load()
+    encode = encoder(params) if params.discriminators[name].train.reads == "encoder" else None
+    generator, plan = planned(params, name, encode)
+    fitted = DpLmArtifact.load(MODELS / model)
+    before = [line["charge"] for line in read_json(MODEL_RECEIPTS / f"{model}.json")["queries"]]
+    identity = dp_train.identify(params, name, plan, "discriminator", MODELS / model)
+    dp_train.fit(params, identity, plan, lambda view: generator.fit(view, plan, fitted), before)
+
+
+def planned(params: Params, name: str, encode: Encode | None = None) -> tuple[Discriminator, Plan]:
+    """The discriminator and its plan, whose budget holds for it and its language model together; reads no row."""
+    schema, settings = params.schema_of_data, params.discriminators[name]
+    _, before = dp_train.planned(params, params.run.discriminator[name])
+    generator = Discriminator(settings.train, schema, before.event, params.seed, encode, CHECKPOINTS)
+    return generator, generator.plan(schema, Budget(settings.epsilon, params.delta))
+
+
+def encoder(params: Params) -> Encode:
+    """The public sentence encoder."""
+    return Encoder(resolve_encoder(params.models.encoder)).encode_batch
+
+
+if __name__ == "__main__":
+    start_processes(run)

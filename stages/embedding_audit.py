@@ -1,0 +1,66 @@
+"""How well a language model's hidden states separate the labels, and how well it predicts the test rows."""
+
+from collections.abc import Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+from palimpsest.audit.separation import ForestSettings, Projection, SeparationAudit, project, separation
+from palimpsest.files import write_json
+from palimpsest.generators.dp_lm import likelihood
+from palimpsest.generators.dp_lm.model import ConditionalLm, new_model, require_context
+from palimpsest.generators.dp_lm.serialise import serialiser
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.records.record import Record
+from palimpsest.records.write import read_split
+from stages.common import BASE_LM, METRICS, MODELS, PRIVATE, start
+
+CONFIDENCE = 0.95
+_BATCH = 100
+
+
+def run(name: str) -> None:
+    """models/<name>, private train and test rows -> reports/metrics/models/<name>.json."""
+    params = load()
+    model, tokenizer = opened(params, name)
+    train, test = (some_rows(part, params.audit.separation.rows) for part in ("train", "test"))
+    audit = measured(params, model, tokenizer, train, test)
+    write_json(METRICS / "models" / f"{name}.json", audit.to_json(name))
+
+
+def opened(params: Params, name: str) -> tuple[ConditionalLm, PreTrainedTokenizerBase]:
+    """The fitted model of that folder; "base" is the public one that all of them started from."""
+    if name == BASE_LM.name:
+        return new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
+    return ConditionalLm.load(MODELS / name)
+
+
+def some_rows(part: str, limit: int) -> list[Record]:
+    """At most `limit` rows of a private split, evenly over it: a file may be sorted by label."""
+    rows = read_split(PRIVATE / f"{part}.parquet")
+    return [Record(row.text, row.label) for row in rows[:: -(-len(rows) // limit) or 1]]
+
+
+def measured(
+    params: Params,
+    model: ConditionalLm,
+    tokenizer: PreTrainedTokenizerBase,
+    train: Sequence[Record],
+    test: Sequence[Record],
+) -> SeparationAudit:
+    """Separation and drawings from hidden states, and the test loss given the label."""
+    wanted, labels = params.audit.separation, tuple(params.dataset.labels)
+    rows = serialiser(tokenizer, labels, wanted.max_tokens, "text")
+    require_context(model, rows.longest_prompt + wanted.max_tokens + 1)  # 1: EOS
+    known, held = (likelihood.mean_states(model, rows, part, _BATCH) for part in (train, test))
+    targets, truth = ([row.label or "" for row in part] for part in (train, test))
+    forests = ForestSettings(wanted.trees, range(params.utility.seeds), CONFIDENCE)
+    return SeparationAudit(
+        separation=separation(known, targets, held, truth, labels, forests),
+        lm_loss=float(likelihood.record_losses(model, rows, test, _BATCH).mean()),
+        projections={method: Projection(project(held, method, params.seed), truth) for method in wanted.projections},
+    )
+
+
+if __name__ == "__main__":
+    start(run)
