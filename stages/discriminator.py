@@ -3,7 +3,6 @@
 Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
 """
 
-from palimpsest.files import read_json
 from palimpsest.generators.base import Budget, Plan
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.discriminator import Discriminator
@@ -13,7 +12,8 @@ from palimpsest.models.sources import resolve_encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from stages import dp_train
-from stages.common import CHECKPOINTS, MODEL_RECEIPTS, MODELS, start_processes
+from stages.common import CHECKPOINTS, MODELS, start_processes
+from stages.models import receipt_of
 
 
 def run(name: str, model: str) -> None:
@@ -22,9 +22,8 @@ def run(name: str, model: str) -> None:
     encode = encoder(params) if params.discriminators[name].train.reads == "encoder" else None
     generator, plan = planned(params, name, encode)
     fitted = DpLmArtifact.load(MODELS / model)
-    before = [line["charge"] for line in read_json(MODEL_RECEIPTS / f"{model}.json")["queries"]]
     identity = dp_train.identify(params, name, plan, "discriminator", MODELS / model)
-    dp_train.fit(params, identity, plan, lambda view: generator.fit(view, plan, fitted), before)
+    dp_train.fit(params, identity, plan, lambda view: generator.fit(view, plan, fitted), receipt_of(model))
 
 
 def planned(params: Params, name: str, encode: Encode | None = None) -> tuple[Discriminator, Plan]:

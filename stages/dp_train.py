@@ -4,8 +4,9 @@ Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n proc
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from palimpsest.files import read_json, write_json
 from palimpsest.generators.base import Budget, Plan
@@ -23,6 +24,7 @@ from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
 from palimpsest.training.team import Team, joined
 from palimpsest.training.views import Follower, Leader
 from stages.common import BASE_LM, CHECKPOINTS, MODEL_RECEIPTS, MODELS, PRIVATE, start_processes
+from stages.models import weights
 
 
 def run(name: str) -> None:
@@ -39,7 +41,9 @@ def planned(params: Params, name: str) -> tuple[DpLm, Plan]:
     return generator, generator.plan(schema, Budget(model.epsilon, params.delta))
 
 
-def fit(params: Params, run: Run, plan: Plan, ask: Callable[[View], DpLmArtifact], before: Sequence[str] = ()) -> None:
+def fit(
+    params: Params, run: Run, plan: Plan, ask: Callable[[View], DpLmArtifact], before: Mapping[str, Any] | None = None
+) -> None:
     """Reserve, ask, save and write the receipt, in as many processes as there are.
 
     Args:
@@ -47,7 +51,10 @@ def fit(params: Params, run: Run, plan: Plan, ask: Callable[[View], DpLmArtifact
         run: what makes a retry the same plan; its variant names the model.
         plan: what is reserved.
         ask: asks the plan's queries and returns the fitted model.
-        before: ids of the charges that the model it builds on made.
+        before: the receipt of the model it builds on.
+
+    Raises:
+        LedgerError: before a row is read: the budget does not allow it, or `before` is not this ledger's.
     """
     with joined() as team:
         if team.leads:
@@ -74,8 +81,7 @@ def identify(params: Params, name: str, plan: Plan, stage: str = "dp_train", bas
     model = params.fitted[name]
     digest = hashlib.sha256(model.model_dump_json().encode())
     digest.update(repr((plan.queries, params.seed, params.testing.noise_seed)).encode())
-    for path in sorted(base.rglob("*.safetensors")):
-        digest.update(path.read_bytes())
+    digest.update(weights(base).encode())
     return Run(
         stage=stage,
         variant=name,
@@ -110,18 +116,25 @@ def tell(reservation: Reservation, left: float) -> None:
 
 
 def _lead(
-    params: Params, run: Run, plan: Plan, ask: Callable[[View], DpLmArtifact], before: Sequence[str], team: Team
+    params: Params,
+    run: Run,
+    plan: Plan,
+    ask: Callable[[View], DpLmArtifact],
+    before: Mapping[str, Any] | None,
+    team: Team,
 ) -> None:
     ledger, name = Ledger.open(ledger_url(params)), run.variant
     asset, noise = ledger.asset(params.dataset.asset), NoiseSource(params.testing.noise_seed)
+    paid = [charge.id for charge in ledger.paid(asset.name, before, run.purpose)] if before else []
     with metered(ledger, params.schema_of_data, run, requested(plan), private_rows, noise, continues) as session:
         tell(session.reservation, ledger.balance(asset.name).left)
         team.share("reserved")
         ask(Leader(session.view, team)).save(MODELS / name)
     for charge in session.reservation.charges:
         forget_checkpoints(CHECKPOINTS, charge.id)
-    body = receipt(ledger, asset, session, method="dp_lm", target=params.fitted[name].epsilon, before=before)
-    write_json(MODEL_RECEIPTS / f"{name}.json", {**body, "plan": dict(plan.numbers)})
+    body = receipt(ledger, asset, session, method="dp_lm", target=params.fitted[name].epsilon, before=paid)
+    body |= {"plan": dict(plan.numbers), "weights": weights(MODELS / name)}
+    write_json(MODEL_RECEIPTS / f"{name}.json", body)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ from palimpsest.audit.membership import (
 )
 from palimpsest.files import read_json, write_json
 from palimpsest.generators.dp_lm import likelihood
+from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.model import ConditionalLm, new_model
 from palimpsest.generators.dp_lm.serialise import serialiser
 from palimpsest.params.load import load
-from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split
 from stages.common import BASE_LM, METRICS, MODELS, PRIVATE, RECEIPTS, start
@@ -31,8 +31,8 @@ def run(name: str, model: str) -> None:
     texts = [[row.text for row in side] for side in sides]
     control = bag_of_words_control(*texts, confidence=CONFIDENCE, seed=params.seed)
     base, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
-    tuned, _ = ConditionalLm.load(MODELS / model)
-    before, after = (losses(params, model, which, sides) for which in (base, tuned))
+    fitted = DpLmArtifact.load(MODELS / model)
+    before, after = (losses(fitted, which, sides) for which in (base, fitted.model))
     receipt = read_json(RECEIPTS / f"{name}.json")
     audit = audit_membership(
         {"loss": loss_attack(after), "reference": reference_attack(after, before)},
@@ -52,11 +52,9 @@ def guessed(part: str) -> list[Record]:
     return [Record(row.text, row.label) for row in read_split(PRIVATE / f"{part}.parquet") if row.guess]
 
 
-def losses(params: Params, name: str, model: ConditionalLm, sides: Sequence[Sequence[Record]]) -> Scores:
+def losses(fitted: DpLmArtifact, model: ConditionalLm, sides: Sequence[Sequence[Record]]) -> Scores:
     """The loss of each record, serialised as in training."""
-    train = params.lms[params.run.discriminator.get(name, name)].train
-    _, tokenizer = ConditionalLm.load(MODELS / name)
-    rows = serialiser(tokenizer, tuple(params.dataset.labels), train.max_tokens, train.loss_on)
+    rows = serialiser(fitted.tokenizer, tuple(fitted.shares), fitted.max_tokens, fitted.loss_on)
 
     def loss(texts: Sequence[str], labels: Sequence[str | None]):  # type: ignore[no-untyped-def]
         records = [Record(text, label) for text, label in zip(texts, labels, strict=True)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import palimpsest
-from palimpsest.files import read_json, write_json
+from palimpsest.files import write_json
 from palimpsest.generators import postprocess
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.model import ENCODER
@@ -20,23 +20,36 @@ from palimpsest.params.dp_lm import DpLmGenerate
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_public, write_synthetic
-from stages.common import BASE_LM, METRICS, MODEL_RECEIPTS, MODELS, PUBLIC, RECEIPTS, SHARDS, SYNTHETIC, start
+from stages.common import BASE_LM, METRICS, MODELS, PUBLIC, RECEIPTS, SHARDS, SYNTHETIC, start
+from stages.models import receipt_of
 
 
 def run(name: str, model: str) -> None:
     """models/<model> -> data/synthetic/<variant>.jsonl, .parquet, the variant's receipt and its generation.json."""
-    params = load()
+    params, receipt = load(), receipt_of(model)
     variant, artifact = params.variants[name], DpLmArtifact.load(MODELS / model)
     reads_encoder = artifact.model.head.shape.reads == ENCODER
     encode = Encoder(resolve_encoder(params.models.encoder)).encode_batch if reads_encoder else None
-    removing, shards = chain(variant.generate), SHARDS / name / digest(params, name, model)
+    removing = chain(variant.generate)
+    shards = shard_folder(name, digest(params, name, model))
     sampler = Sampler(variant.generate, variant.variant, params.seed, removing, encode, shards)
     rows = list(sampler.sample(artifact, artifact.counts(variant.generate.rows)))
     write_synthetic(rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
     counts = {"drawn": removing.seen, "removed": removing.removed, "rows": len(rows)}
-    write_json(METRICS / name / "generation.json", {"variant": name, "zone": "dp", **counts})
-    write_json(RECEIPTS / f"{name}.json", {**read_json(MODEL_RECEIPTS / f"{model}.json"), "variant": name})
+    zone = "dp" if receipt["purpose"] == "release" else "internal"
+    write_json(METRICS / name / "generation.json", {"variant": name, "zone": zone, **counts})
+    write_json(RECEIPTS / f"{name}.json", {**receipt, "variant": name})
     shutil.rmtree(SHARDS / name)
+
+
+def shard_folder(name: str, wanted: str) -> Path:
+    """Where a stopped run of the same settings left its shards; those of other settings are removed."""
+    folder = SHARDS / name
+    for path in folder.glob("*"):
+        if path.name != wanted:
+            shutil.rmtree(path)
+    (folder / wanted).mkdir(mode=0o700, parents=True, exist_ok=True)  # a reference's rows are not private
+    return folder / wanted
 
 
 def chain(settings: DpLmGenerate) -> postprocess.Chain:

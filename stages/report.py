@@ -1,7 +1,8 @@
 """The audit page, the privacy statement, the final table, and the same figures as DVC plots."""
 
 import platform
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,6 +24,7 @@ from palimpsest.report.summary import EVALUATORS, summarise
 from stages.common import METRICS, RECEIPTS, start
 
 REPORTS = Path("reports")
+_REPEATED = re.compile(r"\$\{(item|key|item\.\w+)\}")
 _KINDS = ("utility", "membership", "ngrams", "facts")
 _PACKAGES = ("torch", "transformers", "dp-accounting", "opendp", "dvc", "scikit-learn")
 
@@ -71,7 +73,7 @@ def read_stages(path: Path) -> list[dict[str, Any]]:
     """The graph as dvc.yaml writes it, matrices folded: name, desc, zone, and the stages it needs."""
     found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))["stages"]
     body = {name: stage.get("do", stage) for name, stage in found.items()}
-    makers = {output: name for name, stage in body.items() for output in _outputs(stage)}
+    makers = [(_any(output), name) for name, stage in body.items() for output in _outputs(stage)]
     return [
         {"name": name, "desc": stage.get("desc", ""), "zone": stage["meta"]["zone"], "deps": _needs(stage, makers)}
         for name, stage in body.items()
@@ -83,12 +85,17 @@ def _outputs(stage: Mapping[str, Any]) -> list[str]:
     return [entry if isinstance(entry, str) else next(iter(entry)) for entry in entries]
 
 
-def _needs(stage: Mapping[str, Any], makers: Mapping[str, str]) -> list[str]:
-    deps = stage.get("deps", [])
-    made = [maker for dep in deps for output, maker in makers.items() if output == dep or output.startswith(f"{dep}/")]
-    through = {"${dataset.private}": "world", "${dataset.test}": "world", "${dataset.public}": "world"}
-    made += [through[dep] for dep in deps if dep in through and "world" in makers.values()]
+def _needs(stage: Mapping[str, Any], makers: Sequence[tuple[str, str]]) -> list[str]:
+    deps = [_any(dep) for dep in stage.get("deps", [])]
+    made = [maker for dep in deps for output, maker in makers if output == dep or output.startswith(f"{dep}/")]
+    through = {"${dataset.private}", "${dataset.test}", "${dataset.public}"}
+    made += ["world" for dep in deps if dep in through and "world" in dict(makers).values()]
     return sorted(set(made))
+
+
+def _any(path: str) -> str:
+    """The path with one mark for the names that its stage is repeated for, whatever they are called there."""
+    return _REPEATED.sub("*", path)
 
 
 def provenance() -> dict[str, str]:

@@ -14,6 +14,7 @@ import pytest
 from cli_place import Place
 
 from palimpsest.cli.context import opened
+from palimpsest.cli.graph import stage_names, upstream
 from palimpsest.cli.plan import budget_cost, priced
 from palimpsest.cli.report import result_tables
 from palimpsest.files import read_json, write_json
@@ -36,9 +37,16 @@ def charged(place: Place) -> Path:
     asked = [Request(query.name, query.event())]
     with metered(ledger, params.schema_of_data, RUN, asked, lambda: rows, NoiseSource()) as session:
         session.view.ask(query)
-    path = place.workspace / "reports" / "receipts" / "dp3.json"
-    write_json(path, receipt(ledger, ledger.asset("notes"), session, method="dp_lm", target=3.0))
-    return path
+    body = receipt(ledger, ledger.asset("notes"), session, method="dp_lm", target=3.0)
+    for path in receipts(place):
+        write_json(path, body)
+    return receipts(place)[0]
+
+
+def receipts(place: Place) -> tuple[Path, Path]:
+    """The receipt of the variant, and the model's, which it repeats."""
+    folder = place.workspace / "reports" / "receipts"
+    return folder / "dp3.json", folder / "models" / "dp3.json"
 
 
 def row(variant: str, role: str, epsilon: float | None, scores: tuple[Score, ...]) -> Row:
@@ -195,15 +203,25 @@ def ran(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
 def test_an_edited_receipt_fails(ran: Place, edit: Callable[[dict[str, Any]], None]) -> None:
-    path = ran.workspace / "reports" / "receipts" / "dp3.json"
-    kept = path.read_bytes()
-    body = read_json(path)
-    edit(body)
-    write_json(path, body)
+    kept = [path.read_bytes() for path in receipts(ran)]
+    for path in receipts(ran):
+        body = read_json(path)
+        edit(body)
+        write_json(path, body)
     done = ran.call("verify")
-    path.write_bytes(kept)
+    for path, content in zip(receipts(ran), kept, strict=True):
+        path.write_bytes(content)
     assert done.exit_code == 1
     assert "Traceback" not in done.output
+
+
+def test_a_variant_that_does_not_repeat_its_model_s_receipt_fails(ran: Place) -> None:
+    path = receipts(ran)[0]
+    kept = path.read_bytes()
+    write_json(path, read_json(path) | {"seconds": -1.0})
+    done = ran.call("verify")
+    path.write_bytes(kept)
+    assert (done.exit_code, "as it was last fitted" in done.output) == (1, True)
 
 
 def test_a_receipt_that_is_no_json_fails(ran: Place) -> None:
@@ -268,3 +286,19 @@ def test_heavy_packages_wait_until_they_are_needed(place: Place, arguments: list
         "print('loaded:', sorted(heavy & set(sys.modules)))"
     )
     assert run_python(code, place).stdout.splitlines()[-1] == "loaded: []"
+
+
+def test_a_target_means_all_that_it_needs(place: Place) -> None:
+    assert "dp_train@dp3" in upstream(place.workspace, ["pplm_generate@dp3"])
+    assert "dp_train@dp3" not in upstream(place.workspace, ["pretrain"])
+    everything = set(stage_names(place.workspace))
+    for unresolved in ("dp_train", "models/dp3", "report"):
+        assert upstream(place.workspace, [unresolved]) == everything
+
+
+@pytest.mark.parametrize("target", ["pplm_generate@dp3", "mia@dp3", "dp_train", "report"])
+def test_a_target_beyond_the_budget_is_refused_before_its_first_stage(place: Place, target: str) -> None:
+    place.edit("privacy", "budget", epsilon=4.0)
+    assert place.call("register", "--amend").exit_code == 0
+    done = place.call("run", target)
+    assert (done.exit_code, "Nothing was charged" in done.stderr) == (1, True)

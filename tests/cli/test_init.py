@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cli_place import Place, init, write_files
 
-from palimpsest.cli.init import Source, _scalar, read_labels, rendered
+from palimpsest.cli.init import Source, _scalar, check_source, read_labels, rendered
 from palimpsest.errors import ParamsError
 from palimpsest.params.load import load, loads
 from palimpsest.params.schema import Params
@@ -181,3 +181,23 @@ def test_no_row_is_quoted(tmp_path: Path) -> None:
     (home / "own.csv").write_text('body,team\n"unclosed secret,a\n', encoding="utf-8")
     done = init(home, home / "work")
     assert "secret" not in json.dumps([done.stdout, done.stderr, str(done.exception)])
+
+
+def test_the_published_settings_are_a_preset() -> None:
+    train = settings(preset="paper").lms["dp3"].train
+    assert (train.batch, train.learning_rate, train.epochs, train.clipping) == (128, 0.0005, 4, "separate")
+    assert (train.loss_on, train.discriminator_reads, train.discriminator_width) == ("all", "hidden", 64)
+    assert settings().lms["dp3"].train.clipping == "joint"
+
+
+@pytest.mark.parametrize("preset", ["modern", "paper"])
+def test_text_without_labels_is_drawn_from_the_prompt_alone(preset: str) -> None:
+    params = settings(preset=preset, label=None, labels={})
+    assert params.variants["dp3"].variant == "plain"
+    assert params.lms["dp3"].train.discriminator_weight == 0
+    assert params.run.embedding_audit == ()
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    with pytest.raises(ParamsError, match="preset"):
+        check_source(source(preset="best"))

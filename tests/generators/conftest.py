@@ -105,4 +105,4 @@ def open_view(ledger: Ledger, schema: PublicSchema) -> OpenView:
 def untrained(base: Path) -> DpLmArtifact:
     """The public model with a fresh head, as an artifact."""
     model, tokenizer = new_model(base, 2, 16, 3)
-    return DpLmArtifact(model, tokenizer, {"praise": 0.75, "a complaint": 0.25})
+    return DpLmArtifact(model, tokenizer, {"praise": 0.75, "a complaint": 0.25}, 24, "text")

@@ -21,6 +21,7 @@ from palimpsest.privacy.accounting import epsilon, is_private
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
+from palimpsest.training.engine import EngineError
 from tests.generators.two_classes import WORDS, two_class_records
 
 BUDGET = Budget(3.0, 1e-3)
@@ -188,3 +189,23 @@ def test_a_language_model_alone_trains_no_head(make_train, schema, base, open_vi
         artifact = generator.fit(view, plan)
     fresh = new_model(base, 2, 16, 5)[0].head.state_dict()
     assert all(torch.equal(value, fresh[name]) for name, value in artifact.model.head.state_dict().items())
+
+
+def test_a_text_s_features_are_the_same_in_every_process(untrained) -> None:
+    reader = _StateReader(with_reads(untrained.model, "both"), serialiser(untrained.tokenizer, LABELS, 24, "text"), 2)
+    rows = private(two_class_records()[:7])
+    here, there = _Features(reader, LABELS), _Features(reader, LABELS)
+    there.batch(rows[3:])
+    torch.testing.assert_close(here.batch(rows).features, there.batch(rows).features)
+
+
+def test_an_encoder_that_mixes_texts_is_refused_before_a_row_is_read(schema, untrained, open_view, ledger) -> None:
+    def mixing(texts: list[str]) -> np.ndarray:
+        found = np.array([[len(text) / 100, text.count("e") / 10] for text in texts])
+        return found - found.mean(axis=0) + 0.1
+
+    generator = Discriminator(settings(reads="encoder"), schema, BEFORE, 3, mixing)
+    plan = generator.plan(schema, BUDGET)
+    with pytest.raises(EngineError, match="changes with"), open_view(plan, "release") as view:
+        generator.fit(view, plan, untrained)
+    assert sum(charge.steps_begun for charge in ledger.charges("tiny")) == 0

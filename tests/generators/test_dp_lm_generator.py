@@ -159,7 +159,7 @@ def test_a_public_fault_shows_before_anything_is_spent(make_train, schema, base,
 def test_artifact_json_holds_no_counts(untrained, tmp_path) -> None:
     untrained.save(tmp_path / "model")
     assert json.loads((tmp_path / "model" / "artifact.json").read_text()) == {
-        "method": "dp_lm", "shares": {"praise": 0.75, "a complaint": 0.25},
+        "method": "dp_lm", "shares": {"praise": 0.75, "a complaint": 0.25}, "max_tokens": 24, "loss_on": "text",
     }  # fmt: skip
     assert untrained.counts(10) == {"praise": 8, "a complaint": 2}
 

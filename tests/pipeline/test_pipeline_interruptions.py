@@ -153,5 +153,5 @@ def after(place: Place, code: int, output: str) -> After:
 
 
 def half_outputs(left: After) -> list[str]:
-    """Files of the variant that training had not finished."""
-    return [name for name in left.files if VARIANT in name]
+    """Files of the model that training had not finished; rows drawn from an earlier one stay."""
+    return [name for name in left.files if name.startswith(f"models/{VARIANT}/") or name == RECEIPT]

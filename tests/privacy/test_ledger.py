@@ -277,6 +277,50 @@ def test_registering_twice_keeps_the_key_and_other_terms_are_refused(ledger, ass
         ledger.register(replace(asset, delta=1e-4))
 
 
+def receipt_of(ledger, reservation, **changes):
+    lines = [{"charge": charge.id} for charge in reservation.charges]
+    return {"model": reservation.charges[-1].variant, "queries": lines, "ledger_head": ledger.head(), **changes}
+
+
+def committed(ledger, run):
+    reservation = ledger.reserve("tickets", run, [ONE, TWO])
+    for charge in reservation.charges:
+        ledger.begin(charge)
+    ledger.commit(reservation)
+    return reservation
+
+
+def test_a_paid_receipt_gives_its_charges(ledger, run):
+    reservation = committed(ledger, run())
+    found = ledger.paid("tickets", receipt_of(ledger, reservation), "release")
+    assert [charge.id for charge in found] == [charge.id for charge in reservation.charges]
+
+
+def test_nothing_builds_on_charges_that_were_not_paid(ledger, run):
+    reservation = ledger.reserve("tickets", run(), [ONE, TWO])
+    ledger.begin(reservation.charges[0])
+    whole = receipt_of(ledger, reservation)
+    for receipt in (whole, {**whole, "queries": []}, {**whole, "queries": [{"charge": "nothing"}]}):
+        with pytest.raises(LedgerError, match="does not have the charges"):
+            ledger.paid("tickets", receipt, "release")
+
+
+def test_nothing_builds_on_the_receipt_of_another_model_or_ledger(ledger, run):
+    reservation = committed(ledger, run())
+    with pytest.raises(LedgerError, match="does not have the charges"):
+        ledger.paid("tickets", receipt_of(ledger, reservation, model="another"), "release")
+    with pytest.raises(LedgerError, match="lacks 1"):
+        ledger.paid("tickets", receipt_of(ledger, reservation, ledger_head="0" * 64), "release")
+
+
+def test_no_release_builds_on_a_reference(ledger, run):
+    reservation = committed(ledger, run(purpose="reference"))
+    receipt = receipt_of(ledger, reservation)
+    with pytest.raises(LedgerError, match="is a reference"):
+        ledger.paid("tickets", receipt, "release")
+    assert len(ledger.paid("tickets", receipt, "reference")) == 2
+
+
 def test_assets_do_not_share_a_budget(ledger, run):
     ledger.register(Asset("letters", 1e-6, 1.0, 500))
     ledger.reserve("letters", run(), [Request("training", dpa.GaussianDpEvent(30.0))])

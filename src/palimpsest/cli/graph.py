@@ -1,10 +1,12 @@
 """The state of the DVC graph, asked in-process."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC reads it when it is imported
 
+import networkx
 from dvc.repo import Repo
 
 from palimpsest.errors import ParamsError
@@ -29,6 +31,21 @@ def stale(workspace: Path) -> set[str]:
     return {stage.name for stage in order if stage.addressing in changed}  # an address depends on where one stands
 
 
+def upstream(workspace: Path, targets: Sequence[str]) -> set[str]:
+    """Names of the stages that `dvc repro` of these targets may run: they, and all that they need.
+
+    A target that is not a stage's whole name (a group, an output's path) may be any: then all stages are meant.
+    """
+    with _repo(workspace) as repo:
+        graph = repo.index.graph
+        named = {stage.name: stage for stage in graph if not stage.is_data_source}
+        if not set(targets) <= named.keys():
+            return set(named)
+        found = {named[target] for target in targets}
+        found |= {need for stage in list(found) for need in networkx.descendants(graph, stage)}
+    return {stage.name for stage in found if not stage.is_data_source}
+
+
 def stage_names(workspace: Path) -> list[str]:
     """All stages, each after those it needs."""
     with _repo(workspace) as repo:
@@ -36,8 +53,6 @@ def stage_names(workspace: Path) -> list[str]:
 
 
 def _upstream_first(graph):  # type: ignore[no-untyped-def]
-    import networkx
-
     return list(networkx.topological_sort(graph.reverse(copy=True)))
 
 

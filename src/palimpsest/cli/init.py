@@ -22,6 +22,7 @@ from palimpsest.files import atomic_path
 from palimpsest.params.load import FILE, loads
 from palimpsest.records.read import Columns, iter_rows
 
+PRESETS = ("modern", "paper")
 _FEWEST = 20  # the smallest audit subset
 _IGNORED = {
     ".gitignore": """# Everything here but the settings is private, or made again by `palimpsest run`.
@@ -55,6 +56,7 @@ class Source:
     budget: float
     delta: float | None
     lm: str
+    preset: str = "modern"
 
     @property
     def variant(self) -> str:
@@ -63,7 +65,9 @@ class Source:
 
     @property
     def batch(self) -> int:
-        """An expected batch of about a twelfth of the data, a power of two from 16 to 1,024: large batches suit DP."""
+        """The paper's 128, or about a twelfth of the data, a power of two from 16 to 1,024: large batches suit DP."""
+        if self.preset == "paper":
+            return min(self.n_public, 128)
         return min(self.n_public, 2 ** min(10, max(4, (self.n_public // 12).bit_length() - 1)))
 
 
@@ -154,6 +158,8 @@ def check_source(source: Source) -> None:
     """Options fit each other; files exist and have the columns."""
     if (source.label is None) != (not source.labels):
         raise ParamsError("--label and --labels come together.", "Give both, or none for text without labels.")
+    if source.preset not in PRESETS:
+        raise ParamsError(f"--preset is {source.preset!r}.", f"Choose one of {', '.join(PRESETS)}.")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", source.asset):
         raise ParamsError(f"--asset is {source.asset!r}.", "Use lower-case letters, digits and _, a letter first.")
     if source.n_public < _FEWEST:

@@ -131,6 +131,9 @@ def init(
     budget: Annotated[float, typer.Option(help="Cap on the data set's total epsilon.")] = 10.0,
     delta: Annotated[float | None, typer.Option(help="The data set's delta; none: 1 / (n ln n).")] = None,
     lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name.")] = "embedded",
+    preset: Annotated[
+        str, typer.Option(help="Training settings: modern, or paper (those of the published method).")
+    ] = "modern",
     force: Annotated[bool, typer.Option("--force", help="Overwrite params.yaml.")] = False,
     workspace: Workspace = Path(),
 ) -> None:
@@ -139,7 +142,7 @@ def init(
 
     source = Source(
         data, text, public, n_public, asset, label, read_labels(labels, labels_file), test, public_test, public_labels,
-        unit, max_rows, max_length, epsilon, budget, delta, lm,
+        unit, max_rows, max_length, epsilon, budget, delta, lm, preset,
     )  # fmt: skip
     init_workspace(workspace, source, force=force)
 

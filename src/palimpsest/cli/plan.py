@@ -72,8 +72,18 @@ def asked_total(context: Context, variants: list[Priced]) -> float:
     """
     pending = {item.name: item for item in variants if item.pending and item.purpose == "release"}
     charges = context.ledger.charges(context.asset.name)
-    standing = [charge for charge in charges if not (charge.variant in pending and _reusable(context, charge))]
+    standing = [
+        charge
+        for charge in charges
+        if not (_planned(charge, pending.get(charge.variant)) and _reusable(context, charge))
+    ]
     return preview(context.asset, standing, [request for item in pending.values() for request in item.requests])
+
+
+def _planned(charge: Charge, item: Priced | None) -> bool:
+    """Whether the charge is one that the plan would make."""
+    requests = item.requests if item else []
+    return any((charge.query, charge.event) == (request.query, request.event) for request in requests)
 
 
 def _reusable(context: Context, charge: Charge) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from palimpsest import __version__
 from palimpsest.cli.context import Context, environment, opened
-from palimpsest.cli.graph import SPENDERS, stale
+from palimpsest.cli.graph import SPENDERS, stale, upstream
 from palimpsest.cli.report import show_report
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 
@@ -55,13 +55,13 @@ def check_files(context: Context) -> None:
 
 
 def check_budget(context: Context, targets: Sequence[str]) -> None:
-    """Stop before the first stage if the pending models, those named in `targets` or all, would pass the budget.
+    """Stop before the first stage if the pending models, those that `targets` need or all, would pass the budget.
 
     Raises:
         BudgetExceeded: saying what is spent, what is asked and what is left.
     """
     spenders = {name for name in stale(context.workspace) if name.partition("@")[0] in SPENDERS}
-    asked = spenders & set(targets) if targets else spenders
+    asked = spenders & upstream(context.workspace, targets) if targets else spenders
     if not asked:
         return  # nothing will spend, and pricing would load the models' libraries
     from palimpsest.cli.plan import asked_total, priced

@@ -26,8 +26,8 @@ def verify_workspace(workspace: Path) -> int:
     entries = context.ledger.verify([receipt["ledger_head"] for receipt in found.values() if "ledger_head" in receipt])
     out.print(f"[green]holds[/green]  the ledger's chain of {entries} entries is whole")
     failures = 0
-    for name, receipt in found.items():
-        problems = problems_of(context, name, receipt)
+    for name in found:
+        problems = problems_of(context, name, found)
         failures += len(problems)
         for problem in problems:
             out.print(f"[red]fails[/red]  {name}: {escape(problem)}", soft_wrap=True)
@@ -53,10 +53,10 @@ def receipts(context: Context) -> dict[str, dict[str, Any]]:
         ) from None
 
 
-def problems_of(context: Context, name: str, receipt: Mapping[str, Any]) -> list[str]:
+def problems_of(context: Context, name: str, found: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What does not hold in one receipt; a field that is missing or of another type is one problem."""
     try:
-        return [*_check_models(context.params.run, name, receipt), *check_receipt(context, receipt)]
+        return [*_check_models(context.params.run, name, found), *check_receipt(context, found[name])]
     except (KeyError, TypeError, ValueError) as error:
         return [f"it is not a whole receipt ({type(error).__name__})"]
 
@@ -78,15 +78,21 @@ def check_receipt(context: Context, receipt: Mapping[str, Any]) -> Iterator[str]
     yield from _check_epsilons(context.asset, receipt, charges)
 
 
-def _check_models(run: Run, name: str, receipt: Mapping[str, Any]) -> Iterator[str]:
-    """The receipt is of the model that `run` gives the variant, and a discriminator's counts its language model."""
-    own = name.removeprefix("models/")
+def _check_models(run: Run, name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A variant's receipt is that of its model as it was last fitted; a discriminator's counts its language model's."""
+    own, receipt = name.removeprefix("models/"), found[name]
     model = own if name != own else run.dp_lm[name]
     if (receipt["model"], receipt["variant"]) != (model, own):
         yield f"it is the receipt of {receipt['variant']!r}, drawn from {receipt['model']!r}, not from {model!r}"
-    builds_on = run.discriminator.get(model)
-    if builds_on is not None and builds_on not in {line["model"] for line in receipt["queries"]}:
-        yield f"it does not count the language model {builds_on!r}"
+    if name == own and {**receipt, "variant": model} != found.get(f"models/{model}"):
+        yield f"it is not that of model {model!r} as it was last fitted"
+    below = found.get(f"models/{run.discriminator.get(model)}", {"queries": []})
+    if not _ids(below) <= _ids(receipt):
+        yield f"it does not count the language model {run.discriminator[model]!r} as it was last fitted"
+
+
+def _ids(receipt: Mapping[str, Any]) -> set[str]:
+    return {line["charge"] for line in receipt["queries"]}
 
 
 def _run(charge: Charge) -> tuple[str, int]:

@@ -69,6 +69,8 @@ class Plan:
 class Generator(Protocol[Artifact]):
     """A method that turns private rows into synthetic ones.
 
+    What a fit leaves may be drawn from in several ways, so the two halves may be classes of their own.
+
     Guarantee: `fit` reaches private rows only through the view's metered queries, so the artifact is as
     private as the composition of the plan's events; `plan` and `sample` read no private row (post-processing).
     """

@@ -465,6 +465,29 @@ class Ledger:
         with self._read() as connection:
             return self._head(connection)[1]
 
+    def paid(self, name: str, receipt: Mapping[str, Any], purpose: str) -> list[Charge]:
+        """The charges of a receipt that something of this purpose may build on.
+
+        Raises:
+            LedgerError: if this ledger does not have them, as committed charges of the receipt's model, or if they are
+                of a reference run and the purpose is a release.
+        """
+        self.verify([receipt["ledger_head"]])
+        known = {charge.id: charge for charge in self.charges(name)}
+        found = [known.get(line["charge"]) for line in receipt["queries"]]
+        own = [charge for charge in found if charge is not None and charge.state == "committed"]
+        if len(own) < max(1, len(found)) or receipt["model"] != own[-1].variant:
+            raise LedgerError(
+                f"The ledger does not have the charges of model {receipt['model']!r} as committed ones.",
+                "Fit that model again on this ledger; nothing was charged now.",
+            )
+        if purpose == "release" and any(charge.purpose != "release" for charge in own):
+            raise LedgerError(
+                f"Model {receipt['model']!r} is a reference, outside the total: no release may build on it.",
+                "Fit it with purpose release, or mark what builds on it as a reference too.",
+            )
+        return own
+
     def verify(self, witnesses: Iterable[str] = ()) -> int:
         """Recompute the whole chain; the number of entries.
 

@@ -115,6 +115,7 @@ def _line(charge: Charge) -> dict[str, Any]:
     return {
         "name": charge.query,
         "model": charge.variant,
+        "purpose": charge.purpose,
         "event": events.to_json(charge.event),
         "own_delta": charge.own_delta,
         "charge": charge.id,

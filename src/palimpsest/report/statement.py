@@ -77,6 +77,8 @@ def _status(
     unbounded = [receipt["variant"] for receipt in released if receipt["epsilon_pld"] is None]
     broken = [f"The noise of {variant} is fixed by a seed." for variant in fixed]
     broken += [f"{variant} has no finite epsilon." for variant in unbounded]
+    mixed = [receipt["variant"] for receipt in released if _builds_on_reference(receipt)]
+    broken += [f"{variant} builds on a reference run." for variant in mixed]
     if broken:
         return "NOT PRIVATE", broken
     doubts = [] if ledger["verified"] else ["The ledger's chain of hashes does not hold: do not rely on its totals."]
@@ -87,6 +89,10 @@ def _status(
     if not released:
         return "NOTHING RELEASED", ["No variant is meant for release."]
     return "DIFFERENTIALLY PRIVATE", []
+
+
+def _builds_on_reference(receipt: Mapping[str, Any]) -> bool:
+    return any(query.get("purpose", "release") != "release" for query in receipt["queries"])
 
 
 def _unit(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +180,8 @@ def _access(stage: Mapping[str, Any], charges: Sequence[Mapping[str, Any]]) -> d
     if stage["zone"] == "public":
         return found | {"coverage": "public", "note": "Reads only what was declared public."}
     if stage["zone"] == "dp" and not own:
-        return found | {"coverage": "covered", "note": "Reads only protected outputs: post-processing, free."}
+        note = "Reads only fitted models: free post-processing of what is protected; a reference's rows never leave."
+        return found | {"coverage": "covered", "note": note}
     return found | {"coverage": "not covered", "note": "Reads private rows; its outputs stay in the private zone."}
 
 

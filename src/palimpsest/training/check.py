@@ -12,7 +12,7 @@ from palimpsest.training.engine import EngineError, GradientEngine
 
 Losses = Callable[[nn.Module, Any], torch.Tensor]
 
-_LARGEST_ALLOWANCE = 1.05
+_LARGEST_ALLOWANCE = 1.01
 
 
 def self_check(

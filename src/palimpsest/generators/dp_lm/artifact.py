@@ -20,11 +20,15 @@ class DpLmArtifact:
         model: the language model and its discriminator head.
         tokenizer: the public base model's.
         shares: label -> share of the rows, from the noisy histogram or the public prior; in the public order.
+        max_tokens: tokens of a text that it was trained on.
+        loss_on: tokens that its loss counted, "text" or "all".
     """
 
     model: ConditionalLm
     tokenizer: PreTrainedTokenizerBase
     shares: Mapping[str, float]
+    max_tokens: int
+    loss_on: str
 
     def counts(self, rows: int) -> dict[str, int]:
         """`rows` rows split over the labels by their shares (largest remainders; ties to the earlier label)."""
@@ -40,10 +44,12 @@ class DpLmArtifact:
         with atomic_path(folder) as draft:
             draft.mkdir()
             self.model.save(draft, self.tokenizer)
-            write_json(draft / _FACTS, {"method": "dp_lm", "shares": dict(self.shares)})
+            facts = {"shares": dict(self.shares), "max_tokens": self.max_tokens, "loss_on": self.loss_on}
+            write_json(draft / _FACTS, {"method": "dp_lm", **facts})
 
     @classmethod
     def load(cls, folder: Path) -> "DpLmArtifact":
         """The artifact that `save` wrote."""
         model, tokenizer = ConditionalLm.load(folder)
-        return cls(model, tokenizer, read_json(folder / _FACTS)["shares"])
+        facts = read_json(folder / _FACTS)
+        return cls(model, tokenizer, facts["shares"], facts["max_tokens"], facts["loss_on"])

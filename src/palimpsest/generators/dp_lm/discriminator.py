@@ -102,18 +102,17 @@ class Discriminator:
         model = fitted.model.to(own_device())
         rows = serialiser(fitted.tokenizer, names, self.settings.max_tokens, "text")
         reader = self._reader(model, rows)
-        features = _Features(reader, names)
         head = view.ask(
             TrainQuery(
                 plan=training_plan(self.settings, self.schema, float(plan.numbers["noise_multiplier"])),
                 optimiser=optimiser(self.settings),
                 model=new_head(self._shape(reader), self.seed).to(own_device()),
-                encode=features.batch,
+                encode=_Features(reader, names).batch,
                 losses=_losses,
                 micro_batch=self.settings.micro_batch,
                 name=_NAME,
                 probe=probe(names, self.settings.max_tokens),
-                encode_probe=_Features(self._reader(model, replace(rows, entropy=bytes)), names).batch,
+                encode_probe=lambda records: _Features(reader, names).batch(records),  # nothing kept between them
                 checkpoints=self.checkpoints,
                 checkpoint_steps=self.settings.checkpoint_steps,
             )
@@ -147,7 +146,12 @@ class _Reader(Protocol):
 
 @dataclass(frozen=True)
 class _StateReader:
-    """Reads the states of prefixes behind a random token in the label's place."""
+    """Reads the states of prefixes behind one and the same token in the label's place.
+
+    A token drawn anew for every text, as in the training of both losses at once, would have to be drawn anew for every
+    step too. One that is kept with the text would be another one in another process, and the processes' shares depend
+    on which other records are in the batch.
+    """
 
     model: ConditionalLm
     rows: Serialiser
@@ -156,7 +160,8 @@ class _StateReader:
     @torch.no_grad()
     def read(self, texts: Sequence[str]) -> list[_Text]:
         label = next(iter(self.rows.prompts))
-        batch = self.rows.batch([Record(text, label) for text in texts]).to(self.model.embedding.device)
+        blind = replace(self.rows, entropy=bytes)
+        batch = blind.batch([Record(text, label) for text in texts]).to(self.model.embedding.device)
         weights = prefix_weights(batch.text, self.prefix_step)
         means = self.model.prefix_means(batch.blinded, batch.text)
         return [_Text(mean[weight > 0], weight[weight > 0]) for mean, weight in zip(means, weights, strict=True)]
@@ -185,8 +190,8 @@ class _Batch:
 class _Features:
     """Turns rows into batches; each text is read once, as far as memory allows.
 
-    What is kept of a text depends on that text and on coins that no other text shares, so every record's loss is still
-    a function of that record alone.
+    What is kept of a text is a function of that text alone, up to rounding, so it makes no difference which texts found
+    room, in which process, or beside which others they were read.
     """
 
     def __init__(self, reader: _Reader, names: Sequence[str]) -> None:

@@ -117,7 +117,9 @@ class DpLm:
             )
         )
         merge_adapters(fitted)
-        return DpLmArtifact(fitted.eval().requires_grad_(False).cpu(), tokenizer, shares)
+        return DpLmArtifact(
+            fitted.eval().requires_grad_(False).cpu(), tokenizer, shares, train.max_tokens, train.loss_on
+        )
 
     def _new_model(self) -> tuple[ConditionalLm, PreTrainedTokenizerBase]:
         train, labels = self.settings, max(1, len(self.schema.label_names))
