@@ -75,7 +75,7 @@ def read_stages(path: Path) -> list[dict[str, Any]]:
     body = {name: stage.get("do", stage) for name, stage in found.items()}
     makers = [(_any(output), name) for name, stage in body.items() for output in _outputs(stage)]
     return [
-        {"name": name, "desc": stage.get("desc", ""), "zone": stage["meta"]["zone"], "deps": _needs(stage, makers)}
+        {"name": name, "desc": stage.get("desc", ""), "zone": stage["meta"]["zone"], "deps": _needs(name, stage, makers)}
         for name, stage in body.items()
     ]
 
@@ -85,12 +85,12 @@ def _outputs(stage: Mapping[str, Any]) -> list[str]:
     return [entry if isinstance(entry, str) else next(iter(entry)) for entry in entries]
 
 
-def _needs(stage: Mapping[str, Any], makers: Sequence[tuple[str, str]]) -> list[str]:
+def _needs(name: str, stage: Mapping[str, Any], makers: Sequence[tuple[str, str]]) -> list[str]:
     deps = [_any(dep) for dep in stage.get("deps", [])]
     made = [maker for dep in deps for output, maker in makers if output == dep or output.startswith(f"{dep}/")]
     through = {"${dataset.private}", "${dataset.test}", "${dataset.public}"}
     made += ["world" for dep in deps if dep in through and "world" in dict(makers).values()]
-    return sorted(set(made))
+    return sorted(set(made) - {name})  # a discriminator needs a model, and makes one
 
 
 def _any(path: str) -> str:

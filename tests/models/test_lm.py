@@ -3,11 +3,12 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from palimpsest.errors import ModelError
-from palimpsest.models.lm import load_lm, mean_loss, pretrain_lm, schedule_factor
+from palimpsest.models.lm import load_lm, mean_loss, pretrain_lm, schedule_factor, text_losses
 from palimpsest.models.tokens import encode_texts, specials, train_tokenizer
 from palimpsest.params.dp_lm import EmbeddedLm
 
@@ -29,6 +30,40 @@ def test_pretraining_learns_and_is_reproducible(tmp_path: Path) -> None:
     rows = [[ids.bos, *text, ids.eos] for text in encode_texts(tokenizer, TEXTS[::5], 22)]
     assert mean_loss(model, rows, 3) == pytest.approx(measured["heldout_loss"], rel=1e-4)
     assert len({ids.bos, ids.sep, ids.pad}) == 3
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory):
+    """A model of one short training, and its tokenizer."""
+    folder = tmp_path_factory.mktemp("lm") / "small"
+    pretrain_lm(TEXTS, TEXTS[:1], SETTINGS.model_copy(update={"epochs": 2.0}), 1, folder)
+    return load_lm(folder)
+
+
+@torch.no_grad()
+def test_a_texts_loss_is_its_own_mean_over_tokens_and_end(small) -> None:
+    """Whatever is scored beside it; of an empty text the end alone counts, of a long one what is kept and the end."""
+    model, tokenizer = small
+    texts = [TEXTS[0], "", "Zx!", "lamp hall" * 6, TEXTS[7], "The"]
+    found = text_losses(model, tokenizer, texts, 9, 100)
+    assert found.dtype == np.float64
+    ids = specials(tokenizer)
+    for text, loss in zip(texts, found, strict=True):
+        tokens = [ids.bos, *tokenizer.encode(text)[:9], ids.eos]
+        log_probs = model(torch.tensor([tokens])).logits[0].log_softmax(dim=-1)
+        wanted = [-float(log_probs[place, token]) for place, token in enumerate(tokens[1:])]
+        assert loss == pytest.approx(sum(wanted) / len(wanted), rel=1e-5)
+    for batch in (1, 2, 5):
+        np.testing.assert_allclose(text_losses(model, tokenizer, texts, 9, batch), found, rtol=1e-5)
+    np.testing.assert_allclose(text_losses(model, tokenizer, texts[::-1], 9, 2), found[::-1], rtol=1e-5)
+    assert len(set(found.round(4))) == len(texts)
+
+
+def test_texts_like_the_training_texts_have_less_loss(small) -> None:
+    model, tokenizer = small
+    known, strange = text_losses(model, tokenizer, [TEXTS[3], "qQ7 zzv@ %%k"], 20, 2)
+    assert known < strange - 1
+    assert text_losses(model, tokenizer, [], 20, 2).shape == (0,)
 
 
 def test_any_bytes_survive_the_tokenizer() -> None:

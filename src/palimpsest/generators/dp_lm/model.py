@@ -219,18 +219,21 @@ def add_adapters(model: ConditionalLm, rank: int, seed: int) -> None:
             "lora_rank needs the library peft.", "Install the extra: pip install palimpsest[lora]."
         ) from None
     model.lm.requires_grad_(False)
+    names, transposed = _matrices(model)
+    config = LoraConfig(r=rank, lora_alpha=rank, target_modules=names, fan_in_fan_out=transposed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=_matrices(model)), model.lm)
+        inject_adapter_in_model(config, model.lm)
     for name, parameter in model.lm.named_parameters():
         parameter.requires_grad_("lora_" in name)
 
 
-def _matrices(model: ConditionalLm) -> list[str]:
-    """Names of the transformer's linear layers, whatever the architecture calls them."""
+def _matrices(model: ConditionalLm) -> tuple[list[str], bool]:
+    """Names of the transformer's linear layers, and whether they keep their weights transposed, as GPT-2's do."""
     head = model.lm.get_output_embeddings()
-    kinds = (nn.Linear, Conv1D)
-    return [name for name, module in model.lm.named_modules() if isinstance(module, kinds) and module is not head]
+    found = {name: module for name, module in model.lm.named_modules() if isinstance(module, (nn.Linear, Conv1D))}
+    found = {name: module for name, module in found.items() if module is not head}
+    return list(found), any(isinstance(module, Conv1D) for module in found.values())
 
 
 def merge_adapters(model: ConditionalLm) -> None:
