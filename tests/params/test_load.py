@@ -63,6 +63,31 @@ REFUSED = {
     "one label": ("dataset.labels", {"returns": "x"}, ["dataset", "labels", "two"]),
     "text as label": ("dataset.label", "text", ["dataset", "'text'", "same column"]),
     "no encoder to tune": ("utility.evaluators", ["finetuned"], ["utility.evaluators", "models.classifier", "null"]),
+    "no such model": ("run.discriminator", {"judge3": "dp9"}, ["run.discriminator", "'dp9'", "run.dp_train"]),
+    "filter of a language model": (
+        "run.dp_lm",
+        {"dp3": "dp3", "inf": "judge_inf"},
+        ["variants.dp3", "needs a discrim"],
+    ),
+    "multitask behind a discriminator": (
+        "variants.dp3.variant",
+        "multitask",
+        ["variants.dp3", "needs a language model"],
+    ),
+    "pplm on an encoder": ("variants.dp3.variant", "pplm", ["variants.dp3", "reads texts, not states"]),
+    "nothing left to pay with": (
+        "lms.dp3.epsilon",
+        3.0,
+        ["discriminators.judge3.epsilon", "counts its language model"],
+    ),
+    "release on a reference": (
+        "lms.dp3.purpose",
+        "reference",
+        ["discriminators.judge3", "meant for release", "is not"],
+    ),
+    "plain with a filter": ("variants.dp3.variant", "plain", ["variants.dp3", "has no discriminator"]),
+    "examined but not fitted": ("run.embedding_audit", ["dp9"], ["run.embedding_audit", "'dp9'", "base"]),
+    "a filter twice": ("variants.dp3.generate.filters.chain", ["length", "length"], ["chain names each filter once"]),
     "heads": ("models.embedded_lm.heads", 5, ["models.embedded_lm", "128", "5", "multiple"]),
 }
 
@@ -71,6 +96,28 @@ REFUSED = {
 def test_an_error_names_the_key_its_value_and_what_is_allowed(path: str, value: Any, words: list[str]) -> None:
     problem = refused(setting(path, value))
     assert [word for word in words if word not in problem] == []
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    rank, blocks = setting("lms.dp3.train.lora_rank", 4), setting("lms.dp3.train.freeze_first", 1)
+    assert "lora_rank trains adapters alone" in refused(rank, blocks)
+    one, none = setting("variants.dp3.generate.best_of", 1), setting("variants.dp3.generate.filters.chain", [])
+    assert "variant filter needs label in filters.chain" in refused(one, none)
+
+
+def test_a_model_and_a_discriminator_have_different_names() -> None:
+    problem = refused(lambda content: content["discriminators"].update(dp3=content["discriminators"]["judge3"]))
+    assert "lms and discriminators both name ['dp3']" in problem
+
+
+def test_a_state_judged_variant_needs_a_head_that_reads_embeddings() -> None:
+    weight, reads = (
+        setting("lms.dp3.train.discriminator_weight", 1.0),
+        setting("lms.dp3.train.discriminator_reads", "hidden"),
+    )
+    drawn = setting("run.dp_lm", {"dp3": "dp3", "inf": "judge_inf"})
+    assert "does not read embeddings" in refused(setting("variants.dp3.variant", "fudge_state"), drawn, weight, reads)
+    assert "has no discriminator" in refused(setting("variants.dp3.variant", "fudge"), drawn)
 
 
 @pytest.mark.parametrize("name", ["real", "public_only", "Dp3", "dp-3", "dp 3", ""])
@@ -105,10 +152,10 @@ def test_delta_of_exactly_one_over_n_is_allowed_and_flagged() -> None:
 
 def test_a_meaningless_epsilon_and_fixed_noise_are_flagged() -> None:
     content = body()
-    setting("lms.dp3.epsilon", 11.0)(content)
+    setting("discriminators.judge3.epsilon", 11.0)(content)
     setting("testing.noise_seed", 1)(content)
     first, second = parse(content).flags()
-    assert "dp3: epsilon" in first
+    assert "judge3: epsilon" in first
     assert "NOTHING" in second
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 import stages.dp_train
+import stages.pplm_generate
 from palimpsest.cli.run import run_workspace
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.errors import BudgetExceeded
@@ -141,6 +142,9 @@ def test_the_books_of_the_finished_run_hold(place: Place, killed: After, interru
     receipt = read_json(place.workspace / RECEIPT)
     assert {line["state"] for line in receipt["queries"]} == {"committed"}
     assert place.ledger.verify([killed.head, interrupted.head, finished.head, receipt["ledger_head"]]) > 0
+    assert verify_workspace(place.workspace) == 1, "the rows are still those of the model before"
+    code, output = place.stage(stages.pplm_generate, VARIANT, VARIANT)
+    assert code == 0, output
     assert verify_workspace(place.workspace) == 0
 
 

@@ -85,7 +85,7 @@ def _check_models(run: Run, name: str, found: Mapping[str, Mapping[str, Any]]) -
     if (receipt["model"], receipt["variant"]) != (model, own):
         yield f"it is the receipt of {receipt['variant']!r}, drawn from {receipt['model']!r}, not from {model!r}"
     if name == own and {**receipt, "variant": model} != found.get(f"models/{model}"):
-        yield f"it is not that of model {model!r} as it was last fitted"
+        yield f"it is not that of model {model!r} as it was last fitted: draw again with `palimpsest run`"
     below = found.get(f"models/{run.discriminator.get(model)}", {"queries": []})
     if not _ids(below) <= _ids(receipt):
         yield f"it does not count the language model {run.discriminator[model]!r} as it was last fitted"
