@@ -75,7 +75,12 @@ def read_stages(path: Path) -> list[dict[str, Any]]:
     body = {name: stage.get("do", stage) for name, stage in found.items()}
     makers = [(_any(output), name) for name, stage in body.items() for output in _outputs(stage)]
     return [
-        {"name": name, "desc": stage.get("desc", ""), "zone": stage["meta"]["zone"], "deps": _needs(name, stage, makers)}
+        {
+            "name": name,
+            "desc": stage.get("desc", ""),
+            "zone": stage["meta"]["zone"],
+            "deps": _needs(name, stage, makers),
+        }
         for name, stage in body.items()
     ]
 
