@@ -9,6 +9,9 @@ from palimpsest.errors import LedgerError
 from palimpsest.files import write_json
 from stages.models import receipt_of, weights
 from stages.pplm_generate import shard_folder
+from stages.report import read_stages
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -48,3 +51,10 @@ def test_shards_of_other_settings_go_and_those_of_these_stay(tmp_path: Path, mon
     assert [path.name for path in again.parent.iterdir()] == ["same"]
     assert (again / "0.json").is_file()
     assert stat.S_IMODE(again.stat().st_mode) == 0o700
+
+
+def test_the_page_knows_what_is_built_on_what():
+    needs = {stage["name"]: set(stage["deps"]) for stage in read_stages(ROOT / "dvc.yaml")}
+    assert needs["discriminator"] == {"dp_train", "preprocess"}
+    assert {"dp_train", "discriminator"} <= needs["pplm_generate"]
+    assert all("pplm_generate" in needs[name] for name in ("downstream_eval", "ngram_audit", "facts_audit"))

@@ -52,6 +52,13 @@ def test_fixed_noise_or_no_epsilon_is_not_private(change: dict[str, Any]) -> Non
     assert not CHECK.is_valid(found | {"status": "DIFFERENTIALLY PRIVATE", "reasons": []})
 
 
+def test_a_release_that_builds_on_a_reference_is_not_private() -> None:
+    body = receipt("dp3", 2.98)
+    body["queries"] = [{**query, "purpose": "reference"} for query in body["queries"]]
+    found = made(dp3=body)
+    assert (found["status"], found["reasons"]) == ("NOT PRIVATE", ["dp3 builds on a reference run."])
+
+
 def test_a_broken_ledger_is_not_relied_on() -> None:
     found = statement(world_receipts(), world_ledger() | {"verified": False}, world_schema(), world_stages())
     assert found["status"] == "UNVERIFIED"
