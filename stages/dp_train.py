@@ -81,6 +81,8 @@ def identify(params: Params, name: str, plan: Plan, stage: str = "dp_train", bas
     model = params.fitted[name]
     digest = hashlib.sha256(model.model_dump_json().encode())
     digest.update(repr((plan.queries, params.seed, params.testing.noise_seed)).encode())
+    if name in params.discriminators:
+        digest.update(params.models.encoder.encode())
     digest.update(weights(base).encode())
     return Run(
         stage=stage,

@@ -110,6 +110,16 @@ def test_an_encoder_that_is_not_there_is_told_before_anything_is_spent(schema, u
     assert {charge.state for charge in ledger.charges("tiny")} == {"refunded"}
 
 
+def test_texts_that_are_too_long_for_the_model_are_told_before_anything_is_spent(
+    schema, untrained, open_view, ledger
+) -> None:
+    generator = Discriminator(settings(max_tokens=48), schema, BEFORE, 3)
+    plan = generator.plan(schema, BUDGET)
+    with pytest.raises(ModelError, match="positions"), open_view(plan, "release") as view:
+        generator.fit(view, plan, untrained)
+    assert {charge.state for charge in ledger.charges("tiny")} == {"refunded"}
+
+
 def test_it_asks_for_what_was_planned_and_nothing_else(schema, untrained, open_view) -> None:
     generator = Discriminator(settings(), schema, BEFORE, 3)
     cheaper = Discriminator(settings(), schema, GaussianDpEvent(8.0), 3).plan(schema, BUDGET)

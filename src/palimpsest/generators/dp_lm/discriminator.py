@@ -21,7 +21,7 @@ from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.fitting import optimiser, probe, shown, training_plan
 from palimpsest.generators.dp_lm.judge import Encode, encoder_features
 from palimpsest.generators.dp_lm.losses import prefix_weights, weighted_loss
-from palimpsest.generators.dp_lm.model import ENCODER, ConditionalLm, HeadShape, new_head, with_reads
+from palimpsest.generators.dp_lm.model import ENCODER, ConditionalLm, HeadShape, new_head, require_context, with_reads
 from palimpsest.generators.dp_lm.serialise import Row, Serialiser, serialiser
 from palimpsest.params.dp_lm import DiscriminatorTrain
 from palimpsest.privacy.accounting import calibrate_noise
@@ -97,7 +97,11 @@ class Discriminator:
             ) from error
 
     def fit(self, view: View, plan: Plan, fitted: DpLmArtifact) -> DpLmArtifact:
-        """Ask what was planned and return the model with its new head; `fitted` is left as it is."""
+        """Ask what was planned and return the model with its new head; `fitted` is left as it is.
+
+        Raises:
+            ModelError: before anything is spent: the model cannot read texts of this length, or the encoder is missing.
+        """
         names = self.schema.label_names
         model = fitted.model.to(own_device())
         rows = serialiser(fitted.tokenizer, names, self.settings.max_tokens, "text")
@@ -122,6 +126,7 @@ class Discriminator:
 
     def _reader(self, model: ConditionalLm, rows: Serialiser) -> "_Reader":
         if self.settings.reads != ENCODER:
+            require_context(model, rows.longest_prompt + self.settings.max_tokens + 1)  # 1: EOS
             return _StateReader(with_reads(model, self.settings.reads), rows, self.settings.prefix_step)
         if self.encode is None:
             raise ModelError("The discriminator reads a sentence encoder.", "Give the public encoder.")
