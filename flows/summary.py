@@ -53,7 +53,7 @@ def _spent(receipt: Path, outcome: Outcome | None) -> str:
 
 
 def _charged(receipt: Mapping[str, Any]) -> str:
-    epsilon = receipt.get(f"epsilon_{receipt.get('accountant', 'pld')}")
+    epsilon = receipt.get("epsilon")
     return "unbounded" if epsilon is None else f"{epsilon:.4g}"
 
 

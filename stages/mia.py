@@ -37,7 +37,7 @@ def run(name: str, model: str) -> None:
     audit = audit_membership(
         {"loss": loss_attack(after), "reference": reference_attack(after, before)},
         control,
-        claim=receipt["epsilon_pld"] if receipt["purpose"] == "release" else None,
+        claim=receipt["epsilon"] if receipt["purpose"] == "release" else None,
         delta=params.delta,
         guess_share=params.audit.guesses,
         alpha=params.audit.alpha,

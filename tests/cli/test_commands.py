@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dp_accounting as dpa
 import pytest
 from cli_place import Place
 
@@ -19,11 +21,13 @@ from palimpsest.cli.plan import budget_cost, priced
 from palimpsest.cli.report import result_tables
 from palimpsest.files import read_json, write_json
 from palimpsest.params.load import LEDGER_VARIABLE, load
+from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Ledger, Request, Run
+from palimpsest.privacy.ledger import Charge, Ledger, Request, Run, composed
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.privacy.session import metered, receipt
+from palimpsest.privacy.session import Session, metered, receipt
+from palimpsest.privacy.view import PrivateView
 from palimpsest.report.summary import BudgetLeft, Excess, Interval, Membership, Row, Score, Share, Summary
 
 RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
@@ -170,7 +174,7 @@ def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
 
 
 EDITS = {
-    "epsilon": _set(epsilon_pld=0.1),
+    "epsilon": _set(epsilon=0.1),
     "other accountant": _set(epsilon_rdp=9.0),
     "delta": _set(delta=1e-9),
     "purpose": _set(purpose="reference"),
@@ -182,13 +186,15 @@ EDITS = {
     "no query": _set(queries=[]),
     "group": lambda body: body["group"][-1].update(epsilon=0.2),
     "curve": lambda body: body["curve"]["beta"].__setitem__(3, 1.0),
+    "part": lambda body: body["queries"][0].update(partition=["batch", "0"]),
+    "accountant": _set(accountant="zcdp"),
     "another charge": lambda body: body["queries"][0].update(charge="0" * 32),
     "event": lambda body: body["queries"][0]["event"].update(type="none"),
     "name": lambda body: body["queries"][0].update(name="nothing"),
     "state": lambda body: body["queries"][0].update(state="refunded"),
     "witness": _set(ledger_head="0" * 64),
     "field cut": lambda body: body.pop("curve"),
-    "null": _set(epsilon_pld=None),
+    "null": _set(epsilon=None),
 }
 
 
@@ -213,6 +219,70 @@ def test_an_edited_receipt_fails(ran: Place, edit: Callable[[dict[str, Any]], No
         path.write_bytes(content)
     assert done.exit_code == 1
     assert "Traceback" not in done.output
+
+
+def charged_in_parts(place: Place) -> list[Charge]:
+    """Ask two parts of the data set, the first one twice, and write the receipt."""
+    ledger = Ledger.open(f"sqlite:///{place.ledger}")
+    token = dpa.SelfComposedDpEvent(dpa.ZCDpEvent(0.0005), 31)
+    asked = [Request("votes", token, partition=("batch", cell)) for cell in ("0", "0", "1")]
+    reservation = ledger.reserve("notes", RUN, asked)
+    for charge in reservation.charges:
+        ledger.begin(charge)
+    ledger.commit(reservation)
+    view = PrivateView([], load(place.workspace).schema_of_data, ledger, reservation, NoiseSource())
+    session = Session(view, reservation, 0.0)
+    body = receipt(ledger, ledger.asset("notes"), session, method="dp_lm", target=3.0)
+    for path in receipts(place):
+        write_json(path, body)
+    return list(reservation.charges)
+
+
+def moved(place: Place, charges: list[Charge], partition: tuple[str, str]) -> None:
+    """Claim in the receipts that the second charge is of another part, and everything that would follow."""
+    event = composed([charge if i != 1 else replace(charge, partition=partition) for i, charge in enumerate(charges)])
+    delta = Ledger.open(f"sqlite:///{place.ledger}").asset("notes").delta
+    for path in receipts(place):
+        body = read_json(path)
+        body["queries"][1]["partition"] = list(partition)
+        body["epsilon"], body["epsilon_rdp"] = (accounting.epsilon(event, delta, name) for name in (None, "rdp"))
+        body["group"] = [
+            {"k": r["k"], "epsilon": accounting.group_epsilon(event, r["k"], delta)} for r in body["group"]
+        ]
+        body["curve"] = dict(zip(("alpha", "beta"), accounting.trade_off(event), strict=True))
+        write_json(path, body)
+
+
+def test_a_receipt_over_parts_verifies_and_names_its_accountant(place: Place) -> None:
+    charged_in_parts(place)
+    done = place.call("verify")
+    assert done.exit_code == 0, done.output
+    assert "both accountants (ZCDP, RDP) give its epsilon" in " ".join(done.stdout.split())
+
+
+def test_a_receipt_of_one_accountant_does_not_claim_two(place: Place) -> None:
+    ledger = Ledger.open(f"sqlite:///{place.ledger}")
+    reservation = ledger.reserve("notes", RUN, [Request("votes", dpa.ZCDpEvent(0.01, 0.01))])
+    ledger.begin(reservation.charges[0])
+    ledger.commit(reservation)
+    view = PrivateView([], load(place.workspace).schema_of_data, ledger, reservation, NoiseSource())
+    body = receipt(ledger, ledger.asset("notes"), Session(view, reservation, 0.0), method="dp_lm", target=3.0)
+    for path in receipts(place):
+        write_json(path, body)
+    done = place.call("verify")
+    assert done.exit_code == 0, done.output
+    assert "one accountant that takes all of its events (RDP)" in " ".join(done.stdout.split())
+    assert "both accountants" not in done.stdout
+
+
+@pytest.mark.parametrize("partition", [("batch", "1"), ("batch", "2"), ("label", "0")])
+def test_two_charges_of_one_part_claimed_to_be_of_two_fail(place: Place, partition: tuple[str, str]) -> None:
+    moved(place, charged_in_parts(place), partition)
+    done = place.call("verify")
+    said = " ".join(done.output.split())
+    assert done.exit_code == 1
+    assert "is of another part of the data set in the ledger" in said
+    assert ("epsilon by zcdp is" in said) == (partition == ("batch", "2"))  # the others claim no less than was spent
 
 
 def test_a_variant_that_does_not_repeat_its_model_s_receipt_fails(ran: Place) -> None:

@@ -45,7 +45,7 @@ from palimpsest.progress import track
 out, *rest = sys.argv[1:]
 if "--receipt" in rest:
     receipt = rest[rest.index("--receipt") + 1]
-    pathlib.Path(receipt).write_text(json.dumps({"accountant": "pld", "epsilon_pld": 1.5}))
+    pathlib.Path(receipt).write_text(json.dumps({"accountant": "pld", "epsilon": 1.5}))
 list(track(range(4), name="rows", total=4, unit="row"))
 pathlib.Path(out).write_text(" ".join(rest))
 """

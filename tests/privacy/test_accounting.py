@@ -73,6 +73,14 @@ def test_zcdp_affords_the_known_number_of_private_tokens(target, tokens):
     assert {size: int(rho / (0.5 * (10.0 / (size * 2.0)) ** 2)) for size in tokens} == tokens
 
 
+@pytest.mark.parametrize(("target", "tokens"), TOKENS.items())
+def test_the_known_tokens_are_affordable_as_events_and_one_more_is_not(target, tokens):
+    for size, most in tokens.items():
+        token = dpa.ZCDpEvent(0.5 * (10.0 / (size * 2.0)) ** 2)
+        found = [accounting.epsilon(dpa.SelfComposedDpEvent(token, count), 1e-6) for count in (most, most + 1)]
+        assert found[0] <= target < found[1]
+
+
 def test_tight_zcdp_allows_more_than_the_simple_conversion():
     tight = accounting.zcdp_rho(1.0, 1e-6)
     log = math.log(1e6)
@@ -138,12 +146,96 @@ def test_discrete_and_continuous_parts_compose():
     )
 
 
+VOTES = dpa.ZCDpEvent(0.01)
+PRIMARIES = [
+    (dpa.GaussianDpEvent(2.0), "pld"),
+    (dpa.ComposedDpEvent([]), "pld"),
+    (training(1.1, 0.01, 100), "pld"),
+    (dpa.NonPrivateDpEvent(), "pld"),
+    (VOTES, "zcdp"),
+    (dpa.ComposedDpEvent([dpa.SelfComposedDpEvent(VOTES, 5), dpa.NoOpDpEvent()]), "zcdp"),
+    (dpa.ComposedDpEvent([VOTES, dpa.GaussianDpEvent(4.0), DiscreteGaussianDpEvent(9.0)]), "zcdp"),
+    (dpa.ComposedDpEvent([VOTES, dpa.LaplaceDpEvent(4.0)]), "rdp"),
+    (dpa.ComposedDpEvent([VOTES, training(1.1, 0.01, 100)]), "rdp"),
+    (dpa.ComposedDpEvent([VOTES, dpa.GaussianDpEvent(4.0), dpa.ZCDpEvent(0.01, 0.1)]), "rdp"),
+]
+
+
+@pytest.mark.parametrize(("event", "accountant"), PRIMARIES)
+def test_the_primary_accountant_is_the_tightest_that_takes_every_part(event, accountant):
+    assert accounting.primary(event) == accountant
+    assert accounting.epsilon(event, 1e-5) == accounting.epsilon(event, 1e-5, accountant)
+
+
+def test_no_accountant_takes_a_part_that_it_cannot_bound():
+    mixed = dpa.ComposedDpEvent([VOTES, dpa.LaplaceDpEvent(4.0)])
+    with pytest.raises(ValueError, match="LaplaceDpEvent has no rho"):
+        accounting.epsilon(mixed, 1e-5, "zcdp")
+    with pytest.raises(dpa.UnsupportedEventError):
+        accounting.epsilon(mixed, 1e-5, "pld")
+    with pytest.raises(dpa.UnsupportedEventError):
+        accounting.epsilon(dpa.PoissonSampledDpEvent(0.1, VOTES), 1e-5)
+
+
+def test_rho_adds_up_over_gaussians_and_zcdp_parts_as_often_as_they_ran():
+    parts = dpa.GaussianDpEvent(5.0), dpa.SelfComposedDpEvent(DiscreteGaussianDpEvent(10.0), 4), VOTES
+    event = dpa.SelfComposedDpEvent(dpa.ComposedDpEvent(parts), 3)
+    assert accounting.total_rho(event) == pytest.approx(3 * (0.02 + 4 * 0.005 + 0.01))
+    assert accounting.epsilon(event, 1e-5) == accounting.zcdp_epsilon(accounting.total_rho(event), 1e-5)
+
+
+@settings(deadline=None)
+@given(st.floats(1e-5, 100.0), st.integers(1, 50), st.floats(1e-9, 1e-4))
+def test_zcdp_is_renyi_without_its_grid_of_orders(rho, count, delta):
+    event = dpa.SelfComposedDpEvent(dpa.ZCDpEvent(rho), count)
+    tight, grid = accounting.epsilon(event, delta), accounting.epsilon(event, delta, "rdp")
+    assert tight <= grid * (1 + 1e-9)
+    if rho * count <= 100.0:
+        assert grid <= 1.08 * tight
+
+
+def test_a_constant_in_the_renyi_bound_costs_at_least_itself():
+    plain, more = (accounting.epsilon(dpa.ZCDpEvent(0.01, xi), 1e-5, "rdp") for xi in (0.0, 0.5))
+    assert more == pytest.approx(plain + 0.5)
+    assert accounting.epsilon(dpa.ZCDpEvent(0.01, 0.5), 1e-5) == more
+
+
+ANY = st.one_of(
+    st.builds(dpa.GaussianDpEvent, st.floats(0.6, 20.0)),
+    st.builds(dpa.ZCDpEvent, st.floats(1e-4, 1.0)),
+    st.builds(dpa.ZCDpEvent, st.floats(1e-4, 1.0), st.floats(0.01, 0.5)),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(ANY, st.floats(1e-8, 1e-3))
+def test_delta_and_epsilon_of_each_accountant_invert_each_other(event, delta):
+    found = accounting.epsilon(event, delta)
+    if found > 0.0:
+        assert accounting.delta(event, found) == pytest.approx(delta, rel=1e-3)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-9, 1e-12])
+def test_no_rho_is_too_small_or_too_large_for_an_epsilon(delta):
+    rhos = [0.0, 1e-30, 1e-18, 1e-14, 1e-6, 1.0, 1e5, 1e7, 1e300, 5e307, math.inf]
+    found = [accounting.zcdp_epsilon(rho, delta) for rho in rhos]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (0.0, math.inf)
+
+
 WITHOUT_NOISE = [
     dpa.NonPrivateDpEvent(),
     dpa.GaussianDpEvent(0.0),
     dpa.LaplaceDpEvent(0.0),
     dpa.GaussianDpEvent(math.nan),
     DiscreteGaussianDpEvent(0.0),
+    dpa.ZCDpEvent(math.inf),
+    dpa.ZCDpEvent(-0.1),
+    dpa.ZCDpEvent(math.nan),
+    dpa.ZCDpEvent(0.1, -0.1),
+    dpa.ZCDpEvent(0.1, math.inf),
+    dpa.ZCDpEvent(0.1, math.nan),
+    dpa.ComposedDpEvent([dpa.ZCDpEvent(0.1), dpa.GaussianDpEvent(0.0)]),
     dpa.PoissonSampledDpEvent(0.01, dpa.NonPrivateDpEvent()),
     dpa.PoissonSampledDpEvent(0.01, dpa.GaussianDpEvent(0.0)),
     dpa.ComposedDpEvent([dpa.GaussianDpEvent(1.0), dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(0.0), 3)]),
@@ -151,11 +243,12 @@ WITHOUT_NOISE = [
 
 
 @pytest.mark.parametrize("event", WITHOUT_NOISE)
-@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+@pytest.mark.parametrize("accountant", [None, *accounting.NAMES])
 def test_a_part_without_noise_makes_epsilon_infinite(event, accountant):
     assert accounting.epsilon(event, 1e-5, accountant) == math.inf
     assert accounting.delta(event, 1.0) == 1.0
     assert accounting.group_epsilon(event, 2, 1e-5) == math.inf
+    assert not np.any(accounting.trade_off(event)[1])
     with pytest.raises(ValueError, match="without noise"):
         accounting.pld(event)
 
@@ -205,13 +298,32 @@ def test_the_trade_off_of_a_gaussian_is_the_known_curve(sigma):
     assert np.max(exact - beta) < 5e-3
 
 
-@pytest.mark.parametrize("event", [training(1.1, 0.01, 200), DiscreteGaussianDpEvent(2.0), dpa.LaplaceDpEvent(1.0)])
+CURVES = [
+    training(1.1, 0.01, 200),
+    DiscreteGaussianDpEvent(2.0),
+    dpa.LaplaceDpEvent(1.0),
+    *(dpa.ZCDpEvent(rho) for rho in (0.0, 1e-4, 0.02, 1.0, 500.0)),
+    dpa.ComposedDpEvent([VOTES, dpa.GaussianDpEvent(3.0)]),
+    dpa.ComposedDpEvent([VOTES, dpa.LaplaceDpEvent(3.0)]),
+    dpa.ZCDpEvent(0.02, 0.2),
+]
+
+
+@pytest.mark.parametrize("event", CURVES)
 def test_a_trade_off_is_convex_falling_and_no_better_than_chance(event):
     alpha, beta = map(np.array, accounting.trade_off(event))
     slopes = np.diff(beta) / np.diff(alpha)
     assert np.all(slopes <= 1e-9)
     assert np.all(np.diff(slopes) >= -1e-6)
     assert np.all((beta >= 0.0) & (beta <= 1.0 - alpha + 1e-12))
+
+
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 3.0, 10.0])
+def test_the_trade_off_of_zcdp_is_never_above_that_of_its_gaussian(sigma):
+    alpha, beta = map(np.array, accounting.trade_off(dpa.ZCDpEvent(0.5 / sigma**2)))
+    exact = norm.cdf(norm.ppf(1.0 - alpha) - 1.0 / sigma)
+    assert np.all(beta <= exact + 1e-12)
+    assert np.max(exact - beta) < 0.3  # all mechanisms of this rho, not the Gaussian alone
 
 
 def test_a_release_without_noise_hides_nothing():
@@ -226,6 +338,25 @@ def test_group_epsilon_grows_with_the_group_and_covers_the_exact_one(sigma):
     assert found == sorted(found)
     assert all(
         value >= accounting.gdp_epsilon(size / sigma, 1e-5) for value, size in zip(found, (1, 2, 5, 10), strict=True)
+    )
+
+
+@pytest.mark.parametrize("sigma", [1.0, 5.0])
+def test_zcdp_groups_cost_the_square_of_their_size_and_cover_the_exact_gaussian(sigma):
+    event = dpa.SelfComposedDpEvent(dpa.ZCDpEvent(0.125 / sigma**2), 4)
+    found = [accounting.group_epsilon(event, size, 1e-5) for size in (1, 2, 5, 10)]
+    assert found[0] == accounting.epsilon(event, 1e-5)
+    for value, size in zip(found, (1, 2, 5, 10), strict=True):
+        assert value >= accounting.gdp_epsilon(size / sigma, 1e-5)
+        assert value == pytest.approx(accounting.zcdp_epsilon(size**2 * 0.5 / sigma**2, 1e-5))
+
+
+def test_mixed_groups_cost_more_than_one_and_more_than_their_parts():
+    event = dpa.ComposedDpEvent([dpa.ZCDpEvent(0.005), dpa.LaplaceDpEvent(20.0)])
+    found = [accounting.group_epsilon(event, size, 1e-5) for size in (1, 2, 5)]
+    assert found == sorted(found)
+    assert all(
+        value > accounting.zcdp_epsilon(size**2 * 0.005, 1e-5) for value, size in zip(found, (1, 2, 5), strict=True)
     )
 
 

@@ -159,7 +159,7 @@ def check_a_crash_costs_steps_alone(ledger: Ledger) -> None:
     drawn = attempt(ledger, Walk())
     assert len(drawn) == LIMIT - 5
     assert standing(ledger) == [("begun", LIMIT)]
-    assert spent(ledger) == first == pytest.approx(books.preview(ledger.asset("tickets"), [], [Request("", WALK)]))
+    assert spent(ledger) == first == pytest.approx(books.preview(ledger.asset("tickets"), [], {("", 1): [Request("", WALK)]}))
     assert attempt(ledger, Walk()) == []
 
 
@@ -257,7 +257,7 @@ def test_no_order_of_crashes_and_rivals_passes_the_limit_or_moves_the_charge(tmp
         assert accepted <= LIMIT
         assert spent(ledger) >= before
         asked = [Request("", WALK), *[small] * others]
-        assert spent(ledger) == pytest.approx(books.preview(ledger.asset("tickets"), [], asked))
+        assert spent(ledger) == pytest.approx(books.preview(ledger.asset("tickets"), [], {("", 1): asked}))
     ledger.verify()
 
 

@@ -28,19 +28,14 @@ def receipt(variant: str, epsilon: float | None, seed: int = 0) -> dict[str, Any
         "asset": "tickets",
         "epsilon_target": math.ceil(epsilon) if release else None,
         "delta": DELTA,
-        "epsilon_pld": epsilon,
+        "epsilon": epsilon,
         "epsilon_rdp": epsilon * 1.06 if release else None,
         "accountant": "pld",
         "unit": "record",
         "adjacency": "add_remove",
         "queries": [
-            {"name": "label_histogram", "event": {"gaussian": 45.0}, "charge": f"{seed}a7c1", "state": "committed"},
-            {
-                "name": "dp_sgd",
-                "event": {"poisson_gaussian": [1.1, 0.05]},
-                "charge": f"{seed}f03e",
-                "state": "committed",
-            },
+            query(variant, "label_histogram", {"gaussian": 45.0}, f"{seed}a7c1"),
+            query(variant, "dp_sgd", {"poisson_gaussian": [1.1, 0.05]}, f"{seed}f03e"),
         ],
         "plan": {"noise_multiplier": 1.1, "steps": 400},
         "noise_fixed": False,
@@ -49,6 +44,15 @@ def receipt(variant: str, epsilon: float | None, seed: int = 0) -> dict[str, Any
         "seconds": 61.0,
         "run": 1,
     }
+
+
+def query(
+    model: str, name: str, event: dict[str, Any], charge: str, partition: list[str] | None = None
+) -> dict[str, Any]:
+    """One charge of a receipt."""
+    return {
+        "name": name, "model": model, "event": event, "partition": partition, "charge": charge, "state": "committed",
+    }  # fmt: skip
 
 
 def utility(

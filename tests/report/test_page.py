@@ -13,6 +13,7 @@ from report_world import (
     LABELS,
     facts,
     membership,
+    query,
     receipt,
     utility,
     world_ledger,
@@ -244,6 +245,35 @@ def test_fixed_noise_stops_the_reader() -> None:
     assert "NOT PRIVATE: The noise of dp3 is fixed by a seed." in seen
     assert '<b class="stop">not private</b>' in seen
     assert "NOT PRIVATE" not in first_screen(page())
+
+
+@pytest.mark.parametrize(
+    ("accountant", "shown", "hidden"),
+    [
+        ("pld", ["Privacy-loss distributions", "Accountants agree"], ["zCDP, tight", "Second accountant"]),
+        ("zcdp", ["zCDP, tight conversion", "Accountants agree"], ["Privacy-loss dist", "Second accountant"]),
+        ("rdp", ["Second accountant", "none takes all"], ["Privacy-loss dist", "zCDP, tight", "Accountants agree"]),
+    ],
+)
+def test_the_epsilon_stands_under_the_name_of_its_accountant(
+    accountant: str, shown: list[str], hidden: list[str]
+) -> None:
+    receipts = world_receipts() | {"dp3": receipt("dp3", 2.98) | {"accountant": accountant}}
+    html, ledger = page(receipts=receipts), world_ledger()
+    assert [word for word in shown if word not in html] + [word for word in hidden if word in html] == []
+    promise = statement(receipts, ledger, world_schema(), world_stages())
+    summary = summarise(world_metrics(), receipts, ledger)
+    ids = {claim.id for claim in claims(summary, world_metrics(), receipts, ledger, promise)}
+    assert ("A-dp3" in ids) == (accountant != "rdp")
+
+
+def test_parts_of_the_data_set_are_shown_with_each_query() -> None:
+    body = receipt("dp3", 2.98)
+    body["queries"] += [query("dp3", "votes", {}, f"{i}", ["batch", str(i)]) for i in range(3)]
+    html = page(receipts=world_receipts() | {"dp3": body})
+    assert "3 queries over 3 disjoint parts of the data set" in html
+    assert ["<td>batch: 2</td>" in html, "<td>all</td>" in html] == [True, True]
+    assert "disjoint parts" not in page()
 
 
 def test_a_refuted_claim_stops_the_reader_and_is_no_longer_proved() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from report_world import receipt, world_ledger, world_receipts, world_schema, world_stages
+from report_world import query, receipt, world_ledger, world_receipts, world_schema, world_stages
 
 from palimpsest.report.statement import schema, statement
 
@@ -42,7 +42,7 @@ def test_no_field_of_a_release_may_be_missing(field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"noise_fixed": True}, {"epsilon_pld": None}, {"epsilon_pld": None, "epsilon_rdp": None, "curve": None}]
+    "change", [{"noise_fixed": True}, {"epsilon": None}, {"epsilon": None, "epsilon_rdp": None, "curve": None}]
 )
 def test_fixed_noise_or_no_epsilon_is_not_private(change: dict[str, Any]) -> None:
     found = made(dp3=receipt("dp3", 2.98) | change)
@@ -136,11 +136,57 @@ def test_words_follow_the_curve() -> None:
 
 
 @pytest.mark.parametrize(
+    ("accountant", "name", "agree"),
+    [("pld", "Privacy-loss distributions", True), ("zcdp", "zCDP, tight conversion", True), ("rdp", "Rényi DP", None)],
+)
+def test_the_accountant_is_named_and_one_alone_agrees_with_nobody(
+    accountant: str, name: str, agree: bool | None
+) -> None:
+    found = made(dp3=receipt("dp3", 2.98) | {"accountant": accountant})
+    accounting = found["releases"][0]["accounting"]
+    assert (accounting["name"], accounting["epsilon"], accounting["agree"]) == (name, 2.98, agree)
+    assert not found["releases"][0]["flags"]
+    CHECK.validate(found)
+    accounting["agree"] = None if agree else True
+    assert not CHECK.is_valid(found)
+
+
+def parted() -> dict[str, Any]:
+    """A release with queries of the whole data set, of three parts under one scheme and of one under another."""
+    cells = [("batch", "0"), ("batch", "0"), ("batch", "1"), ("batch", "2"), ("label", "a")]
+    lines = [query("dp3", "votes", {"type": "ZCDpEvent"}, f"{i}", list(cell)) for i, cell in enumerate(cells)]
+    body = receipt("dp3", 2.98) | {"accountant": "zcdp"}
+    return body | {"queries": [*body["queries"], *lines]}
+
+
+def test_parts_of_the_data_set_are_told_with_what_counts() -> None:
+    found = made(dp3=parted())
+    CHECK.validate(json.loads(json.dumps(found)))
+    (batch, label) = found["releases"][0]["partitions"]
+    assert (batch["scheme"], batch["cells"], batch["queries"]) == ("batch", 3, 4)
+    assert (label["scheme"], label["cells"], label["queries"]) == ("label", 1, 1)
+    assert "4 queries over 3 disjoint parts of the data set, each record in one by a keyed hash" in batch["sentence"]
+    assert batch["sentence"].endswith("the largest cell counts.")
+    assert [line["partition"] for line in found["releases"][0]["mechanisms"]][1:3] == [None, ["batch", "0"]]
+
+
+def test_without_parts_nothing_is_said_of_them() -> None:
+    assert made()["releases"][0]["partitions"] == []
+
+
+def test_the_same_scheme_of_the_model_below_is_told_apart() -> None:
+    body = parted()
+    below = [{**line, "model": "below"} for line in body["queries"]]
+    found = made(dp3=body | {"queries": [*below, *body["queries"]]})["releases"][0]["partitions"]
+    assert [(part["model"], part["cells"]) for part in found] == [("below", 3), ("below", 1), ("dp3", 3), ("dp3", 1)]
+
+
+@pytest.mark.parametrize(
     ("change", "word"),
     [
         ({"delta": 1e-3}, "delta"),
         ({"epsilon_rdp": 2.0}, "accountants"),
-        ({"epsilon_pld": 9.0, "curve": {"alpha": [0, 1], "beta": [0, 0]}}, "weak"),
+        ({"epsilon": 9.0, "curve": {"alpha": [0, 1], "beta": [0, 0]}}, "weak"),
     ],
 )
 def test_what_a_reader_must_not_miss_is_flagged(change: dict[str, Any], word: str) -> None:

@@ -1,11 +1,10 @@
-"""`palimpsest verify`: do the receipts say what the ledger says, and do two accountants agree?"""
+"""`palimpsest verify`: do the receipts say what the ledger says, and do the accountants agree?"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import dp_accounting as dpa
 from rich.markup import escape
 
 from palimpsest.cli.console import console
@@ -14,7 +13,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.files import read_json
 from palimpsest.params.schema import Run
 from palimpsest.privacy import accounting, events
-from palimpsest.privacy.ledger import Asset, Charge
+from palimpsest.privacy.ledger import Asset, Charge, composed
 
 _TOLERANCE = 1e-6
 
@@ -32,18 +31,27 @@ def verify_workspace(workspace: Path) -> int:
         for problem in problems:
             out.print(f"[red]fails[/red]  {name}: {escape(problem)}", soft_wrap=True)
         if not problems:
-            out.print(f"[green]holds[/green]  {name}: the receipt is the ledger's; both accountants give its epsilon")
+            out.print(f"[green]holds[/green]  {name}: the receipt is the ledger's; {_confirmed(found[name])}")
     return 1 if failures else 0
 
 
+def _confirmed(receipt: Mapping[str, Any]) -> str:
+    if receipt["accountant"] == "rdp":
+        return "its epsilon is that of the one accountant that takes all of its events (RDP)"
+    return f"both accountants ({receipt['accountant'].upper()}, RDP) give its epsilon"
+
+
 def receipts(context: Context) -> dict[str, dict[str, Any]]:
-    """The receipts of the fitted models and of the variants drawn from them, of those that have run.
+    """The receipts of the fitted models, of the variants drawn from them and of those that were charged themselves.
+
+    Only of those that have run.
 
     Raises:
         LedgerError: if one is not JSON.
     """
     run, folder = context.params.run, context.workspace / "reports" / "receipts"
-    names = [*(f"models/{name}" for name in (*run.dp_train, *run.discriminator)), *run.dp_lm]
+    models = (f"models/{name}" for name in (*run.dp_train, *run.discriminator))
+    names = [*models, *run.dp_lm, *run.private_predict]
     paths = {name: folder / f"{name}.json" for name in names}
     try:
         return {name: dict(read_json(path)) for name, path in paths.items() if path.is_file()}
@@ -62,7 +70,10 @@ def problems_of(context: Context, name: str, found: Mapping[str, Mapping[str, An
 
 
 def check_receipt(context: Context, receipt: Mapping[str, Any]) -> Iterator[str]:
-    """What does not hold in one receipt: its terms, charges and states, both epsilons and what follows from them."""
+    """What does not hold in one receipt: its terms, charges and states, the epsilons and what follows from them.
+
+    All is recomputed from the ledger's own charges, their partitions too; the receipt only names them.
+    """
     ledgered = {charge.id: charge for charge in context.ledger.charges(context.asset.name)}
     own = [ledgered.get(line["charge"]) for line in receipt["queries"]]
     if not own or any(charge is None for charge in own):
@@ -81,10 +92,10 @@ def check_receipt(context: Context, receipt: Mapping[str, Any]) -> Iterator[str]
 def _check_models(run: Run, name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """A variant's receipt is that of its model as it was last fitted; a discriminator's counts its language model's."""
     own, receipt = name.removeprefix("models/"), found[name]
-    model = own if name != own else run.dp_lm[name]
+    model = run.dp_lm.get(name, own)  # a fitted model's receipt, and a written variant's, is its own
     if (receipt["model"], receipt["variant"]) != (model, own):
         yield f"it is the receipt of {receipt['variant']!r}, drawn from {receipt['model']!r}, not from {model!r}"
-    if name == own and {**receipt, "variant": model} != found.get(f"models/{model}"):
+    if name in run.dp_lm and {**receipt, "variant": model} != found.get(f"models/{model}"):
         yield f"it is not that of model {model!r} as it was last fitted: draw again with `palimpsest run`"
     below = found.get(f"models/{run.discriminator.get(model)}", {"queries": []})
     if not _ids(below) <= _ids(receipt):
@@ -110,7 +121,7 @@ def _check_terms(asset: Asset, receipt: Mapping[str, Any], own: Sequence[Charge]
         "adjacency": asset.adjacency,
         "noise_fixed": any(charge.noise_fixed for charge in own),
         "run": own[-1].run,
-        "accountant": "pld",
+        "accountant": accounting.primary(composed(own)),
     }
     for field, value in terms.items():
         if receipt[field] != value:
@@ -124,30 +135,32 @@ def _check_charges(receipt: Mapping[str, Any], own: Sequence[Charge]) -> Iterato
         said = (line["name"], line["model"], events.from_json(line["event"]), line["own_delta"], line["state"])
         if said != (charge.query, charge.variant, charge.event, charge.own_delta, charge.state):
             yield f"charge {charge.id} has another name, model, event, delta or state in the ledger"
+        if line["partition"] != (None if charge.partition is None else list(charge.partition)):
+            yield f"charge {charge.id} is of another part of the data set in the ledger"
         if receipt["purpose"] == "release" and charge.purpose != "release":
             yield f"charge {charge.id} is of a reference run, outside the total; nothing released may build on it"
 
 
 def _check_epsilons(asset: Asset, receipt: Mapping[str, Any], own: Sequence[Charge]) -> Iterator[str]:
-    event = dpa.ComposedDpEvent([charge.event for charge in own])
+    event = composed(own)
     if not accounting.is_private(event):
         if receipt["purpose"] == "release":
             yield "it is marked for release and adds no noise"
         return
     delta = asset.delta - sum(charge.own_delta for charge in own)
-    for accountant in ("pld", "rdp"):
+    for field, accountant in (("epsilon", accounting.primary(event)), ("epsilon_rdp", "rdp")):
         again = accounting.epsilon(event, delta, accountant)
-        if not _close(again, receipt[f"epsilon_{accountant}"]):
-            yield f"epsilon by {accountant} is {again:.6f}; the receipt says {receipt[f'epsilon_{accountant}']}"
+        if not _close(again, receipt[field]):
+            yield f"epsilon by {accountant} is {again:.6f}; the receipt says {receipt[field]}"
     if any(not _close(accounting.group_epsilon(event, row["k"], delta), row["epsilon"]) for row in receipt["group"]):
         yield "the epsilons of its groups are others"
     alpha, beta = accounting.trade_off(event)
     if not (_equal(alpha, receipt["curve"]["alpha"]) and _equal(beta, receipt["curve"]["beta"])):
         yield "its trade-off curve is another"
-    if receipt["epsilon_target"] is None or receipt["epsilon_pld"] > receipt["epsilon_target"] * (1 + _TOLERANCE):
+    if receipt["epsilon_target"] is None or receipt["epsilon"] > receipt["epsilon_target"] * (1 + _TOLERANCE):
         yield "its proved epsilon is above its target"
-    if receipt["epsilon_pld"] > receipt["epsilon_rdp"] * (1 + 1e-3):
-        yield "the two accountants disagree: PLD is above RDP"
+    if receipt["epsilon"] > receipt["epsilon_rdp"] * (1 + 1e-3):
+        yield f"the two accountants disagree: {accounting.primary(event).upper()} is above RDP"
 
 
 def _equal(values: Sequence[float], said: Sequence[float]) -> bool:

@@ -1,8 +1,11 @@
 """From privacy events to epsilon, and from a target epsilon to noise.
 
-Two accountants that share no code answer for every statement: privacy-loss distributions (PLD, the default, tight) and
-Renyi differential privacy (RDP). Exact Gaussian (GDP) and tight zCDP conversions serve the mechanisms that are plain
-Gaussians or exponential mechanisms. Adjacency is add/remove of one record throughout.
+A statement's epsilon comes from the tightest accountant that takes all of its mechanisms (`primary`): privacy-loss
+distributions (PLD) where every part has one; concentrated DP (zCDP) by its tight conversion for Gaussians and
+mechanisms known by their rho alone; Renyi differential privacy (RDP) for everything else. RDP, which shares no code
+with the other two, is computed beside each of them; of zCDP it is the same bound on a grid of orders, at most 8 %
+above it for a rho of 1e-5 or more (below, the best order is beyond the grid). Exact Gaussian (GDP) conversions serve
+plain Gaussian rounds. Adjacency is add/remove of one record throughout.
 """
 
 import functools
@@ -10,6 +13,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import dp_accounting as dpa
 import numpy as np
@@ -26,17 +30,54 @@ from palimpsest.privacy.events import DiscreteGaussianDpEvent
 
 ORDERS = (*np.round(np.arange(1.1, 11.0, 0.1), 1).tolist(), *range(11, 64), 128, 256, 512, 1024)
 logging.getLogger("absl").setLevel(logging.ERROR)  # RDP reports each order that it skips; `rdp` bounds those itself
+NAMES = {"pld": "Privacy-loss distributions", "zcdp": "zCDP, tight conversion", "rdp": "Rényi DP"}
 _MOST_NOISE = 2.0**20
+_MOST_EPSILON = 700.0  # e to this power is near the largest float; a curve says nothing there
+_MOST_RHO = 1e6  # beyond it the tight conversion gains next to nothing
 _TOLERANCE = 1e-3  # relative width at which the search for a noise multiplier stops
 
 
-def epsilon(event: dpa.DpEvent, delta: float, accountant: str = "pld") -> float:
+@dataclass(frozen=True)
+class _Profile:
+    """What one accountant says of one event.
+
+    Attributes:
+        delta_at: epsilon -> the least delta that the accountant proves.
+        epsilon_at: delta -> the least epsilon that it proves, the inverse.
+    """
+
+    delta_at: Callable[[float], float]
+    epsilon_at: Callable[[float], float]
+
+
+def primary(event: dpa.DpEvent) -> str:
+    """The accountant that states the epsilon of `event`: the tightest one that takes all of its parts.
+
+    "pld" without any zCDP part, which no privacy-loss distribution takes; "zcdp" where each part has a rho and one is
+    known by it alone; otherwise "rdp".
+
+    >>> import dp_accounting as dpa
+    >>> parts = dpa.GaussianDpEvent(4.0), dpa.ZCDpEvent(0.01), dpa.LaplaceDpEvent(9.0)
+    >>> [primary(dpa.ComposedDpEvent(parts[:count])) for count in (1, 2, 3)]
+    ['pld', 'zcdp', 'rdp']
+    """
+    parts = [leaf for leaf, _ in leaves(event)]
+    if not any(isinstance(leaf, dpa.ZCDpEvent) for leaf in parts):
+        return "pld"
+    return "zcdp" if all(_has_rho(leaf) for leaf in parts) else "rdp"
+
+
+def epsilon(event: dpa.DpEvent, delta: float, accountant: str | None = None) -> float:
     """The epsilon of `event` at `delta`; infinity where the event is not private.
 
     Args:
         event: what was done to the data, possibly composed.
         delta: target delta, in (0, 1).
-        accountant: "pld" (tight, slower) or "rdp".
+        accountant: "pld" (tight, slower), "zcdp" or "rdp"; None for the event's `primary`.
+
+    Raises:
+        ValueError: if "zcdp" is asked of an event of which a part has no rho.
+        dp_accounting.UnsupportedEventError: if the accountant does not take a part of the event.
 
     >>> import dp_accounting as dpa
     >>> step = dpa.PoissonSampledDpEvent(0.01, dpa.GaussianDpEvent(1.1))
@@ -45,20 +86,19 @@ def epsilon(event: dpa.DpEvent, delta: float, accountant: str = "pld") -> float:
     (1.515, 1.712)
     """
     validate.in_range(0.0, 1.0, delta=delta)
-    validate.one_of(("pld", "rdp"), accountant=accountant)
-    if not is_private(event):
-        return math.inf
-    body = json.dumps(events.to_json(event))
-    return _pld_epsilon(body, delta) if accountant == "pld" else _rdp_epsilon(body, delta)
+    chosen = primary(event) if accountant is None else accountant
+    validate.one_of(tuple(NAMES), accountant=chosen)
+    return _epsilon(json.dumps(events.to_json(event)), delta, chosen) if is_private(event) else math.inf
 
 
 def delta(event: dpa.DpEvent, at_epsilon: float) -> float:
-    """The delta of `event` at `at_epsilon`, by privacy-loss distributions."""
-    return 1.0 if not is_private(event) else float(pld(event).get_delta_for_epsilon(at_epsilon))
+    """The delta of `event` at `at_epsilon`, by its primary accountant."""
+    return float(_profile(event, primary(event)).delta_at(at_epsilon)) if is_private(event) else 1.0
 
 
 def is_private(event: dpa.DpEvent) -> bool:
-    """False where any part of `event` adds no noise: a non-private event, or a scale that is not above 0."""
+    """False where any part of `event` promises nothing: a non-private event, a scale that is not above 0, or a zCDP
+    part whose constants are not finite numbers from 0 up."""
     return all(_is_noisy(leaf) for leaf, _ in leaves(event))
 
 
@@ -69,6 +109,8 @@ def _is_noisy(leaf: dpa.DpEvent) -> bool:
         return leaf.noise_multiplier > 0
     if isinstance(leaf, DiscreteGaussianDpEvent):
         return leaf.sigma > 0
+    if isinstance(leaf, dpa.ZCDpEvent):
+        return all(math.isfinite(constant) and constant >= 0 for constant in (leaf.rho, leaf.xi))
     return not isinstance(leaf, dpa.NonPrivateDpEvent)
 
 
@@ -81,6 +123,33 @@ def leaves(event: dpa.DpEvent, count: int = 1) -> Iterator[tuple[dpa.DpEvent, in
             yield from leaves(part, count)
     elif not isinstance(event, dpa.NoOpDpEvent):
         yield event, count
+
+
+def total_rho(event: dpa.DpEvent) -> float:
+    """The rho of the zCDP that `event` satisfies as a whole: those of its parts, each as often as it ran, add up.
+
+    A Gaussian, continuous or discrete, has rho 1 / (2 sigma^2) (Bun and Steinke 2016, Proposition 1.6 and Lemma 1.7;
+    Canonne, Kamath, Steinke 2020, Theorem 14).
+
+    Raises:
+        ValueError: if a part of `event` has no rho.
+    """
+    return float(sum(count * _rho(leaf) for leaf, count in leaves(event)))
+
+
+def _has_rho(leaf: dpa.DpEvent) -> bool:
+    if isinstance(leaf, dpa.ZCDpEvent):
+        return bool(leaf.xi == 0)
+    return isinstance(leaf, (dpa.GaussianDpEvent, DiscreteGaussianDpEvent))
+
+
+def _rho(leaf: dpa.DpEvent) -> float:
+    if not _has_rho(leaf):
+        raise ValueError(f"{type(leaf).__name__} has no rho")
+    if isinstance(leaf, dpa.ZCDpEvent):
+        return float(leaf.rho)
+    sigma = leaf.sigma if isinstance(leaf, DiscreteGaussianDpEvent) else leaf.noise_multiplier
+    return 0.5 / sigma / sigma
 
 
 def pld(event: dpa.DpEvent) -> PrivacyLossDistribution:
@@ -122,10 +191,10 @@ def rdp(event: dpa.DpEvent, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
 
 
 def calibrate_noise(make_event: Callable[[float], dpa.DpEvent], target: float, at_delta: float) -> float:
-    """The smallest noise multiplier, to one part in a thousand, whose event meets (target, at_delta) under PLD.
+    """The smallest noise multiplier, to one part in a thousand, whose event meets (target, at_delta).
 
-    The search brackets with RDP, which is fast and never below PLD by more than rounding, and ends with PLD. The
-    returned value is always on the private side.
+    The search brackets with RDP, which is fast and never below the event's primary accountant by more than rounding,
+    and ends with that one. The returned value is always on the private side.
 
     Args:
         make_event: noise multiplier -> the whole composition that must meet the target.
@@ -134,10 +203,10 @@ def calibrate_noise(make_event: Callable[[float], dpa.DpEvent], target: float, a
     """
     validate.positive(target=target, at_delta=at_delta)
 
-    def passes(noise: float, accountant: str) -> bool:
+    def passes(noise: float, accountant: str | None = None) -> bool:
         return epsilon(make_event(noise), at_delta, accountant) <= target
 
-    if not passes(_MOST_NOISE, "rdp") and not passes(_MOST_NOISE, "pld"):
+    if not passes(_MOST_NOISE, "rdp") and not passes(_MOST_NOISE):
         raise ValueError(f"no noise multiplier meets epsilon {target!r}: the fixed part of the plan alone passes it")
     high = 1.0
     while high < _MOST_NOISE and not passes(high, "rdp"):
@@ -148,13 +217,13 @@ def calibrate_noise(make_event: Callable[[float], dpa.DpEvent], target: float, a
     low, high = _bisect(low, high, lambda noise: passes(noise, "rdp"), tolerance=0.01)
     step = 0.9  # PLD needs 5 to 10 % less noise than RDP, and its cost grows fast as the noise falls
     low = high * step
-    while passes(low, "pld"):
+    while passes(low):
         step *= step
         low, high = low * step, low
     ends = math.log(low), math.log(high)
     root = brentq(lambda x: epsilon(make_event(math.exp(x)), at_delta) - target, *ends, xtol=_TOLERANCE / 2)
     noise = math.exp(root)
-    while not passes(noise, "pld"):
+    while not passes(noise):
         noise *= 1.0 + _TOLERANCE / 2
     return noise
 
@@ -209,11 +278,15 @@ def zcdp_delta(rho: float, at_epsilon: float) -> float:
 
 
 def zcdp_epsilon(rho: float, at_delta: float) -> float:
-    """The epsilon of rho-zCDP at `at_delta`, by the tight conversion."""
+    """The epsilon of rho-zCDP at `at_delta`, by the tight conversion; by the simple one where numbers end."""
+    high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / at_delta))  # Bun and Steinke 2016, Proposition 1.3
+    if rho > _MOST_RHO:
+        return high
     if zcdp_delta(rho, 0.0) <= at_delta:
         return 0.0
-    high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / at_delta))  # Bun and Steinke 2016, Proposition 1.3: an upper end
-    return float(brentq(lambda e: zcdp_delta(rho, e) - at_delta, 0.0, high + 1e-9, xtol=1e-12))
+    if zcdp_delta(rho, high) > at_delta:  # the best order of a very small rho is out of the search's reach
+        return high
+    return float(brentq(lambda e: zcdp_delta(rho, e) - at_delta, 0.0, high, xtol=1e-12))
 
 
 def zcdp_rho(target: float, at_delta: float) -> float:
@@ -237,15 +310,16 @@ def trade_off(event: dpa.DpEvent, points: int = 41) -> tuple[list[float], list[f
     """The attacker's best trade-off: false-positive rates alpha and the least false-negative rate beta at each.
 
     beta(alpha) = max over eps of max(1 - delta - e^eps alpha, e^-eps (1 - delta - alpha)), with delta(eps) from the
-    PLD, which is a worst case over add and remove (Wasserman and Zhou 2010; Dong, Roth, Su 2022, Proposition 2.12).
+    primary accountant, which holds for adding and for removing a record (Wasserman and Zhou 2010; Dong, Roth, Su 2022,
+    Proposition 2.12).
     """
     alpha = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, points - 1)])
     if not is_private(event):
         return alpha.tolist(), np.zeros(points).tolist()
-    loss = pld(event)
+    profile = _profile(event, primary(event))
     beta = np.zeros(points)
-    for e in np.linspace(0.0, max(1.0, 2.0 * loss.get_epsilon_for_delta(1e-6)), 200):
-        d = loss.get_delta_for_epsilon(e)
+    for e in np.linspace(0.0, min(_MOST_EPSILON, max(1.0, 2.0 * profile.epsilon_at(1e-6))), 200):
+        d = profile.delta_at(e)
         beta = np.maximum.reduce([beta, 1.0 - d - math.exp(e) * alpha, math.exp(-e) * (1.0 - d - alpha)])
     return alpha.tolist(), beta.tolist()
 
@@ -253,19 +327,27 @@ def trade_off(event: dpa.DpEvent, points: int = 41) -> tuple[list[float], list[f
 def group_epsilon(event: dpa.DpEvent, size: int, at_delta: float) -> float:
     """The epsilon for a group of `size` records (one person's rows) at the same delta.
 
-    (eps, delta0)-DP for one record is (k eps, delta0 (e^(k eps) - 1) / (e^eps - 1))-DP for k (Dwork and Roth 2014,
-    Theorem 2.2 in its (eps, delta) form; Vadhan 2017, Lemma 2.2). delta0 is lowered until the group's delta is met.
+    rho-zCDP for one record is k^2 rho-zCDP for k of them (Bun and Steinke 2016, Proposition 1.9). Where the other
+    accountants speak, (eps, delta0)-DP for one record is (k eps, delta0 (e^(k eps) - 1) / (e^eps - 1))-DP for k (Dwork
+    and Roth 2014, Theorem 2.2 in its (eps, delta) form; Vadhan 2017, Lemma 2.2); delta0 is lowered until the group's
+    delta is met.
     """
     if size == 1 or not is_private(event):
         return epsilon(event, at_delta)
-    loss, renyi = pld(event), rdp(event)
+    if primary(event) == "zcdp":
+        return zcdp_epsilon(size**2 * total_rho(event), at_delta)
+    return _group_epsilon(event, size, at_delta)
+
+
+def _group_epsilon(event: dpa.DpEvent, size: int, at_delta: float) -> float:
+    """At the tiny deltas that groups need, RDP may be below privacy-loss distributions cut off on a grid."""
+    profiles = [_profile(event, accountant) for accountant in {primary(event), "rdp"}]
 
     def one(log_delta: float) -> float:
-        at = math.exp(log_delta)
-        return min(float(loss.get_epsilon_for_delta(at)), float(compute_epsilon(ORDERS, renyi, at)[0]))
+        return min(float(profile.epsilon_at(math.exp(log_delta))) for profile in profiles)
 
     def excess(log_delta: float) -> float:
-        growth = sum(math.exp(min(i * one(log_delta), 700.0)) for i in range(size))
+        growth = sum(math.exp(min(i * one(log_delta), _MOST_EPSILON)) for i in range(size))
         return log_delta + math.log(growth) - math.log(at_delta)
 
     high = math.log(at_delta)
@@ -275,10 +357,32 @@ def group_epsilon(event: dpa.DpEvent, size: int, at_delta: float) -> float:
     return size * one(root - 2e-3)
 
 
-def _pld_epsilon(body: str, at_delta: float) -> float:
-    return float(_pld(body).get_epsilon_for_delta(at_delta))
-
-
 @functools.lru_cache(maxsize=256)
-def _rdp_epsilon(body: str, at_delta: float) -> float:
-    return float(compute_epsilon(ORDERS, rdp(events.from_json(json.loads(body))), at_delta)[0])
+def _epsilon(body: str, at_delta: float, accountant: str) -> float:
+    return float(_profile(events.from_json(json.loads(body)), accountant).epsilon_at(at_delta))
+
+
+def _profile(event: dpa.DpEvent, accountant: str) -> _Profile:
+    return {"pld": _pld_profile, "zcdp": _zcdp_profile, "rdp": _rdp_profile}[accountant](event)
+
+
+def _pld_profile(event: dpa.DpEvent) -> _Profile:
+    loss = pld(event)
+    return _Profile(loss.get_delta_for_epsilon, loss.get_epsilon_for_delta)
+
+
+def _zcdp_profile(event: dpa.DpEvent) -> _Profile:
+    rho = total_rho(event)
+    return _Profile(lambda e: zcdp_delta(rho, e), lambda d: zcdp_epsilon(rho, d))
+
+
+def _rdp_profile(event: dpa.DpEvent) -> _Profile:
+    renyi = rdp(event)
+    return _Profile(lambda e: _rdp_delta(renyi, e), lambda d: compute_epsilon(ORDERS, renyi, d)[0])
+
+
+def _rdp_delta(divergences: np.ndarray, at_epsilon: float) -> float:
+    """The delta that Renyi divergences at `ORDERS` imply (Canonne, Kamath, Steinke 2020, Proposition 12)."""
+    order = np.array(ORDERS)
+    bounds = (order - 1.0) * (divergences - at_epsilon + np.log1p(-1.0 / order)) - np.log(order)
+    return math.exp(min(0.0, float(bounds.min())))

@@ -36,6 +36,7 @@ def _line(charge: Charge, delta: float) -> dict[str, Any]:
         "query": charge.query,
         "state": charge.state,
         "purpose": charge.purpose,
+        "partition": None if charge.partition is None else list(charge.partition),
         "epsilon": accounting.epsilon(charge.event, delta) if private else None,
         "time": charge.time,
         "run": charge.run,

@@ -13,14 +13,13 @@ import math
 import os
 import secrets
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import dp_accounting as dpa
 import numpy as np
@@ -30,7 +29,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from palimpsest import validate
 from palimpsest.errors import BudgetExceeded, LedgerError
-from palimpsest.privacy import accounting, events
+from palimpsest.privacy import accounting, composition, events
+from palimpsest.privacy.composition import Cell, Term
 
 ADJACENCY = "add_remove"
 FILTER_ORDERS = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
@@ -49,7 +49,6 @@ _NEXT = {
     "refund": "refunded",
 }
 
-Cell: TypeAlias = tuple[tuple[str, int, str], str]  # ((run key, run, scheme), cell)
 
 _meta = sa.MetaData()
 _assets = sa.Table(
@@ -704,17 +703,15 @@ def _latest(charges: Iterable[Charge]) -> dict[int, Charge]:
     return {charge.index: charge for charge in sorted(charges, key=lambda charge: charge.seq)}
 
 
-def preview(
-    asset: Asset, charges: Sequence[Charge], wanted: Sequence[Request], run_key: str = "", number: int = 1
-) -> float:
-    """The epsilon spent on the asset once these further requests have run, as part of that run or of a new one."""
-    more = [(request.event, _cell(request.partition, run_key, number)) for request in wanted]
+def preview(asset: Asset, charges: Sequence[Charge], wanted: Mapping[tuple[str, int], Sequence[Request]]) -> float:
+    """The epsilon spent on the asset once these further requests have run, by (key, number) of their runs."""
+    more = [(request.event, _cell(request.partition, *run)) for run, requests in wanted.items() for request in requests]
     return asset.spent(_divergences(asset, [*_terms_of(charges), *more]))
 
 
 def _check_budget(asset: Asset, charges: Sequence[Charge], wanted: Sequence[Request], run: Run, number: int) -> None:
     now = _balance(asset, charges)
-    after = preview(asset, charges, wanted, run.key, number)
+    after = preview(asset, charges, {(run.key, number): wanted})
     own = sum(charge.own_delta for charge in charges if charge.counted) + sum(request.own_delta for request in wanted)
     if after <= asset.epsilon and own <= asset.delta - asset.filter_delta:
         return
@@ -734,33 +731,30 @@ def _balance(asset: Asset, charges: Sequence[Charge]) -> Balance:
 
 def _cell(partition: tuple[str, str] | None, run_key: str, number: int) -> Cell | None:
     """A scheme holds within one run: over another data version or key a record may lie in another cell."""
-    return ((run_key, number, partition[0]), partition[1]) if partition else None
+    return (f"{run_key} {number} {partition[0]}", partition[1]) if partition else None
 
 
-def _terms_of(charges: Iterable[Charge]) -> list[tuple[dpa.DpEvent, Cell | None]]:
-    return [(c.event, _cell(c.partition, c.run_key, c.run)) for c in charges if c.counted]
+def _terms_of(charges: Iterable[Charge]) -> list[Term]:
+    return [_placed(charge) for charge in charges if charge.counted]
 
 
-def _divergences(asset: Asset, terms: Iterable[tuple[dpa.DpEvent, Cell | None]]) -> tuple[float, ...]:
-    """Summed Renyi divergences, one per order; cells of one partition scheme compose in parallel within a run.
+def _placed(charge: Charge) -> Term:
+    return charge.event, _cell(charge.partition, charge.run_key, charge.run)
 
-    A record lies in one cell of a scheme, so a scheme costs at most, for each event, the largest number of times that
-    any one cell asked it.
+
+def composed(charges: Iterable[Charge]) -> dpa.DpEvent:
+    """What these charges did to any one record, as one event: cells of one scheme of a run in parallel, the rest added.
+
+    Guarantee: the event covers every record. Among its parts are, as often as they were charged, all queries of the
+    cell that the record lies in, whichever that is, and all that were asked of the whole data set.
     """
-    whole: Counter[str] = Counter()
-    schemes: dict[tuple[str, int, str], dict[str, Counter[str]]] = {}
-    for event, partition in terms:
-        counts = whole
-        if partition is not None:
-            counts = schemes.setdefault(partition[0], {}).setdefault(partition[1], Counter())
-        counts[json.dumps(events.to_json(event))] += 1
-    for cells in schemes.values():
-        worst: Counter[str] = Counter()
-        for counts in cells.values():
-            worst |= counts
-        whole += worst
+    return composition.composed(_placed(charge) for charge in charges)
+
+
+def _divergences(asset: Asset, terms: Iterable[Term]) -> tuple[float, ...]:
+    """Summed Renyi divergences, one per order."""
     total = np.zeros(len(asset.orders))
-    for body, count in whole.items():
+    for body, count in composition.worst_counts(terms).items():
         total += count * np.array(_divergence_of(asset.orders, body))
     return tuple(total.tolist())
 

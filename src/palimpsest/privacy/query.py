@@ -12,7 +12,8 @@ from palimpsest.privacy.rows import PrivateRow
 class Query(Protocol):
     """One metered look at private rows.
 
-    `event` and every field are public; the rows are an argument of `run` alone.
+    `event` and every field are public; the rows are an argument of `run` alone. A query that reads one of disjoint
+    parts of the data set has an attribute `partition`, (scheme, cell), and reads the records of that cell alone.
 
     Guarantee: what `run` returns is the output of the mechanism whose privacy loss `event` describes, for adding or
     removing one row. Each registered query has a test of that (an enumeration or a record replay).

@@ -8,17 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dp_accounting as dpa
-
 import palimpsest
 from palimpsest.privacy import accounting, events
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run, never
+from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run, composed, never
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
 
-_FLOORS = ("records", "privacy", "models", "training", "generators")
+_FLOORS = ("records", "privacy", "models", "training", "prediction", "generators")
 _GROUPS = (1, 2, 5, 10)
 
 
@@ -68,14 +66,16 @@ def metered(
 def receipt(
     ledger: Ledger, asset: Asset, session: Session, *, method: str, target: float, before: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What a committed run was charged, by both accountants, with its trade-off curve and group epsilons.
+    """What a committed run was charged, by its primary accountant and by RDP, with its trade-off curve and group
+    epsilons.
 
     `before` names the charges behind the private model that the run built on: all of them are composed with its own.
+    Charges of disjoint parts of the data set are composed in parallel.
     """
     charges = {charge.id: charge for charge in ledger.charges(asset.name)}
     last = session.reservation.charges[0]
     own = [charges[key] for key in (*before, *(charge.id for charge in session.reservation.charges))]
-    event = dpa.ComposedDpEvent([charge.event for charge in own])
+    event = composed(own)
     delta = asset.delta - sum(charge.own_delta for charge in own)
     alpha, beta = accounting.trade_off(event)
     return {
@@ -87,9 +87,9 @@ def receipt(
         "asset": asset.name,
         "epsilon_target": target,
         "delta": asset.delta,
-        "epsilon_pld": accounting.epsilon(event, delta),
+        "epsilon": accounting.epsilon(event, delta),
         "epsilon_rdp": accounting.epsilon(event, delta, "rdp"),
-        "accountant": "pld",
+        "accountant": accounting.primary(event),
         "unit": asset.unit,
         "adjacency": asset.adjacency,
         "queries": [_line(charge) for charge in own],
@@ -118,6 +118,7 @@ def _line(charge: Charge) -> dict[str, Any]:
         "purpose": charge.purpose,
         "event": events.to_json(charge.event),
         "own_delta": charge.own_delta,
+        "partition": None if charge.partition is None else list(charge.partition),
         "charge": charge.id,
         "state": charge.state,
     }

@@ -42,8 +42,8 @@ class PrivateView:
         that an earlier attempt began and the reservation kept is continued: it is not begun a second time.
 
         Raises:
-            LedgerError: if the query is not registered or has no reservation of the same name and event, or if it
-                would continue an earlier attempt with noise that a seed fixes.
+            LedgerError: if the query is not registered or has no reservation of the same name, event and part of the
+                data set, or if it would continue an earlier attempt with noise that a seed fixes.
         """
         if not is_registered(query):
             raise LedgerError(
@@ -76,8 +76,9 @@ class PrivateView:
 
     def __take(self, query: Query) -> Charge:
         event, stepped = to_json(type(query).event(query)), is_stepped(query)
+        part = getattr(query, "partition", None)
         for charge in self.__waiting:
-            same = charge.query == query.name and to_json(charge.event) == event
+            same = (charge.query, to_json(charge.event), charge.partition) == (query.name, event, part)
             # A charge of steps continues after a crash: a query that counts none would run in full again, unpaid.
             if same and (charge.steps is not None) == stepped:
                 self.__waiting.remove(charge)

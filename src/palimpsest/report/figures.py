@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 
 from palimpsest.report.formats import points
-from palimpsest.report.tables import ATTACKED, DETECTABLE, PROVED, Rows
+from palimpsest.report.tables import ATTACKED, DETECTABLE, PARSED, PROVED, VALID, Rows
 from palimpsest.report.theme import BLUE, CORPORA, GREEN, GREY, ORANGE, PURPLE, SERIES, SHAPES, ZONES, colors, cycle
 
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
@@ -19,6 +19,7 @@ _DASHES = {"real": [1, 0], "public_only": [2, 3]}
 _STEPS = {"committed": BLUE, "begun": ORANGE, "answered": ORANGE, "reserved": PURPLE}
 _STEPS |= {"composition": GREEN, "total": GREY}
 _DECADES = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0)
+_NEAR = alt.Scale(zero=False)
 _ROW = 30  # height of one row of a horizontal chart, in pixels
 _PANEL = 220  # height of one drawing of hidden states, in pixels
 
@@ -210,6 +211,39 @@ def per_class(rows: Rows) -> Chart:
         tooltip=_tips("label:N", "variant:N", "f1:Q", "support:Q"),
     )
     return _finish(alt.layer(join, dots), _ROW * len(_names(rows, "label")) + 20)
+
+
+def in_context(rows: Rows) -> Chart:
+    """Items answered right against the number of demonstrations, a line per row, and the level without any."""
+    variants = _names(rows, "variant")
+    levels = [level for level in _names(rows, "zero_shot") if level is not None]
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X("shots:O", title="demonstrations in the prompt", axis=alt.Axis(labelAngle=0)),
+        xOffset=alt.XOffset("variant:N", sort=variants),
+        color=_variants(variants),
+        tooltip=_tips("variant:N", "shots:Q", "accuracy:Q", "low:Q", "high:Q", "gain:Q", "gain_low:Q", "gain_high:Q"),
+    )
+    y = alt.Y("accuracy:Q", title="real test rows answered right", axis=alt.Axis(format="%"), scale=_NEAR)
+    line = base.mark_line(strokeWidth=2).encode(y=y)
+    spread = base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", scale=_NEAR), y2="high:Q")
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(y=y, shape=_shapes(variants))
+    return _finish(alt.layer(*(_level(level) for level in levels), line, spread, dots), 280)
+
+
+def structure(rows: Rows) -> Chart:
+    """Per variant, the share of rows that are JSON and of those that conform to the schema."""
+    kinds, hues, marks = [PARSED, VALID], [BLUE, ORANGE], ["circle", "square"]
+    base = alt.Chart(_data(rows)).encode(
+        y=alt.Y("variant:N", title=None, sort=_names(rows, "variant"), axis=alt.Axis(labelLimit=150)),
+        yOffset=alt.YOffset("what:N", sort=kinds),
+        color=alt.Color("what:N", title=None, scale=alt.Scale(domain=kinds, range=hues)),
+        tooltip=_tips("variant:N", "what:N", "count:Q", "total:Q", "share:Q", "low:Q", "high:Q"),
+    )
+    share = alt.X("low:Q", title="synthetic rows", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
+    spread = base.mark_rule(strokeWidth=2).encode(x=share, x2="high:Q")
+    shape = alt.Shape("what:N", title=None, scale=alt.Scale(domain=kinds, range=marks))
+    dots = base.mark_point(filled=True, size=110, opacity=1).encode(x="share:Q", shape=shape)
+    return _finish(alt.layer(spread, dots), 2 * _ROW * len(_names(rows, "variant")) + 20)
 
 
 def lengths(rows: Rows) -> Chart:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from palimpsest.report import figures, tables
+from palimpsest.report.formats import percent
 from palimpsest.report.summary import BASELINES, Metrics, Summary
 from palimpsest.report.tables import Rows
 from palimpsest.report.tradeoff import read_tradeoff
@@ -64,8 +65,10 @@ def gallery(
         *_overlaps(metrics),
         *_frontiers(summary),
         *_classes(summary, metrics),
+        *_in_context(metrics),
         *separations(models),
         *_carried(metrics),
+        *_structures(metrics),
         *_shapes(metrics),
         _waterfall(ledger),
     )
@@ -200,6 +203,55 @@ def _classes(summary: Summary, metrics: Metrics) -> Iterator[Figure]:
                 chart=figures.per_class(rows),
                 rows=rows,
             )
+
+
+def _in_context(metrics: Metrics) -> Iterator[Figure]:
+    rows = tables.in_context(metrics)
+    if rows:
+        yield Figure(
+            section="Utility",
+            title="Answers behind demonstrations",
+            caption=f"{_cannot_judge(metrics)}The public language model answers real test rows behind demonstrations "
+            "drawn at random from each row of the results; nothing is trained. 95% intervals over the test rows. "
+            f"{_without_any(rows)}{_unanswered(metrics)}",
+            alt=_list("Share answered right, by demonstrations", rows, "variant", "shots", value="accuracy"),
+            chart=figures.in_context(rows),
+            rows=rows,
+            wide=True,
+        )
+
+
+def _cannot_judge(metrics: Metrics) -> str:
+    """What the evaluation says where real demonstrations do not help its model; nothing where they do."""
+    found = (kinds["incontext"] for kinds in metrics.values() if "incontext" in kinds)
+    return next((f"{one['note']} " for one in found if not one["judges"]), "")
+
+
+def _without_any(rows: Rows) -> str:
+    levels = dict.fromkeys(row["zero_shot"] for row in rows)
+    shown = " and ".join(percent(level) for level in levels if level is not None)
+    return f"Dashed: without demonstrations, {shown}." if shown else "Without demonstrations nothing was answered."
+
+
+def _unanswered(metrics: Metrics) -> str:
+    """Which numbers of demonstrations are missing from the drawing, and why."""
+    lacks = {"context": "the model's context is too short", "demonstrations": "it has too few rows"}
+    words = [f"{row['variant']} with {row['shots']} ({lacks[row['lacks']]})" for row in tables.unanswered(metrics)]
+    return f" Not asked: {', '.join(words)}." if words else ""
+
+
+def _structures(metrics: Metrics) -> Iterator[Figure]:
+    rows = tables.structure(metrics)
+    if rows:
+        yield Figure(
+            section="Structure",
+            title="Rows that are JSON, and rows that conform",
+            caption="Synthetic rows that are one JSON value, and those that conform to the public schema of a record, "
+            "of all rows. Intervals: Wilson, 95%.",
+            alt=_list("Share of rows", rows, "variant", "what", value="share"),
+            chart=figures.structure(rows),
+            rows=rows,
+        )
 
 
 def _carried(metrics: Metrics) -> Iterator[Figure]:

@@ -12,6 +12,7 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from palimpsest.report import tables
 from palimpsest.report.claims import claims
 from palimpsest.report.formats import number, percent, points
 from palimpsest.report.gallery import Figure, gallery, pipeline
@@ -55,6 +56,7 @@ def render_internal(
         claims=claims(summary, metrics, receipts, ledger, statement),
         alerts=_alerts(summary, statement),
         bar=_bar(ledger),
+        written=tables.written(metrics, receipts),
         sections=_sections(drawn[:-1]),
         pipeline=_numbered(drawn)[-1],
         drawings={"config": PAGE_CONFIG, "specs": [figure.chart.to_dict() for figure in drawn]},

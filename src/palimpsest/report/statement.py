@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
+from palimpsest.privacy.accounting import NAMES
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 
-STATEMENT_VERSION = 1
+STATEMENT_VERSION = 2
 GROUP_SIZES = (1, 2, 5, 10)
 _PRIOR = _FPR = 0.01
-_ACCOUNTANT_TOLERANCE = 0.01  # PLD rounds up on a grid; beyond this it cannot exceed RDP, which is looser
+_ACCOUNTANT_TOLERANCE = 0.01  # PLD rounds up on a grid; beyond this neither it nor zCDP can exceed RDP, which is looser
 
 NOT_COVERED = {
     "choice": "A person's choice of settings, or of the variant to release, after seeing results on private rows.",
@@ -74,7 +75,7 @@ def _status(
     released: Sequence[Mapping[str, Any]], ledger: Mapping[str, Any], verdicts: Mapping[str, str]
 ) -> tuple[str, list[str]]:
     fixed = [receipt["variant"] for receipt in released if receipt["noise_fixed"]]
-    unbounded = [receipt["variant"] for receipt in released if receipt["epsilon_pld"] is None]
+    unbounded = [receipt["variant"] for receipt in released if receipt["epsilon"] is None]
     broken = [f"The noise of {variant} is fixed by a seed." for variant in fixed]
     broken += [f"{variant} has no finite epsilon." for variant in unbounded]
     mixed = [receipt["variant"] for receipt in released if _builds_on_reference(receipt)]
@@ -99,7 +100,7 @@ def _unit(facts: Mapping[str, Any]) -> dict[str, Any]:
     bounded = facts.get("unit_column") is not None
     return {
         "name": "record",
-        "description": "One record: its text and its label." if facts.get("labels") else "One record: its text.",
+        "description": _record(facts),
         "max_rows_per_person": facts["max_rows_per_unit"] if bounded else None,
         "note": (
             f"A person has at most {facts['max_rows_per_unit']} rows: preprocessing drops the rest."
@@ -109,18 +110,30 @@ def _unit(facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _record(facts: Mapping[str, Any]) -> str:
+    """What belongs to one record: a label too, whether it is one of a public list or free text."""
+    if facts["task"] == "json":
+        return "One record: all of its JSON object."
+    if facts.get("labels"):
+        return "One record: its text and its label."
+    if facts.get("label") is not None:
+        return "One record: its text and its label, which is free text and protected like it."
+    return "One record: its text."
+
+
 def _release(receipt: Mapping[str, Any], n_public: int) -> dict[str, Any]:
     curve = read_tradeoff(receipt)
     words = _meaning(curve) if curve and not receipt["noise_fixed"] else None
     return {
         "variant": receipt["variant"],
         "method": receipt["method"],
-        "epsilon": receipt["epsilon_pld"],
+        "epsilon": receipt["epsilon"],
         "epsilon_target": receipt["epsilon_target"],
         "delta": receipt["delta"],
         "noise_fixed": receipt["noise_fixed"],
         "accounting": _accounting(receipt),
         "mechanisms": [dict(query) for query in receipt["queries"]],
+        "partitions": _partitions(receipt["queries"]),
         "group": [dict(row) for row in receipt["group"] if row["k"] in GROUP_SIZES],
         "curve": receipt.get("curve"),
         "meaning": words,
@@ -129,14 +142,44 @@ def _release(receipt: Mapping[str, Any], n_public: int) -> dict[str, Any]:
 
 
 def _accounting(receipt: Mapping[str, Any]) -> dict[str, Any]:
-    pld, rdp = receipt["epsilon_pld"], receipt["epsilon_rdp"]
-    comparable = pld is not None and rdp is not None
+    """The stated epsilon and RDP's; they are two opinions only where RDP does not state it itself."""
+    stated, rdp, accountant = receipt["epsilon"], receipt["epsilon_rdp"], receipt["accountant"]
+    comparable = stated is not None and rdp is not None
+    agree = comparable and stated <= rdp * (1 + _ACCOUNTANT_TOLERANCE)
     return {
-        "accountant": receipt["accountant"],
-        "epsilon_pld": pld,
+        "accountant": accountant,
+        "name": NAMES[accountant],
+        "epsilon": stated,
         "epsilon_rdp": rdp,
-        "rdp_over_pld": rdp / pld if comparable and pld else None,
-        "agree": comparable and pld <= rdp * (1 + _ACCOUNTANT_TOLERANCE),
+        "rdp_over_epsilon": rdp / stated if comparable and stated else None,
+        "agree": None if accountant == "rdp" else agree,
+    }
+
+
+def _partitions(queries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One entry per scheme and model whose queries ran over disjoint parts of the data set."""
+    schemes: dict[tuple[str, str], list[str]] = {}
+    for query in queries:
+        if query["partition"] is not None:
+            scheme, cell = query["partition"]
+            schemes.setdefault((query["model"], scheme), []).append(cell)
+    return [_partition(*key, cells) for key, cells in schemes.items()]
+
+
+_BY = {"keyed batches": "a keyed hash of itself", "labels": "its label"}  # what places a record, by scheme
+
+
+def _partition(model: str, scheme: str, cells: Sequence[str]) -> dict[str, Any]:
+    count = len(set(cells))
+    return {
+        "model": model,
+        "scheme": scheme,
+        "cells": count,
+        "queries": len(cells),
+        "sentence": (
+            f"Partition {scheme!r} of {model}: {len(cells)} queries over {count} disjoint parts of the data set, each "
+            f"record in one by {_BY.get(scheme, 'what it alone says')}; the largest cell counts."
+        ),
     }
 
 
@@ -162,7 +205,7 @@ def _flags(receipt: Mapping[str, Any], words: Mapping[str, Any] | None, n_public
         flags.append("delta is not below 1 / n: publishing one whole record at random would satisfy it.")
     if words and words["true_positive_rate"] > 0.5:
         flags.append("The promise is weak: finding more than half of the members at 1 % false alarms is not excluded.")
-    if not _accounting(receipt)["agree"]:
+    if _accounting(receipt)["agree"] is False:
         flags.append("The two accountants contradict each other, or one of them gave no finite epsilon.")
     return flags
 
@@ -180,7 +223,7 @@ def _access(stage: Mapping[str, Any], charges: Sequence[Mapping[str, Any]]) -> d
     if stage["zone"] == "public":
         return found | {"coverage": "public", "note": "Reads only what was declared public."}
     if stage["zone"] == "dp" and not own:
-        note = "Reads only fitted models: free post-processing of what is protected; a reference's rows never leave."
+        note = "Reads only public text and what is protected already: free post-processing; a reference's never leaves."
         return found | {"coverage": "covered", "note": note}
     return found | {"coverage": "not covered", "note": "Reads private rows; its outputs stay in the private zone."}
 

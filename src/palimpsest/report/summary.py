@@ -154,7 +154,7 @@ def _row(variant: str, metrics: Metrics, receipts: Mapping[str, Mapping[str, Any
         method=receipt.get("method"),
         rows=utility.get("rows"),
         epsilon_target=receipt.get("epsilon_target"),
-        epsilon_proved=receipt.get("epsilon_pld"),
+        epsilon_proved=receipt.get("epsilon"),
         scores=_scores(variant, metrics),
         membership=_membership(found.get("membership")),
         ngram_excess=_excess(found.get("ngrams")),

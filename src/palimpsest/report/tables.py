@@ -16,6 +16,8 @@ Rows = list[dict[str, Any]]
 
 _Z95 = 1.959963984540054
 _DRAWN = 300  # points of one panel: more make the page large and the panel black
+_WRITERS = ("predict", "fewshot")  # methods that read private rows while they write, and learn nothing from them
+PARSED, VALID = "is JSON", "conforms to the schema"
 PROVED, ATTACKED, DETECTABLE = "proved cap", "attacked lower bound", "largest claim the attack could refute"
 
 
@@ -190,6 +192,86 @@ def per_class(metrics: Metrics, evaluator: str) -> Rows:
         for variant in order
         for label, scores in _classes(metrics[variant], evaluator).items()
     ]
+
+
+def in_context(metrics: Metrics) -> Rows:
+    """variant, shots, draws, accuracy, low, high, gain, gain_low, gain_high, zero_shot: what was answered.
+
+    The gain is over no demonstrations, item by item, whose accuracy is `zero_shot`; None where that does not fit.
+    """
+    return [
+        _answered(variant, shot, found["zero_shot"]["accuracy"])
+        for variant, found in _of_kind(metrics, "incontext")
+        for shot in found["shots"]
+        if shot["accuracy"] is not None
+    ]
+
+
+def _answered(variant: str, shot: Mapping[str, Any], zero: Mapping[str, float] | None) -> dict[str, Any]:
+    accuracy, gain = shot["accuracy"], shot["gain"] or {}
+    return {
+        "variant": variant,
+        "shots": shot["shots"],
+        "draws": len(shot["per_draw"]),
+        "accuracy": accuracy["value"],
+        "low": accuracy["low"],
+        "high": accuracy["high"],
+        "gain": gain.get("value"),
+        "gain_low": gain.get("low"),
+        "gain_high": gain.get("high"),
+        "zero_shot": zero["value"] if zero else None,
+    }
+
+
+def unanswered(metrics: Metrics) -> Rows:
+    """variant, shots, lacks: numbers of demonstrations for which something is too small, and what; 0 included."""
+    return [
+        {"variant": variant, "shots": shot["shots"], "lacks": shot["lacks"]}
+        for variant, found in _of_kind(metrics, "incontext")
+        for shot in (found["zero_shot"], *found["shots"])
+        if shot["accuracy"] is None
+    ]
+
+
+def structure(metrics: Metrics) -> Rows:
+    """variant, what, count, total, share, low, high: synthetic rows that are JSON and that conform to its schema."""
+    return [
+        {"variant": variant, "what": what, "count": rate["count"], "total": rate["n"], "share": rate["rate"]}
+        | {"low": rate["low"], "high": rate["high"]}
+        for variant, found in _of_kind(metrics, "structure")
+        for what, rate in ((PARSED, found["parsed"]), (VALID, found["valid"]))
+        if rate["n"]
+    ]
+
+
+def written(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]]) -> Rows:
+    """One row per variant that was written from private contexts: what its plan bought, and what came of it."""
+    return [
+        _written(receipts[variant], found)
+        for variant, found in _of_kind(metrics, "generation")
+        if variant in receipts and receipts[variant]["method"] in _WRITERS
+    ]
+
+
+def _written(receipt: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """`clip`, `batch_tokens`, `batches` are None where there are none: fewshot has no batches, a reference no clip."""
+    plan = receipt["plan"]
+    return {
+        "variant": receipt["variant"],
+        "method": receipt["method"],
+        "clip": plan.get("clip") if receipt["purpose"] == "release" else None,
+        "batch_tokens": plan.get("tokens"),
+        "batches": plan.get("batches"),
+        "tokens": found["tokens"],
+        "private_share": found["private_share"],
+        "drawn": found["drawn"],
+        "kept": found["rows"],
+        "removed": {name: count for name, count in found["removed"].items() if count},
+    }
+
+
+def _of_kind(metrics: Metrics, kind: str) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(variant, kinds[kind]) for variant, kinds in metrics.items() if kind in kinds]
 
 
 def _classes(kinds: Mapping[str, Any], evaluator: str) -> Mapping[str, Any]:

@@ -75,7 +75,7 @@ def read_tradeoff(receipt: Mapping[str, Any]) -> TradeOff | None:
     Raises:
         DataError: the two lists do not form a curve.
     """
-    curve, epsilon = receipt.get("curve"), receipt.get("epsilon_pld")
+    curve, epsilon = receipt.get("curve"), receipt.get("epsilon")
     if not curve or epsilon is None or not np.isfinite(epsilon):
         return None
     alpha, beta = np.asarray(curve["alpha"], dtype=float), np.asarray(curve["beta"], dtype=float)
