@@ -47,20 +47,22 @@ def run() -> None:
 def read_private(params: Params) -> tuple[list[RawRow], list[RawRow] | None]:
     """The private file's rows, and the test file's where there is one."""
     data = params.dataset
-    columns = Columns(data.text, data.label, data.unit.column)
+    keys = params.schema_of_data.keys
+    columns = Columns(data.text, data.label, data.unit.column, keys)
     read = partial(read_rows, max_length=data.max_length, labels=tuple(data.labels) or None)
     with unchanged(data.private):
         rows = read(data.private, columns)
     if data.test is None:
         return rows, None
     with unchanged(data.test):
-        return rows, read(data.test, Columns(data.text, data.label))
+        return rows, read(data.test, Columns(data.text, data.label, keys=keys))
 
 
 def write_public_rows(params: Params) -> None:
     """The public file, cut into what models train on and what they are measured on."""
     data = params.dataset
-    columns = Columns(data.text, data.label if data.public_labels else None)
+    label = data.label if data.public_labels else None
+    columns = Columns(data.text, label, keys=params.schema_of_data.keys, plain=True)
     with unchanged(data.public):
         rows = read_rows(Path(data.public), columns, data.max_length, tuple(data.labels) or None)
     train, heldout = split_public([Record(row.text, row.label) for row in rows], params.seed)

@@ -25,6 +25,7 @@ SCHEMA: dict[str, Any] = {
     "n_public": 100,
     "max_length": 50,
 }
+PUBLIC = ("task", "label", "labels", "n_public", "unit_column", "max_rows_per_unit", "json_schema")
 SECRET = "ZANZIBAR-7731"
 
 
@@ -35,7 +36,7 @@ def unique(texts: list[str]) -> np.ndarray:
 
 def run(rows: list[RawRow], test_rows: list[RawRow] | None = None, **changes: Any) -> Preprocessed:
     settings = {"key": KEY, "audit_size": 40, "test_rate": 0.2, "batch_size": 10, "guessable": unique}
-    public = {name: changes.pop(name) for name in ("n_public", "unit_column", "max_rows_per_unit") if name in changes}
+    public = {name: changes.pop(name) for name in PUBLIC if name in changes}
     return preprocess(rows, test_rows, schema=PublicSchema(**SCHEMA | public), **settings | changes)
 
 
@@ -86,6 +87,36 @@ def test_a_test_file_is_the_test_part_whole_and_the_input_gives_none() -> None:
 def test_what_looks_odd_runs_with_a_warning(rows: list[RawRow], changes: dict[str, Any], warning: str) -> None:
     report = run(rows, **changes).report
     assert any(warning in line for line in report["warnings"])
+
+
+def test_a_free_label_is_one_partition_and_may_be_missing() -> None:
+    rows = [
+        RawRow(f"query {i}", label) for i, label in enumerate([f"{SECRET} {i}" for i in range(97)] + ["", " ", None])
+    ]
+    result = run(rows, task="span", labels={})
+    assert (result.report["labels"], result.report["one_label"]) == ({}, False)
+    assert result.report["rows"]["unlabelled"] == 3
+    assert result.report["warnings"] == ["3 rows have no label."]
+    assert SECRET not in json.dumps(result.report)
+    split = result.split
+    kept = [(row.text, row.label) for row in (*split.train, *split.holdout, *split.test)]
+    assert sorted(kept, key=str) == sorted(((row.text, row.label) for row in rows), key=str)
+
+
+def test_the_label_is_part_of_what_places_a_record() -> None:
+    rows = [RawRow("the same query", f"label {i}") for i in range(200)]
+    split = run(rows, task="span", labels={}).split
+    assert min(len(split.train), len(split.holdout), len(split.test)) > 0
+
+
+def test_records_that_do_not_conform_are_counted_and_kept() -> None:
+    schema = {"type": "object", "properties": {"year": {"type": "integer"}}, "required": ["year"]}
+    texts = [f'{{"year": {i}}}' for i in range(96)] + ['{"year": "1"}', "{}", '{"year": 1', ""]
+    result = run([RawRow(text) for text in texts], task="json", label=None, labels={}, json_schema=schema)
+    assert result.report["rows"]["invalid"] == 4
+    assert "4 records do not conform to the JSON schema." in result.report["warnings"]
+    assert result.report["rows"]["unlabelled"] == 0
+    assert sum(parts(result).values()) == 100
 
 
 def test_the_report_is_json_and_shows_no_text() -> None:

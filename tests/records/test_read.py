@@ -406,6 +406,89 @@ def test_row_without_a_person(tmp_path: Path, suffix: str, refused: Callable[...
     assert "row 2: column 'who' is empty" in problem
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_free_label_is_part_of_the_record(tmp_path: Path, suffix: str) -> None:
+    labels = ["a span", "", "any other", "x" * 30]
+    path = write(tmp_path / f"rows{suffix}", [{"text": "t", "label": label} for label in labels])
+    found = read_rows(path, COLUMNS, 20, None)
+    assert [(row.label, row.cut) for row in found] == [
+        ("a span", False), ("", False), ("any other", False), ("x" * 20, True),
+    ]  # fmt: skip
+
+
+def test_a_public_label_is_never_cut(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", [{"text": "t", "label": "x" * 30}])
+    assert read_rows(path, COLUMNS, 20, ("x" * 30,)) == [RawRow("t", "x" * 30)]
+
+
+def test_a_free_label_may_be_missing_but_not_from_every_row(tmp_path: Path, refused: Callable[..., DataError]) -> None:
+    path = write(tmp_path / "rows.jsonl", [{"text": "t"}, {"text": SECRET, "label": "a"}, {"text": "t", "label": None}])
+    assert [row.label for row in read_rows(path, COLUMNS, 20, None)] == [None, "a", None]
+    assert "row 1: no key 'label'" in refused(path).problem
+    problem = refused(path, Columns("text", "lable"), None).problem
+    assert "no row has the key 'lable'" in problem
+    assert "row 1: no key 'txt'" in refused(path, Columns("txt", "label"), None).problem
+    assert "no rows" in refused(written(tmp_path / "none.jsonl", b"\n"), labels=None).problem
+
+
+KEYS = ("year", "title")
+RECORD = '{"year": 1998, "title": "Été"}'
+OTHERWISE: Rows = [{"title": "Été", "id": 1, "year": 1998}, {"id": 2, "year": 1998, "title": "Été"}]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+def test_a_line_is_a_record(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"rows{suffix}", [*OTHERWISE, {"id": 3, "title": None}])
+    expected = [RawRow(RECORD, unit="1"), RawRow(RECORD, unit="2"), RawRow('{"title": null}', unit="3")]
+    assert read_rows(path, Columns("*", unit="id", keys=KEYS), 1000) == expected
+    assert read_rows(path, Columns("*", keys=KEYS), 10)[0] == RawRow(RECORD[:10], cut=True)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_column_holds_the_text_of_records(tmp_path: Path, suffix: str) -> None:
+    rows: Rows = [{"body": json.dumps(row, indent=1), "n": 1} for row in OTHERWISE]
+    path = write(tmp_path / f"rows{suffix}", rows)
+    assert read_rows(path, Columns("body", keys=KEYS), 1000) == [RawRow(RECORD)] * 2
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_a_column_holds_records(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"rows{suffix}", [{"body": OTHERWISE[0]}, {"body": None}])
+    assert read_rows(path, Columns("body", keys=KEYS), 1000) == [RawRow(RECORD), RawRow("")]
+
+
+@pytest.mark.parametrize("cell", [SECRET, f'["{SECRET}"]', f'{{"a": "{SECRET}"', 3, ["x"], f'{{"a":1,"a":"{SECRET}"}}'])
+def test_what_is_no_record_names_the_row(tmp_path: Path, cell: object, refused: Callable[..., DataError]) -> None:
+    path = write(tmp_path / "rows.jsonl", [{"body": RECORD}, {"body": cell}])
+    problem = refused(path, Columns("body", keys=KEYS), None).problem
+    assert "row 2: column 'body' is not a JSON object" in problem
+
+
+@pytest.mark.parametrize("line", [f'{{"title": "{SECRET}", "year": NaN}}', f'{{"title": "{SECRET}\\ud800"}}', "[1]"])
+def test_a_line_that_is_no_record_names_the_row(tmp_path: Path, line: str, refused: Callable[..., DataError]) -> None:
+    path = written(tmp_path / "rows.jsonl", f"{RECORD}\n{line}\n".encode())
+    assert "row 2" in refused(path, Columns("*", keys=KEYS), None).problem
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv.gz", ".parquet"])
+def test_only_in_jsonl_is_a_row_a_record(tmp_path: Path, suffix: str, refused: Callable[..., DataError]) -> None:
+    path = write(tmp_path / f"rows{suffix}", [{"year": 1, "title": SECRET}])
+    assert "not JSONL" in refused(path, Columns("*", keys=KEYS), None).problem
+
+
+def test_a_column_may_be_called_like_the_whole_row(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", [{"*": "plain", "label": "a"}])
+    assert read_rows(path, Columns("*"), 1000) == [RawRow("plain")]
+
+
+def test_a_public_file_may_hold_records_or_plain_text(tmp_path: Path, refused: Callable[..., DataError]) -> None:
+    lines = write(tmp_path / "rows.jsonl", [{"text": "plain", "id": 3}, OTHERWISE[0]])
+    cells = write(tmp_path / "rows.csv", [{"body": "plain"}, {"body": json.dumps(OTHERWISE[0])}])
+    for path, column in ((lines, "*"), (cells, "body")):
+        assert read_rows(path, Columns(column, keys=KEYS, plain=True), 99) == [RawRow("plain"), RawRow(RECORD)]
+    assert "row 1" in refused(cells, Columns("body", keys=KEYS), None).problem
+
+
 def test_rows_do_not_show_their_text() -> None:
     assert SECRET not in repr(RawRow(SECRET, SECRET, SECRET))
 

@@ -11,7 +11,14 @@ from palimpsest.errors import DataError
 from palimpsest.records.private import SplitRow
 from palimpsest.records.read import Columns, read_rows
 from palimpsest.records.record import Record
-from palimpsest.records.write import read_public, read_split, write_public, write_split, write_synthetic
+from palimpsest.records.write import (
+    read_public,
+    read_split,
+    read_synthetic,
+    write_public,
+    write_split,
+    write_synthetic,
+)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 WITHOUT_NUL = TEXT.filter(lambda text: "\0" not in text)
@@ -54,6 +61,34 @@ def test_without_a_label_column_there_is_only_text(tmp_path: Path) -> None:
         {"body": ""},
     ]
     assert pq.read_table(table).to_pydict() == {"body": ["ünï\u2028x", ""]}
+
+
+def test_a_free_label_is_written_beside_its_text(tmp_path: Path) -> None:
+    rows = [Record("a film", "drama"), Record("another", None), Record("", "")]
+    lines, _ = write_synthetic(rows, tmp_path / "dp3", "query", "genre")
+    assert [json.loads(line) for line in lines.read_text().splitlines()] == [
+        {"query": "a film", "genre": "drama"}, {"query": "another", "genre": None}, {"query": "", "genre": ""},
+    ]  # fmt: skip
+    assert read_synthetic(tmp_path / "dp3", "query", "genre") == rows
+    assert [row.label for row in read_rows(lines, Columns("query", "genre"), 100)] == ["drama", None, ""]
+
+
+def test_records_are_lines_and_the_table_holds_every_text(tmp_path: Path) -> None:
+    whole = ['{"b": 1.50, "a": "ü\\u2028"}', '{"other":\n[null]}', "{}"]
+    broken = ["", "words", '{"a": "cut', "[1]", '{"a": 1, "a": 2}', '{"a": NaN}', '{"a": "\\ud800"}']
+    texts = [*whole[:1], *broken, *whole[1:]]
+    lines, table = write_synthetic(map(Record, texts), tmp_path / "dp3", "*", None)
+    found = lines.read_text("utf-8").split("\n")
+    assert found == ['{"b": 1.5, "a": "ü\u2028"}', '{"other": [null]}', "{}", ""]
+    assert pq.read_table(table).to_pydict() == {"text": texts}
+    assert [row.text for row in read_synthetic(tmp_path / "dp3", "*", None)] == texts
+    assert read_rows(lines, Columns("*", keys=("a", "b")), 100)[0].text == '{"a": "ü\u2028", "b": 1.5}'
+
+
+def test_records_of_a_column_stay_text(tmp_path: Path) -> None:
+    texts = ['{"a": 1}', "words"]
+    lines, _ = write_synthetic(map(Record, texts), tmp_path / "dp3", "body", None)
+    assert [json.loads(line) for line in lines.read_text().splitlines()] == [{"body": text} for text in texts]
 
 
 def test_no_rows_still_make_two_files_with_columns(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,9 +20,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from palimpsest.errors import DataError
+from palimpsest.records.structured import unique
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is read of every row.
+
+    Attributes:
+        column: the column's name; None for the whole row, which only JSONL has.
+        optional: True where a JSON line without the key stands for null, as long as any line has it.
+    """
+
+    column: str | None
+    optional: bool = False
+
 
 Cells = Iterator[tuple[int, Sequence[Any]]]
-Reader = Callable[[BinaryIO, str, Sequence[str]], Cells]
+Reader = Callable[[BinaryIO, str, Sequence[Wanted]], Cells]
 
 # A field beyond this is a quote that was never closed, not a text.
 FIELD_LIMIT = 1 << 28
@@ -33,20 +49,25 @@ _DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)
 _UNREADABLE = (*_DAMAGED_GZIP, OSError, pa.ArrowException)
 
 
-def cells(path: Path, wanted: Sequence[str]) -> Cells:
-    """Yield (row number, one cell per wanted column) for every row of the file.
+def cells(path: Path, wanted: Sequence[Wanted]) -> Cells:
+    """Yield (row number, one cell per wanted thing) for every row of the file.
 
     Row numbers start at 1, blank lines count, the header of a CSV or TSV does not. Bytes that are not UTF-8 come back
     as lone surrogates, for the caller to refuse in the cells it uses. At most one row and one batch are held.
 
     Args:
         path: the file; its format is read from its suffix (.csv, .tsv, .jsonl, .parquet, each also with .gz).
-        wanted: names of the columns to read.
+        wanted: the columns to read.
 
     Raises:
         DataError: the file is missing, unreadable, empty, damaged, or malformed at a row.
     """
     reader = _reader(path)
+    if reader is not _json_lines and any(each.column is None for each in wanted):
+        raise DataError(
+            f"{path.name!r} is not JSONL, and only there is a row a record.",
+            "Write one JSON object per line, or name the column that holds each record's JSON text.",
+        )
     with _explained(path.name):
         _check_regular(path)
         with _opened(path) as stream:
@@ -103,13 +124,13 @@ def _explanation(error: Exception, name: str) -> DataError:
     return DataError(f"{name!r} cannot be read.", "Check the disk, and that the file is whole.")
 
 
-def _delimited(stream: BinaryIO, name: str, wanted: Sequence[str], *, delimiter: str) -> Cells:
+def _delimited(stream: BinaryIO, name: str, wanted: Sequence[Wanted], *, delimiter: str) -> Cells:
     csv.field_size_limit(FIELD_LIMIT)
     rows = _parsed(csv.reader(_lines(stream, name), delimiter=delimiter, strict=True), name)
     _, header = next(rows, (0, None))
     if header is None:
         raise DataError(f"{name!r} is empty.", "Give a file with a header and at least one row.")
-    places = [_place(header, column, name) for column in wanted]
+    places = [_place(header, each.column, name) for each in wanted]
     for number, row in rows:
         if row:
             _check_width(row, header, f"{name!r}, row {number}")
@@ -154,9 +175,9 @@ def _without_bom(line: bytes, name: str) -> bytes:
     return line.removeprefix(_UTF8_BOM)
 
 
-def _place(header: Sequence[str], column: str, name: str) -> int:
-    count = header.count(column)
-    if count == 0:
+def _place(header: Sequence[str], column: str | None, name: str) -> int:
+    count = header.count(column) if column is not None else 0
+    if column is None or count == 0:
         raise DataError(
             f"{name!r} has no column {column!r}; it has {len(header)} columns.",
             "Check the column names in params.yaml, dataset section, and that the file names its columns.",
@@ -166,46 +187,52 @@ def _place(header: Sequence[str], column: str, name: str) -> int:
     return header.index(column)
 
 
-def _json_lines(stream: BinaryIO, name: str, wanted: Sequence[str]) -> Cells:
+def _json_lines(stream: BinaryIO, name: str, wanted: Sequence[Wanted]) -> Cells:
+    found: set[str] = set()
     for number, line in enumerate(_lines(stream, name), start=1):
         if line.strip():
-            yield number, _members(line, wanted, f"{name!r}, row {number}")
+            row = _object(line, f"{name!r}, row {number}")
+            found |= {each.column for each in wanted if each.column in row}
+            yield number, [_member(row, each, f"{name!r}, row {number}") for each in wanted]
+    never = [each.column for each in wanted if each.optional and each.column not in found]
+    if found and never:
+        raise DataError(
+            f"{name!r}: no row has the key {never[0]!r}.", "Check the column names in params.yaml, dataset section."
+        )
 
 
-def _members(line: str, wanted: Sequence[str], where: str) -> list[Any]:
+def _object(line: str, where: str) -> dict[str, Any]:
     value = _parsed_json(line, where)
     if not isinstance(value, dict):
         raise DataError(f"{where}: not a JSON object.", "Write one object per line, a key per column.")
-    for column in wanted:
-        if column not in value:
-            raise DataError(f"{where}: no key {column!r}.", "Give every row the same keys; null stands for empty.")
-    return [value[column] for column in wanted]
+    return value
+
+
+def _member(row: dict[str, Any], wanted: Wanted, where: str) -> Any:
+    if wanted.column is None:
+        return row
+    if wanted.column not in row and not wanted.optional:
+        raise DataError(f"{where}: no key {wanted.column!r}.", "Give every row the same keys; null stands for empty.")
+    return row.get(wanted.column)
 
 
 def _parsed_json(line: str, where: str) -> Any:
     try:
-        return json.loads(line, object_pairs_hook=_unique)
+        return json.loads(line, object_pairs_hook=unique)
     except (ValueError, RecursionError):
         pass
     raise DataError(f"{where}: not valid JSON, or a key that occurs twice.", "Write one JSON object per line.")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError
-    return members
-
-
-def _parquet(stream: BinaryIO, name: str, wanted: Sequence[str]) -> Cells:
+def _parquet(stream: BinaryIO, name: str, wanted: Sequence[Wanted]) -> Cells:
     # Parquet is read from its end, which a gzip stream cannot do; and no private copy may touch the disk.
     source = pa.BufferReader(stream.read()) if isinstance(stream, gzip.GzipFile) else stream
     file = pq.ParquetFile(source)
-    for column in wanted:
-        _place(file.schema_arrow.names, column, name)
+    names = file.schema_arrow.names
+    columns_of = [names[_place(names, each.column, name)] for each in wanted]
     number = 0
-    for batch in file.iter_batches(_BATCH_ROWS, columns=list(dict.fromkeys(wanted))):
-        columns = [_values(batch.column(column)) for column in wanted]
+    for batch in file.iter_batches(_BATCH_ROWS, columns=list(dict.fromkeys(columns_of))):
+        columns = [_values(batch.column(column)) for column in columns_of]
         for row in zip(*columns, strict=True):
             number += 1
             yield number, row

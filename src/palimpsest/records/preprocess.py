@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from palimpsest.records.conformity import conforms
 from palimpsest.records.private import RawRow, SplitRow
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.split import Split, audit_rate, split_rows
+from palimpsest.records.structured import members_of
 from palimpsest.records.unit import cap_rows
 
 Guessable = Callable[[Sequence[str]], np.ndarray]
@@ -71,7 +73,7 @@ def preprocess(
 def _report(
     rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema: PublicSchema, batch_size: int
 ) -> dict[str, Any]:
-    counts = _counts(rows, kept, split)
+    counts = _counts(rows, kept, split) | {"unlabelled": _unlabelled(rows, schema), "invalid": _invalid(rows, schema)}
     labels = _label_counts(kept, schema)
     warnings = _row_warnings(counts, schema) + _size_warnings(counts, schema, batch_size) + _label_warnings(labels)
     return {
@@ -99,6 +101,19 @@ def _counts(rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split) -> dic
     }
 
 
+def _unlabelled(rows: Sequence[RawRow], schema: PublicSchema) -> int:
+    """Rows without a label where it is part of the record."""
+    return sum(not (row.label or "").strip() for row in rows) if schema.free_label else 0
+
+
+def _invalid(rows: Sequence[RawRow], schema: PublicSchema) -> int:
+    """Records that do not conform to the public JSON schema; a text that was cut is none."""
+    if schema.json_schema is None:
+        return 0
+    valid = conforms(schema.json_schema)
+    return sum(not valid(members_of(row.text)) for row in rows)
+
+
 def _label_counts(rows: Sequence[RawRow], schema: PublicSchema) -> dict[str, int]:
     """Rows per public label; nothing where labels are free text, because they then are part of the record."""
     counts = Counter(row.label for row in rows)
@@ -113,6 +128,8 @@ def _row_warnings(counts: dict[str, int], schema: PublicSchema) -> list[str]:
     found = {
         "cut": f"texts were cut at {schema.max_length} characters",
         "empty": "texts are empty",
+        "unlabelled": "rows have no label",
+        "invalid": "records do not conform to the JSON schema",
         "over_cap": f"rows were left out: more than {schema.max_rows_per_unit} of one person",
     }
     return [f"{counts[name]} {problem}." for name, problem in found.items() if counts[name]]

@@ -7,22 +7,35 @@ from typing import Any
 
 from palimpsest import validate
 from palimpsest.errors import DataError
-from palimpsest.records.formats import cells
+from palimpsest.records.formats import Wanted, cells
 from palimpsest.records.private import RawRow
+from palimpsest.records.structured import WHOLE_ROW, canonical, plain
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the columns to read; None where the data set has no such column."""
+    """The names of the columns to read; None where the data set has no such column.
+
+    Attributes:
+        text: the text column; "*" where records are JSON objects and each row is one.
+        label: the label column.
+        unit: the column that names the person.
+        keys: the public keys of a record that is a JSON object, in their order; None where the text is plain.
+        plain: True for a public file, whose rows may hold plain text instead of records.
+    """
 
     text: str
     label: str | None = None
     unit: str | None = None
+    keys: tuple[str, ...] | None = None
+    plain: bool = False
 
-    @property
-    def wanted(self) -> list[str]:
-        """The names that are set: text, then label, then unit."""
-        return [name for name in (self.text, self.label, self.unit) if name is not None]
+    def wanted(self, free_labels: bool) -> list[Wanted]:
+        """What is set: text, then label, then unit. A label that is free may be missing."""
+        whole = self.keys is not None and self.text == WHOLE_ROW
+        found = [Wanted(None if whole else self.text)]
+        found += [Wanted(self.label, optional=free_labels)] if self.label is not None else []
+        return found + ([Wanted(self.unit)] if self.unit is not None else [])
 
 
 def read_rows(path: Path | str, columns: Columns, max_length: int, labels: Sequence[str] | None = None) -> list[RawRow]:
@@ -35,8 +48,9 @@ def iter_rows(
 ) -> Iterator[RawRow]:
     """Yield the rows of one file in its order, without holding the file.
 
-    A text longer than `max_length` is cut and marked, a null text is empty: neither is an error, because an error
-    would itself tell. Integer labels and units are read as their decimal digits.
+    A text longer than `max_length` is cut and marked, a null text is empty, a free label may be empty, null or missing
+    and is cut like the text: nothing of this is an error, because an error would itself tell. Integer labels and units
+    are read as their decimal digits. A record that is a JSON object is read as its canonical text.
 
     Guarantee: row i of the result is a function of row i of the file and of public settings alone (1-stable), and no
     error carries anything of a row but its number.
@@ -54,7 +68,7 @@ def iter_rows(
     path = Path(path)
     rule = _Rule(path.name, columns, max_length, None if labels is None else frozenset(labels))
     number = 0
-    for number, values in cells(path, columns.wanted):
+    for number, values in cells(path, columns.wanted(labels is None)):
         yield rule.row(number, *values)
     if number == 0:
         raise DataError(f"{path.name!r} has no rows.", "Give a file with at least one row.")
@@ -73,15 +87,34 @@ class _Rule:
         rest = iter(others)
         label = self._label(next(rest), number) if self.columns.label is not None else None
         unit = self._unit(next(rest), number) if self.columns.unit is not None else None
-        return self._text(text, number, label, unit)
+        whole = self._text(text if self.columns.keys is None else self._record(text, number), number)
+        kept = self._clean(whole[: self.max_length], number, self.columns.text)
+        named = label[: self.max_length] if label is not None and self.labels is None else label
+        return RawRow(kept, named, unit, cut=len(whole) > self.max_length or named != label)
 
-    def _text(self, value: Any, number: int, label: str | None, unit: str | None) -> RawRow:
+    def _text(self, value: Any, number: int) -> str:
         if value is None:
-            return RawRow("", label, unit)
+            return ""
         if not isinstance(value, str):
             raise self._error(number, self.columns.text, "is not a string", "Write every text as a string.")
-        text = self._clean(value[: self.max_length], number, self.columns.text)
-        return RawRow(text, label, unit, cut=len(value) > self.max_length)
+        return value
+
+    def _record(self, value: Any, number: int) -> str | None:
+        """The canonical text of a JSON object; in a public file also plain text."""
+        keys = self.columns.keys or ()
+        beside = plain(value, keys) if self.columns.plain else None
+        if value is None or beside is not None:
+            return beside
+        try:
+            return canonical(value, keys)
+        except ValueError:
+            pass
+        raise self._error(
+            number,
+            self.columns.text,
+            "is not a JSON object, or has a key twice, or a number that JSON has not",
+            "Write every record as one JSON object.",
+        )
 
     def _label(self, value: Any, number: int) -> str | None:
         label = self._name(value, number, self.columns.label)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -11,14 +12,15 @@ class PublicSchema:
 
     Attributes:
         asset: the data asset's name in the ledger.
-        task: "classify" or "text".
-        text: name of the text column.
-        label: name of the label column, or None.
-        labels: label name -> public description, in the order of params.yaml.
+        task: "classify", "span", "text" or "json".
+        text: name of the text column; "*" where each row is a record of task json.
+        label: name of the label column, or None. Its value is part of the record where `labels` is empty.
+        labels: label name -> public description, in the order of params.yaml; empty but for task classify.
         n_public: the declared, public, approximate number of records.
         max_length: longest text kept, in characters; longer texts are cut.
         unit_column: the column that names the person, or None (the unit is one record).
         max_rows_per_unit: public cap on rows per person.
+        json_schema: the JSON schema of a record of task json, else None.
     """
 
     asset: str
@@ -30,11 +32,22 @@ class PublicSchema:
     labels: Mapping[str, str] = field(default_factory=dict)
     unit_column: str | None = None
     max_rows_per_unit: int = 1
+    json_schema: Mapping[str, Any] | None = None
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """The labels in their public order."""
         return tuple(self.labels)
+
+    @property
+    def free_label(self) -> bool:
+        """Whether the label is free text and part of the record."""
+        return self.label is not None and not self.labels
+
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """The keys of a record that is a JSON object, in their public order; None where records are plain text."""
+        return None if self.json_schema is None else tuple(self.json_schema["properties"])
 
 
 def default_delta(n_public: int) -> float:

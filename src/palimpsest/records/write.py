@@ -1,8 +1,9 @@
 """Writing and reading the Parquet splits, and writing synthetic rows for their user."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +12,7 @@ from palimpsest.errors import DataError
 from palimpsest.files import atomic_path
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
+from palimpsest.records.structured import PLAIN, WHOLE_ROW, members_of
 
 _TEXT = pa.field("text", pa.string())
 _LABEL = pa.field("label", pa.string())
@@ -23,13 +25,16 @@ def write_synthetic(
     """Write <base_path>.jsonl and <base_path>.parquet with the input's column names; returns the two paths.
 
     Both files are whole before either is renamed into place. The label is left out where `label_column` is None.
+
+    With the text column "*" a line is the record itself, and a text that is no JSON object has no line; the table holds
+    every text as it was drawn, in the column `text`, so that audits see all.
     """
     rows = list(records)
     lines, table = _beside(base_path, ".jsonl"), _beside(base_path, ".parquet")
-    columns = _columns(rows, text_column, label_column)
+    columns = _columns(rows, _stored(text_column), label_column)
     strings = pa.schema([(name, pa.string()) for name in columns])
     with atomic_path(lines) as lines_draft, atomic_path(table) as table_draft:
-        _write_lines(lines_draft, columns)
+        _write_lines(lines_draft, _objects(rows) if text_column == WHOLE_ROW else _members(columns))
         pq.write_table(pa.table(columns, strings), table_draft)
     return lines, table
 
@@ -46,10 +51,23 @@ def _columns(rows: Sequence[Record], text_column: str, label_column: str | None)
     return columns
 
 
-def _write_lines(path: Path, columns: dict[str, list[str | None]]) -> None:
+def _stored(text_column: str) -> str:
+    """The text's column in a table."""
+    return PLAIN if text_column == WHOLE_ROW else text_column
+
+
+def _objects(rows: Sequence[Record]) -> Iterator[Mapping[str, Any]]:
+    """The records that are JSON objects."""
+    return (members for row in rows if (members := members_of(row.text)) is not None)
+
+
+def _members(columns: Mapping[str, Sequence[str | None]]) -> Iterator[Mapping[str, Any]]:
+    return (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+
+
+def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as stream:
-        for values in zip(*columns.values(), strict=True):
-            row = dict(zip(columns, values, strict=True))
+        for row in rows:
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
@@ -92,7 +110,7 @@ def read_synthetic(base_path: Path | str, text_column: str, label_column: str | 
     Raises:
         DataError: the file is missing, damaged or has other columns.
     """
-    columns = [text_column] if label_column is None else [text_column, label_column]
+    columns = [_stored(text_column)] + ([] if label_column is None else [label_column])
     table = _read_table(_beside(base_path, ".parquet"), pa.schema([(name, pa.string()) for name in columns]))
     return [Record(*values) for values in zip(*(table[name].to_pylist() for name in columns), strict=True)]
 

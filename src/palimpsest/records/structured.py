@@ -1,0 +1,85 @@
+"""Records that are JSON objects: the one text that each has, and which texts are JSON."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+WHOLE_ROW = "*"  # stands for the text column where the row itself is the record
+PLAIN = "text"  # the column of plain text beside records, and of records in a table
+
+
+def parsed(text: str) -> Any:
+    """The JSON value that the whole text is.
+
+    Stricter than Python: a key that occurs twice, NaN, an infinity and half a surrogate pair are refused, as other
+    readers of the same text would disagree about them.
+
+    Raises:
+        ValueError: the text is none; neither the error nor what is chained to it holds the text.
+
+    >>> parsed('{"year": 1998}')
+    {'year': 1998}
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=unique)
+        _dumped(value).encode()
+        return value
+    except (ValueError, RecursionError):
+        pass
+    raise ValueError("not a JSON value")
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object; a ValueError where a key occurs twice."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError
+    return members
+
+
+def canonical(value: Any, keys: Sequence[str]) -> str:
+    """A record's one text: the members under `keys`, in that order; what is not there stays away.
+
+    Args:
+        value: a JSON object, or the text of one.
+        keys: the public keys; a member under another is dropped.
+
+    Raises:
+        ValueError: the value is neither; neither the error nor what is chained to it holds the value.
+
+    >>> canonical({"year": 1998, "id": 7, "title": "Été"}, ("title", "year"))
+    '{"title": "Été", "year": 1998}'
+    """
+    members = members_of(value) if isinstance(value, str) else value
+    if isinstance(members, Mapping):
+        try:
+            return _dumped({key: members[key] for key in keys if key in members})
+        except (TypeError, ValueError, RecursionError):
+            pass
+    raise ValueError("not a JSON object")
+
+
+def plain(value: Any, keys: Sequence[str]) -> str | None:
+    """What a public file may hold instead of a record: plain text; None where the value is no such thing.
+
+    Args:
+        value: a cell, or a whole row.
+        keys: the public keys of records. A row with any of them is a record.
+    """
+    if isinstance(value, Mapping):
+        text = None if any(key in value for key in keys) else value.get(PLAIN)
+        return text if isinstance(text, str) else None
+    return value if isinstance(value, str) and members_of(value) is None else None
+
+
+def members_of(text: str) -> dict[str, Any] | None:
+    """The members of the JSON object that the text is; None where it is none."""
+    try:
+        value = parsed(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,25 @@
+"""Ask how many synthetic rows of task json are JSON and conform to the public schema."""
+
+from palimpsest.audit.structure import audit_structure
+from palimpsest.errors import ParamsError
+from palimpsest.files import read_json, write_json
+from palimpsest.params.load import load
+from palimpsest.records.write import read_synthetic
+from stages.common import METRICS, RECEIPTS, SYNTHETIC, start
+
+CONFIDENCE = 0.95
+
+
+def run(name: str) -> None:
+    """Synthetic rows -> structure.json of the variant, in the zone of the rows."""
+    data = load().dataset
+    if data.json_schema is None:
+        raise ParamsError(f"dataset.task is {data.task!r}, which has no JSON schema.", "Run this stage for task json.")
+    rows = read_synthetic(SYNTHETIC / name, data.text, data.label)
+    zone = "dp" if read_json(RECEIPTS / f"{name}.json")["purpose"] == "release" else "internal"
+    audit = audit_structure([row.text for row in rows], data.json_schema, CONFIDENCE)
+    write_json(METRICS / name / "structure.json", audit.to_json(name, zone))
+
+
+if __name__ == "__main__":
+    start(run)

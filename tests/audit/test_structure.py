@@ -1,0 +1,45 @@
+"""How many of a few texts are JSON, and how many are the record that the schema asks for."""
+
+import pytest
+
+from palimpsest.audit.statistics import wilson
+from palimpsest.audit.structure import audit_structure
+
+FILM = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}, "year": {"type": "integer"}},
+    "required": ["title"],
+    "additionalProperties": False,
+}
+VALID = ['{"title": "A"}', ' {"year": 1998,\n "title": "A"} ']
+JSON = ['{"title": 1}', '{"year": 1998}', '{"title": "A", "cast": []}', "[]", '"title"', "null", "12"]
+NONE = ["", "A film.", '{"title": "A"', '{"title": "A", "title": "B"}', '{"title": NaN}', '{"title": "A"} and more']
+
+
+def test_texts_are_counted_by_what_they_are():
+    audit = audit_structure([*VALID, *NONE, *JSON], FILM, confidence=0.95)
+    assert (audit.parsed.count, audit.parsed.n) == (9, 15)
+    assert (audit.valid.count, audit.valid.n) == (2, 15)
+    assert (audit.valid.low, audit.valid.high) == wilson(2, 15, 0.95)
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed", "valid"),
+    [*((text, 1, 1) for text in VALID), *((text, 1, 0) for text in JSON), *((text, 0, 0) for text in NONE)],
+)
+def test_one_text(text: str, parsed: int, valid: int):
+    audit = audit_structure([text], FILM, confidence=0.95)
+    assert (audit.parsed.count, audit.valid.count) == (parsed, valid)
+
+
+def test_no_rows_tell_nothing():
+    audit = audit_structure([], FILM, confidence=0.95)
+    assert (audit.valid.n, audit.valid.low, audit.valid.high) == (0, 0.0, 1.0)
+
+
+def test_json_has_the_published_shape():
+    document = audit_structure(VALID, FILM, confidence=0.95).to_json("dp3", "dp")
+    assert (document["variant"], document["zone"]) == ("dp3", "dp")
+    assert document.keys() == {"variant", "zone", "parsed", "valid"}
+    low, high = wilson(2, 2, 0.95)
+    assert document["valid"] == {"count": 2, "n": 2, "rate": 1.0, "low": low, "high": high}

@@ -1,0 +1,79 @@
+"""Which mappings are the JSON schema of a record, and which values conform to one."""
+
+import re
+import socket
+from datetime import date
+from typing import Any
+
+import pytest
+
+from palimpsest.records.conformity import DIALECT, conforms, schema_problem
+
+FILM: dict[str, Any] = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}, "year": {"$ref": "#/$defs/year"}},
+    "required": ["title"],
+    "additionalProperties": False,
+    "$defs": {"year": {"type": "integer", "minimum": 1880}},
+}
+
+
+def test_a_schema_of_an_object_is_usable() -> None:
+    assert schema_problem(FILM) is None
+    assert schema_problem(FILM | {"$schema": DIALECT}) is None
+
+
+UNUSABLE = {
+    "nothing": ({}, "needs `type: object`"),
+    "another type": (FILM | {"type": ["object", "null"]}, "needs `type: object`"),
+    "no properties": (FILM | {"properties": {}}, "needs `type: object` and `properties`"),
+    "no schema": (FILM | {"required": "title"}, r"no JSON schema at \$.required"),
+    "no pattern": (FILM | {"properties": {"a": {"pattern": "("}}}, r"no JSON schema at \$.properties.a.pattern"),
+    "another draft": (FILM | {"$schema": "http://json-schema.org/draft-07/schema#"}, "another dialect"),
+    "a number as key": (FILM | {"properties": {1: {}}}, "JSON has not"),
+    "a date": (FILM | {"default": date(2000, 1, 1)}, "JSON has not"),
+    "an infinity": (FILM | {"maximum": float("inf")}, "JSON has not"),
+    "a reference to nothing": (FILM | {"$defs": {}}, "refers to '#/\\$defs/year'"),
+    "a reference to elsewhere": (FILM | {"$ref": "https://example.com/film.json"}, "refers to 'https://example.com"),
+    "a deep one": (FILM | {"allOf": [{"not": {"$ref": "other.json"}}]}, "refers to 'other.json'"),
+}
+
+
+@pytest.mark.parametrize(("schema", "problem"), UNUSABLE.values(), ids=UNUSABLE.keys())
+def test_what_is_no_schema_of_a_record_is_refused(
+    schema: dict[str, Any], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(socket, "socket")  # nothing is fetched
+    found = schema_problem(schema)
+    assert found is not None
+    assert re.search(problem, found)
+
+
+@pytest.mark.parametrize(
+    ("value", "valid"),
+    [
+        ({"title": "A", "year": 1880}, True),
+        ({"title": "A"}, True),
+        ({"year": 1880}, False),
+        ({"title": "A", "year": 1879}, False),
+        ({"title": "A", "year": "1880"}, False),
+        ({"title": "A", "year": 1880.0}, True),
+        ({"title": "A", "other": 1}, False),
+        (["title"], False),
+        (None, False),
+    ],
+)
+def test_conforming(value: Any, valid: bool) -> None:
+    assert conforms(FILM)(value) is valid
+
+
+def test_a_format_is_a_remark() -> None:
+    assert conforms(FILM | {"properties": {"title": {"format": "date"}}})({"title": "no date"})
+
+
+def test_what_cannot_be_decided_does_not_conform() -> None:
+    endless = conforms(FILM | {"$ref": "#"})
+    assert not endless({"title": "A"})
+    huge = conforms({"type": "object", "properties": {"a": {"multipleOf": 0.01}}})
+    assert not huge({"a": 10**400})
+    assert huge({"a": 2.5})
