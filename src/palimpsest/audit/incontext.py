@@ -1,0 +1,262 @@
+"""In-context evaluation: how well a public language model answers real items behind demonstrations from the rows.
+
+Tang et al. 2024 judge differentially private demonstrations this way; answers are calibrated as in Zhao et al. 2021:
+each answer's probability is divided by the one it gets, behind the same demonstrations, for an input without content.
+Nothing is trained. A model that real demonstrations do not help cannot judge others, and the result says so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from palimpsest.audit.incontext_answers import Answerer, Chooser, Writer
+from palimpsest.audit.incontext_model import Prompts, read
+from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio
+from palimpsest.audit.utility import label_indices
+from palimpsest.errors import DataError
+from palimpsest.params.incontext import InContext
+from palimpsest.progress import track
+from palimpsest.records.record import Record
+
+Lack: TypeAlias = Literal["context", "demonstrations"]
+
+_JUDGES = "Real demonstrations beat no demonstrations at some number of shots: this model can judge demonstrations."
+_CANNOT_JUDGE = (
+    "Real demonstrations do not beat no demonstrations at any number of shots: this model cannot judge demonstrations, "
+    "and these figures say nothing about the rows."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Shot:
+    """The answers behind one number of demonstrations.
+
+    Attributes:
+        shots: how many demonstrations.
+        needs: positions of the longest prompt and answer that the settings allow.
+        lacks: what is too small for so many: the model's context, or the number of demonstrations. None if nothing is.
+        correct: which items, shortest first, each draw answered right, bool of shape (draws, items); no draws where
+            anything lacks. Private zone.
+    """
+
+    shots: int
+    needs: int
+    lacks: Lack | None
+    correct: np.ndarray
+
+    @property
+    def fits(self) -> bool:
+        """Whether it was measured."""
+        return self.lacks is None
+
+    @property
+    def item_accuracy(self) -> np.ndarray:
+        """Each item's share of draws that answered it right; shape (items,)."""
+        return self.correct.mean(axis=0)
+
+    def to_json(self, accuracy: Estimate | None, gain: Estimate | None) -> dict[str, Any]:
+        return {
+            "shots": self.shots,
+            "fits": self.fits,
+            "lacks": self.lacks,
+            "needs": self.needs,
+            "accuracy": None if accuracy is None else accuracy.to_json(),
+            "per_draw": self.correct.mean(axis=1).tolist(),
+            "gain": None if gain is None else gain.to_json(),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class InContextAudit:
+    """Private zone: the answers behind demonstrations from one set of rows.
+
+    Attributes:
+        task: "classify" chooses among the labels, "span" writes a free label.
+        rows: demonstrations that could be drawn.
+        items: test items that were answered.
+        cut: how many of their texts were longer than allowed.
+        context: positions of the model.
+        shots: ascending numbers of demonstrations; the first is zero-shot.
+        bootstrap: how the intervals over items are made.
+    """
+
+    task: Literal["classify", "span"]
+    rows: int
+    items: int
+    cut: int
+    context: int
+    shots: tuple[Shot, ...]
+    bootstrap: Bootstrap
+
+    def accuracy(self, shot: Shot) -> Estimate | None:
+        """Mean over draws, with the bootstrap interval over items; None where nothing was measured."""
+        return self._mean(shot.item_accuracy) if shot.fits else None
+
+    def gain(self, shot: Shot) -> Estimate | None:
+        """What the demonstrations add to zero-shot, with the paired interval; None where nothing compares."""
+        zero = self.shots[0]
+        if shot is zero or not (shot.fits and zero.fits):
+            return None
+        return self._mean(shot.item_accuracy - zero.item_accuracy)
+
+    @property
+    def helps(self) -> bool:
+        """Whether demonstrations beat zero-shot beyond the paired interval, at some number of them.
+
+        Of real rows: whether the model can judge demonstrations at all.
+        """
+        gains = map(self.gain, self.shots)
+        return any(gain is not None and gain.low > 0.0 for gain in gains)
+
+    def to_json(self, variant: str, judges: bool) -> dict[str, Any]:
+        """The document of a row of the results.
+
+        Args:
+            variant: its name.
+            judges: `helps` of the real rows under the same settings.
+        """
+        zero, *others = (shot.to_json(self.accuracy(shot), self.gain(shot)) for shot in self.shots)
+        return {
+            "variant": variant,
+            "zone": "internal",
+            "task": self.task,
+            "rows": self.rows,
+            "items": self.items,
+            "items_cut": self.cut,
+            "context": self.context,
+            "judges": judges,
+            "note": _JUDGES if judges else _CANNOT_JUDGE,
+            "zero_shot": zero,
+            "shots": others,
+        }
+
+    def _mean(self, values: np.ndarray) -> Estimate:
+        interval = bootstrap_ratio(values, np.ones_like(values), self.bootstrap)
+        return Estimate(float(values.mean()), *interval)
+
+
+def audit_in_context(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Sequence[Record],
+    test: Sequence[Record],
+    labels: Sequence[str],
+    settings: InContext,
+    bootstrap: Bootstrap,
+    seed: int,
+) -> InContextAudit:
+    """Let a language model answer test items behind demonstrations.
+
+    Args:
+        model: a public causal language model, on its device.
+        tokenizer: its own.
+        rows: the labelled rows that demonstrations are drawn from.
+        test: the labelled rows that are asked about, all of them.
+        labels: all public labels; empty where labels are free text, which is then written and not chosen.
+        settings: templates, lengths and numbers.
+        bootstrap: how the intervals over items are made.
+        seed: which items are asked and which rows are drawn. The items depend on it and the number of `test` alone, so
+            that results of different rows are paired.
+
+    Raises:
+        DataError: there are no rows or no test rows, or a label is missing or not in `labels`.
+        ParamsError: the verbalisers and the labels differ, or a label's word has no token.
+    """
+    _require_labels(rows, labels)
+    _require_labels(test, labels)
+    asked = [test[index] for index in chosen_items(len(test), settings.items, seed)]
+    prompts = Prompts(tokenizer, settings)
+    answerer: Answerer = Chooser(model, prompts, labels) if labels else Writer(model, prompts)
+    context = int(model.config.get_text_config().max_position_embeddings)
+    plan = [(shots, prompts.needs(shots, answerer.longest)) for shots in settings.shots]
+    lacks = {shots: _lack(shots, needs, len(rows), context) for shots, needs in plan}
+    correct = _answered(answerer, rows, asked, [shots for shots in settings.shots if lacks[shots] is None], seed)
+    return InContextAudit(
+        task="classify" if labels else "span",
+        rows=len(rows),
+        items=len(asked),
+        cut=prompts.cut([row.text for row in asked], settings.item_tokens),
+        context=context,
+        shots=tuple(Shot(shots, needs, lacks[shots], correct[shots]) for shots, needs in plan),
+        bootstrap=bootstrap,
+    )
+
+
+def chosen_items(count: int, limit: int, seed: int) -> list[int]:
+    """At most `limit` of `count` indices, ascending, drawn without replacement."""
+    return sorted(np.random.default_rng(seed).permutation(count)[:limit].tolist())
+
+
+def draw_rows(labels: Sequence[str], shots: int, balanced: bool, seed: int, draw: int) -> list[int]:
+    """Indices of one draw's demonstrations, in random order.
+
+    Args:
+        labels: of all rows.
+        shots: how many to draw, at most as many as there are rows.
+        balanced: whether the labels share the draw evenly, as far as there are rows of each and as `shots` allows;
+            which labels get one more is random.
+        seed: of all draws.
+        draw: its number.
+    """
+    rng = np.random.default_rng([seed, shots, draw])
+    order = rng.permutation(len(labels))
+    if balanced:
+        order = order[_rounds([labels[index] for index in order], rng)]
+    return rng.permutation(order[:shots]).tolist()
+
+
+def _answered(
+    answerer: Answerer, rows: Sequence[Record], asked: Sequence[Record], numbers: Sequence[int], seed: int
+) -> dict[int, np.ndarray]:
+    """Number of shots -> which items each draw answered right; no draws where it is not one of `numbers`."""
+    settings, labels = answerer.prompts.settings, [row.label or "" for row in rows]
+    texts = answerer.prompts.items([row.text for row in asked], settings.item_tokens)
+    by_length = sorted(range(len(asked)), key=lambda index: len(texts[index]))  # so that batches hold little padding
+    items, truth = [texts[index] for index in by_length], [asked[index].label or "" for index in by_length]
+    found: dict[int, list[np.ndarray]] = {shots: [] for shots in settings.shots}
+    jobs = [(shots, draw) for shots in numbers for draw in range(settings.draws if shots else 1)]
+    for shots, draw in track(jobs, name="in-context", total=len(jobs), unit="draw"):
+        chosen = draw_rows(labels, shots, answerer.balanced, seed, draw)
+        past = read(answerer.model, _beginning(answerer, [rows[index] for index in chosen]))
+        found[shots].append(answerer.right(past, items, truth))
+    return {shots: np.array(draws, dtype=bool).reshape(-1, len(asked)) for shots, draws in found.items()}
+
+
+def _beginning(answerer: Answerer, chosen: Sequence[Record]) -> list[int]:
+    """The instruction and the demonstrations."""
+    prompts, answers = answerer.prompts, answerer.answers([row.label or "" for row in chosen])
+    shown = prompts.demonstrations([row.text for row in chosen], answers)
+    return [*prompts.start, *chain.from_iterable(shown)]
+
+
+def _rounds(labels: Sequence[str], rng: np.random.Generator) -> np.ndarray:
+    """An order of the rows in which every label comes once, then every label that is left once more, and so on."""
+    names = sorted(set(labels))
+    places = dict(zip(names, rng.permutation(len(names)).tolist(), strict=True))
+    seen = dict.fromkeys(names, 0)
+    rounds = np.zeros(len(labels), dtype=np.int64)
+    for index, label in enumerate(labels):
+        rounds[index] = seen[label]
+        seen[label] += 1
+    return np.lexsort(([places[label] for label in labels], rounds))
+
+
+def _lack(shots: int, needs: int, rows: int, context: int) -> Lack | None:
+    if needs > context:
+        return "context"
+    return "demonstrations" if shots > rows else None
+
+
+def _require_labels(rows: Sequence[Record], labels: Sequence[str]) -> None:
+    if labels:
+        label_indices([row.label or "" for row in rows], labels)
+        return
+    if not rows:
+        raise DataError("There are no rows to show or to ask about.", "Generate some, or enlarge the test share.")
+    unlabelled = sum(not row.label for row in rows)
+    if unlabelled:
+        raise DataError(f"{unlabelled} rows have no label.", "In-context answers need a label in every row.")

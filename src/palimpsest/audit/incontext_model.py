@@ -1,0 +1,226 @@
+"""Prompts of the in-context evaluation, and a causal language model's answers to them.
+
+A prompt is the instruction, the demonstrations and an item. What comes before the item is read once; items are then
+read side by side on copies of its keys and values, and all answers to an item in one row, none of which sees another.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+import torch
+from torch.nn import functional
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+
+from palimpsest.models.tokens import Specials, encode_texts, specials
+from palimpsest.params.incontext import LABEL, TEXT, InContext
+
+Past = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per layer: keys and values, (1, heads, time, head width)
+Tokens = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The templates in tokens.
+
+    Every piece is tokenised by itself, so that its length is known and a text can be cut to the token. A space before
+    a text or an answer belongs to the piece that it leads, as it does within ordinary text. White space inside a text
+    becomes single spaces: a line break is the template's.
+
+    Attributes:
+        tokenizer: of the model.
+        settings: templates and lengths.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    settings: InContext
+
+    @cached_property
+    def ids(self) -> Specials:
+        """The tokenizer's special tokens."""
+        return specials(self.tokenizer)
+
+    @cached_property
+    def start(self) -> list[int]:
+        """Begin of text and instruction."""
+        return [self.ids.bos, *self._piece(self.settings.instruction)]
+
+    def items(self, texts: Sequence[str], most: int) -> list[list[int]]:
+        """Each text, its first `most` tokens, within its template and up to where an answer follows."""
+        before, after = (self._piece(piece.rstrip(" ")) for piece in (self._around[0], self._bridge))
+        return [[*before, *text, *after] for text in self._led(_gap(self._around[0]), texts, most)]
+
+    def answers(self, words: Sequence[str], most: int = sys.maxsize) -> list[list[int]]:
+        """The first `most` tokens of each answer, without what the template says behind it."""
+        return self._led(_gap(self._bridge), words, most)
+
+    def demonstrations(self, texts: Sequence[str], answers: Sequence[Tokens]) -> list[list[int]]:
+        """Each text with its answer."""
+        items = self.items(texts, self.settings.demonstration_tokens)
+        return [[*item, *answer, *self._tail] for item, answer in zip(items, answers, strict=True)]
+
+    def cut(self, texts: Sequence[str], most: int) -> int:
+        """How many of the texts have more than `most` tokens."""
+        return sum(len(tokens) > most for tokens in self._led(_gap(self._around[0]), texts, most + 1))
+
+    def needs(self, shots: int, longest_answer: int) -> int:
+        """Positions of the longest prompt and answer that the settings allow: the same for all rows and all draws."""
+        around, behind = len(self.items([""], 0)[0]), len(self._tail)
+        demonstration = around + self.settings.demonstration_tokens + longest_answer + behind
+        return len(self.start) + shots * demonstration + around + self.settings.item_tokens + longest_answer
+
+    @cached_property
+    def _tail(self) -> list[int]:
+        """What the template says behind an answer."""
+        return self._piece(self.settings.answer.partition(LABEL)[2])
+
+    @property
+    def _around(self) -> tuple[str, str]:
+        before, _, after = self.settings.item.partition(TEXT)
+        return before, after
+
+    @property
+    def _bridge(self) -> str:
+        """What stands between a text and its answer."""
+        return self._around[1] + self.settings.answer.partition(LABEL)[0]
+
+    def _piece(self, text: str) -> list[int]:
+        return encode_texts(self.tokenizer, [text], sys.maxsize)[0]
+
+    def _led(self, gap: str, texts: Sequence[str], most: int) -> list[list[int]]:
+        return encode_texts(self.tokenizer, [gap + " ".join(text.split()) for text in texts], most)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """B items, read behind one beginning.
+
+    Attributes:
+        log_probs: of the token after each item, (B, vocabulary).
+        cache: keys and values of the beginning, padding and each item.
+        mask: which columns of the cache are real, int64 (B, time).
+    """
+
+    log_probs: torch.Tensor
+    cache: DynamicCache
+    mask: torch.Tensor
+
+
+@torch.no_grad()
+def read(model: PreTrainedModel, tokens: Tokens) -> Past:
+    """Keys and values of what comes before the items: at least one token."""
+    cache, inputs = DynamicCache(), torch.tensor([list(tokens)], device=model.device)
+    model(input_ids=inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    return tuple((layer.keys, layer.values) for layer in cache.layers)  # type: ignore[misc, union-attr]
+
+
+@torch.no_grad()
+def read_items(model: PreTrainedModel, past: Past, items: Sequence[Tokens], pad: int) -> Reading:
+    """Read items of any lengths side by side; padding stands between the beginning and an item, and is not seen."""
+    before, width = past[0][0].shape[2], max(map(len, items))
+    fill = torch.tensor([width - len(item) for item in items])
+    rows = [[*[pad] * (width - len(item)), *item] for item in items]
+    real = (torch.arange(width) >= fill[:, None]).long()
+    mask = torch.cat([real.new_ones(len(items), before), real], dim=1).to(model.device)
+    cache = DynamicCache(tuple((_copies(keys, len(items)), _copies(values, len(items))) for keys, values in past))
+    output = model(
+        input_ids=torch.tensor(rows, device=model.device),
+        attention_mask=mask,
+        position_ids=(mask.cumsum(dim=1) - 1)[:, before:],
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    return Reading(functional.log_softmax(output.logits[:, -1], dim=-1), cache, mask)
+
+
+@torch.no_grad()
+def score_answers(model: PreTrainedModel, reading: Reading, answers: Sequence[Tokens]) -> torch.Tensor:
+    """Log-probability of each answer after each item, summed over its tokens, (B, answers).
+
+    The answers' tokens stand in one row behind the item, each at its own answer's place and blind to other answers, so
+    nothing is read twice. The reading's cache grows by them: it is used up.
+    """
+    first = reading.log_probs[:, torch.tensor([answer[0] for answer in answers], device=reading.log_probs.device)]
+    inputs = list(chain.from_iterable(answer[:-1] for answer in answers))
+    if not inputs:
+        return first
+    targets = torch.tensor(list(chain.from_iterable(answer[1:] for answer in answers)), device=first.device)
+    owners = [owner for owner, answer in enumerate(answers) for _ in answer[1:]]
+    places = [place for answer in answers for place in range(len(answer) - 1)]
+    output = model(
+        input_ids=torch.tensor([inputs] * len(first), device=first.device),
+        attention_mask=_apart(reading.mask, owners, model.dtype),
+        position_ids=reading.mask.sum(dim=1, keepdim=True) + torch.tensor(places, device=first.device),
+        past_key_values=reading.cache,
+        use_cache=True,
+    )
+    log_probs = functional.log_softmax(output.logits, dim=-1)
+    later = log_probs.gather(2, targets.expand(len(first), -1)[..., None]).squeeze(2)
+    return first.index_add(1, torch.tensor(owners, device=first.device), later)
+
+
+@torch.no_grad()
+def write_tokens(
+    model: PreTrainedModel, reading: Reading, first: torch.Tensor, prompts: Prompts, most: int
+) -> list[list[int]]:
+    """The likeliest continuation of each item, token by token, until every answer has ended or has `most` tokens.
+
+    Args:
+        model: the model.
+        reading: the items; used up.
+        first: the first tokens, int64 (B,).
+        prompts: the tokenizer and its special tokens.
+        most: tokens of an answer, at most.
+    """
+    last, mask, rows = first, reading.mask, first[:, None]
+    for _ in range(most - 1):
+        if all(_ended(row, prompts) for row in rows.tolist()):
+            break
+        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+        output = model(
+            input_ids=last[:, None],
+            attention_mask=mask,
+            position_ids=mask.sum(dim=1, keepdim=True) - 1,
+            past_key_values=reading.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        last = output.logits[:, -1].argmax(dim=-1)
+        rows = torch.cat([rows, last[:, None]], dim=1)
+    return rows.tolist()
+
+
+def answer_text(row: Tokens, prompts: Prompts) -> str:
+    """What a row of tokens says before its first line break or end of text."""
+    return _decoded(row, prompts).partition("\n")[0]
+
+
+def _copies(states: torch.Tensor, count: int) -> torch.Tensor:
+    return states.expand(count, -1, -1, -1)
+
+
+def _apart(mask: torch.Tensor, owners: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A mask to add to attention scores, (B, 1, n, time + n): n new tokens see the past and their own answer so far."""
+    own = torch.tensor(owners, device=mask.device)
+    among = (own[:, None] == own[None, :]).tril().expand(len(mask), -1, -1)
+    visible = torch.cat([mask.bool()[:, None].expand(-1, len(owners), -1), among], dim=-1)
+    return torch.zeros(visible.shape, dtype=dtype, device=mask.device).masked_fill(~visible, torch.finfo(dtype).min)[
+        :, None
+    ]
+
+
+def _gap(piece: str) -> str:
+    """The spaces at the end of a template's piece."""
+    return piece[len(piece.rstrip(" ")) :]
+
+
+def _ended(row: Tokens, prompts: Prompts) -> bool:
+    return prompts.ids.eos in row or "\n" in _decoded(row, prompts)
+
+
+def _decoded(row: Tokens, prompts: Prompts) -> str:
+    kept = list(row[: row.index(prompts.ids.eos)] if prompts.ids.eos in row else row)
+    return str(prompts.tokenizer.decode(kept, skip_special_tokens=True))

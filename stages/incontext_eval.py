@@ -1,0 +1,92 @@
+"""Let the public language model answer real test rows behind demonstrations from one row of the results."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from palimpsest.audit.incontext import InContextAudit, audit_in_context
+from palimpsest.audit.statistics import Bootstrap
+from palimpsest.errors import DataError, ParamsError
+from palimpsest.files import read_json, write_json
+from palimpsest.models.lm import load_lm
+from palimpsest.params.incontext import InContext
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.records.record import Record
+from palimpsest.records.write import read_split, read_synthetic
+from stages.common import BASE_LM, METRICS, PRIVATE, SYNTHETIC, start
+
+CONFIDENCE = 0.95
+REAL = "real"
+RESAMPLES = 2000
+
+
+def run(name: str) -> None:
+    """models/base, the rows of `name`, data/private/test.parquet -> incontext.json of `name`.
+
+    `name` is a variant, `public_only`, or `real`, whose file the others read: it says whether the model can judge.
+    """
+    params = load()
+    settings = params.utility.in_context
+    if settings is None:
+        raise ParamsError("utility.in_context is null in params.yaml.", "Fill it in, or leave this stage out.")
+    if params.dataset.label is None:
+        raise ParamsError(
+            f"utility.in_context asks for labels, and task {params.dataset.task} has none.",
+            "Set utility.in_context to null.",
+        )
+    known = None if name == REAL else can_judge()
+    labels = tuple(params.dataset.labels)
+    audit = score(settings, labels, demonstrations(params, name), rows_of("test"), params.seed)
+    write_json(metric(name), audit.to_json(name, audit.helps if known is None else known))
+
+
+def score(
+    settings: InContext,
+    labels: Sequence[str],
+    rows: Sequence[Record],
+    test: Sequence[Record],
+    seed: int,
+    folder: Path = BASE_LM,
+) -> InContextAudit:
+    """The answers of the language model in `folder`, behind demonstrations from `rows`."""
+    model, tokenizer = load_lm(folder)
+    if torch.cuda.is_available():
+        model.to("cuda")  # type: ignore[arg-type]
+    draws = Bootstrap(resamples=RESAMPLES, confidence=CONFIDENCE, seed=seed)
+    return audit_in_context(model, tokenizer, rows, test, labels, settings, draws, seed)
+
+
+def demonstrations(params: Params, name: str) -> list[Record]:
+    """The rows that are shown: the private training rows for `real`, else the synthetic rows of that name."""
+    if name == REAL:
+        return rows_of("train")
+    return read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
+
+
+def rows_of(part: str) -> list[Record]:
+    """A private split."""
+    return [Record(row.text, row.label) for row in read_split(PRIVATE / f"{part}.parquet")]
+
+
+def can_judge() -> bool:
+    """Whether real demonstrations beat zero-shot, as the file of the real rows says.
+
+    Raises:
+        DataError: there is no such file.
+    """
+    if not metric(REAL).is_file():
+        raise DataError(
+            "It is not known yet whether the model can judge demonstrations.", f"Run this stage for {REAL!r} first."
+        )
+    return bool(read_json(metric(REAL))["judges"])
+
+
+def metric(name: str) -> Path:
+    """The metric file of a row of the results."""
+    return METRICS / name / "incontext.json"
+
+
+if __name__ == "__main__":
+    start(run)
