@@ -196,8 +196,8 @@ def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[An
     from palimpsest.privacy.ledger import Ledger, Request, Run
     from palimpsest.privacy.session import metered
     from palimpsest.records.write import read_public
-    from stages.dp_train import private_rows
     from stages.public_only import even
+    from stages.spending import private_rows
 
     params, ledger = load(), Ledger.open(os.environ["PALIMPSEST_LEDGER"])
     texts = [row.text for row in read_public("data/public/train.parquet")]

@@ -15,6 +15,7 @@ PUBLIC = Path("data/public")
 SYNTHETIC = Path("data/synthetic")
 MODELS = Path("models")
 BASE_LM = MODELS / "base"
+TAUGHT = MODELS / "taught"  # public, as the base is
 CHECKPOINTS = MODELS / "checkpoints"  # outside DVC's outputs, so that a stopped stage leaves them
 METRICS = Path("reports/metrics")
 RECEIPTS = Path("reports/receipts")

@@ -15,16 +15,15 @@ from palimpsest.generators.dp_lm.generator import DpLm
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Charge, Ledger, Request, Reservation, Run
+from palimpsest.privacy.ledger import Charge, Ledger, Run
 from palimpsest.privacy.query import View
-from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import code_digest, metered, receipt
-from palimpsest.records.write import read_split
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
 from palimpsest.training.team import Team, joined
 from palimpsest.training.views import Follower, Leader
 from stages.common import BASE_LM, CHECKPOINTS, MODEL_RECEIPTS, MODELS, PRIVATE, start_processes
 from stages.models import weights
+from stages.spending import private_rows, requested, tell
 
 
 def run(name: str) -> None:
@@ -64,11 +63,6 @@ def fit(
             ask(Follower(private_rows(), team))
 
 
-def requested(plan: Plan) -> list[Request]:
-    """What the plan reserves in the ledger."""
-    return [Request(query.name, query.event, steps=query.steps) for query in plan.queries]
-
-
 def continues(charge: Charge, workspace: Path = Path()) -> bool:
     """Whether a training that began and was stopped can go on in this workspace, under the same charge."""
     if charge.steps is None or charge.noise_fixed:
@@ -92,29 +86,6 @@ def identify(params: Params, name: str, plan: Plan, stage: str = "dp_train", bas
         plan=digest.hexdigest(),
         code=code_digest(),
     )
-
-
-def private_rows() -> list[PrivateRow]:
-    """The training rows."""
-    return [PrivateRow(row.text, row.label) for row in read_split(PRIVATE / "train.parquet")]
-
-
-def tell(reservation: Reservation, left: float) -> None:
-    """Say what a repeated look costs, and what a continued one saves."""
-    if reservation.lost:
-        print(
-            f"budget: an earlier attempt was stopped after {reservation.lost} of its queries had begun; they stay "
-            "charged, and are charged again now"
-        )
-    if reservation.resumed:
-        print(
-            f"budget: a stopped training goes on under its own charge, with {reservation.steps - reservation.resumed} "
-            f"of {reservation.steps} steps left; nothing is charged again"
-        )
-    if reservation.run > 1:
-        before = reservation.run - 1
-        print(f"budget: this plan already ran {before} time(s) on this data; another look is charged again")
-    print(f"budget: epsilon {left:.3f} is left for this data set, this run included", flush=True)
 
 
 def _lead(

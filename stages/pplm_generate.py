@@ -2,44 +2,47 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import numpy as np
 
 import palimpsest
 from palimpsest.files import write_json
-from palimpsest.generators import postprocess
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.model import ENCODER
 from palimpsest.generators.dp_lm.sampling import Sampler
 from palimpsest.models.encoder import Encoder
-from palimpsest.models.lm import load_lm, text_losses
 from palimpsest.models.sources import resolve_encoder
-from palimpsest.params.dp_lm import DpLmGenerate
 from palimpsest.params.load import load
-from palimpsest.params.schema import Params
-from palimpsest.records.write import read_public, write_synthetic
-from stages.common import BASE_LM, METRICS, MODELS, PUBLIC, RECEIPTS, SHARDS, SYNTHETIC, start
+from palimpsest.params.schema import DpLmVariant, Params
+from palimpsest.records.write import write_synthetic
+from stages.common import METRICS, MODELS, RECEIPTS, SHARDS, SYNTHETIC, start
+from stages.filters import chain
 from stages.models import receipt_of
 
 
 def run(name: str, model: str) -> None:
     """models/<model> -> data/synthetic/<variant>.jsonl, .parquet, the variant's receipt and its generation.json."""
     params, receipt = load(), receipt_of(model)
-    variant, artifact = params.variants[name], DpLmArtifact.load(MODELS / model)
+    variant, artifact = drawn(params, name), DpLmArtifact.load(MODELS / model)
     reads_encoder = artifact.model.head.shape.reads == ENCODER
     encode = Encoder(resolve_encoder(params.models.encoder)).encode_batch if reads_encoder else None
-    removing = chain(variant.generate)
+    settings = variant.generate
+    removing = chain(settings.filters, settings.max_tokens, settings.batch)
     shards = shard_folder(name, digest(params, name, model))
-    sampler = Sampler(variant.generate, variant.variant, params.seed, removing, encode, shards)
-    rows = list(sampler.sample(artifact, artifact.counts(variant.generate.rows)))
+    sampler = Sampler(settings, variant.variant, params.seed, removing, encode, shards)
+    rows = list(sampler.sample(artifact, artifact.counts(settings.rows)))
     write_synthetic(rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
     counts = {"drawn": removing.seen, "removed": removing.removed, "rows": len(rows)}
     zone = "dp" if receipt["purpose"] == "release" else "internal"
     write_json(METRICS / name / "generation.json", {"variant": name, "zone": zone, **counts})
     write_json(RECEIPTS / f"{name}.json", {**receipt, "variant": name})
     shutil.rmtree(SHARDS / name)
+
+
+def drawn(params: Params, name: str) -> DpLmVariant:
+    """A variant of method dp_lm."""
+    variant = params.variants[name]
+    assert isinstance(variant, DpLmVariant)  # the schema lets no other run here
+    return variant
 
 
 def shard_folder(name: str, wanted: str) -> Path:
@@ -50,30 +53,6 @@ def shard_folder(name: str, wanted: str) -> Path:
             shutil.rmtree(path)
     (folder / wanted).mkdir(mode=0o700, parents=True, exist_ok=True)  # a reference's rows are not private
     return folder / wanted
-
-
-def chain(settings: DpLmGenerate) -> postprocess.Chain:
-    """The filters that the variant names, in its order."""
-    wanted = settings.filters
-    made: dict[str, Callable[[], postprocess.Filter]] = {
-        "length": lambda: postprocess.Length(wanted.min_words, wanted.max_words),
-        "personal_data": postprocess.PersonalData,
-        "duplicates": lambda: postprocess.Duplicates(wanted.similarity, wanted.shingle),
-        "perplexity": lambda: perplexity(settings),
-        "label": lambda: postprocess.Label(wanted.threshold),
-    }
-    return postprocess.Chain([made[name]() for name in wanted.chain])
-
-
-def perplexity(settings: DpLmGenerate) -> postprocess.Perplexity:
-    """The filter under the public model, with held-out public text as its measure."""
-    model, tokenizer = load_lm(BASE_LM)
-
-    def losses(texts: Sequence[str]) -> np.ndarray:
-        return text_losses(model, tokenizer, texts, settings.max_tokens, settings.batch)
-
-    heldout = [row.text for row in read_public(PUBLIC / "heldout.parquet")]
-    return postprocess.Perplexity(losses, postprocess.perplexity_limit(losses(heldout), settings.filters.quantile))
 
 
 def digest(params: Params, name: str, model: str) -> str:

@@ -24,8 +24,8 @@ from palimpsest.report.summary import EVALUATORS, summarise
 from stages.common import METRICS, RECEIPTS, start
 
 REPORTS = Path("reports")
-_REPEATED = re.compile(r"\$\{(item|key|item\.\w+)\}")
-_KINDS = ("utility", "membership", "ngrams", "facts")
+_NAMED = re.compile(r"\$\{([\w.]+)\}")
+_KINDS = ("utility", "incontext", "membership", "ngrams", "facts", "structure", "generation")
 _PACKAGES = ("torch", "transformers", "dp-accounting", "opendp", "dvc", "scikit-learn")
 
 

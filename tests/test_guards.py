@@ -53,8 +53,15 @@ def read_yaml(path: Path) -> Any:
     return YAML(typ="safe", pure=True).load(path.read_text())
 
 
+def rendered(json: bool) -> str:
+    """The template's graph for the clone, or what it were if its records were JSON."""
+    files = Environment(loader=PackageLoader("palimpsest.cli"), undefined=StrictUndefined, keep_trailing_newline=True)
+    return files.get_template("dvc.yaml.j2").render(clone=True, world=True, test=True, labels=True, json=json)
+
+
 STAGES: dict[str, Body] = read_yaml(ROOT / "dvc.yaml")["stages"]
-DVC: dict[str, Body] = {name: stage.get("do", stage) for name, stage in STAGES.items()}
+EVERY: dict[str, Body] = YAML(typ="safe", pure=True).load(rendered(json=True))["stages"] | STAGES
+DVC: dict[str, Body] = {name: stage.get("do", stage) for name, stage in EVERY.items()}
 ONE = re.compile(r"\$\{(item|key|item\.\w+)\}")  # what stands for one of the names that a stage is repeated for
 
 
@@ -196,6 +203,7 @@ def test_a_receipt_is_an_output_of_its_stage():
     assert receipts == {
         "dp_train": "reports/receipts/models/${item.model}.json",
         "discriminator": "reports/receipts/models/${key}.json",
+        "private_predict": "reports/receipts/${key}.json",
     }
     assert [name for name, path in receipts.items() if any_name(path) not in outputs(DVC[name])] == []
 
@@ -204,9 +212,11 @@ def test_a_receipt_is_an_output_of_its_stage():
 
 
 def test_the_graph_is_the_templates_for_a_clone():
-    files = Environment(loader=PackageLoader("palimpsest.cli"), undefined=StrictUndefined, keep_trailing_newline=True)
-    template = files.get_template("dvc.yaml.j2")
-    assert template.render(clone=True, world=True, test=True, labels=True) == (ROOT / "dvc.yaml").read_text()
+    assert rendered(json=False) == (ROOT / "dvc.yaml").read_text()
+
+
+def test_stages_of_other_tasks_are_guarded_too():
+    assert EVERY.keys() - STAGES.keys() == {"structure_audit"}
 
 
 def test_the_flow_runs_the_stages_that_dvc_lists():
@@ -270,17 +280,18 @@ def test_every_key_that_a_stage_names_is_in_params():
 def undescribed(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     """Keys without a description; a section is described by its class."""
     for name, field in model.model_fields.items():
-        section = _section(field.annotation)
-        if section is not None:
+        sections = list(_sections(field.annotation))
+        for section in sections:
             yield from undescribed(section, f"{prefix}{name}.")
-        if not (section.__doc__ if section else field.description):
+        if not (all(section.__doc__ for section in sections) if sections else field.description):
             yield prefix + name
 
 
-def _section(annotation: Any) -> type[BaseModel] | None:
-    inner = [annotation, *getattr(annotation, "__args__", ())]
-    found = [part for part in inner if isinstance(part, type) and issubclass(part, BaseModel)]
-    return found[0] if found else None
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in getattr(annotation, "__args__", ()):
+        yield from _sections(part)
 
 
 def test_every_key_of_the_schema_is_described():

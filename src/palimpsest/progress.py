@@ -8,7 +8,7 @@ The plain lines have one fixed shape, which the Prefect flow turns into a progre
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import TypeVar
 
@@ -35,6 +35,20 @@ def track(items: Iterable[Item], *, name: str, total: int, unit: str = "it") -> 
         yield from _lines(items, name, total, unit)
 
 
+def counter(*, name: str, total: int, unit: str = "it") -> Callable[[int], None]:
+    """A bar for a loop that advances by uneven steps: a function to be told how many are done so far.
+
+    Args:
+        name: the loop's name as the user sees it; never anything private.
+        total: the public number of items expected.
+        unit: what one item is, in the singular.
+    """
+    if sys.stderr.isatty():
+        bar = tqdm(desc=name, total=total, unit=unit)
+        return lambda done: bar.update(done - bar.n) and None
+    return _Lines(name, total, unit).show
+
+
 def _lines(items: Iterable[Item], name: str, total: int, unit: str) -> Iterator[Item]:
     start = last = time.monotonic()
     done = 0
@@ -45,6 +59,22 @@ def _lines(items: Iterable[Item], name: str, total: int, unit: str) -> Iterator[
             last = now
             print(_line(name, done, total, unit, now - start), file=sys.stderr, flush=True)
     print(_line(name, done, total, unit, time.monotonic() - start), file=sys.stderr, flush=True)
+
+
+class _Lines:
+    """Prints a line when the last one is old enough, and at the end."""
+
+    def __init__(self, name: str, total: int, unit: str) -> None:
+        self._name, self._total, self._unit = name, total, unit
+        self._start = self._last = time.monotonic()
+
+    def show(self, done: int) -> None:
+        """Tell how many are done."""
+        now = time.monotonic()
+        if done >= self._total or now - self._last >= _SECONDS_BETWEEN_LINES:
+            self._last = now
+            line = _line(self._name, done, self._total, self._unit, now - self._start)
+            print(line, file=sys.stderr, flush=True)
 
 
 def _line(name: str, done: int, total: int, unit: str, seconds: float) -> str:

@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from cli_place import Place, init, write_files
+from cli_place import Place, call, init, write_files
+from ruamel.yaml import YAML
 
-from palimpsest.cli.init import Source, _scalar, check_source, read_labels, rendered
+from palimpsest.cli.init import Source, _scalar, check_source, read_labels, read_schema, rendered
 from palimpsest.errors import ParamsError
 from palimpsest.params.load import load, loads
 from palimpsest.params.schema import Params
@@ -56,8 +58,6 @@ def test_an_asset_that_looks_like_something_else_stays_text() -> None:
 
 @pytest.mark.parametrize("value", ["", "\x85", "\ufeff", "é", "\\", "\U0001f989", 1e-07, None, True])
 def test_a_scalar_reads_back(value: object) -> None:
-    from ruamel.yaml import YAML
-
     assert YAML(typ="safe", pure=True).load(f"key: {_scalar(value)}\n")["key"] == value
 
 
@@ -196,6 +196,116 @@ def test_text_without_labels_is_drawn_from_the_prompt_alone(preset: str) -> None
     assert params.variants["dp3"].variant == "plain"
     assert params.lms["dp3"].train.discriminator_weight == 0
     assert params.run.embedding_audit == ()
+
+
+ODD_SCHEMA = {
+    "type": "object",
+    "description": "line\nbreak \x85 \u2028 ${item} {{ x }} # ~",
+    "properties": {"yes": {"enum": [None, True, 1e-07, "null", "*a", "1"]}, "ünï: x": {"pattern": "^\\w+$"}, "*": {}},
+    "required": ["yes"],
+}
+
+
+def stages(**changes: object) -> dict[str, Any]:
+    return YAML(typ="safe", pure=True).load(rendered(source(**changes))["dvc.yaml"])["stages"]
+
+
+@pytest.mark.parametrize("preset", ["modern", "paper"])
+def test_records_of_json_keep_their_schema(preset: str) -> None:
+    task = {"chosen": "json", "json_schema": ODD_SCHEMA, "text": "*", "label": None, "labels": {}}
+    params = settings(preset=preset, **task)
+    assert params.dataset.json_schema == ODD_SCHEMA
+    assert params.schema_of_data.keys == ("yes", "ünï: x", "*")
+    assert (params.dataset.task, params.dataset.text, params.run.evaluate) == ("json", "*", ("dp3",))
+    assert params.variants["dp3"].variant == "plain"
+    assert stages(**task)["structure_audit"]["matrix"] == {"variant": "${run.evaluate}"}
+
+
+def test_span_names_a_column_and_no_model_that_would_lose_it() -> None:
+    params = settings(chosen="span", labels={})
+    data = params.dataset
+    assert (data.task, data.label, dict(data.labels), data.json_schema) == ("span", "team", {}, None)
+    assert (params.run.dp_train, params.run.dp_lm, params.run.evaluate) == ((), {}, ("predict3",))
+
+
+@pytest.mark.parametrize("task", [{}, {"label": None, "labels": {}}], ids=["classify", "text"])
+def test_the_first_variant_is_written_from_private_contexts_where_that_is_wanted(task: dict[str, Any]) -> None:
+    params = settings(wanted="predict", **task)
+    assert (params.run.dp_train, params.run.dp_lm, params.run.evaluate) == ((), {}, ("predict3",))
+    assert (params.run.teach_similar, params.run.private_predict) == (("similar",), {"predict3": "taught/similar"})
+    assert params.variants["predict3"].method == "predict"
+
+
+def test_a_method_that_there_is_not_is_named() -> None:
+    with pytest.raises(ParamsError, match="--method is 'magic'"):
+        check_source(source(wanted="magic"))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [{"chosen": "span", "labels": {}}, {"chosen": "json", "json_schema": ODD_SCHEMA, "label": None, "labels": {}}],
+    ids=["span", "json"],
+)
+def test_without_classes_nothing_is_classified(task: dict[str, object]) -> None:
+    classified = {"encode_public", "public_only", "baseline_eval", "downstream_eval", "embedding_audit"}
+    assert classified <= stages().keys()
+    assert classified.isdisjoint(stages(**task))
+    assert ("structure_audit" in stages(**task)) == (task["chosen"] == "json")
+    assert "structure_audit" not in stages()
+
+
+MISFITS = {
+    "unknown": ({"chosen": "guess"}, "--task is 'guess'"),
+    "span of classes": ({"chosen": "span"}, "no --labels"),
+    "span of nothing": ({"chosen": "span", "label": None, "labels": {}}, "--task span takes --label"),
+    "json of no schema": ({"chosen": "json", "label": None, "labels": {}}, "--json-schema come together"),
+    "schema of no json": ({"json_schema": ODD_SCHEMA}, "--json-schema come together"),
+    "json of classes": ({"chosen": "json", "json_schema": ODD_SCHEMA}, "--task json has no labels"),
+    "classes of nothing": ({"chosen": "classify", "label": None}, "--label and --labels come together"),
+    "rows of text": ({"text": "*"}, "only for --task json"),
+}
+
+
+@pytest.mark.parametrize(("changes", "problem"), MISFITS.values(), ids=MISFITS.keys())
+def test_options_fit_the_task(changes: dict[str, object], problem: str) -> None:
+    with pytest.raises(ParamsError, match=problem):
+        check_source(source(**changes))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("[1]", "no mapping"),
+        ("{", "cannot be read"),
+        ('{"type": "array"}', "needs `type: object`"),
+        ('{"type": "object", "properties": {"a": {"$ref": "x.json"}}}', "refers to 'x.json'"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_schema_is_read_from_json_or_yaml(tmp_path: Path, content: str | None, problem: str) -> None:
+    path = tmp_path / "schema.yaml"
+    for good in (json.dumps(ODD_SCHEMA), "type: object\nproperties: {yes: {type: integer}}"):
+        path.write_text(good, encoding="utf-8")
+        found = read_schema(path)
+        assert found is not None
+        assert next(iter(found["properties"])) == "yes"
+    path.unlink() if content is None else path.write_text(content, encoding="utf-8")
+    with pytest.raises(ParamsError, match=f"--json-schema .*{problem}"):
+        read_schema(path)
+
+
+def test_a_workspace_for_records_in_lines(tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    (home / "films.jsonl").write_text('{"year": 1998, "title": "A"}\n', encoding="utf-8")
+    (home / "public.jsonl").write_text('{"text": "plain"}\n', encoding="utf-8")
+    (home / "film.json").write_text('{"type": "object", "properties": {"title": {}}}', encoding="utf-8")
+    options = [
+        "--task", "json", "--json-schema", home / "film.json", "--text", "*", "--public", home / "public.jsonl",
+        "--n-public", 600, "--asset", "films", "--workspace", home / "work",
+    ]  # fmt: skip
+    done = call("init", home / "films.jsonl", *options, ledger=home / "ledger.db")
+    assert done.exit_code == 0, done.output
+    assert load(home / "work").schema_of_data.keys == ("title",)
 
 
 def test_an_unknown_preset_is_refused() -> None:

@@ -53,7 +53,7 @@ REFUSED = {
     "negative prior": ("lms.dp3.train.prior", {"returns": -1.0}, ["lms.dp3.train", "prior", ">= 0"]),
     "unknown key": ("audit.sizes", 3, ["audit.sizes", "not a key"]),
     "wrong type": ("dataset.n_public", "many", ["dataset.n_public", "'many'", "integer"]),
-    "not one of": ("dataset.task", "guess", ["dataset.task", "'guess'", "'classify' or 'text'"]),
+    "not one of": ("dataset.task", "guess", ["dataset.task", "'guess'", "'classify', 'span', 'text' or 'json'"]),
     "too small": ("utility.seeds", 1, ["utility.seeds", "1", "greater than or equal to 3"]),
     "run of nothing": ("run.dp_lm", {"dp3": "dp3", "dp9": "inf"}, ["run.dp_lm", "'dp9'", "dp3"]),
     "evaluate misses one": ("run.evaluate", ["dp3"], ["run.evaluate", "['dp3']", "'inf'"]),
@@ -61,6 +61,8 @@ REFUSED = {
     "infinite release": ("lms.dp3.epsilon", math.inf, ["lms.dp3", ".inf", "purpose: reference"]),
     "infinite budget": ("privacy.budget.epsilon", math.inf, ["privacy.budget.epsilon", "inf", "finite"]),
     "one label": ("dataset.labels", {"returns": "x"}, ["dataset", "labels", "two"]),
+    "no schema": ("dataset.json_schema", {"type": "object", "properties": {"a": {}}}, ["json_schema", "classify"]),
+    "whole row": ("dataset.text", "*", ["dataset", "'*'", "task json"]),
     "text as label": ("dataset.label", "text", ["dataset", "'text'", "same column"]),
     "no encoder to tune": ("utility.evaluators", ["finetuned"], ["utility.evaluators", "models.classifier", "null"]),
     "no such model": ("run.discriminator", {"judge3": "dp9"}, ["run.discriminator", "'dp9'", "run.dp_train"]),
@@ -105,9 +107,78 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
     assert "variant filter needs label in filters.chain" in refused(one, none)
 
 
+def of_task(task: str, **dataset: Any) -> Change:
+    """The demo's settings for another task: no class, no discriminator, a language model where it is of use."""
+
+    def change(content: dict[str, Any]) -> None:
+        names = {} if task == "span" else {"dp3": "dp3"}
+        run = {"dp_train": list(names), "discriminator": {}, "dp_lm": names, "embedding_audit": [], "private_predict": {}}
+        content["dataset"] |= {"task": task, "label": None, "labels": {}} | dataset
+        content["run"] |= run | {"evaluate": list(names)}
+        content["variants"]["dp3"]["variant"] = "plain"
+        content["variants"]["dp3"]["generate"]["best_of"] = 1
+        content["variants"]["dp3"]["generate"]["filters"]["chain"] = []
+
+    return change
+
+
+FILM = {"type": "object", "properties": {"year": {"type": "integer"}, "title": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("text", ["*", "body"])
+def test_records_of_task_json_have_a_public_schema(text: str) -> None:
+    content = body()
+    of_task("json", json_schema=FILM, text=text)(content)
+    facts = parse(content).schema_of_data
+    assert (facts.task, facts.text, facts.keys, facts.free_label) == ("json", text, ("year", "title"), False)
+
+
+def test_the_label_of_task_span_is_free() -> None:
+    content = body()
+    of_task("span", label="genre")(content)
+    facts = parse(content).schema_of_data
+    assert (facts.task, facts.label, facts.label_names, facts.keys, facts.free_label) == (
+        "span",
+        "genre",
+        (),
+        None,
+        True,
+    )
+
+
+TASKS = {
+    "span without label": ("span", {}, "task span needs `label`"),
+    "span with labels": ("span", {"label": "genre", "labels": {"a": "A", "b": "B"}}, "has no `labels`"),
+    "span with a schema": ("span", {"label": "genre", "json_schema": FILM}, "json_schema is for task json"),
+    "span of whole rows": ("span", {"label": "genre", "text": "*"}, "only for task json"),
+    "json with a label": ("json", {"label": "genre", "json_schema": FILM}, "task json has no `label`"),
+    "json without a schema": ("json", {}, "json_schema is for task json, which needs one"),
+    "json with no schema": (
+        "json",
+        {"json_schema": {**FILM, "required": 3}},
+        r"dataset: json_schema is no JSON schema",
+    ),
+    "json of lists": ("json", {"json_schema": {"type": "array"}}, "json_schema needs `type: object`"),
+    "text with a label": ("text", {"label": "genre"}, "task text has no `label`"),
+}
+
+
+@pytest.mark.parametrize(("task", "dataset", "problem"), TASKS.values(), ids=TASKS.keys())
+def test_what_does_not_fit_the_task_is_refused(task: str, dataset: dict[str, Any], problem: str) -> None:
+    assert problem in refused(of_task(task, **dataset))
+
+
+@pytest.mark.parametrize(
+    "run", [{"dp_train": ["dp3"]}, {"dp_train": ["dp3"], "dp_lm": {"dp3": "dp3"}, "evaluate": ["dp3"]}]
+)
+def test_dp_lm_does_not_write_the_label_of_task_span(run: dict[str, Any]) -> None:
+    problem = refused(of_task("span", label="genre"), lambda content: content["run"].update(run))
+    assert "task span: method dp_lm does not write the label; use method predict" in problem
+
+
 def test_a_model_and_a_discriminator_have_different_names() -> None:
     problem = refused(lambda content: content["discriminators"].update(dp3=content["discriminators"]["judge3"]))
-    assert "lms and discriminators both name ['dp3']" in problem
+    assert "name ['dp3'] twice" in problem
 
 
 def test_a_state_judged_variant_needs_a_head_that_reads_embeddings() -> None:

@@ -3,6 +3,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from palimpsest.params.incontext import InContext
+from palimpsest.params.predict import FewShotPrompt, FewShotSettings, SparseVector
 from palimpsest.params.reference import render
 
 ROOT = Path(__file__).parents[2]
@@ -22,13 +24,19 @@ def keys(content: Any, prefix: str = "") -> set[str]:
 
 def test_every_key_of_the_demo_has_its_row() -> None:
     content = YAML(typ="safe", pure=True).load((ROOT / "params.yaml").read_text(encoding="utf-8"))
-    content["variants"] = {"<name>": content["variants"]["dp3"]}
+    written = content["variants"]["predict3"]
+    written["predict"]["sparse_vector"] = dict.fromkeys(SparseVector.model_fields)
+    prompt = dict.fromkeys(FewShotPrompt.model_fields)
+    shots = dict.fromkeys(FewShotSettings.model_fields) | {"prompt": prompt, "filters": written["predict"]["filters"]}
+    content["variants"] = {"<name>": content["variants"]["dp3"] | written | {"fewshot": shots}}
+    content["utility"]["in_context"] = dict.fromkeys(InContext.model_fields)
+    content["taught"] = {"<name>": content["taught"]["similar"]}
     content["lms"] = {"<name>": content["lms"]["dp3"]}
     content["discriminators"] = {"<name>": content["discriminators"]["judge3"]}
-    content["run"] |= {"dp_lm": {}, "discriminator": {}}
+    content["run"] |= {"dp_lm": {}, "discriminator": {}, "private_predict": {}}
     content["dataset"]["labels"] = {}
     described = {line.split("`")[1] for line in render().splitlines() if line.startswith("| `")}
-    assert keys(content) - {f"{section}.<name>" for section in ("variants", "lms", "discriminators")} == described
+    assert keys(content) - {f"{section}.<name>" for section in ("variants", "taught", "lms", "discriminators")} == described
 
 
 def test_every_key_is_described() -> None:
@@ -39,4 +47,5 @@ def test_every_key_is_described() -> None:
 def test_ranges_are_shown() -> None:
     page = render()
     assert "| `privacy.budget.delta` | number or null | > 0, < 1 |" in page
-    assert "| `dataset.task` | one of `classify`, `text` |" in page
+    assert "| `dataset.task` | one of `classify`, `span`, `text`, `json` |" in page
+    assert "| `dataset.json_schema` | text → anything or null |" in page

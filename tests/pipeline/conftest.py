@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from palimpsest.cli.main import app
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.records.world.generate import LABELS, WorldSettings, make_world
-from tests.pipeline.place import MARKER, VARIANT, Place
+from tests.pipeline.place import MARKER, VARIANT, WRITTEN, Place
 
 N_PUBLIC = 400
 _WORLD = WorldSettings(
@@ -53,8 +53,12 @@ def _shrink(place: Place) -> None:
     place.edit("utility", evaluators=["tfidf_lr"])
     place.edit("audit", resamples=100)
     place.edit("audit", "separation", rows=40, trees=10, projections=["pca"])
+    place.edit("taught", "similar", epochs=1, neighbours=1, max_tokens=16)
+    place.edit("variants", WRITTEN, "predict", batch_size=40, tokens=16, max_tokens=8, together=200, checkpoint_tokens=4)
+    place.edit("variants", WRITTEN, "predict", "prompt", text_tokens=16)
     names = [VARIANT, "inf"]
-    place.edit("run", dp_train=names, dp_lm=dict(zip(names, names, strict=True)), evaluate=names)
+    place.edit("run", dp_train=names, dp_lm=dict(zip(names, names, strict=True)), evaluate=[*names, WRITTEN])
+    place.edit("run", teach_similar=["similar"], private_predict={WRITTEN: "taught/similar"})
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from stages.common import start
 
 MARKER = "qvxzkwjy"  # a word that only planted private rows hold
 VARIANT = "dp0_5"
+WRITTEN = "predict0_5"
 _TICK = 0.02
 
 

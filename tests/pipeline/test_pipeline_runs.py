@@ -15,7 +15,7 @@ from palimpsest.cli.graph import stage_names, stale
 from palimpsest.cli.main import app
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json
-from tests.pipeline.place import MARKER, VARIANT, Place
+from tests.pipeline.place import MARKER, VARIANT, WRITTEN, Place
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 
@@ -31,8 +31,17 @@ def test_the_first_run_brings_everything_up_to_date(ran: Place):
 
 def test_the_first_run_charges_each_variant_once(ran: Place):
     charges = [(charge.variant, charge.query, charge.run, charge.state) for charge in ran.charges]
-    queries = ("label_histogram", "train")
-    assert sorted(charges) == [(name, query, 1, "committed") for name in (VARIANT, "inf") for query in queries]
+    asked = {name: ("label_histogram", "train") for name in (VARIANT, "inf")}
+    asked[WRITTEN] = ("label_histogram", "predict wave 0", "predict wave 1")
+    assert sorted(charges) == [(name, query, 1, "committed") for name, queries in asked.items() for query in queries]
+
+
+def test_waves_are_charged_for_disjoint_parts(ran: Place):
+    waves = [charge for charge in ran.charges if charge.query.startswith("predict")]
+    assert [wave.partition for wave in waves] == [("keyed batches", "0 to 5"), ("keyed batches", "5 to 10")]
+    receipt = read_json(ran.workspace / f"reports/receipts/{WRITTEN}.json")
+    assert receipt["accountant"] == "zcdp"
+    assert 0.4 < receipt["epsilon"] <= 0.5  # two waves in sequence would be above
 
 
 def test_the_receipts_hold(ran: Place, entered: Callable[[Place], Place]):

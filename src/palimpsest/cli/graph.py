@@ -11,7 +11,7 @@ from dvc.repo import Repo
 
 from palimpsest.errors import ParamsError
 
-SPENDERS = ("dp_train", "discriminator")  # stages that ask private rows something
+SPENDERS = ("dp_train", "discriminator", "private_predict")  # stages that ask private rows something
 
 
 def stale(workspace: Path) -> set[str]:

@@ -20,9 +20,13 @@ from palimpsest.cli.register import enter
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import atomic_path
 from palimpsest.params.load import FILE, loads
+from palimpsest.records.conformity import schema_problem
 from palimpsest.records.read import Columns, iter_rows
+from palimpsest.records.structured import WHOLE_ROW
 
 PRESETS = ("modern", "paper")
+TASKS = ("classify", "span", "text", "json")
+METHODS = ("dp_lm", "predict")
 _FEWEST = 20  # the smallest audit subset
 _IGNORED = {
     ".gitignore": """# Everything here but the settings is private, or made again by `palimpsest run`.
@@ -57,11 +61,34 @@ class Source:
     delta: float | None
     lm: str
     preset: str = "modern"
+    chosen: str | None = None
+    json_schema: Mapping[str, Any] | None = None
+    wanted: str | None = None
+
+    @property
+    def method(self) -> str:
+        """How the first variant's rows are made: as wanted, else by dp_lm, which does not write a free label."""
+        return self.wanted or ("predict" if self.task == "span" else "dp_lm")
+
+    @property
+    def task(self) -> str:
+        """The chosen task; else classify where there is a label, and text where there is none."""
+        return self.chosen or ("text" if self.label is None else "classify")
+
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """The keys of a record that is a JSON object."""
+        return None if self.json_schema is None else tuple(self.json_schema["properties"])
 
     @property
     def variant(self) -> str:
         """The first variant's name: dp3, dp0_5."""
         return re.sub(r"[^a-z0-9]", "_", f"dp{self.epsilon:g}")
+
+    @property
+    def written(self) -> str:
+        """The name of the variant that is written from private contexts: predict3, predict0_5."""
+        return re.sub(r"[^a-z0-9]", "_", f"predict{self.epsilon:g}")
 
     @property
     def batch(self) -> int:
@@ -103,6 +130,26 @@ def _labels_of_file(path: Path) -> dict[str, str]:
     return {name: words.strip() or name for name, words in found.items()}
 
 
+def read_schema(path: Path | None) -> dict[str, Any] | None:
+    """The JSON schema of the records, from a JSON or YAML file.
+
+    Raises:
+        ParamsError: if the file cannot be read, or is not the JSON schema of an object.
+    """
+    if path is None:
+        return None
+    try:
+        found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, YAMLError) as error:
+        raise ParamsError(
+            f"--json-schema cannot be read ({type(error).__name__}).", "Correct the path, the JSON or the YAML."
+        ) from None
+    problem = schema_problem(found) if isinstance(found, dict) else "is no mapping"
+    if problem:
+        raise ParamsError(f"--json-schema {problem}.", "Correct the file.")
+    return dict(found)
+
+
 def init_workspace(workspace: Path, source: Source, *, force: bool) -> None:
     """Register the asset, write params.yaml, dvc.yaml and the ignore files, and initialise DVC.
 
@@ -137,7 +184,11 @@ def rendered(source: Source) -> dict[str, str]:
     template = _environment()
     params = template.get_template("params.yaml.j2").render(source=source, version=__version__, path=_absolute)
     graph = template.get_template("dvc.yaml.j2").render(
-        clone=False, world=False, test=source.test is not None, labels=bool(source.labels)
+        clone=False,
+        world=False,
+        test=source.test is not None,
+        labels=bool(source.labels),
+        json=source.task == "json",
     )
     return {FILE: params, "dvc.yaml": graph}
 
@@ -156,8 +207,9 @@ def _write(workspace: Path, files: Mapping[str, str]) -> None:
 
 def check_source(source: Source) -> None:
     """Options fit each other; files exist and have the columns."""
-    if (source.label is None) != (not source.labels):
-        raise ParamsError("--label and --labels come together.", "Give both, or none for text without labels.")
+    _check_task(source)
+    if source.method not in METHODS:
+        raise ParamsError(f"--method is {source.method!r}.", f"Choose one of {', '.join(METHODS)}.")
     if source.preset not in PRESETS:
         raise ParamsError(f"--preset is {source.preset!r}.", f"Choose one of {', '.join(PRESETS)}.")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", source.asset):
@@ -166,12 +218,31 @@ def check_source(source: Source) -> None:
         raise ParamsError(f"--n-public is {source.n_public}; allowed is at least {_FEWEST}.", "Bring more records.")
     if math.isinf(source.epsilon):
         raise ParamsError("--epsilon is inf.", "Give a finite one; params.yaml has a variant `inf` to add to `run`.")
-    columns = Columns(source.text, source.label, source.unit)
-    _first_row(source.data, columns)
-    _first_row(source.public, Columns(source.text, source.label if source.public_labels else None))
+    _first_row(source.data, Columns(source.text, source.label, source.unit, source.keys))
+    public_label = source.label if source.public_labels else None
+    _first_row(source.public, Columns(source.text, public_label, keys=source.keys, plain=True))
     for path in (source.test, source.public_test):
         if path is not None:
-            _first_row(path, Columns(source.text, source.label))
+            _first_row(path, Columns(source.text, source.label, keys=source.keys))
+
+
+def _check_task(source: Source) -> None:
+    """The columns, the labels and the schema are those of the task."""
+    if source.task not in TASKS:
+        raise ParamsError(f"--task is {source.task!r}.", f"Choose one of {', '.join(TASKS)}.")
+    if source.task in ("classify", "text") and (source.label is None) != (not source.labels):
+        raise ParamsError(
+            "--label and --labels come together.",
+            "Give both, or none for text without labels, or --task span for labels that are free text.",
+        )
+    if source.task == "span" and (source.label is None or source.labels):
+        raise ParamsError("--task span takes --label and no --labels: a label is free text.", "Give the column alone.")
+    if (source.task == "json") != (source.json_schema is not None):
+        raise ParamsError("--task json and --json-schema come together.", "Give both, or none.")
+    if source.task == "json" and (source.label is not None or source.labels):
+        raise ParamsError("--task json has no labels.", "Leave --label and --labels out.")
+    if source.task != "json" and source.text == WHOLE_ROW:
+        raise ParamsError(f"--text is {WHOLE_ROW!r}.", "Name the text column; only for --task json is a row a record.")
 
 
 def _first_row(path: Path, columns: Columns) -> None:
@@ -184,12 +255,21 @@ def _environment() -> Environment:
     loader = PackageLoader("palimpsest.cli")
     found = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=False, keep_trailing_newline=True)
     found.filters["yaml"] = _scalar
+    found.filters["block"] = _block
     return found
 
 
 def _scalar(value: Any) -> str:
     """A YAML scalar that reads back as the same value: JSON is YAML too, once what is unprintable is escaped."""
-    text = json.dumps(value, ensure_ascii=False)
+    return _printable(json.dumps(value, ensure_ascii=False))
+
+
+def _block(value: Any) -> str:
+    """The same for a mapping, over several lines."""
+    return "\n".join(map(_printable, json.dumps(value, ensure_ascii=False, indent=2).split("\n")))
+
+
+def _printable(text: str) -> str:
     return "".join(sign if sign.isprintable() or ord(sign) > 0xFFFF else f"\\u{ord(sign):04x}" for sign in text)
 
 

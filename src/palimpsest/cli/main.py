@@ -109,7 +109,7 @@ def register(
 @app.command()
 def init(
     data: Annotated[Path, typer.Argument(help="The private file: CSV, TSV, JSONL or Parquet, plain or gzipped.")],
-    text: Annotated[str, typer.Option(help="Name of the text column.")],
+    text: Annotated[str, typer.Option(help="Name of the text column; '*': with --task json, a line is a record.")],
     public: Annotated[Path, typer.Option(help="Public text of the same kind, with the same text column.")],
     n_public: Annotated[int, typer.Option(help="Public, approximate number of private records.")],
     asset: Annotated[str, typer.Option(help="A name for the data set in the ledger.")],
@@ -134,15 +134,26 @@ def init(
     preset: Annotated[
         str, typer.Option(help="Training settings: modern, or paper (those of the published method).")
     ] = "modern",
+    task: Annotated[
+        str | None,
+        typer.Option(help="classify, span, text or json; none: classify where there is a label, else text."),
+    ] = None,
+    json_schema: Annotated[
+        Path | None, typer.Option(help="With --task json: a file with the public JSON schema of a record.")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="How the first variant's rows are made: dp_lm or predict; none: dp_lm, predict for span."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite params.yaml.")] = False,
     workspace: Workspace = Path(),
 ) -> None:
     """Make a workspace for a file of your own and register it. Reads neither labels nor sizes out of the data."""
-    from palimpsest.cli.init import Source, init_workspace, read_labels
+    from palimpsest.cli.init import Source, init_workspace, read_labels, read_schema
 
     source = Source(
         data, text, public, n_public, asset, label, read_labels(labels, labels_file), test, public_test, public_labels,
-        unit, max_rows, max_length, epsilon, budget, delta, lm, preset,
+        unit, max_rows, max_length, epsilon, budget, delta, lm, preset, task, read_schema(json_schema), method,
     )  # fmt: skip
     init_workspace(workspace, source, force=force)
 

@@ -1,8 +1,10 @@
 """`palimpsest plan`: the price list, before anything is bought."""
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import dp_accounting as dpa
 from rich.table import Table
@@ -14,22 +16,22 @@ from palimpsest.generators.base import Plan
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger import Charge, Request, preview
 from palimpsest.report.formats import MISSING, number
-from stages import discriminator, dp_train
-from stages.dp_train import continues, requested
+from stages import discriminator, dp_train, private_predict
+from stages.spending import requested
 
 
 @dataclass(frozen=True)
 class Priced:
-    """The plan of a model that is fitted to private rows, and whether its private stage would run now.
+    """The plan of a model that is fitted to private rows, or of a variant that is written from them.
 
     Attributes:
         stage: the stage's name, as in dvc.yaml.
-        name: the model's.
+        name: the model's or the variant's.
         purpose: release or reference.
         plan: what its stage asks.
         whole: all that it costs: its own plan and that of the model it builds on.
         pending: whether the stage would run.
-        variants: what is drawn from it, free.
+        variants: what is drawn from a model, free.
     """
 
     stage: str
@@ -50,18 +52,25 @@ def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
     """The models that run, with their plans, each after the one it builds on. Reads no row."""
     changed = stale(context.workspace)
     run = context.params.run
-    stages = [("dp_train", name) for name in run.dp_train] + [("discriminator", name) for name in run.discriminator]
+    spending = {"dp_train": run.dp_train, "discriminator": run.discriminator, "private_predict": run.private_predict}
+    stages = [(stage, name) for stage, names in spending.items() for name in names]
     wanted = [(stage, name) for stage, name in stages if f"{stage}@{name}" in changed or not only_pending]
     return [_priced(context, stage, name, f"{stage}@{name}" in changed) for stage, name in wanted]
 
 
 def _priced(context: Context, stage: str, name: str, pending: bool) -> Priced:
     params = context.params
-    _, plan = (dp_train if stage == "dp_train" else discriminator).planned(params, name)
-    before = [] if stage == "dp_train" else [dp_train.planned(params, params.run.discriminator[name])[1].event]
+    planned: Mapping[str, Callable[..., tuple[Any, Plan]]] = {
+        "dp_train": dp_train.planned,
+        "discriminator": discriminator.planned,
+        "private_predict": private_predict.planned,
+    }
+    plan = planned[stage](params, name)[1]
+    built_on = params.run.discriminator[name] if stage == "discriminator" else None
+    before = [] if built_on is None else [dp_train.planned(params, built_on)[1].event]
     variants = tuple(variant for variant, model in params.run.dp_lm.items() if model == name)
     whole = dpa.ComposedDpEvent([*before, plan.event])
-    return Priced(f"{stage}@{name}", name, params.fitted[name].purpose, plan, whole, pending, variants)
+    return Priced(f"{stage}@{name}", name, params.charged[name].purpose, plan, whole, pending, variants)
 
 
 def asked_total(context: Context, variants: list[Priced]) -> float:
@@ -77,16 +86,18 @@ def asked_total(context: Context, variants: list[Priced]) -> float:
         for charge in charges
         if not (_planned(charge, pending.get(charge.variant)) and _reusable(context, charge))
     ]
-    return preview(context.asset, standing, [request for item in pending.values() for request in item.requests])
+    return preview(context.asset, standing, {(name, 1): item.requests for name, item in pending.items()})
 
 
 def _planned(charge: Charge, item: Priced | None) -> bool:
     """Whether the charge is one that the plan would make."""
     requests = item.requests if item else []
-    return any((charge.query, charge.event) == (request.query, request.event) for request in requests)
+    own = charge.query, charge.event, charge.partition
+    return any(own == (request.query, request.event, request.partition) for request in requests)
 
 
 def _reusable(context: Context, charge: Charge) -> bool:
+    continues = private_predict.continues if charge.stage == "private_predict" else dp_train.continues
     begun = charge.state == "begun" and continues(charge, context.workspace)
     return begun or charge.state in ("reserved", "answered")
 
@@ -102,10 +113,15 @@ def show_plan(workspace: Path) -> None:
     for flag in context.params.flags():
         out.print(f"[yellow]flag:[/yellow] {flag}")
     variants = priced(context)
-    out.print(_table(context, variants))
+    noisy = [item for item in variants if item.plan.method != "predict"]
+    written = [item for item in variants if item.plan.method == "predict"]
+    if noisy:
+        out.print(_table(context, noisy))
+    if written:
+        out.print(_written_table(context, written))
     for item in variants:
         for note in item.plan.notes:
-            out.print(f"{item.name}: {note}")
+            out.print(f"{item.name}: {note}", markup=False)
     balance = context.ledger.balance(context.asset.name)
     after = asked_total(context, variants)
     verdict = "[green]fits[/green]" if after <= context.asset.epsilon else "[red]does not fit[/red]"
@@ -124,20 +140,36 @@ def show_plan(workspace: Path) -> None:
 
 
 def _table(context: Context, variants: list[Priced]) -> Table:
-    made = table("Plan: no row was read")
-    for heading in (
-        "model",
-        "noise",
-        "steps",
-        "batch\n(rate)",
-        "epsilon\nPLD",
-        "epsilon\nRDP",
-        "budget\ncost",
-        "state",
-    ):
-        made.add_column(heading, justify="left" if heading in ("model", "state") else "right", overflow="fold")
+    """Models that are trained, and demonstrations, whose noise has a multiplier."""
+    made = _headed("model", "noise", "steps", "batch\n(rate)")
     for item in variants:
-        made.add_row(_title(item), *_cells(context, item))
+        numbers = item.plan.numbers
+        rate = f"{number(numbers.get('expected_batch'), 6)}\n({number(numbers.get('sampling_rate'), 4)})"
+        shown = [number(numbers.get("noise_multiplier"), 5), number(numbers.get("steps")), rate]
+        made.add_row(_title(item), *shown, *_costs(context, item))
+    return made
+
+
+def _written_table(context: Context, variants: list[Priced]) -> Table:
+    """Variants that are written from private contexts: what each batch may spend, and what comes of it."""
+    made = _headed("variant", "clip", "tokens of\na batch", "batches\n(records)", "examples\nexpected", "tokens\nread")
+    for item in variants:
+        numbers = item.plan.numbers
+        shown = [
+            f"{number(numbers['clip'], 4)}\n({numbers['clipping']})",
+            number(numbers["tokens"]),
+            f"{number(numbers['batches'])}\n({number(numbers['batch_size'])})",
+            number(numbers["expected_examples"]),
+            f"{float(numbers['forward_tokens']):.3g}",
+        ]
+        made.add_row(_title(item), *shown, *_costs(context, item))
+    return made
+
+
+def _headed(first: str, *others: str) -> Table:
+    made = table("Plan: no row was read")
+    for heading in (first, *others, "epsilon", "epsilon\nRDP", "budget\ncost", "state"):
+        made.add_column(heading, justify="left" if heading in (first, "state") else "right", overflow="fold")
     return made
 
 
@@ -147,14 +179,14 @@ def _title(item: Priced) -> str:
     return f"{item.name}\n{item.stage.partition('@')[0]} {item.purpose}{drawn}"
 
 
-def _cells(context: Context, item: Priced) -> list[str]:
-    numbers, delta = item.plan.numbers, context.asset.delta
-    shown = [number(numbers.get("noise_multiplier"), 5), number(numbers.get("steps"))]
-    shown.append(f"{number(numbers.get('expected_batch'), 6)}\n({number(numbers.get('sampling_rate'), 4)})")
+def _costs(context: Context, item: Priced) -> list[str]:
+    """Epsilon by the plan's own accountant and by RDP, the cost to the budget, the state."""
     if not item.plan.feasible:
-        return [*shown, MISSING, MISSING, MISSING, "[red]infeasible[/red]"]
-    shown += [_epsilon(accounting.epsilon(item.whole, delta, accountant)) for accountant in ("pld", "rdp")]
-    return [*shown, f"{budget_cost(context, item):.3f}", "will run" if item.pending else "cached"]
+        return [MISSING, MISSING, MISSING, "[red]infeasible[/red]"]
+    delta = context.asset.delta
+    own = f"{_epsilon(accounting.epsilon(item.whole, delta))}\n({accounting.primary(item.whole)})"
+    costs = [own, _epsilon(accounting.epsilon(item.whole, delta, "rdp")), f"{budget_cost(context, item):.3f}"]
+    return [*costs, "will run" if item.pending else "cached"]
 
 
 def _epsilon(value: float) -> str:

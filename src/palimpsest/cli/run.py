@@ -67,6 +67,11 @@ def check_budget(context: Context, targets: Sequence[str]) -> None:
     from palimpsest.cli.plan import asked_total, priced
 
     pending = priced(context, only_pending=True)
+    for item in pending:
+        if item.stage in asked and not item.plan.feasible:
+            raise ParamsError(
+                f"{item.name}: {' '.join(item.plan.notes)}.", "Change its settings, or take it out of run."
+            )
     variants = [item for item in pending if item.purpose == "release" and item.stage in asked]
     after = asked_total(context, variants)
     if after <= context.asset.epsilon:

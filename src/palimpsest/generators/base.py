@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from dp_accounting import ComposedDpEvent, DpEvent
+from dp_accounting import DpEvent
 
+from palimpsest.privacy.composition import composed
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
@@ -34,11 +35,13 @@ class PlannedQuery:
         name: the query's name.
         event: what it costs.
         steps: how many identical steps the event composes, for a query that runs in steps.
+        partition: (scheme, cell) where it reads one of disjoint parts of the data set; None where it reads all.
     """
 
     name: str
     event: DpEvent
     steps: int | None = None
+    partition: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,8 @@ class Plan:
 
     @property
     def event(self) -> DpEvent:
-        """All queries composed."""
-        return ComposedDpEvent([query.event for query in self.queries])
+        """All queries composed, those of disjoint parts in parallel."""
+        return composed((query.event, query.partition) for query in self.queries)
 
 
 class Generator(Protocol[Artifact]):

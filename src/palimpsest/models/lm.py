@@ -23,6 +23,7 @@ from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
 from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials, train_tokenizer
 from palimpsest.params.dp_lm import EmbeddedLm, PromptWarmUp
+from palimpsest.params.predict import Similar
 from palimpsest.progress import track
 
 transformers_logging.disable_progress_bar()  # bars per weight tensor would drown the project's own
@@ -81,10 +82,8 @@ def pretrain_lm(
     tokenizer = train_tokenizer(texts, settings.vocabulary, settings.context)
     model = _new_model(settings, len(tokenizer), specials(tokenizer), seed)
     rows = _sequences(tokenizer, texts, settings.context)
-    losses = _train(model, rows, settings, seed)
-    with atomic_path(folder) as draft:
-        model.save_pretrained(draft)
-        tokenizer.save_pretrained(draft)
+    losses = train(model, rows, settings, seed)
+    save_lm(model, tokenizer, folder)
     recent = losses[-max(1, len(losses) // 10) :]
     return {
         "heldout_loss": mean_loss(model, _sequences(tokenizer, heldout, settings.context), settings.batch),
@@ -114,7 +113,12 @@ def learn_prompts(folder: Path, texts: Sequence[str], labels: Sequence[str], set
     encoded = encode_texts(tokenizer, texts, settings.max_tokens)
     pairs = zip(encoded, labels, strict=True)
     rows = [[ids.bos, *prompts[label], ids.sep, *text, ids.eos] for text, label in pairs if text]
-    _train(model.train(), rows, settings, seed)
+    train(model.train(), rows, settings, seed)
+    save_lm(model, tokenizer, folder)
+
+
+def save_lm(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write a model and its tokenizer as a Hugging Face folder, whole or not at all."""
     with atomic_path(folder) as draft:
         model.save_pretrained(draft)
         tokenizer.save_pretrained(draft)
@@ -190,9 +194,14 @@ def _sequences(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], context
     return [[ids.bos, *text, ids.eos][:context] for text in encoded if text]
 
 
-def _train(
-    model: PreTrainedModel, rows: list[list[int]], settings: EmbeddedLm | PromptWarmUp, seed: int
+def train(
+    model: PreTrainedModel, rows: list[list[int]], settings: EmbeddedLm | PromptWarmUp | Similar, seed: int
 ) -> list[float]:
+    """Ordinary training on public token sequences; the loss of each step.
+
+    Raises:
+        ModelError: there is nothing to train on.
+    """
     if not rows:
         raise ModelError("There is no public text to train the language model on.", "Name a public file with texts.")
     steps = max(1, round(settings.epochs * len(rows) / settings.batch))
@@ -213,7 +222,7 @@ def _train(
     return losses
 
 
-def _optimizer(model: nn.Module, settings: EmbeddedLm | PromptWarmUp) -> torch.optim.AdamW:
+def _optimizer(model: nn.Module, settings: EmbeddedLm | PromptWarmUp | Similar) -> torch.optim.AdamW:
     weights = list(model.parameters())
     groups = [
         {"params": [weight for weight in weights if weight.dim() > 1], "weight_decay": settings.weight_decay},

@@ -19,7 +19,7 @@ merge keys (`<<: *anchor`) may be used.
 | --- | --- | --- | --- |
 """
 _SIGNS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
-_WORDS = {int: "integer", float: "number", str: "text", bool: "true or false", NoneType: "null"}
+_WORDS = {int: "integer", float: "number", str: "text", bool: "true or false", NoneType: "null", Any: "anything"}
 
 
 def render() -> str:
@@ -30,20 +30,26 @@ def render() -> str:
 
 def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str, str]]:
     for name, field in section.model_fields.items():
-        key, inner = f"{prefix}{name}", _section(field.annotation)
-        if inner is None:
+        key, inner = f"{prefix}{name}", list(_sections(field.annotation))
+        if not inner:
             yield key, _type(field.annotation), _allowed(field), _cell(field.description or "")
             continue
         below = f"{key}.<name>" if get_origin(field.annotation) is not None and _is_mapping(field.annotation) else key
-        yield key, _type(field.annotation), "", _cell(field.description or _summary(inner))
-        yield from _rows(inner, f"{below}.")
+        yield key, _type(field.annotation), "", _cell(field.description or _summary(inner[0]))
+        known: set[str] = set()
+        for section in inner:
+            rows = [row for row in _rows(section, f"{below}.") if row[0] not in known]
+            known |= {row[0] for row in rows}
+            yield from rows
 
 
-def _section(annotation: Any) -> type[BaseModel] | None:
-    """The section that a key holds, directly, by name, or unless it is null."""
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The sections that a key may hold, directly, by name, or unless it is null."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _section(part))), None)
+        yield annotation
+        return
+    for part in get_args(annotation):
+        yield from _sections(part)
 
 
 def _type(annotation: Any) -> str:

@@ -1,8 +1,9 @@
 """The schema of params.yaml: every knob of the project, described once, checked before any stage starts."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -15,9 +16,13 @@ from palimpsest.params.dp_lm import (
     Kind,
     PromptWarmUp,
 )
+from palimpsest.params.incontext import InContext
+from palimpsest.params.predict import FewShotSettings, PredictSettings, Similar
+from palimpsest.records.conformity import schema_problem
 from palimpsest.records.schema import PublicSchema, default_delta
+from palimpsest.records.structured import WHOLE_ROW
 
-RESERVED = ("real", "public_only", "base", "checkpoints", "models")
+RESERVED = ("real", "public_only", "base", "taught", "checkpoints", "models")
 MEANINGLESS_EPSILON = 10.0
 _NAME = r"^[a-z][a-z0-9_]*$"
 
@@ -39,28 +44,57 @@ class Dataset(Section):
     """The private data set and the public files beside it."""
 
     asset: str = Field(pattern=_NAME, description="The data asset's name in the ledger.")
-    task: Literal["classify", "text"] = Field(description="classify: one label a record. text: no label.")
+    task: Literal["classify", "span", "text", "json"] = Field(
+        description="classify: one label of a public list a record. span: the label is free text and part of the "
+        "record. text: no label. json: each record is a JSON object."
+    )
     private: str = Field(min_length=1, description="The private file: CSV, TSV, JSONL or Parquet, plain or gzipped.")
     test: str | None = Field(description="Private test file; null cuts a test part from the private file.")
     test_share: float = Field(ge=0, lt=1, description="Probability of the test part where no test file is given.")
-    public: str = Field(min_length=1, description="Public text of the same kind, with the same text column.")
+    public: str = Field(
+        min_length=1,
+        description="Public text of the same kind, with the same text column. For task json that may hold records or "
+        "plain text; where the column is *, a line is a record, or has its plain text under `text`.",
+    )
     public_labels: bool = Field(description="Whether the public file has the label column, with the same labels.")
     public_test: str | None = Field(description="A labelled test file declared public, or null.")
-    text: str = Field(min_length=1, description="Name of the text column.")
-    label: str | None = Field(description="Name of the label column; null for task text.")
-    labels: Mapping[str, str] = Field(description="The public list of labels, each with a public description.")
+    text: str = Field(
+        min_length=1,
+        description='Name of the text column; for task json "*" where each line of a JSONL file is a record.',
+    )
+    label: str | None = Field(description="Name of the label column; null for tasks text and json.")
+    labels: Mapping[str, str] = Field(
+        description="The public list of labels, each with a public description; {} for all tasks but classify."
+    )
+    json_schema: Mapping[str, Any] | None = Field(
+        description="The public JSON schema (draft 2020-12) of a record, an object with `properties`: its keys and "
+        "their order; null for all tasks but json."
+    )
     n_public: int = Field(ge=10, description="Public, approximate number of private records.")
     max_length: int = Field(ge=1, description="Longest text kept, in characters; longer ones are cut.")
     unit: Unit
 
     @model_validator(mode="after")
-    def _labels_fit_task(self) -> "Dataset":
+    def _fits_task(self) -> "Dataset":
         if self.task == "classify" and (self.label is None or len(self.labels) < 2):
             raise ValueError("task classify needs `label` and at least two `labels`")
+        if self.task == "span" and (self.label is None or self.labels):
+            raise ValueError("task span needs `label`, and has no `labels`: a label is free text")
         if self.text == self.label:
             raise ValueError(f"text and label name the same column, {self.text!r}")
-        if self.task == "text" and (self.label is not None or self.labels):
-            raise ValueError("task text has no `label` and no `labels`")
+        if self.task in ("text", "json") and (self.label is not None or self.labels):
+            raise ValueError(f"task {self.task} has no `label` and no `labels`")
+        if self.task != "json" and self.text == WHOLE_ROW:
+            raise ValueError(f"text is {WHOLE_ROW!r}; only for task json is a row a record")
+        return self
+
+    @model_validator(mode="after")
+    def _schema_fits_task(self) -> "Dataset":
+        if (self.task == "json") != (self.json_schema is not None):
+            raise ValueError(f"json_schema is for task json, which needs one; the task is {self.task}")
+        problem = None if self.json_schema is None else schema_problem(self.json_schema)
+        if problem:
+            raise ValueError(f"json_schema {problem}")
         return self
 
 
@@ -150,6 +184,29 @@ class DpLmVariant(Section):
         return self
 
 
+class PredictVariant(Fitted):
+    """One row of the results: text written by an untouched language model from batches of private contexts."""
+
+    method: Literal["predict"] = Field(description="How the rows are made.")
+    predict: PredictSettings
+
+    @model_validator(mode="after")
+    def _reference_needs_tokens(self) -> "PredictVariant":
+        if math.isinf(self.epsilon) and self.predict.tokens is None:
+            raise ValueError("epsilon .inf leaves any number of tokens: give predict.tokens, and leave clip null")
+        return self
+
+
+class FewShotVariant(Fitted):
+    """One row of the results: demonstrations whose tokens are noisy averages over samples of records."""
+
+    method: Literal["fewshot"] = Field(description="How the rows are made.")
+    fewshot: FewShotSettings
+
+
+Variant = Annotated[DpLmVariant | PredictVariant | FewShotVariant, Field(discriminator="method")]
+
+
 class Run(Section):
     """What runs. Names are keys of `lms`, `discriminators` and `variants`."""
 
@@ -159,8 +216,20 @@ class Run(Section):
         description="Variants of method dp_lm, each with the fitted model (a language model, or a discriminator with "
         "its language model) that it draws from."
     )
+    teach_similar: tuple[str, ...] = Field(description="Public language models to teach, keys of `taught`.")
+    private_predict: Mapping[str, str] = Field(
+        description="Variants of methods predict and fewshot, each with the public language model that reads its "
+        "prompts: base, or taught/<name> for one of teach_similar."
+    )
     embedding_audit: tuple[str, ...] = Field(
         description="Language models whose states are examined: base (the public one) and those of dp_train."
+    )
+    in_context_baseline: tuple[Literal["real"], ...] = Field(
+        description="[real] where in_context names rows, else []: demonstrations from the real rows say whether the "
+        "language model can judge at all."
+    )
+    in_context: tuple[str, ...] = Field(
+        description="Rows whose texts stand as demonstrations before test items: public_only, and those of evaluate."
     )
     evaluate: tuple[str, ...] = Field(description="Every variant above, in the order of the pages.")
 
@@ -191,6 +260,9 @@ class Utility(Section):
         gt=0, lt=1, description="Share of the synthetic rows that choose the regularisation."
     )
     finetune: Finetune
+    in_context: InContext | None = Field(
+        description="Answering in context: the public language model reads rows as demonstrations; null: not asked."
+    )
 
 
 class Separation(Section):
@@ -233,15 +305,16 @@ class Params(Section):
     privacy: Privacy
     models: Models
     run: Run
+    taught: Mapping[str, Similar]
     lms: Mapping[str, LanguageModel]
     discriminators: Mapping[str, Discriminator]
-    variants: Mapping[str, DpLmVariant]
+    variants: Mapping[str, Variant]
     public_only: PublicOnly
     utility: Utility
     audit: Audit
     testing: Testing
 
-    @field_validator("lms", "discriminators", "variants")
+    @field_validator("taught", "lms", "discriminators", "variants")
     @classmethod
     def _names(cls, named: Mapping[str, Any]) -> Mapping[str, Any]:
         for name in named:
@@ -253,12 +326,14 @@ class Params(Section):
     def _cross_checks(self) -> "Params":
         for check in (
             _check_delta,
+            _check_task,
             _check_run,
             _check_heads,
             _check_discriminators,
             _check_batches,
             _check_priors,
             _check_finetuned,
+            _check_in_context,
             _check_audit,
             _check_ledger,
         ):
@@ -284,6 +359,7 @@ class Params(Section):
             labels=dict(data.labels),
             unit_column=data.unit.column,
             max_rows_per_unit=data.unit.max_rows,
+            json_schema=data.json_schema,
         )
 
     @property
@@ -291,12 +367,18 @@ class Params(Section):
         """Every model that can be fitted to private rows, by name."""
         return {**self.lms, **self.discriminators}
 
+    @property
+    def charged(self) -> dict[str, Fitted]:
+        """Everything that asks private rows something, by name: models that are fitted, and variants that write."""
+        writing = {name: row for name, row in self.variants.items() if isinstance(row, Fitted)}
+        return {**self.fitted, **writing}
+
     def flags(self) -> list[str]:
         """What is allowed but should be looked at: shown by `plan` and in the report."""
         found = []
         if math.isclose(self.delta, 1.0 / self.dataset.n_public, rel_tol=1e-9):
             found.append("privacy.budget.delta equals 1 / n_public: a mechanism that publishes one row would meet it.")
-        for name, model in self.fitted.items():
+        for name, model in self.charged.items():
             if MEANINGLESS_EPSILON < model.epsilon < math.inf:
                 found.append(f"{name}: epsilon is above {MEANINGLESS_EPSILON:g}: such a guarantee means little.")
         if self.testing.noise_seed is not None:
@@ -312,21 +394,38 @@ def _check_delta(params: Params) -> None:
         )
 
 
+def _check_task(params: Params) -> None:
+    if params.dataset.task == "span" and (params.run.dp_train or params.run.dp_lm):
+        raise ValueError(
+            "run.dp_train and run.dp_lm are not empty; task span: method dp_lm does not write the label; use method "
+            "predict"
+        )
+
+
 def _check_run(params: Params) -> None:
     run = params.run
     _known("run.dp_train", run.dp_train, "lms", params.lms)
     _known("run.discriminator", run.discriminator, "discriminators", params.discriminators)
     _known("run.discriminator", run.discriminator.values(), "run.dp_train", run.dp_train)
-    _known("run.dp_lm", run.dp_lm, "variants", params.variants)
+    methods = {name: variant.method for name, variant in params.variants.items()}
+    lm_rows = [name for name, method in methods.items() if method == "dp_lm"]
+    _known("run.dp_lm", run.dp_lm, "variants of method dp_lm", lm_rows)
+    others = sorted(set(methods) - set(lm_rows))
+    _known("run.private_predict", run.private_predict, "variants of methods predict and fewshot", others)
+    _known("run.teach_similar", run.teach_similar, "taught", params.taught)
+    readers = [*(f"taught/{name}" for name in run.teach_similar), "base"]
+    _known("run.private_predict", run.private_predict.values(), "run.teach_similar, and base", readers)
     _known("run.dp_lm", run.dp_lm.values(), "run.dp_train and run.discriminator", [*run.dp_train, *run.discriminator])
     _known("run.embedding_audit", run.embedding_audit, "run.dp_train, and base", [*run.dp_train, "base"])
-    shared = set(params.lms) & set(params.discriminators)
-    if shared:
-        raise ValueError(f"lms and discriminators both name {sorted(shared)}; allowed is each name once")
-    if sorted(run.evaluate) != sorted(run.dp_lm):
+    names = Counter([*params.lms, *params.discriminators, *others])
+    if shared := sorted(name for name, count in names.items() if count > 1):
         raise ValueError(
-            f"run.evaluate is {list(run.evaluate)}; it must list each variant of run once: {list(run.dp_lm)}"
+            f"lms, discriminators and the variants of methods predict and fewshot name {shared} twice; allowed is each "
+            "name once"
         )
+    drawn = [*run.dp_lm, *run.private_predict]
+    if sorted(run.evaluate) != sorted(drawn):
+        raise ValueError(f"run.evaluate is {list(run.evaluate)}; it must list each variant of run once: {drawn}")
 
 
 def _known(key: str, names: Iterable[str], section: str, allowed: Collection[str]) -> None:
@@ -338,10 +437,11 @@ def _known(key: str, names: Iterable[str], section: str, allowed: Collection[str
 def _check_heads(params: Params) -> None:
     """Each variant draws from a model with the discriminator that it needs."""
     for name, model in params.run.dp_lm.items():
-        kind = VARIANTS[params.variants[name].variant]
-        problem = _head_problem(params, kind, model)
+        row = params.variants[name]
+        assert isinstance(row, DpLmVariant)
+        problem = _head_problem(params, VARIANTS[row.variant], model)
         if problem:
-            raise ValueError(f"variants.{name} is {params.variants[name].variant!r} and run.dp_lm gives it {problem}")
+            raise ValueError(f"variants.{name} is {row.variant!r} and run.dp_lm gives it {problem}")
 
 
 def _head_problem(params: Params, kind: Kind, model: str) -> str | None:
@@ -382,15 +482,34 @@ def _check_batches(params: Params) -> None:
 
 
 def _check_priors(params: Params) -> None:
-    for name, model in params.lms.items():
-        unknown = set(model.train.prior or {}) ^ set(params.dataset.labels)
-        if model.train.prior is not None and unknown:
-            raise ValueError(f"lms.{name}.train.prior and dataset.labels differ in {sorted(unknown)}")
+    priors = {f"lms.{name}.train": model.train.prior for name, model in params.lms.items()}
+    for name, row in params.variants.items():
+        if isinstance(row, PredictVariant | FewShotVariant):
+            settings = row.predict if isinstance(row, PredictVariant) else row.fewshot
+            priors[f"variants.{name}.{row.method}"] = settings.prior
+    for key, prior in priors.items():
+        unknown = set(prior or {}) ^ set(params.dataset.labels)
+        if prior is not None and unknown:
+            raise ValueError(f"{key}.prior and dataset.labels differ in {sorted(unknown)}")
 
 
 def _check_finetuned(params: Params) -> None:
     if "finetuned" in params.utility.evaluators and params.models.classifier is None:
         raise ValueError("utility.evaluators names 'finetuned'; models.classifier must then name an encoder, got null")
+
+
+def _check_in_context(params: Params) -> None:
+    run, settings = params.run, params.utility.in_context
+    allowed = [*run.evaluate, *(["public_only"] if params.dataset.labels else [])]
+    _known("run.in_context", run.in_context, "run.evaluate, and public_only where there are labels", allowed)
+    if bool(run.in_context) > bool(run.in_context_baseline):
+        raise ValueError("run.in_context names rows; run.in_context_baseline must then be [real], got []")
+    if run.in_context_baseline and settings is None:
+        raise ValueError("run.in_context_baseline is [real]; utility.in_context must then be filled in, got null")
+    if run.in_context_baseline and params.dataset.label is None:
+        raise ValueError(f"run.in_context_baseline is [real]; task {params.dataset.task} has no label to ask for")
+    if settings is not None:
+        settings.words(tuple(params.dataset.labels))
 
 
 def _check_audit(params: Params) -> None:

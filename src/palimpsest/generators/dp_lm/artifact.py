@@ -8,6 +8,7 @@ from transformers import PreTrainedTokenizerBase
 
 from palimpsest.files import atomic_path, read_json, write_json
 from palimpsest.generators.dp_lm.model import ConditionalLm
+from palimpsest.generators.shares import divided
 
 _FACTS = "artifact.json"
 
@@ -32,12 +33,7 @@ class DpLmArtifact:
 
     def counts(self, rows: int) -> dict[str, int]:
         """`rows` rows split over the labels by their shares (largest remainders; ties to the earlier label)."""
-        exact = {label: share * rows for label, share in self.shares.items()}
-        counts = {label: int(value) for label, value in exact.items()}
-        by_remainder = sorted(exact, key=lambda label: counts[label] - exact[label])
-        for label in by_remainder[: rows - sum(counts.values())]:
-            counts[label] += 1
-        return counts
+        return divided(rows, self.shares)
 
     def save(self, folder: Path) -> None:
         """Write `lm/`, `head.safetensors` and `artifact.json`, all or nothing."""

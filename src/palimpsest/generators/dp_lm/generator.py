@@ -24,8 +24,9 @@ from palimpsest.generators.dp_lm.model import (
     require_context,
 )
 from palimpsest.generators.dp_lm.serialise import UNLABELLED, Batch, serialiser
+from palimpsest.generators.shares import label_shares, planned_histogram, whole_rho
 from palimpsest.params.dp_lm import DpLmTrain
-from palimpsest.privacy.accounting import calibrate_noise, zcdp_rho
+from palimpsest.privacy.accounting import calibrate_noise
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
@@ -74,18 +75,18 @@ class DpLm:
         """
         _check(self.settings, schema)
         reference = math.isinf(budget.epsilon)
-        sigma = 0.0 if reference else self._histogram_sigma(budget)
+        counts = planned_histogram(self.settings, schema, whole_rho(budget))
         noise = 0.0
         if not reference:
             noise = calibrate_noise(
-                lambda trial: ComposedDpEvent([query.event for query in self._queries(schema, sigma, trial)]),
+                lambda trial: ComposedDpEvent([query.event for query in self._queries(schema, counts, trial)]),
                 budget.epsilon,
                 budget.delta,
             )
         numbers = shown(self._training(schema, noise))
-        if self._counts_labels(schema):
-            numbers["histogram_sigma"] = sigma
-        return Plan("dp_lm", budget, self._queries(schema, sigma, noise), numbers)
+        if counts is not None:
+            numbers["histogram_sigma"] = counts.sigma
+        return Plan("dp_lm", budget, self._queries(schema, counts, noise), numbers)
 
     def fit(self, view: View, plan: Plan) -> DpLmArtifact:
         """Ask what was planned, in order, and return the fitted model.
@@ -100,7 +101,8 @@ class DpLm:
         rows = serialiser(tokenizer, names, train.max_tokens, train.loss_on)
         require_context(model, rows.longest_prompt + train.max_tokens + 1)  # 1: EOS
         device = own_device()
-        shares = self._shares(view, plan)
+        counts = planned_histogram(train, self.schema, whole_rho(plan.budget))
+        shares = label_shares(view, train, self.schema, counts, UNLABELLED)
         fitted = view.ask(
             TrainQuery(
                 plan=self._training(self.schema, float(plan.numbers["noise_multiplier"])),
@@ -132,21 +134,10 @@ class DpLm:
         model.head.requires_grad_(train.discriminator_weight > 0)
         return model, tokenizer
 
-    def _queries(self, schema: PublicSchema, sigma: float, noise: float) -> tuple[PlannedQuery, ...]:
+    def _queries(self, schema: PublicSchema, counts: LabelHistogram | None, noise: float) -> tuple[PlannedQuery, ...]:
         planned = self._training(schema, noise)
         training = PlannedQuery("train", planned.event(), planned.steps)
-        if not self._counts_labels(schema):
-            return (training,)
-        histogram = LabelHistogram(schema.label_names, sigma)
-        return PlannedQuery(histogram.name, histogram.event()), training
-
-    def _counts_labels(self, schema: PublicSchema) -> bool:
-        return self.settings.label_counts == "noisy" and len(schema.label_names) > 1
-
-    def _histogram_sigma(self, budget: Budget) -> float:
-        """The noise that `histogram_share` of the budget's rho buys: rho = 1 / (2 sigma^2)."""
-        rho = self.settings.histogram_share * zcdp_rho(budget.epsilon, budget.delta)
-        return math.sqrt(0.5 / rho)
+        return (training,) if counts is None else (PlannedQuery(counts.name, counts.event()), training)
 
     def _training(self, schema: PublicSchema, noise: float) -> TrainingPlan:
         separate = self.settings.clipping == "separate"
@@ -156,18 +147,6 @@ class DpLm:
         train = self.settings
         chosen = losses.separate_losses if train.clipping == "separate" else losses.joint_losses
         return partial(chosen, weight=train.discriminator_weight, prefix_step=train.prefix_step)
-
-    def _shares(self, view: View, plan: Plan) -> dict[str, float]:
-        """Share of each label: from the noisy counts, each taken as at least 1, or from the public prior."""
-        names = self.schema.label_names or (UNLABELLED,)
-        if self._counts_labels(self.schema):
-            noisy = view.ask(LabelHistogram(self.schema.label_names, float(plan.numbers["histogram_sigma"])))
-            weights = {name: float(max(1, noisy[name])) for name in names}
-        else:
-            prior = self.settings.prior
-            weights = {name: 1.0 if prior is None else prior[name] for name in names}
-        total = sum(weights.values())
-        return {name: weight / total for name, weight in weights.items()}
 
 
 def _check(settings: DpLmTrain, schema: PublicSchema) -> None:

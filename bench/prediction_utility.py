@@ -1,0 +1,119 @@
+"""Private prediction on real data: classifiers on what it writes, beside `public_only` and `real`, over epsilons.
+
+    python -m bench.prediction_utility --data <folder> --lm <folder> --task sst2 --workspace <new folder>
+
+A workspace is made with `palimpsest init`; its graph then runs with `dvc repro`. Both clippings are asked at every
+epsilon, each under its own charge, with difference clipping at s = 32 and fixed clipping at s = 127 (63 at epsilon 10).
+Where a budget would pay for more than is needed, fewer batches are written from, never fewer tokens. The table is
+printed from the workspace's own metrics; run again, and only what is missing is done.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from bench.reproduction import TASKS, lines, natural, public_sentences, write, write_yaml
+from palimpsest.files import read_json
+
+EPSILONS = (1.0, 3.0, 10.0)
+EVALUATORS = ("tfidf_lr", "minilm_lr")
+
+
+def main() -> None:
+    """Make the workspace, run it, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--lm", type=Path, required=True)
+    parser.add_argument("--task", choices=TASKS, required=True)
+    parser.add_argument("--workspace", type=Path, required=True)
+    parser.add_argument("--targets", nargs="*", default=[], help="stages to run; none: all that the table needs")
+    args = parser.parse_args()
+    os.environ["PALIMPSEST_LEDGER"] = f"sqlite:///{args.workspace.resolve()}.ledger.db"
+    if not (args.workspace / "params.yaml").is_file():
+        make(args.workspace, args)
+    names = list(variants(TASKS[args.task]))
+    targets = args.targets or ["baseline_eval", *(f"downstream_eval@{name}" for name in names)]
+    subprocess.run([sys.executable, "-m", "dvc", "repro", *targets], cwd=args.workspace, check=True)
+    show(args.workspace, names)
+
+
+def make(workspace: Path, args: argparse.Namespace) -> None:
+    """Files cut to the task's form, `palimpsest init`, and this bench's variants in params.yaml."""
+    task, files = TASKS[args.task], workspace.with_suffix(".files")
+    files.mkdir(parents=True)
+    for part in ("train", "test"):
+        rows = [row for row in lines(args.data / f"{args.task}_{part}.jsonl.gz") if natural(args.task, part, row)]
+        write(files / f"{part}.jsonl", ({"text": row["text"], "label": row["label"].lower()} for row in rows))
+    write(files / "public.jsonl", ({"text": text} for text in public_sentences(args.data, task)))
+    write_yaml(files / "labels.yaml", task["labels"])
+    options = {
+        "text": "text", "label": "label", "labels-file": files / "labels.yaml", "public": files / "public.jsonl",
+        "test": files / "test.jsonl", "n-public": task["n"], "asset": args.task, "lm": args.lm.resolve(),
+        "max-length": task["characters"], "budget": 100, "method": "predict", "workspace": workspace,
+    }  # fmt: skip
+    words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
+    command = [sys.executable, "-m", "palimpsest.cli.main", "init", str(files / "train.jsonl"), *words]
+    subprocess.run(command, check=True)
+    params = YAML(typ="safe", pure=True).load((workspace / "params.yaml").read_text())
+    write_yaml(workspace / "params.yaml", settings(params, task))
+
+
+def settings(params: dict[str, Any], task: dict[str, Any]) -> dict[str, Any]:
+    """params.yaml with a variant for each clipping and epsilon."""
+    params["models"]["prompts"] |= {"epochs": 1, "max_tokens": task["tokens"]}
+    params["taught"]["similar"] |= {"epochs": 1, "max_tokens": task["tokens"], "neighbours": 2}
+    params["variants"] = variants(task, params["variants"]["predict3"])
+    names = list(params["variants"])
+    params["run"] |= {
+        "private_predict": dict.fromkeys(names, "taught/similar"), "embedding_audit": [], "evaluate": names,
+    }  # fmt: skip
+    params["lms"] = {}
+    params["public_only"] = {"rows": 1000}
+    return params
+
+
+def variants(task: dict[str, Any], template: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A variant for each clipping and epsilon; only the names where there is no template."""
+    found: dict[str, Any] = {}
+    for epsilon in EPSILONS:
+        for clipping in ("difference", "fixed"):
+            found[f"{clipping}{epsilon:g}"] = template and variant(template, task, clipping, epsilon)
+    return found
+
+
+def variant(template: dict[str, Any], task: dict[str, Any], clipping: str, epsilon: float) -> dict[str, Any]:
+    """One row's settings."""
+    predict = template["predict"] | {"max_tokens": task["tokens"], "typical_tokens": task["tokens"] // 2}
+    predict["prompt"] = template["predict"]["prompt"] | {"text_tokens": task["tokens"]}
+    if clipping == "fixed":
+        size = 63 if epsilon == EPSILONS[-1] else 127
+        most = 54 if epsilon == EPSILONS[-1] else None
+        predict |= {"clipping": "fixed", "clip": 10.0, "tokens": None, "temperature": 2.0, "top_k": 0}
+        predict |= {"batch_size": size, "batches": most}
+    return {**template, "epsilon": epsilon, "predict": predict}
+
+
+def show(workspace: Path, names: list[str]) -> None:
+    """The table: rows, tokens, accuracy and retention of each."""
+    print("| row | rows | tokens | " + " | ".join(f"{name}: accuracy, retention" for name in EVALUATORS) + " |")
+    print("|---" * (3 + len(EVALUATORS)) + "|")
+    for name in ("real", "public_only", *names):
+        metrics = workspace / "reports" / "metrics" / name
+        if not (metrics / "utility.json").is_file():
+            continue
+        utility = read_json(metrics / "utility.json")
+        written = read_json(metrics / "generation.json") if (metrics / "generation.json").is_file() else {}
+        cells = [name, str(utility["rows"]), str(written.get("tokens", ""))]
+        for evaluator in EVALUATORS:
+            own = utility["evaluators"][evaluator]
+            cells.append(f"{own['accuracy']:.3f}, {own['retention']['value']:.3f}")
+        print("| " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,403 @@
+"""`predict`: synthetic text from an untouched language model, which reads private records and never learns them."""
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from dp_accounting import DpEvent
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from palimpsest.errors import ModelError, ParamsError
+from palimpsest.generators.base import Budget, Plan, PlannedQuery
+from palimpsest.generators.shares import divided, label_shares, planned_histogram, whole_rho
+from palimpsest.models.lm import load_lm
+from palimpsest.models.tokens import specials
+from palimpsest.params.predict import PredictSettings, Prompt
+from palimpsest.prediction.cells import Cells, part
+from palimpsest.prediction.contexts import require_exact
+from palimpsest.prediction.decoding import Rules
+from palimpsest.prediction.mechanism import Clipping, DifferenceClipping, FixedClipping, SparseVector
+from palimpsest.prediction.prompts import UNLABELLED, Prompter, parsed, prompter
+from palimpsest.prediction.query import WriteWave, wave_event
+from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.query import View
+from palimpsest.records.record import Record
+from palimpsest.records.schema import PublicSchema
+from palimpsest.training.team import own_device
+
+_UNCLIPPED = 1e4  # of a reference run: no difference of logits is as large
+_MOST = 10  # tokens of a batch for each private one, unless params.yaml says otherwise
+_LITTLE = 0.1  # nats by which all contexts together can then move a draw at most
+_MARGIN = 1.0 - 1e-9  # what rounding may add up to
+
+# Settings of a model's own that would give private tokens probability 0, or none that the accounting knows.
+_IGNORED = {
+    "top_p": (None, 1.0),
+    "top_k": (None, 0, 50),  # 50 is what the library writes for everyone
+    "min_p": (None, 0.0),
+    "typical_p": (None, 1.0),
+    "repetition_penalty": (None, 1.0),
+    "no_repeat_ngram_size": (None, 0),
+    "temperature": (None, 1.0),
+    "bad_words_ids": (None,),
+}
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the batches wrote.
+
+    Attributes:
+        batches: of each: its label, `examples`, the unfinished `rest`, tokens `drawn` and `private` ones among them.
+        keeps_unfinished: whether the examples under way when the budget ended are rows, too.
+    """
+
+    batches: tuple[Mapping[str, Any], ...]
+    keeps_unfinished: bool
+
+    @property
+    def drawn(self) -> int:
+        """Tokens in all."""
+        return sum(batch["drawn"] for batch in self.batches)
+
+    @property
+    def private_share(self) -> float:
+        """Share of all tokens that cost budget."""
+        return sum(batch["private"] for batch in self.batches) / max(1, self.drawn)
+
+    def records(self, joint: str | None = None) -> Iterator[Record]:
+        """The examples, batch by batch, without those that have no word.
+
+        Args:
+            joint: what stands between a free label and its text; examples without it are left out.
+        """
+        for batch in self.batches:
+            texts = [*batch["examples"], *([batch["rest"]] if self.keeps_unfinished else [])]
+            found = (_record(text, batch["label"], joint) for text in texts if text)
+            yield from (record for record in found if record is not None)
+
+
+def _record(text: str, label: str, joint: str | None) -> Record | None:
+    if joint is None:
+        return Record(text, label or None)
+    pair = parsed(text, joint)
+    return None if pair is None else Record(*pair)
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What each batch may spend: r private tokens (`tokens`, 0 where none is affordable) at the clip c or C."""
+
+    tokens: int
+    clip: float
+
+
+class Predict:
+    """Private prediction (Amin et al. 2024, Algorithm 1), with difference clipping as its modern form.
+
+    Guarantee: `fit` asks for a noisy label histogram, where the shares of the labels are not public, and for waves of
+    batches that hold different records. Their composition, sequential with the histogram and parallel over the waves,
+    is zCDP with the budget's rho (tight conversion; Canonne, Kamath, Steinke 2020, Corollary 13), for adding or
+    removing one record. With an infinite epsilon nothing is clipped: a reference that must never be released.
+
+    Attributes:
+        settings: how to write.
+        schema: what is public about the data set.
+        folder: the public language model, a Hugging Face folder.
+        key: 32 secret bytes that spread records over batches.
+        checkpoints: where a stopped run leaves what it wrote; None keeps nothing.
+    """
+
+    def __init__(
+        self,
+        settings: PredictSettings,
+        schema: PublicSchema,
+        folder: Path,
+        key: bytes = b"",
+        checkpoints: Path | None = None,
+    ) -> None:
+        self.settings, self.schema, self.folder = settings, schema, folder
+        self.key, self.checkpoints = key, checkpoints
+
+    def plan(self, schema: PublicSchema, budget: Budget) -> Plan:
+        """What a fit will ask and cost, and whether that can work; no row is read.
+
+        Raises:
+            ParamsError: the settings do not fit the public schema.
+        """
+        require_fit(self.settings, schema)
+        counts, rho = self._histogram(schema, budget), self._rho(schema, budget)
+        spending = spend(self.settings, rho)
+        numbers = self._numbers(schema, spending, counts)
+        if not spending.tokens:
+            return Plan("predict", budget, (), numbers, False, (too_little(self.settings, rho),))
+        event = self._event(spending, math.isinf(rho))
+        waves = [
+            PlannedQuery(_name(number), event, spending.tokens, part(*wave))
+            for number, wave in enumerate(self._waves(schema))
+        ]
+        before = [] if counts is None else [PlannedQuery(counts.name, counts.event())]
+        return Plan("predict", budget, (*before, *waves), numbers, notes=tuple(notes(self.settings, spending)))
+
+    def fit(self, view: View, plan: Plan) -> Predicted:
+        """Ask what was planned, in order, and return what was written.
+
+        Everything that can fail for public reasons (the model, its context, the prompts) is tried first.
+
+        Raises:
+            ParamsError: the plan is not feasible.
+            ModelError: the model cannot be used with these settings.
+        """
+        if not plan.feasible:
+            raise ParamsError("The plan of method predict cannot work.", " ".join(plan.notes))
+        model, tokenizer = load_lm(self.folder)
+        model.to(own_device())  # type: ignore[arg-type]
+        prompts = prepared(model, tokenizer, self.settings.prompt, self.schema, self.settings.max_tokens)
+        counts, rho = self._histogram(self.schema, plan.budget), self._rho(self.schema, plan.budget)
+        cells = self._cells(label_shares(view, self.settings, self.schema, counts, UNLABELLED))
+        spending, reference = spend(self.settings, rho), math.isinf(rho)
+        rules = self._rules(model, tokenizer, spending, reference)
+        batches: list[Mapping[str, Any]] = []
+        for number, (first, last) in enumerate(self._waves(self.schema)):
+            batches += view.ask(
+                WriteWave(
+                    name=_name(number),
+                    model=model,
+                    prompter=prompts,
+                    rules=rules,
+                    cells=cells,
+                    first=first,
+                    last=last,
+                    micro_batch=self.settings.micro_batch,
+                    stride=self.settings.checkpoint_tokens,
+                    reference=reference,
+                    checkpoints=self.checkpoints,
+                )
+            )
+        return Predicted(tuple(batches), self.settings.keep_unfinished)
+
+    def _histogram(self, schema: PublicSchema, budget: Budget) -> LabelHistogram | None:
+        return planned_histogram(self.settings, schema, whole_rho(budget))
+
+    def _rho(self, schema: PublicSchema, budget: Budget) -> float:
+        """What is left of the budget for each batch."""
+        counted = self._histogram(schema, budget) is not None
+        return whole_rho(budget) * (1.0 - self.settings.histogram_share if counted else 1.0)
+
+    def _event(self, spending: Spending, reference: bool) -> DpEvent:
+        clipping, vector = mechanisms(self.settings, spending.clip)
+        return wave_event(clipping, vector, spending.tokens, reference)
+
+    def _batches(self, schema: PublicSchema) -> tuple[int, int]:
+        """Batches that records are spread over, and those that are written from."""
+        all_of_them = max(len(schema.label_names), 1, schema.n_public // self.settings.batch_size)
+        return all_of_them, min(all_of_them, self.settings.batches or all_of_them)
+
+    def _waves(self, schema: PublicSchema) -> list[tuple[int, int]]:
+        """First batch and end of each wave."""
+        _, used = self._batches(schema)
+        size = max(1, self.settings.together // self.settings.batch_size)
+        return [(first, min(first + size, used)) for first in range(0, used, size)]
+
+    def _cells(self, shares: Mapping[str, float]) -> Cells:
+        counts, used = (at_least_one(total, shares) for total in self._batches(self.schema))
+        return Cells(counts, {label: min(used[label], counts[label]) for label in counts}, self.key)
+
+    def _rules(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spending: Spending, reference: bool
+    ) -> Rules:
+        settings = self.settings
+        clipping, vector = mechanisms(settings, _UNCLIPPED if reference else spending.clip)
+        ends = ends_of(model, tokenizer, settings.prompt.ends)
+        return Rules(
+            clipping=clipping,
+            vector=vector,
+            public_temperature=settings.sparse_vector.temperature if settings.sparse_vector else 1.0,
+            allowed=allowed_tokens(model, tokenizer, ends),
+            ends=ends,
+            tokens=spending.tokens,
+            longest=settings.max_tokens,
+            most=settings.most_tokens or _MOST * spending.tokens,
+        )
+
+    def _numbers(
+        self, schema: PublicSchema, spending: Spending, counts: LabelHistogram | None
+    ) -> dict[str, float | int | str]:
+        settings = self.settings
+        everywhere, used = self._batches(schema)
+        contexts = used * (settings.batch_size + 1)
+        numbers: dict[str, float | int | str] = {
+            "clipping": settings.clipping,
+            "clip": spending.clip,
+            "tokens": spending.tokens,
+            "batches": used,
+            "batches_in_all": everywhere,
+            "batch_size": settings.batch_size,
+            "waves": len(self._waves(schema)),
+            "expected_examples": used * spending.tokens // settings.typical_tokens,
+            "forward_tokens": contexts * (settings.prompt.text_tokens + spending.tokens),
+        }
+        return numbers if counts is None else {**numbers, "histogram_sigma": counts.sigma}
+
+
+def spend(settings: PredictSettings, rho: float) -> Spending:
+    """The tokens that a clip leaves of a batch's rho, or the clip that a number of tokens leaves.
+
+    rho = r [1/2 (c / (s tau))^2 + 2 / (s nu)^2], the second part with a sparse vector only.
+    """
+    if math.isinf(rho):
+        return Spending(settings.tokens or settings.typical_tokens, _UNCLIPPED)
+    vector = mechanisms(settings, 1.0)[1]
+    passing, usable = (vector.rho if vector else 0.0), rho * _MARGIN
+    if settings.clip is not None:
+        clipping, _ = mechanisms(settings, settings.clip)
+        return Spending(int(usable / (clipping.rho + passing)), settings.clip)
+    tokens = settings.tokens or 1
+    left = usable / tokens - passing
+    if left <= 0.0:
+        return Spending(0, 0.0)
+    return Spending(tokens, settings.batch_size * settings.temperature * math.sqrt(2.0 * left))
+
+
+def mechanisms(settings: PredictSettings, clip: float) -> tuple[Clipping, SparseVector | None]:
+    """The token mechanism and the sparse vector of these settings, at a clip."""
+    size, chosen = settings.batch_size, settings.sparse_vector
+    vector = SparseVector(chosen.threshold, chosen.noise, size) if chosen else None
+    if settings.clipping == "fixed":
+        return FixedClipping(clip, settings.temperature, size), vector
+    return DifferenceClipping(clip, settings.temperature, size, settings.top_k), vector
+
+
+def break_even(settings: PredictSettings, clip: float) -> float:
+    """The share of private tokens below which a sparse vector pays.
+
+    With it r falls to rho / (rho_token + rho_round), and each private token brings 1 / share tokens along.
+    """
+    clipping, vector = mechanisms(settings, clip)
+    return clipping.rho / (clipping.rho + vector.rho) if vector else 0.0
+
+
+def notes(settings: PredictSettings, spending: Spending) -> Iterator[str]:
+    """What the user should know before anything is spent."""
+    if spending.tokens < settings.typical_tokens:
+        yield (
+            f"each batch may draw {spending.tokens} private tokens, fewer than a typical example has "
+            f"({settings.typical_tokens}): raise batch_size, or lower the clip"
+        )
+    if settings.sparse_vector:
+        share = break_even(settings, spending.clip)
+        yield (
+            f"the sparse vector pays only while fewer than {share:.1%} of the tokens are private; free text is far "
+            "above that, structured text may be below: compare with sparse_vector null"
+        )
+    clip, reach = spending.clip, spending.clip / settings.temperature
+    if settings.clipping == "difference" and reach < _LITTLE:
+        yield (
+            f"clip {clip:.3g} moves a draw by at most {reach:.2g} nats: the text is nearly what the public prompt "
+            "gives; raise batch_size or epsilon, or lower tokens"
+        )
+
+
+def too_little(settings: PredictSettings, rho: float) -> str:
+    """Why not one token is affordable, and which batch size would pay for a typical example."""
+    clipping, vector = mechanisms(settings, settings.clip or settings.temperature)
+    token = clipping.rho + (vector.rho if vector else 0.0)
+    if settings.clip is None:
+        token = (vector.rho if vector else 0.0) * (settings.tokens or 1)
+    wanted = settings.typical_tokens if settings.clip is not None else 1
+    size = math.ceil(settings.batch_size * math.sqrt(token * wanted / rho))
+    return (
+        f"infeasible: a batch has rho {rho:.3g}, and what it must pay first costs {token:.3g} at batch_size "
+        f"{settings.batch_size}: raise batch_size above {size}, raise epsilon, or lower the clip"
+    )
+
+
+def prepared(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: Prompt,
+    schema: PublicSchema,
+    max_tokens: int,
+) -> Prompter:
+    """The prompts, after public ones were tried on the model.
+
+    Raises:
+        ModelError: the model's context is too short, or it does not read contexts side by side as one by one.
+    """
+    prompts = prompter(
+        tokenizer,
+        prompt.private,
+        prompt.public,
+        schema.labels,
+        chat=prompt.chat,
+        text_tokens=prompt.text_tokens,
+        joint=prompt.joint if schema.task == "span" else None,
+    )
+    need, context = prompts.longest + max_tokens, model.config.get_text_config().max_position_embeddings
+    if need > context:
+        raise ModelError(
+            f"A prompt and an example need up to {need} positions; the model has {context}.",
+            "Lower prompt.text_tokens or max_tokens, shorten the prompt, or use a model with a longer context.",
+        )
+    trial = [label_words for label in prompts.public for label_words in prompts.contexts(label, ["", "a b c"])]
+    require_exact(model, [*trial[:6], list(next(iter(prompts.public.values())))], [specials(tokenizer).sep] * 2)
+    for found in ignored(model):
+        warnings.warn(f"the model's own generation setting {found} is ignored", stacklevel=2)
+    return prompts
+
+
+def ignored(model: PreTrainedModel) -> Iterator[str]:
+    """Settings of the model's own that would forbid tokens by their private probability; none of them is used."""
+    config = model.generation_config
+    for name, harmless in _IGNORED.items():
+        value = getattr(config, name, None)
+        if value not in harmless:
+            yield f"{name}={value!r}"
+
+
+def ends_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: str) -> frozenset[int]:
+    """Tokens that end an example: the model's own ends of text, and those with a new line where a line is an example.
+
+    To end there is post-processing of a drawn token: every token keeps its probability.
+    """
+    own = getattr(model.generation_config, "eos_token_id", None)
+    found = {specials(tokenizer).eos, *(own if isinstance(own, (list, tuple)) else [own] if own is not None else [])}
+    if ends == "line":
+        spelt = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
+        found |= {token for token, words in enumerate(spelt) if "\n" in words}
+    return frozenset(found)
+
+
+def allowed_tokens(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: Sequence[int] | frozenset[int]
+) -> torch.Tensor:
+    """Tokens that may be drawn, bool (logits,): all of the tokenizer's but control tokens that are no ends."""
+    allowed = torch.zeros(model.get_output_embeddings().weight.shape[0], dtype=torch.bool)
+    allowed[: len(tokenizer)] = True
+    allowed[sorted(specials(tokenizer).control - frozenset(ends))] = False
+    return allowed.to(model.device)
+
+
+def at_least_one(total: int, shares: Mapping[str, float]) -> dict[str, int]:
+    """`total` split by shares after each label got one."""
+    rest = divided(max(0, total - len(shares)), shares)
+    return {label: 1 + count for label, count in rest.items()}
+
+
+def require_fit(settings: PredictSettings, schema: PublicSchema) -> None:
+    """Raise ParamsError where settings and schema do not fit together."""
+    if settings.prior is not None and set(settings.prior) != set(schema.label_names):
+        raise ParamsError("The prior does not name the public labels.", "Give one share per label, or null.")
+    if settings.batches is not None and settings.batches < len(schema.label_names):
+        raise ParamsError(
+            f"predict.batches is {settings.batches}, fewer than the {len(schema.label_names)} labels.",
+            "Give each label one batch or more, or null for all.",
+        )
+
+
+def _name(number: int) -> str:
+    return f"predict wave {number}"

@@ -1,0 +1,137 @@
+"""Settings of private prediction: the generators `predict` and `fewshot`. Every value is written in params.yaml."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from palimpsest.params.dp_lm import Filters
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Similar(_Settings):
+    """Public pairs of neighbouring texts, on which a base model learns to go on with a similar text. Free."""
+
+    epochs: float = Field(gt=0, description="Passes over the public texts.")
+    batch: int = Field(ge=1, description="Rows per step.")
+    learning_rate: float = Field(gt=0, description="Peak learning rate of AdamW.")
+    warmup: float = Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
+    schedule: Literal["constant", "linear", "cosine"] = Field(description="Decay of the learning rate after warm-up.")
+    weight_decay: float = Field(ge=0, description="Weight decay of AdamW on matrices.")
+    max_tokens: int = Field(ge=1, description="Tokens kept of a text.")
+    neighbours: int = Field(ge=1, description="Nearest public texts, by the sentence encoder, that stand before each.")
+
+
+class Prompt(_Settings):
+    """What the language model reads; a template may name {label}, {description}, {separator} and {end}."""
+
+    private: str = Field(min_length=1, description="Around one record: names {text} once.")
+    public: str = Field(min_length=1, description="Without a record: what free tokens and differences rest on.")
+    chat: bool = Field(description="Put the prompts into the model's chat template (instruction-tuned models).")
+    text_tokens: int = Field(ge=1, description="Tokens kept of a record's text.")
+    joint: str = Field(
+        min_length=1, description="Task span: stands between a record's label, which comes first, and its text."
+    )
+    ends: Literal["eos", "line"] = Field(
+        description="What ends an example: the model's end of text, or a new line too."
+    )
+
+
+class SparseVector(_Settings):
+    """Lets tokens pass for free on which private and public contexts agree (AboveThreshold)."""
+
+    threshold: float = Field(ge=0, le=2, description="L1 distance of the next-token distributions, theta.")
+    noise: float = Field(gt=0, description="Scale of its Laplace noise, nu.")
+    temperature: float = Field(gt=0, description="Divides the public logits of a free token.")
+
+
+class PredictSettings(_Settings):
+    """How text is written from batches of private contexts (paper: private prediction)."""
+
+    clipping: Literal["fixed", "difference"] = Field(
+        description="fixed: logits cut below their largest, as published. difference: their difference to the public "
+        "logits is cut, which needs a far smaller clip (InvisibleInk)."
+    )
+    batch_size: int = Field(ge=1, description="Expected private contexts of a batch, s: the fixed divisor.")
+    batches: int | None = Field(ge=1, description="Batches that are written from; null: all n_public / s.")
+    clip: float | None = Field(gt=0, description="Clip of one context's logits; null: what `tokens` leaves.")
+    tokens: int | None = Field(ge=1, description="Private tokens of each batch, r; null: what `clip` leaves.")
+    temperature: float = Field(gt=0, description="Divides the averaged logits, tau.")
+    top_k: int = Field(ge=0, description="difference: draw from the public top-k+ tokens; 0 means all.")
+    sparse_vector: SparseVector | None = Field(description="fixed: lets tokens pass for free; null means never.")
+    max_tokens: int = Field(ge=1, description="Longest example in tokens.")
+    most_tokens: int | None = Field(ge=1, description="Most tokens of a batch, free ones included; null: 10 times r.")
+    typical_tokens: int = Field(ge=1, description="Tokens of a typical example; only the plan reads it.")
+    keep_unfinished: bool = Field(description="Keep the example that a batch's last token leaves unfinished.")
+    together: int = Field(ge=1, description="Private contexts, expected, whose batches are written side by side.")
+    micro_batch: int = Field(ge=1, description="Contexts that one forward pass reads.")
+    checkpoint_tokens: int = Field(ge=1, description="Tokens a batch may lose when a run is stopped.")
+    label_counts: Literal["noisy", "prior"] = Field(
+        description="Shares of the labels: a noisy histogram, charged, or the public `prior`, free."
+    )
+    prior: Mapping[str, float] | None = Field(description="Public share of each label; null means equal shares.")
+    histogram_share: float = Field(gt=0, lt=1, description="Share of the budget (rho) that the histogram may take.")
+    prompt: Prompt
+    filters: Filters
+
+    @model_validator(mode="after")
+    def _prior_is_a_distribution(self) -> "PredictSettings":
+        if self.prior is not None and (min(self.prior.values()) < 0 or sum(self.prior.values()) <= 0):
+            raise ValueError("prior must hold shares >= 0 with a sum > 0")
+        return self
+
+    @model_validator(mode="after")
+    def _one_of_clip_and_tokens(self) -> "PredictSettings":
+        if (self.clip is None) == (self.tokens is None):
+            raise ValueError("give either clip or tokens and leave the other null: the budget decides it")
+        return self
+
+    @model_validator(mode="after")
+    def _vector_needs_fixed(self) -> "PredictSettings":
+        if self.sparse_vector is not None and self.clipping != "fixed":
+            raise ValueError("sparse_vector goes with clipping fixed: difference clipping has no use for it")
+        return self
+
+    @model_validator(mode="after")
+    def _no_judge(self) -> "PredictSettings":
+        if "label" in self.filters.chain:
+            raise ValueError("filters.chain names label; method predict has no discriminator")
+        return self
+
+
+class FewShotPrompt(_Settings):
+    """What the language model reads: a head, then some records; {separator} and {end} may be used."""
+
+    head: str = Field(min_length=1, description="Before the records; may name {label} and {description}.")
+    shot: str = Field(min_length=1, description="One record: names {text} once.")
+    text_tokens: int = Field(ge=1, description="Tokens kept of a record's text.")
+    joint: str = Field(
+        min_length=1, description="Task span: stands between a record's label, which comes first, and its text."
+    )
+    ends: Literal["eos", "line"] = Field(description="What ends a demonstration: end of text, or a new line too.")
+
+
+class FewShotSettings(_Settings):
+    """How few-shot demonstrations are written (Tang et al. 2024): a fresh sample of records for every token."""
+
+    rows: int = Field(ge=1, description="Demonstrations of each label.")
+    prompts: int = Field(ge=1, description="Prompts that each token is averaged over, M.")
+    shots: int = Field(ge=1, description="Expected records in a prompt; the sampling rate is M shots / records.")
+    top_k: int = Field(ge=1, description="Likeliest tokens in public that may be drawn.")
+    max_tokens: int = Field(ge=1, description="Longest demonstration in tokens.")
+    prior: Mapping[str, float] | None = Field(description="Public share of each label; null means equal shares.")
+    micro_batch: int = Field(ge=1, description="Contexts that one forward pass reads.")
+    checkpoint_tokens: int = Field(ge=1, description="Tokens that a stopped run may lose.")
+    prompt: FewShotPrompt
+    filters: Filters
+
+    @model_validator(mode="after")
+    def _sound(self) -> "FewShotSettings":
+        if self.prior is not None and (min(self.prior.values()) <= 0):
+            raise ValueError("prior must hold shares > 0")
+        if "label" in self.filters.chain:
+            raise ValueError("filters.chain names label; method fewshot has no discriminator")
+        return self

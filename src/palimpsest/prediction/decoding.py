@@ -1,0 +1,183 @@
+"""Writing from batches of private contexts, many batches at once, within what each batch may spend."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from palimpsest import validate
+from palimpsest.prediction.contexts import Contexts
+from palimpsest.prediction.mechanism import Clipping, SparseVector, draw, probabilities
+from palimpsest.privacy.entropy import NoiseSource
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How tokens are drawn; all of it public.
+
+    Attributes:
+        clipping: how private logits enter a score.
+        vector: what passes over tokens without cost, or None.
+        public_temperature: divides the public logits of a token that was passed over.
+        allowed: tokens that may follow, bool (vocabulary,).
+        ends: ids that end an example; none may come first.
+        tokens: r, the private tokens that each batch may draw.
+        longest: most tokens of an example.
+        most: most tokens of a batch, free ones included.
+    """
+
+    clipping: Clipping
+    vector: SparseVector | None
+    public_temperature: float
+    allowed: torch.Tensor
+    ends: frozenset[int]
+    tokens: int
+    longest: int
+    most: int
+
+    def __post_init__(self) -> None:
+        """Refuse counts below one."""
+        validate.positive(tokens=self.tokens, longest=self.longest, most=self.most)
+
+    def follow(self, first: bool) -> torch.Tensor:
+        """Tokens that may come now, bool (vocabulary,): an example does not begin with its end."""
+        if not first:
+            return self.allowed
+        return self.allowed.index_fill(0, torch.tensor(sorted(self.ends), device=self.allowed.device), False)
+
+
+@dataclass
+class Written:
+    """What a batch has written so far; all of it is the mechanism's output.
+
+    Attributes:
+        examples: tokens of each finished example, without its end.
+        text: tokens of the one under way.
+        used: private tokens that count as drawn.
+        drawn: tokens in all, free ones included.
+    """
+
+    examples: list[list[int]] = field(default_factory=list)
+    text: list[int] = field(default_factory=list)
+    used: int = 0
+    drawn: int = 0
+
+    def take(self, token: int, rules: Rules) -> bool:
+        """Append a token; whether the example goes on."""
+        self.drawn += 1
+        if token not in rules.ends:
+            self.text.append(token)
+        goes_on = token not in rules.ends and len(self.text) < rules.longest
+        if not goes_on:
+            self.examples.append(self.text)
+            self.text = []
+        return goes_on
+
+    def going(self, rules: Rules) -> bool:
+        """Whether the batch may draw more."""
+        return self.used < rules.tokens and self.drawn < rules.most
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The contexts of B batches.
+
+    Public contexts are read in passes of their own, whose shapes are public: beside private ones the rounding of their
+    logits would tell how many there are, and a token at the edge of the candidates would tell it for certain.
+
+    Attributes:
+        private: the private contexts of each batch, batch after batch; None where there is none.
+        public: the public context of each batch.
+        bounds: batch b owns the private contexts from bounds[b] to bounds[b + 1]; length B + 1.
+        head: turns hidden states into logits.
+        block: contexts whose logits are in memory at once.
+    """
+
+    private: Contexts | None
+    public: Contexts
+    bounds: Sequence[int]
+    head: nn.Linear
+    block: int
+
+    def public_logits(self) -> torch.Tensor:
+        """Logits (B, vocabulary) of the public contexts, float32."""
+        return self.head(self.public.hidden(0, len(self.bounds) - 1)).float()
+
+    def private_sum(
+        self, batch: int, columns: torch.Tensor | None, of: Callable[[torch.Tensor], torch.Tensor], width: int
+    ) -> torch.Tensor:
+        """The sum of `of` over a batch's logits: (n, k) -> (n, k), summed to float64 (k,).
+
+        Args:
+            batch: which.
+            columns: tokens whose logits are wanted, int64 (k,); None for all.
+            of: a function of each row by itself.
+            width: k.
+        """
+        weight: torch.Tensor = self.head.weight
+        bias: torch.Tensor | None = self.head.bias
+        if columns is not None:
+            weight, bias = weight[columns], None if bias is None else bias[columns]
+        total = torch.zeros(width, dtype=torch.float64, device=weight.device)
+        for first in range(self.bounds[batch], self.bounds[batch + 1], self.block):
+            assert self.private is not None
+            hidden = self.private.hidden(first, min(first + self.block, self.bounds[batch + 1]))
+            total += of(nn.functional.linear(hidden, weight, bias).float()).sum(dim=0, dtype=torch.float64)
+        return total
+
+
+class Writer:
+    """Draws tokens for all batches side by side.
+
+    Guarantee: `step` draws at most one private token a batch, of which `Written.used` counts each before it is drawn.
+    What a batch draws depends on its own private contexts and on public ones alone.
+    """
+
+    def __init__(self, batches: Batches, rules: Rules, written: list[Written], source: NoiseSource) -> None:
+        self._batches, self._rules, self._written, self._source = batches, rules, written, source
+        self._thresholds: dict[int, float] = {}
+        counts = [after - before for before, after in zip(batches.bounds, batches.bounds[1:], strict=False)]
+        owners = [batch for batch, count in enumerate(counts) for _ in range(count)]
+        self._owners = torch.tensor(owners, dtype=torch.long, device=batches.head.weight.device)
+
+    @torch.no_grad()
+    def step(self, active: Sequence[int]) -> None:
+        """Draw and append the next token of each active batch."""
+        public = self._batches.public_logits()
+        tokens, goes_on, alive = ([0] * len(self._written) for _ in range(3))
+        for batch in active:
+            tokens[batch] = self._next(batch, public[batch])
+            goes_on[batch] = self._written[batch].take(tokens[batch], self._rules)
+            alive[batch] = self._written[batch].going(self._rules)
+        device = self._owners.device
+        told = torch.tensor([tokens, goes_on, alive], device=device)  # (3, batches)
+        self._batches.public.step(told[0], told[1].bool(), told[2].bool())
+        if self._batches.private is not None:
+            spread = told[:, self._owners]
+            self._batches.private.step(spread[0], spread[1].bool(), spread[2].bool())
+
+    def _next(self, batch: int, public: torch.Tensor) -> int:
+        follow = self._rules.follow(first=not self._written[batch].text)
+        if self._rules.vector and self._free(batch, public, self._rules.vector):
+            columns = follow.nonzero().squeeze(1)
+            return int(columns[draw(public[columns] / self._rules.public_temperature, self._source)])
+        self._written[batch].used += 1
+        self._thresholds.pop(batch, None)
+        return self._private(batch, public, follow)
+
+    def _free(self, batch: int, public: torch.Tensor, vector: SparseVector) -> bool:
+        """Whether the sparse vector passes over this token."""
+        if batch not in self._thresholds:
+            self._thresholds[batch] = vector.new_threshold(self._source)
+        total = self._batches.private_sum(batch, None, probabilities, len(public))
+        return vector.passes(vector.distance(total, probabilities(public)), self._thresholds[batch], self._source)
+
+    def _private(self, batch: int, public: torch.Tensor, follow: torch.Tensor) -> int:
+        clipping = self._rules.clipping
+        columns = clipping.candidates(public, follow).nonzero().squeeze(1)
+        chosen = public[columns]
+        total = self._batches.private_sum(
+            batch, columns, lambda logits: clipping.contributions(logits, chosen), len(columns)
+        )
+        return int(columns[draw(clipping.scores(total, chosen), self._source)])

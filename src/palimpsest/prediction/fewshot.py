@@ -1,0 +1,203 @@
+"""The metered query of few-shot generation (Tang et al. 2024): every token is the argmax of a noisy average.
+
+For each token a fresh Poisson sample of records is spread over M prompts, each record by a draw of its own; the
+probabilities of the next token are averaged over the prompts and get Gaussian noise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from transformers import PreTrainedModel
+
+from palimpsest import validate
+from palimpsest.errors import LedgerError
+from palimpsest.prediction.contexts import Contexts, head_of
+from palimpsest.prediction.kept import Kept
+from palimpsest.prediction.mechanism import probabilities
+from palimpsest.prediction.prompts import Prompter
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.query import Meter, registered
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.progress import counter
+
+SCHEME = "labels"
+SENSITIVITY = 2.0**0.5  # of a sum of distributions when one of them changes to any other, in L2
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a token is made; all of it public.
+
+    Attributes:
+        rate: probability with which each record is drawn for a token.
+        charged_rate: the rate that is charged, at least `rate`: one event for all labels, so that they compose in
+            parallel as one.
+        noise_multiplier: standard deviation of the noise over the sensitivity sqrt(2) / M; 0 is no noise.
+        prompts: M.
+        top_k: likeliest public tokens that compete.
+        rows: demonstrations.
+        longest: most tokens of one.
+    """
+
+    rate: float
+    charged_rate: float
+    noise_multiplier: float
+    prompts: int
+    top_k: int
+    rows: int
+    longest: int
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that the accounting does not hold for."""
+        validate.in_range(0.0, 1.0, charged_rate=self.charged_rate)
+        validate.in_range(0.0, self.charged_rate, rate=self.rate)
+        validate.positive(prompts=self.prompts, top_k=self.top_k, rows=self.rows, longest=self.longest)
+
+    @property
+    def steps(self) -> int:
+        """Most tokens in all."""
+        return self.rows * self.longest
+
+    def event(self) -> DpEvent:
+        """Poisson-sampled Gaussians, one a token; not private where there is no noise."""
+        if not self.noise_multiplier:
+            return NonPrivateDpEvent()
+        return SelfComposedDpEvent(
+            PoissonSampledDpEvent(self.charged_rate, GaussianDpEvent(self.noise_multiplier)), self.steps
+        )
+
+
+@registered
+@dataclass(frozen=True)
+class WriteShots:
+    """Demonstrations of one label, token by token.
+
+    Guarantee: for adding or removing one record this is `steps` adaptive Poisson-subsampled Gaussian mechanisms. In
+    each, every record of the label is drawn by a coin of its own and put into one of M prompts by a draw of its own, so
+    one record more changes the distribution of one prompt alone, by at most sqrt(2) in L2, whatever else is in it. The
+    average over the fixed M has noise of standard deviation sqrt(2) noise_multiplier / M on each of the public top-k
+    tokens, and the argmax is post-processing. Each token begins after the meter counted it. Records of other labels
+    are not read: labels are disjoint parts.
+
+    Attributes:
+        name: the charge's name.
+        model: the public language model.
+        prompter: makes its prompts.
+        sampling: how a token is made.
+        label: whose demonstrations; "" where the task has no labels.
+        context: most tokens that the model reads; records that would pass it are left out of their prompt.
+        allowed: tokens that may follow, bool (vocabulary,).
+        ends: ids that end a demonstration.
+        micro_batch: contexts that one forward pass reads.
+        stride: tokens between two entries in the ledger.
+        checkpoints: where a stopped run leaves what was written; None keeps nothing.
+    """
+
+    name: str
+    model: PreTrainedModel
+    prompter: Prompter
+    sampling: Sampling
+    label: str
+    context: int
+    allowed: torch.Tensor
+    ends: frozenset[int]
+    micro_batch: int
+    stride: int
+    checkpoints: Path | None = None
+
+    @property
+    def stores_answer(self) -> bool:
+        """Finished demonstrations are kept for a retry; a reference's are not private and stay out of the ledger."""
+        return self.sampling.noise_multiplier > 0
+
+    @property
+    def partition(self) -> tuple[str, str] | None:
+        """The records of its label; all where the task has no labels."""
+        return (SCHEME, self.label) if self.label else None
+
+    @property
+    def steps(self) -> int:
+        """Most tokens that are drawn."""
+        return self.sampling.steps
+
+    def event(self) -> DpEvent:
+        """What all tokens cost."""
+        return self.sampling.event()
+
+    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[str]:
+        """Not without a meter.
+
+        Raises:
+            LedgerError: always: each token is counted before it is drawn.
+        """
+        raise LedgerError("Text is written in steps that a meter counts.", "Ask for it through a view.")
+
+    def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> dict[str, Any]:
+        """The label, its finished `examples`, the unfinished one, and how many tokens were drawn."""
+        mine = [row for row in rows if not self.label or row.label == self.label]
+        shots = self._shots(mine)
+        kept = Kept(self.checkpoints, meter)
+        found = kept.load() or {"examples": [], "drawn": 0}
+        examples, drawn = found["examples"], found["drawn"]
+        text: list[int] = []
+        used = meter.begun
+        shown = counter(name=self.name, total=self.sampling.rows, unit="row")
+        while len(examples) < self.sampling.rows and used < meter.limit:
+            if used >= meter.begun:
+                kept.save({"examples": examples, "drawn": drawn})
+                meter.begin(min(self.stride, meter.limit - meter.begun))
+            used += 1
+            drawn += 1
+            token = self._token(shots, text, noise)
+            text = text if token in self.ends else [*text, token]
+            if token in self.ends or len(text) >= self.sampling.longest:
+                examples.append(text)
+                text = []
+            shown(len(examples))
+        return self._told(examples, text, drawn)
+
+    def _shots(self, rows: Sequence[PrivateRow]) -> list[list[int]]:
+        return self.prompter.contexts(self.label, [self.prompter.spelt(row.text, row.label) for row in rows])
+
+    @torch.no_grad()
+    def _token(self, shots: Sequence[Sequence[int]], text: Sequence[int], noise: NoiseSource) -> int:
+        """One token: sample, spread, average, add noise, take the largest."""
+        sampling = self.sampling
+        chosen = noise.bernoulli(len(shots), sampling.rate).nonzero()[0].tolist() if shots else []
+        places = noise.integers(len(chosen), sampling.prompts).tolist() if chosen else []
+        prompts: list[list[int]] = [list(self.prompter.public[self.label]) for _ in range(sampling.prompts)]
+        for shot, place in zip(chosen, places, strict=True):
+            if len(prompts[place]) + len(shots[shot]) + sampling.longest <= self.context:
+                prompts[place] += shots[shot]
+        columns = self._columns(self._read([[*self.prompter.public[self.label], *text]])[0], not text)
+        found = self._read([[*prompt, *text] for prompt in prompts])
+        noisy = found[:, columns].sum(dim=0, dtype=torch.float64) / sampling.prompts
+        noise.add_gaussian(noisy, SENSITIVITY * sampling.noise_multiplier / sampling.prompts)
+        return int(columns[noisy.argmax()])
+
+    def _read(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Probabilities of the next token (n, vocabulary); public and private prompts come in passes of their own."""
+        hidden = Contexts(self.model, prompts, 0, self.micro_batch).hidden(0, len(prompts))
+        return probabilities(head_of(self.model)(hidden).float())
+
+    def _columns(self, public: torch.Tensor, first: bool) -> torch.Tensor:
+        """The likeliest public tokens; a demonstration does not begin with its end."""
+        banned = ~self.allowed
+        if first:
+            banned = banned.index_fill(0, torch.tensor(sorted(self.ends), device=banned.device), True)
+        usable = int((~banned).sum())
+        return public.masked_fill(banned, -1.0).topk(min(self.sampling.top_k, usable)).indices
+
+    def _told(self, examples: list[list[int]], text: list[int], drawn: int) -> dict[str, Any]:
+        decode = self.prompter.tokenizer.decode
+        return {
+            "label": self.label,
+            "examples": [str(decode(tokens)).strip() for tokens in examples],
+            "rest": str(decode(text)).strip(),
+            "private": drawn,
+            "drawn": drawn,
+        }

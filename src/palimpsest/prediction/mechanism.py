@@ -1,0 +1,226 @@
+"""One token from many private contexts: clipped logits, averaged, drawn from their softmax.
+
+A batch of s contexts (in expectation), each holding one record, stands before the same text. Each gives the logits of
+the next token; what one record can add to their sum is clipped, and the token is drawn from the softmax of the sum over
+the fixed s. That is the exponential mechanism. A sparse vector may pass over tokens on which private and public
+contexts agree (Amin et al. 2024, "Private prediction for large-scale synthetic text generation", Algorithm 1).
+
+All records are compared by adding or removing one. Everything here but the logits of private contexts is public.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from dp_accounting import DpEvent, ZCDpEvent
+
+from palimpsest import validate
+from palimpsest.privacy.entropy import NoiseSource
+
+
+class Clipping(Protocol):
+    """How a private context's logits enter the score of the next token."""
+
+    @property
+    def sensitivity(self) -> float:
+        """Most that one record moves any score, before the temperature divides it."""
+
+    @property
+    def rho(self) -> float:
+        """zCDP of one drawn token."""
+
+    def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+        """Tokens that may be drawn, bool (vocabulary,): a function of public logits alone."""
+
+    def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
+        """What each context adds to the sum: (n, k) from logits (n, k) and public ones (k,), row by row."""
+
+    def scores(self, total: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
+        """Logits of the draw, float64 (k,), from the summed contributions (k,)."""
+
+
+@dataclass(frozen=True)
+class FixedClipping:
+    """Logits moved so that the largest is c, and cut at -c (Amin et al. 2024, section 3.2).
+
+    Guarantee: a context's contribution lies in [-c, c], so adding or removing one record moves every score by at most
+    c / s, where s is fixed and public. Drawing with probability proportional to exp(score / temperature) is then
+    2 c / (s temperature)-bounded-range and so 1/2 (c / (s temperature))^2-zCDP (Cesar and Rogers 2021, Lemma 3.2).
+
+    Attributes:
+        clip: c, in nats.
+        temperature: divides the scores.
+        batch_size: s, the divisor; never the number of contexts that are there.
+    """
+
+    clip: float
+    temperature: float
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        validate.positive(clip=self.clip, temperature=self.temperature, batch_size=self.batch_size)
+
+    @property
+    def sensitivity(self) -> float:
+        """c / s."""
+        return self.clip / self.batch_size
+
+    @property
+    def rho(self) -> float:
+        """zCDP of one drawn token."""
+        return 0.5 * (self.sensitivity / self.temperature) ** 2
+
+    def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+        """Every allowed token."""
+        return allowed
+
+    def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
+        """max(-c, z - max z + c); a context whose logits are no numbers adds nothing."""
+        raised = private - private.amax(dim=-1, keepdim=True) + self.clip
+        return bounded(raised, self.clip)
+
+    def scores(self, total: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
+        """The sum over s and the temperature."""
+        return total.double() / (self.batch_size * self.temperature)
+
+
+@dataclass(frozen=True)
+class DifferenceClipping:
+    """The difference to the public logits, cut at both ends (InvisibleInk: Vinod, Pillutla, Thakurta 2025).
+
+    Only what private contexts change is clipped, so a small clip keeps most of it; without any context the public
+    logits are left. The draw is over the public top-k+ set: the k likeliest tokens in public, and all that clipped
+    contributions could lift as high.
+
+    The difference of each context is first moved by the middle of its own range over the candidates: a softmax does not
+    see a shift, and a language model leaves it arbitrary, but clipping sees it. Nothing is cut while the range is at
+    most 2 C.
+
+    Guarantee: as of `FixedClipping` with c = C: the shift is a function of one context and public logits, and the
+    contribution is cut after it. The candidates depend on public logits alone.
+
+    Attributes:
+        clip: C, in nats.
+        temperature: divides the scores.
+        batch_size: s, the divisor.
+        top_k: k; 0 draws from all allowed tokens.
+    """
+
+    clip: float
+    temperature: float
+    batch_size: int
+    top_k: int
+
+    def __post_init__(self) -> None:
+        validate.positive(clip=self.clip, temperature=self.temperature, batch_size=self.batch_size)
+        validate.in_range(0, math.inf, top_k=self.top_k)
+
+    @property
+    def sensitivity(self) -> float:
+        """C / s."""
+        return self.clip / self.batch_size
+
+    @property
+    def rho(self) -> float:
+        """zCDP of one drawn token."""
+        return 0.5 * (self.sensitivity / self.temperature) ** 2
+
+    def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+        """Allowed tokens with a public logit of at least the k-th largest minus 2 C / s."""
+        found = public.masked_fill(~allowed, -torch.inf)
+        if not 0 < self.top_k < int(allowed.sum()):
+            return allowed
+        return allowed & (found >= found.topk(self.top_k).values[-1] - 2.0 * self.sensitivity)
+
+    def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
+        """The centred difference, cut to [-C, C]; a context whose logits are no numbers adds nothing."""
+        difference = private - public
+        middle = (difference.amax(dim=-1, keepdim=True) + difference.amin(dim=-1, keepdim=True)) / 2.0
+        return bounded(difference - middle, self.clip)
+
+    def scores(self, total: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
+        """Public logits and the sum over s, both over the temperature."""
+        return (public.double() + total.double() / self.batch_size) / self.temperature
+
+
+@dataclass(frozen=True)
+class SparseVector:
+    """Passes over tokens on which private contexts agree with the public one (AboveThreshold).
+
+    Guarantee: the distance of `distance` moves by at most 1 / s when one record is added or removed. AboveThreshold
+    with threshold noise Lap(nu) and query noise Lap(2 nu) is then 2 / (s nu)-DP for one round, however many tokens it
+    passes over (Dwork and Roth 2014, Theorem 3.23), and so 2 / (s nu)^2-zCDP (Bun and Steinke 2016, Proposition 1.4).
+
+    Attributes:
+        threshold: theta, an L1 distance in [0, 2].
+        noise: nu, scale of the Laplace noise.
+        batch_size: s, the divisor.
+    """
+
+    threshold: float
+    noise: float
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        validate.positive(noise=self.noise, batch_size=self.batch_size)
+        validate.in_range(0.0, 2.0, threshold=self.threshold)
+
+    @property
+    def rho(self) -> float:
+        """zCDP of one round."""
+        return 2.0 / (self.batch_size * self.noise) ** 2
+
+    def distance(self, total: torch.Tensor, public: torch.Tensor) -> float:
+        """|| (1/s) sum_i p_i - p_public ||_1 from summed private probabilities (k,) and public ones (k,).
+
+        Unclipped and at temperature 1: each p_i has L1 norm at most 1. (A softmax of mean logits would move by c / s.)
+        """
+        return float((total.double() / self.batch_size - public.double()).abs().sum())
+
+    def new_threshold(self, source: NoiseSource) -> float:
+        """theta + Lap(nu), drawn once a round."""
+        return self.threshold + laplace(source, self.noise)
+
+    def passes(self, distance: float, threshold: float, source: NoiseSource) -> bool:
+        """Whether the token is free: distance + Lap(2 nu) below the round's threshold."""
+        return distance + laplace(source, 2.0 * self.noise) < threshold
+
+
+def token_event(clipping: Clipping, vector: SparseVector | None) -> DpEvent:
+    """What one token drawn from private contexts costs, with the round of the sparse vector before it."""
+    return ZCDpEvent(clipping.rho + (vector.rho if vector else 0.0))
+
+
+def bounded(values: torch.Tensor, bound: float) -> torch.Tensor:
+    """Values cut to [-bound, bound]; 0 where there is no number.
+
+    Guarantee: every value of the result is finite and at most `bound` in size, whatever came in.
+    """
+    nearest = torch.tensor(bound, dtype=values.dtype, device=values.device)
+    if float(nearest) > bound:  # in float32 a bound may be rounded up
+        nearest = torch.nextafter(nearest, torch.zeros_like(nearest))
+    return torch.nan_to_num(values.clamp(-nearest, nearest), nan=0.0)
+
+
+def probabilities(logits: torch.Tensor) -> torch.Tensor:
+    """Softmax over the last axis; zeros where logits are no numbers, so that an L1 norm never passes 1."""
+    return torch.nan_to_num(logits.softmax(dim=-1), nan=0.0)
+
+
+def draw(scores: torch.Tensor, source: NoiseSource) -> int:
+    """An index with probability proportional to exp(scores), by the Gumbel-max trick.
+
+    Each score gets a Gumbel draw of 53 bits of its own, so every index within 40 nats of the largest can be drawn: no
+    probability is lost in a running sum. What lies further below cannot; its probability, under 1e-17, is part of no
+    delta.
+    """
+    gumbel = -np.log(-np.log(source.uniform(scores.numel())))
+    return int(np.argmax(scores.double().cpu().numpy() + gumbel))
+
+
+def laplace(source: NoiseSource, scale: float) -> float:
+    """A Laplace draw of mean 0: the difference of two exponentials. Only comparisons with it are ever told."""
+    first, second = -np.log(source.uniform(2))
+    return float(scale * (first - second))

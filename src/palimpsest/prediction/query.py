@@ -1,0 +1,155 @@
+"""The metered query of private prediction: text written from one wave of batches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dp_accounting import DpEvent, NonPrivateDpEvent, SelfComposedDpEvent
+from transformers import PreTrainedModel
+
+from palimpsest.errors import LedgerError
+from palimpsest.prediction.cells import Cells, part
+from palimpsest.prediction.contexts import Contexts, head_of
+from palimpsest.prediction.decoding import Batches, Rules, Writer, Written
+from palimpsest.prediction.kept import Kept
+from palimpsest.prediction.mechanism import Clipping, SparseVector, token_event
+from palimpsest.prediction.prompts import Prompter
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.query import Meter, registered
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.progress import counter
+
+
+def wave_event(clipping: Clipping, vector: SparseVector | None, tokens: int, reference: bool) -> DpEvent:
+    """What a wave of batches costs that draw so many private tokens each."""
+    return NonPrivateDpEvent() if reference else SelfComposedDpEvent(token_event(clipping, vector), tokens)
+
+
+@registered
+@dataclass(frozen=True)
+class WriteWave:
+    """Text written from the batches `first` to `last`, r private tokens each, all batches side by side.
+
+    Guarantee: for adding or removing one record this is r adaptive compositions of `token_event`. The record is in one
+    batch (`Cells`), and what other batches write does not depend on it. Of its own batch it moves the summed
+    contributions by at most the clip and the summed probabilities by at most 1 in L1 (`mechanism`), for every token
+    anew and given what was written before, which is the mechanism's output. Waves hold different batches and compose in
+    parallel. A private token, and the round of the sparse vector before it, begins only after the meter counted it for
+    all batches; an attempt that goes on counts for every batch what the meter counted, whether or not the batch had
+    drawn it. With epsilon infinity nothing is clipped that matters: a reference run, not private.
+
+    This rests on a private context's logits not depending on those that are computed beside it, which holds up to the
+    rounding of floats: about 1e-5 nats in a mean, beside a sensitivity of a hundredth or more (`contexts.require_exact`
+    bounds it). Public contexts are computed by themselves. Running time and memory are not covered.
+
+    Attributes:
+        name: the charge's name.
+        model: the public language model.
+        prompter: makes its prompts.
+        rules: how tokens are drawn.
+        cells: which record is in which batch.
+        first: first batch of the wave.
+        last: behind its last one; batches that there are not write nothing.
+        micro_batch: contexts that one forward pass reads.
+        stride: private tokens between two entries in the ledger; a stopped run loses at most so many a batch.
+        reference: True where the charge is not private.
+        checkpoints: where a stopped run leaves what was written; None keeps nothing.
+    """
+
+    name: str
+    model: PreTrainedModel
+    prompter: Prompter
+    rules: Rules
+    cells: Cells
+    first: int
+    last: int
+    micro_batch: int
+    stride: int
+    reference: bool = False
+    checkpoints: Path | None = None
+
+    @property
+    def stores_answer(self) -> bool:
+        """A finished wave is kept for a retry; a reference's texts are not private and stay out of the ledger."""
+        return not self.reference
+
+    @property
+    def partition(self) -> tuple[str, str]:
+        """The batches that it reads."""
+        return part(self.first, self.last)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label of each batch of the wave; there may be fewer batches than the wave has room for."""
+        return self.cells.labels[self.first : self.last]
+
+    @property
+    def steps(self) -> int:
+        """r: private tokens of each batch."""
+        return self.rules.tokens
+
+    def event(self) -> DpEvent:
+        """r tokens, composed; the batches of a wave hold different records."""
+        return wave_event(self.rules.clipping, self.rules.vector, self.steps, self.reference)
+
+    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[dict[str, Any]]:
+        """Not without a meter.
+
+        Raises:
+            LedgerError: always: each token is counted before it is drawn.
+        """
+        raise LedgerError("Text is written in steps that a meter counts.", "Ask for it through a view.")
+
+    def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> list[dict[str, Any]]:
+        """Per batch: its label, the texts of its finished examples, of the unfinished one, and how many tokens.
+
+        A stopped attempt's examples are kept; its unfinished ones are dropped.
+        """
+        kept = Kept(self.checkpoints, meter)
+        written = self._found(kept, meter.begun)
+        if not written:
+            return []
+        writer = Writer(self._batches(rows), self.rules, written, noise)
+        shown = counter(name=self.name, total=self.steps * len(written), unit="token")
+        while active := [batch for batch, own in enumerate(written) if own.going(self.rules)]:
+            if max(written[batch].used for batch in active) >= meter.begun:
+                kept.save([{"examples": own.examples, "drawn": own.drawn} for own in written])
+                meter.begin(min(self.stride, meter.limit - meter.begun))
+            writer.step(active)
+            shown(sum(own.used for own in written))
+        return [self._told(*pair) for pair in zip(self.labels, written, strict=True)]
+
+    def _batches(self, rows: Sequence[PrivateRow]) -> Batches:
+        labels = self.labels
+        texts: list[list[str]] = [[] for _ in labels]
+        for row in rows:
+            cell = self.cells.of(row)
+            if cell is not None and self.first <= cell < self.last:
+                texts[cell - self.first].append(self.prompter.spelt(row.text, row.label))
+        prompts: list[list[int]] = []
+        bounds = [0]
+        for label, own in zip(labels, texts, strict=True):
+            prompts += self.prompter.contexts(label, own)
+            bounds.append(len(prompts))
+        heads = [self.prompter.public[label] for label in labels]
+        public = Contexts(self.model, heads, self.rules.longest, self.micro_batch)
+        private = Contexts(self.model, prompts, self.rules.longest, self.micro_batch) if prompts else None
+        return Batches(private, public, bounds, head_of(self.model), self.micro_batch)
+
+    def _found(self, kept: Kept, begun: int) -> list[Written]:
+        """What an earlier attempt wrote, every batch as if it had drawn all that the meter counted."""
+        found = kept.load()
+        if found is None:
+            return [Written(used=begun) for _ in self.labels]
+        return [Written(examples=own["examples"], used=begun, drawn=own["drawn"]) for own in found]
+
+    def _told(self, label: str, own: Written) -> dict[str, Any]:
+        decode = self.prompter.tokenizer.decode
+        return {
+            "label": label,
+            "examples": [str(decode(tokens)).strip() for tokens in own.examples],
+            "rest": str(decode(own.text)).strip(),
+            "private": own.used,
+            "drawn": own.drawn,
+        }

@@ -1,0 +1,40 @@
+"""The filters that a variant names: free post-processing of written texts."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from palimpsest.generators import postprocess
+from palimpsest.models.lm import load_lm, text_losses
+from palimpsest.params.dp_lm import Filters
+from palimpsest.records.write import read_public
+from stages.common import BASE_LM, PUBLIC
+
+
+def chain(wanted: Filters, max_tokens: int, batch: int) -> postprocess.Chain:
+    """The filters, in their order.
+
+    Args:
+        wanted: their names and settings.
+        max_tokens: tokens that the perplexity filter reads of a text.
+        batch: texts that it reads at once.
+    """
+    made: dict[str, Callable[[], postprocess.Filter]] = {
+        "length": lambda: postprocess.Length(wanted.min_words, wanted.max_words),
+        "personal_data": postprocess.PersonalData,
+        "duplicates": lambda: postprocess.Duplicates(wanted.similarity, wanted.shingle),
+        "perplexity": lambda: perplexity(wanted.quantile, max_tokens, batch),
+        "label": lambda: postprocess.Label(wanted.threshold),
+    }
+    return postprocess.Chain([made[name]() for name in wanted.chain])
+
+
+def perplexity(quantile: float, max_tokens: int, batch: int) -> postprocess.Perplexity:
+    """The filter under the public model, with held-out public text as its measure."""
+    model, tokenizer = load_lm(BASE_LM)
+
+    def losses(texts: Sequence[str]) -> np.ndarray:
+        return text_losses(model, tokenizer, texts, max_tokens, batch)
+
+    heldout = [row.text for row in read_public(PUBLIC / "heldout.parquet")]
+    return postprocess.Perplexity(losses, postprocess.perplexity_limit(losses(heldout), quantile))

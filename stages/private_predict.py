@@ -1,0 +1,117 @@
+"""Write the rows of one variant from private contexts, with a language model that never learns from them: it spends."""
+
+import hashlib
+import math
+from pathlib import Path
+
+from palimpsest.errors import ParamsError
+from palimpsest.files import read_json, write_json
+from palimpsest.generators.base import Budget, Plan
+from palimpsest.generators.fewshot import FewShot
+from palimpsest.generators.postprocess import Candidate
+from palimpsest.generators.predict import Predict, Predicted
+from palimpsest.params.load import ledger_url, load
+from palimpsest.params.schema import FewShotVariant, Params, PredictVariant
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.ledger import Asset, Charge, Ledger, Run
+from palimpsest.privacy.session import code_digest, metered, receipt
+from palimpsest.records.keyed import digest
+from palimpsest.records.write import write_synthetic
+from stages.common import CHECKPOINTS, METRICS, MODELS, PRIVATE, RECEIPTS, SYNTHETIC, start
+from stages.filters import chain
+from stages.models import weights
+from stages.spending import private_rows, requested, tell
+
+STAGE = "private_predict"
+KEPT = CHECKPOINTS / "predict"
+
+
+def run(name: str, _model: str) -> None:
+    """data/private/train.parquet, a public model -> data/synthetic/<variant>.*, its receipt, generation.json."""
+    params = load()
+    ledger, variant = Ledger.open(ledger_url(params)), writing(params, name)
+    asset, noise = ledger.asset(params.dataset.asset), NoiseSource(params.testing.noise_seed)
+    generator, plan = planned(params, name, asset)
+    if not plan.feasible:
+        raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
+    schema, identity = params.schema_of_data, identify(params, name, plan)
+    with metered(ledger, schema, identity, requested(plan), private_rows, noise, continues) as session:
+        tell(session.reservation, ledger.balance(asset.name).left)
+        written = generator.fit(session.view, plan)
+        counts = keep(params, name, written)
+    body = receipt(ledger, asset, session, method=variant.method, target=variant.epsilon)
+    write_json(RECEIPTS / f"{name}.json", body | {"plan": dict(plan.numbers)})
+    zone = "dp" if variant.purpose == "release" else "internal"
+    write_json(METRICS / name / "generation.json", {"variant": name, "zone": zone, **counts})
+    for charge in ledger.charges(asset.name):  # those of earlier plans of the variant, too
+        if (charge.stage, charge.variant) == (STAGE, name):
+            (KEPT / f"{charge.id}.json").unlink(missing_ok=True)
+
+
+def planned(params: Params, name: str, asset: Asset | None = None) -> tuple[Predict | FewShot, Plan]:
+    """The generator of a variant and its plan; reads no row. Only a fit needs the asset, whose key spreads the rows."""
+    schema, variant = params.schema_of_data, writing(params, name)
+    budget = Budget(variant.epsilon, params.delta)
+    key = digest(asset.key, "predict", name) if asset else b""
+    made: Predict | FewShot
+    if isinstance(variant, PredictVariant):
+        made = Predict(variant.predict, schema, language_model(params, name), key, KEPT)
+    else:
+        made = FewShot(variant.fewshot, schema, language_model(params, name), KEPT)
+    return made, made.plan(schema, budget)
+
+
+def writing(params: Params, name: str) -> PredictVariant | FewShotVariant:
+    """A variant of method predict or fewshot."""
+    variant = params.variants[name]
+    assert isinstance(variant, PredictVariant | FewShotVariant)  # the schema lets no other run here
+    return variant
+
+
+def language_model(params: Params, name: str) -> Path:
+    """The folder of the public model that reads the variant's prompts."""
+    return MODELS / params.run.private_predict[name]
+
+
+def continues(charge: Charge, *_: object) -> bool:
+    """Whether writing that began and was stopped goes on under its charge: always, with what the charge has left."""
+    return charge.steps is not None and not charge.noise_fixed
+
+
+def identify(params: Params, name: str, plan: Plan) -> Run:
+    """What makes a retry of this plan the same plan: data version, settings, the public model, code."""
+    variant = writing(params, name)
+    found = hashlib.sha256(variant.model_dump_json().encode())
+    found.update(params.dataset.model_dump_json().encode())  # it decides which record is in which batch
+    found.update(repr((plan.queries, dict(plan.numbers), params.testing.noise_seed)).encode())
+    found.update(weights(language_model(params, name)).encode())
+    return Run(
+        stage=STAGE,
+        variant=name,
+        purpose=variant.purpose,
+        fingerprint=read_json(PRIVATE / "manifest.json")["fingerprint"],
+        plan=found.hexdigest(),
+        code=code_digest(),
+    )
+
+
+def keep(params: Params, name: str, written: Predicted) -> dict[str, float | int | dict[str, int]]:
+    """Filter what was written and save it; the counts behind generation.json."""
+    variant = writing(params, name)
+    settings = variant.predict if isinstance(variant, PredictVariant) else variant.fewshot
+    joint = settings.prompt.joint if params.dataset.task == "span" else None
+    rows = list(written.records(joint))
+    removing = chain(settings.filters, settings.max_tokens, settings.micro_batch)
+    kept = [found.record for found in removing.apply([Candidate(row, math.nan) for row in rows])]
+    write_synthetic(kept, SYNTHETIC / name, params.dataset.text, params.dataset.label)
+    return {
+        "drawn": len(rows),
+        "removed": removing.removed,
+        "rows": len(kept),
+        "tokens": written.drawn,
+        "private_share": written.private_share,
+    }
+
+
+if __name__ == "__main__":
+    start(run)

@@ -1,0 +1,39 @@
+"""Teach a copy of the public language model, on public pairs, to go on with a text like the one it read. Free."""
+
+import shutil
+
+import numpy as np
+
+from palimpsest.files import atomic_path
+from palimpsest.models.encoder import Encoder
+from palimpsest.models.similar import learn_similar, neighbours
+from palimpsest.models.sources import resolve_encoder
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.records.write import read_public
+from stages.common import BASE_LM, PUBLIC, TAUGHT, start
+from stages.encode_public import EMBEDDINGS
+from stages.pretrain import guessed_labels
+
+
+def run(name: str) -> None:
+    """models/base, data/public -> models/taught/<name>."""
+    params = load()
+    settings, rows = params.taught[name], read_public(PUBLIC / "train.parquet")
+    texts = [row.text for row in rows]
+    labels = guessed_labels(params, rows) if params.dataset.labels else [""] * len(rows)
+    pairs = neighbours(embeddings(params, texts), labels, settings.neighbours)
+    with atomic_path(TAUGHT / name) as draft:
+        shutil.copytree(BASE_LM, draft)
+        learn_similar(draft, texts, labels, pairs, settings, params.seed)
+
+
+def embeddings(params: Params, texts: list[str]) -> np.ndarray:
+    """Of the public texts, (n, d): as they were made for the labels, or made now where there are none."""
+    if params.dataset.labels:
+        return np.load(EMBEDDINGS)["texts"]
+    return Encoder(resolve_encoder(params.models.encoder)).encode(texts)
+
+
+if __name__ == "__main__":
+    start(run)

@@ -1,0 +1,143 @@
+"""Contexts side by side are what each is by itself, wherever each of them stands."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import GraniteConfig, GraniteForCausalLM, PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin
+
+from palimpsest.errors import ModelError
+from palimpsest.prediction import contexts
+from palimpsest.prediction.contexts import Contexts, head_of, require_exact
+from tests.prediction.tiny import CONTEXT, KINDS, model
+
+PROMPTS = [[0, 9, 5, 77], [0, 4], [0, 200, 31, 8, 8, 90, 14], [12, 4], [0, 3, 250]]
+ROOM = 7
+
+
+@torch.no_grad()
+def alone(lm: PreTrainedModel, prompts: list[list[int]]) -> torch.Tensor:
+    """Logits behind each prompt, (n, vocabulary), each read whole and by itself."""
+    return torch.stack([lm(input_ids=torch.tensor([prompt]), use_cache=False).logits[0, -1] for prompt in prompts])
+
+
+@torch.no_grad()
+def together(lm: PreTrainedModel, found: Contexts, count: int) -> torch.Tensor:
+    return head_of(lm)(found.hidden(0, count))
+
+
+def check(lm: PreTrainedModel, prompts: list[list[int]], micro_batch: int, steps: list[list[tuple[int, bool, bool]]]):
+    """Follow steps of (token, goes on, active) per context beside texts that are kept whole."""
+    found, texts = Contexts(lm, prompts, ROOM, micro_batch), [[] for _ in prompts]
+    torch.testing.assert_close(together(lm, found, len(prompts)), alone(lm, prompts), atol=1e-4, rtol=1e-4)
+    for step in steps:
+        tokens, goes_on, active = (torch.tensor(column) for column in zip(*step, strict=True))
+        found.step(tokens, goes_on & active, active)
+        texts = [[*text, token] if goes and on else [] for text, (token, goes, on) in zip(texts, step, strict=True)]
+        wanted = alone(lm, [[*prompt, *text] for prompt, text in zip(prompts, texts, strict=True)])
+        for row in active.nonzero().squeeze(1).tolist():
+            got = head_of(lm)(found.hidden(row, row + 1))[0]
+            torch.testing.assert_close(got, wanted[row], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2, 7])
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_states_are_those_of_each_context_alone(kind: str, micro_batch: int) -> None:
+    """All go on, some restart at different times, one stops for good."""
+    steps = [
+        [((13 * time + 5 * row) % 250 + 3, time % (row + 2) != row, row != 3 or time < 3) for row in range(5)]
+        for time in range(ROOM)
+    ]
+    check(model(kind), PROMPTS, micro_batch, steps)
+
+
+STEP = st.lists(st.tuples(st.integers(0, 260), st.booleans(), st.booleans()), min_size=4, max_size=4)
+
+
+@settings(deadline=None, max_examples=10)
+@given(
+    st.sampled_from(KINDS),
+    st.lists(st.lists(st.integers(0, 260), min_size=2, max_size=9), min_size=4, max_size=4),
+    st.integers(1, 5),
+    st.lists(STEP, max_size=ROOM),
+)
+@torch.no_grad()
+def test_states_are_those_of_each_context_alone_whatever_the_steps(kind, prompts, micro_batch, steps) -> None:
+    for before, after in pairwise(steps):  # what once stopped is never asked again
+        after[:] = [(token, goes, on and was) for (token, goes, on), (_, _, was) in zip(after, before, strict=True)]
+    check(model(kind), prompts, micro_batch, steps)
+
+
+def test_a_run_of_contexts_may_cross_forward_passes() -> None:
+    found = Contexts(model(), PROMPTS, ROOM, 2)
+    whole = found.hidden(0, 5)
+    for first in range(5):
+        for last in range(first + 1, 6):
+            assert torch.equal(found.hidden(first, last), whole[first:last])
+
+
+def test_prompts_of_one_token_are_prompts() -> None:
+    check(model(), [[0], [7]], 2, [[(9, True, True), (8, False, True)], [(5, True, True), (6, True, True)]])
+
+
+def test_nothing_is_read_for_contexts_that_stopped() -> None:
+    """In a forward pass one of two may still be carried along, but not both, and of many not most."""
+    found, read = Contexts(model(), PROMPTS, ROOM, 2), []
+    handle = model().base_model.register_forward_pre_hook(
+        lambda _module, _given, named: read.append(len(named["input_ids"])), with_kwargs=True
+    )
+    everyone = torch.ones(5, dtype=torch.bool)
+    found.step(torch.full((5,), 7), everyone, everyone)
+    assert sum(read) == 5
+    read.clear()
+    found.step(torch.full((5,), 7), everyone, torch.tensor([False, False, True, False, False]))
+    handle.remove()
+    assert sum(read) <= 2
+
+
+def test_room_is_taken_for_prompts_and_what_may_follow_alone(monkeypatch) -> None:
+    """The caches are never wider than the longest prompt of a forward pass and the room, whatever is written."""
+    shelves: list[CacheLayerMixin] = []
+    shelf = vars(contexts)["_Shelf"]
+
+    class Noted(shelf):
+        def __init__(self, *given) -> None:
+            super().__init__(*given)
+            shelves.append(self)
+
+    monkeypatch.setattr(contexts, "_Shelf", Noted)
+
+    def widths() -> list[tuple[int, int]]:
+        return sorted((layer.keys.shape[2], layer.values.shape[2]) for layer in shelves)
+
+    found = Contexts(model(), PROMPTS, ROOM, 5)
+    wanted = [(max(map(len, PROMPTS)) + ROOM,) * 2] * 2
+    assert widths() == wanted
+    everyone = torch.ones(5, dtype=torch.bool)
+    for time in range(3 * ROOM):
+        found.step(torch.full((5,), 9), everyone & (time % ROOM != ROOM - 1), everyone)
+        assert widths() == wanted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_that_fit_are_let_through(kind: str) -> None:
+    require_exact(model(kind), PROMPTS, [5, 7])
+
+
+def test_models_that_read_side_by_side_otherwise_are_refused() -> None:
+    granite = GraniteConfig(
+        num_hidden_layers=1, hidden_size=16, intermediate_size=16, num_attention_heads=2, num_key_value_heads=2,
+        vocab_size=270, logits_scaling=8.0, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    with pytest.raises(ModelError, match="side by side"):
+        require_exact(GraniteForCausalLM(granite).eval(), PROMPTS, [5])
+
+
+def test_a_model_with_full_context_is_read_to_its_last_position() -> None:
+    prompt = [3] * (CONTEXT - 4)
+    steps = [[(9 + time, True, True)] for time in range(4)]
+    check(model(), [prompt], 1, steps)
