@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,23 @@ def run() -> None:
 def read_metrics(params: Params) -> dict[str, dict[str, Any]]:
     """variant -> kind -> metric file, of the variants that run and of the two baselines; others are left out."""
     names = (*params.run.evaluate, *RESERVED)
-    paths = {(name, kind): METRICS / name / f"{kind}.json" for name in names for kind in _KINDS}
+    asked = {name: _kinds(params, name) for name in names}
+    paths = {(name, kind): METRICS / name / f"{kind}.json" for name in names for kind in asked[name]}
     found: dict[str, dict[str, Any]] = {}
     for (name, kind), path in paths.items():
         if path.is_file():
             found.setdefault(name, {})[kind] = read_json(path)
     return found
+
+
+def _kinds(params: Params, name: str) -> list[str]:
+    """Kinds of metric files of a row; files of settings that were taken back may still lie there."""
+    run = params.run
+    taken_back = {
+        "incontext": name not in (*run.in_context, *run.in_context_baseline),
+        "structure": params.dataset.json_schema is None,
+    }
+    return [kind for kind in _KINDS if not taken_back.get(kind, False)]
 
 
 def read_models(params: Params) -> dict[str, Any]:
@@ -70,16 +82,22 @@ def read_receipts(params: Params) -> dict[str, dict[str, Any]]:
 
 
 def read_stages(path: Path) -> list[dict[str, Any]]:
-    """The graph as dvc.yaml writes it, matrices folded: name, desc, zone, and the stages it needs."""
-    found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))["stages"]
+    """The graph as dvc.yaml writes it, matrices folded: name, desc, zone, and the stages it needs.
+
+    A stage that is repeated needs what any of its repetitions needs, by the names in the params.yaml beside it.
+    """
+    yaml = YAML(typ="safe", pure=True)
+    found = yaml.load(path.read_text(encoding="utf-8"))["stages"]
+    params = yaml.load(path.with_name("params.yaml").read_text(encoding="utf-8"))
     body = {name: stage.get("do", stage) for name, stage in found.items()}
-    makers = [(_any(output), name) for name, stage in body.items() for output in _outputs(stage)]
+    values = {name: _repetitions(stage, params) for name, stage in found.items()}
+    makers = [(output, name) for name, stage in body.items() for output in _filled(_outputs(stage), values[name])]
     return [
         {
             "name": name,
             "desc": stage.get("desc", ""),
             "zone": stage["meta"]["zone"],
-            "deps": _needs(name, stage, makers),
+            "deps": _needs(name, _filled(stage.get("deps", []), values[name]), makers),
         }
         for name, stage in body.items()
     ]
@@ -90,17 +108,43 @@ def _outputs(stage: Mapping[str, Any]) -> list[str]:
     return [entry if isinstance(entry, str) else next(iter(entry)) for entry in entries]
 
 
-def _needs(name: str, stage: Mapping[str, Any], makers: Sequence[tuple[str, str]]) -> list[str]:
-    deps = [_any(dep) for dep in stage.get("deps", [])]
+def _needs(name: str, deps: Sequence[str], makers: Sequence[tuple[str, str]]) -> list[str]:
     made = [maker for dep in deps for output, maker in makers if output == dep or output.startswith(f"{dep}/")]
-    through = {"${dataset.private}", "${dataset.test}", "${dataset.public}"}
-    made += ["world" for dep in deps if dep in through and "world" in dict(makers).values()]
     return sorted(set(made) - {name})  # a discriminator needs a model, and makes one
 
 
-def _any(path: str) -> str:
-    """The path with one mark for the names that its stage is repeated for, whatever they are called there."""
-    return _REPEATED.sub("*", path)
+def _repetitions(stage: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What `item` and `key` are in each repetition, beside params.yaml; once without them where there is none."""
+    if "matrix" in stage:
+        ((key, names),) = stage["matrix"].items()
+        found: list[dict[str, Any]] = [{"item": {key: value}} for value in _named(names, params)]
+    else:
+        names = _named(stage.get("foreach", {}), params)
+        pairs = names.items() if isinstance(names, Mapping) else [(None, value) for value in names]
+        found = [{"key": key, "item": value} for key, value in pairs]
+    return [dict(params) | own for own in found] or [dict(params)]
+
+
+def _named(value: Any, params: Mapping[str, Any]) -> Any:
+    """What a list or mapping is, whether it is written out or named."""
+    return _value(value[2:-1], params) if isinstance(value, str) else value
+
+
+def _filled(paths: Sequence[str], values: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Every path with every repetition's names; a name that is not known stays as it is written."""
+    return [_NAMED.sub(partial(_word, own), path) for path in paths for own in values]
+
+
+def _word(values: Mapping[str, Any], name: re.Match[str]) -> str:
+    found = _value(name[1], values)
+    return name[0] if found is None else str(found)
+
+
+def _value(name: str, values: Any) -> Any:
+    """What params.yaml has under a name with dots; None where it has nothing."""
+    for key in name.split("."):
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
 
 
 def provenance() -> dict[str, str]:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from palimpsest.generators.base import Plan
-from palimpsest.params.predict import FewShotPrompt, FewShotSettings, PredictSettings
+from palimpsest.params.predict import FewShotSettings, PredictSettings
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Charge, Ledger, Request, Run
 from palimpsest.privacy.rows import PrivateRow
@@ -45,7 +45,7 @@ def predict_settings(*, prompt: Any = None, **changes: Any) -> PredictSettings:
 
 def few_settings(**changes: Any) -> FewShotSettings:
     """Of method fewshot; keyword arguments replace them."""
-    return FewShotSettings(**{**_FEW, **changes, "prompt": FewShotPrompt(**_SHOT), "filters": _FILTERS})
+    return FewShotSettings(**{**_FEW, **changes, "prompt": _SHOT, "filters": _FILTERS})
 
 
 @contextmanager

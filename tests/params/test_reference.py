@@ -36,7 +36,8 @@ def test_every_key_of_the_demo_has_its_row() -> None:
     content["run"] |= {"dp_lm": {}, "discriminator": {}, "private_predict": {}}
     content["dataset"]["labels"] = {}
     described = {line.split("`")[1] for line in render().splitlines() if line.startswith("| `")}
-    assert keys(content) - {f"{section}.<name>" for section in ("variants", "taught", "lms", "discriminators")} == described
+    named = {f"{section}.<name>" for section in ("variants", "taught", "lms", "discriminators")}
+    assert keys(content) - named == described
 
 
 def test_every_key_is_described() -> None:

@@ -54,7 +54,7 @@ def _shrink(place: Place) -> None:
     place.edit("audit", resamples=100)
     place.edit("audit", "separation", rows=40, trees=10, projections=["pca"])
     place.edit("taught", "similar", epochs=1, neighbours=1, max_tokens=16)
-    place.edit("variants", WRITTEN, "predict", batch_size=40, tokens=16, max_tokens=8, together=200, checkpoint_tokens=4)
+    place.edit("variants", WRITTEN, "predict", batch_size=40, tokens=16, max_tokens=8, together=200)
     place.edit("variants", WRITTEN, "predict", "prompt", text_tokens=16)
     names = [VARIANT, "inf"]
     place.edit("run", dp_train=names, dp_lm=dict(zip(names, names, strict=True)), evaluate=[*names, WRITTEN])

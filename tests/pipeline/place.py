@@ -97,9 +97,13 @@ class Place:
 
     def stop_in_training(self, signal_number: int, *module: str) -> tuple[int, str]:
         """Run `python -m ...` and signal its whole process group once a query `train` has begun."""
-        before = self.begun
+        return self.stop_in("train", signal_number, *module)
+
+    def stop_in(self, query: str, signal_number: int, *module: str, steps: int = 0) -> tuple[int, str]:
+        """Run `python -m ...` and signal its process group once this query, and so many of its steps, have begun."""
+        before = self.begun(query, steps)
         child = self.start(*module)
-        while self.begun == before:
+        while self.begun(query, steps) == before:
             assert _alive_after(child, _TICK), self.output
         os.killpg(child.pid, signal_number)
         return child.wait(), self.output
@@ -109,10 +113,10 @@ class Place:
         """What the last child printed."""
         return (self.home / "output.log").read_text()
 
-    @property
-    def begun(self) -> int:
-        """How many `train` queries are begun and not committed."""
-        return sum(charge.query == "train" and charge.state == "begun" for charge in self.charges)
+    def begun(self, query: str, steps: int) -> int:
+        """How many queries of this name are begun, with so many steps or more, and not committed."""
+        begun = [charge for charge in self.charges if charge.state == "begun" and charge.steps_begun >= steps]
+        return sum(charge.query == query for charge in begun)
 
     def edit(self, *keys: str, **values: object) -> None:
         """Set values of the section of params.yaml that the keys lead to."""

@@ -56,5 +56,5 @@ def test_shards_of_other_settings_go_and_those_of_these_stay(tmp_path: Path, mon
 def test_the_page_knows_what_is_built_on_what():
     needs = {stage["name"]: set(stage["deps"]) for stage in read_stages(ROOT / "dvc.yaml")}
     assert needs["discriminator"] == {"dp_train", "preprocess"}
-    assert {"dp_train", "discriminator"} <= needs["pplm_generate"]
+    assert "discriminator" in needs["pplm_generate"]
     assert all("pplm_generate" in needs[name] for name in ("downstream_eval", "ngram_audit", "facts_audit"))

@@ -52,7 +52,10 @@ def holds(clipping: Clipping, log_p: torch.Tensor, log_q: torch.Tensor) -> bool:
 
 def refuted(cases: Iterable[Case], mutant: Law = law) -> bool:
     """Whether a law breaks the claim of its clipping in any case."""
-    return any(not holds(clipping, *neighbours(mutant, *rest, clipping)) for clipping, *rest in cases)
+    return any(
+        not holds(clipping, *neighbours(mutant, private, extra, public, clipping))
+        for clipping, private, extra, public in cases
+    )
 
 
 def neighbours(

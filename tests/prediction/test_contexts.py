@@ -1,13 +1,13 @@
 """Contexts side by side are what each is by itself, wherever each of them stands."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GraniteConfig, GraniteForCausalLM, PreTrainedModel
-from transformers.cache_utils import CacheLayerMixin
 
 from palimpsest.errors import ModelError
 from palimpsest.prediction import contexts
@@ -31,7 +31,8 @@ def together(lm: PreTrainedModel, found: Contexts, count: int) -> torch.Tensor:
 
 def check(lm: PreTrainedModel, prompts: list[list[int]], micro_batch: int, steps: list[list[tuple[int, bool, bool]]]):
     """Follow steps of (token, goes on, active) per context beside texts that are kept whole."""
-    found, texts = Contexts(lm, prompts, ROOM, micro_batch), [[] for _ in prompts]
+    found = Contexts(lm, prompts, ROOM, micro_batch)
+    texts: list[list[int]] = [[] for _ in prompts]
     torch.testing.assert_close(together(lm, found, len(prompts)), alone(lm, prompts), atol=1e-4, rtol=1e-4)
     for step in steps:
         tokens, goes_on, active = (torch.tensor(column) for column in zip(*step, strict=True))
@@ -101,15 +102,14 @@ def test_nothing_is_read_for_contexts_that_stopped() -> None:
 
 def test_room_is_taken_for_prompts_and_what_may_follow_alone(monkeypatch) -> None:
     """The caches are never wider than the longest prompt of a forward pass and the room, whatever is written."""
-    shelves: list[CacheLayerMixin] = []
+    shelves: list[Any] = []
     shelf = vars(contexts)["_Shelf"]
 
-    class Noted(shelf):
-        def __init__(self, *given) -> None:
-            super().__init__(*given)
-            shelves.append(self)
+    def noted(*given: Any) -> Any:
+        shelves.append(shelf(*given))
+        return shelves[-1]
 
-    monkeypatch.setattr(contexts, "_Shelf", Noted)
+    monkeypatch.setattr(contexts, "_Shelf", noted)
 
     def widths() -> list[tuple[int, int]]:
         return sorted((layer.keys.shape[2], layer.values.shape[2]) for layer in shelves)

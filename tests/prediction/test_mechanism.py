@@ -250,7 +250,7 @@ def test_candidates_are_the_public_top_k_and_what_clipped_contexts_could_lift_as
 def test_numbers_that_the_accounting_does_not_hold_for_are_refused(wrong) -> None:
     for clipping in CLIPPINGS:
         with pytest.raises(ValueError, match="must be > 0"):
-            replace(clipping, **wrong)
+            replace(clipping, **wrong)  # type: ignore[type-var]
 
 
 def test_a_token_costs_its_rho_and_the_round_before_it() -> None:

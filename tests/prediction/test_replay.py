@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from palimpsest.prediction.mechanism import SparseVector
 from palimpsest.prediction.query import WriteWave
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.rows import PrivateRow
+from tests.prediction.tiny import tokenizer
 from tests.prediction.world import DIFFERENCE, EXTRAS, FIXED, ROWS, VECTOR, Counted, Frozen, claimed, freeze, wave
 
 ROUNDING = 1e-5
@@ -130,6 +132,41 @@ def test_tokens_are_what_the_rules_allow(most: int) -> None:
         assert batch["private"] == 7 or batch["drawn"] == most
         assert batch["private"] <= 7
     assert [batch["label"] for batch in answer] == ["praise", "praise", "a complaint", "a complaint"]
+
+
+def test_every_round_has_a_threshold_of_its_own(monkeypatch) -> None:
+    """It is drawn anew behind each private token, and not before: a token that passed costs nothing."""
+    given: list[float] = []
+
+    def numbered(_self: SparseVector, _source: NoiseSource) -> float:
+        given.append(float(len(given)))
+        return given[-1]
+
+    compared: list[float] = []
+    monkeypatch.setattr(SparseVector, "new_threshold", numbered)
+    frozen = freeze(monkeypatch)
+
+    def noted(_self: SparseVector, distance: float, threshold: float, _source: NoiseSource) -> bool:
+        compared.append(threshold)
+        return frozen.passes(distance)
+
+    monkeypatch.setattr(SparseVector, "passes", noted)
+    query = wave(vector=VECTOR, first=0, last=1)
+    query.run_steps(ROWS, NoiseSource(0), Counted(query.steps))
+    private = [batch is not None for batch, _ in frozen.draws()]
+    assert compared == [float(sum(private[:place])) for place in range(len(private))]
+    assert not all(private)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_example_begins_with_its_end(kind: str) -> None:
+    """With two words and the end allowed, the first draw of an example is between the words."""
+    three = torch.zeros(len(tokenizer()), dtype=torch.bool).index_fill(0, torch.tensor([0, 70, 71]), True)
+    answer, _, frozen = replay(ROWS, wave(**KINDS[kind], allowed=three, first=0, last=1, longest=1))
+    assert {len(scores) for _, scores in frozen.draws()} == {2}
+    assert all(answer[0]["examples"])
+    _, _, frozen = replay(ROWS, wave(**KINDS[kind], allowed=three, first=0, last=1, longest=9))
+    assert [len(scores) for _, scores in frozen.draws()][:2] == [2, 3]
 
 
 def test_the_meter_counts_ahead_in_strides() -> None:

@@ -159,7 +159,8 @@ def check_a_crash_costs_steps_alone(ledger: Ledger) -> None:
     drawn = attempt(ledger, Walk())
     assert len(drawn) == LIMIT - 5
     assert standing(ledger) == [("begun", LIMIT)]
-    assert spent(ledger) == first == pytest.approx(books.preview(ledger.asset("tickets"), [], {("", 1): [Request("", WALK)]}))
+    planned = {("", 1): [Request("", WALK)]}
+    assert spent(ledger) == first == pytest.approx(books.preview(ledger.asset("tickets"), [], planned))
     assert attempt(ledger, Walk()) == []
 
 

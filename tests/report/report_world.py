@@ -182,6 +182,79 @@ def facts(variant: str, half: float, leaked: int, seed: int) -> dict[str, Any]:
     }
 
 
+def in_context(
+    variant: str, accuracies: dict[int, float], zero: float | None = 0.42, judges: bool = True, lacks: str = "context"
+) -> dict[str, Any]:
+    """Answers behind some numbers of demonstrations, as `incontext_eval` writes them; what is NaN `lacks` something."""
+
+    def shot(number: int, accuracy: float) -> dict[str, Any]:
+        fits = not math.isnan(accuracy)
+        return {
+            "shots": number,
+            "fits": fits,
+            "lacks": None if fits else lacks,
+            "needs": 40 + 30 * number,
+            "accuracy": _around(accuracy, 0.05) if fits else None,
+            "per_draw": [accuracy] * (5 if number else 1) if fits else [],
+            "gain": _around(accuracy - zero, 0.04) if fits and number and zero is not None else None,
+        }
+
+    return {
+        "variant": variant,
+        "zone": "internal",
+        "task": "classify",
+        "rows": 4000,
+        "items": 200,
+        "items_cut": 3,
+        "context": 512,
+        "judges": judges,
+        "note": "This model can judge." if judges else "This model cannot judge demonstrations.",
+        "zero_shot": shot(0, math.nan if zero is None else zero),
+        "shots": [shot(number, accuracy) for number, accuracy in accuracies.items()],
+    }
+
+
+def structure(variant: str, parsed: int, valid: int, total: int = 200) -> dict[str, Any]:
+    """Rows of task json, as `structure_audit` writes them."""
+    rates = {"parsed": _rate(parsed, total), "valid": _rate(valid, total)}
+    return {"variant": variant, "zone": "dp", **rates}
+
+
+def _rate(count: int, total: int) -> dict[str, Any]:
+    rate = count / total if total else math.nan
+    return {"count": count, "n": total, "rate": rate, "low": max(0, rate - 0.05), "high": min(1, rate + 0.05)}
+
+
+def generation(variant: str) -> dict[str, Any]:
+    """What `private_predict` counts."""
+    removed = {"short": 0, "near": 27, "public": 4}
+    counts = {"drawn": 412, "removed": removed, "rows": 381, "tokens": 12_345, "private_share": 0.837}
+    return {"variant": variant, "zone": "dp", **counts}
+
+
+def predicted(variant: str, epsilon: float | None = 3.0) -> dict[str, Any]:
+    """The receipt of a variant of method predict: two waves of batches beside each other."""
+    parts = [query(variant, f"predict wave {i}", {}, f"9{i}", ["keyed batches", f"{i} to {i + 1}"]) for i in range(2)]
+    plan = {"clipping": "difference", "clip": 0.731, "tokens": 96, "batches": 40, "batch_size": 64, "waves": 2}
+    body = receipt(variant, epsilon) | {"method": "predict", "accountant": "zcdp"}
+    return body | {"queries": parts, "plan": plan}
+
+
+def shots_written(variant: str) -> dict[str, Any]:
+    """The receipt of a variant of method fewshot, whose plan has no batches."""
+    plan = {"noise_multiplier": 0.9, "steps": 160, "sampling_rate": 0.02, "expected_batch": 40.0, "prompts": 10}
+    return receipt(variant, 3.0) | {"method": "fewshot", "plan": plan}
+
+
+def world_of_writing() -> dict[str, dict[str, dict[str, Any]]]:
+    """Metrics and receipts of the world with a variant that was written, asked behind demonstrations, and is JSON."""
+    metrics, receipts = world_metrics(), world_receipts() | {"predict3": predicted("predict3")}
+    metrics["predict3"] = {"generation": generation("predict3"), "structure": structure("predict3", 190, 171)}
+    for name, top in (("predict3", 0.55), ("real", 0.6), ("public_only", 0.47)):
+        metrics[name]["incontext"] = in_context(name, {2: top - 0.04, 4: top - 0.02, 8: top, 16: math.nan})
+    return {"metrics": metrics, "receipts": receipts}
+
+
 def world_metrics() -> dict[str, dict[str, Any]]:
     """dp3 and inf measured in every way; real and public_only for their utility alone."""
     return {

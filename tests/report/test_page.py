@@ -12,13 +12,17 @@ import pytest
 from report_world import (
     LABELS,
     facts,
+    generation,
+    in_context,
     membership,
     query,
     receipt,
+    shots_written,
     utility,
     world_ledger,
     world_metrics,
     world_models,
+    world_of_writing,
     world_provenance,
     world_receipts,
     world_schema,
@@ -163,6 +167,37 @@ def test_the_page_on_a_desk(opened: Open) -> None:
     assert_can_be_read_out(shown)
     assert_quiet(shown)
     assert_fits_on_paper(shown)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_page_with_written_rows(opened: Open, width: int) -> None:
+    shown = opened(page(**world_of_writing()), width)
+    assert assert_drawn(shown) == 17
+    assert_can_be_read_out(shown)
+    assert shown.execute_script("return document.documentElement.scrollWidth") <= width
+    (line,) = shown.find_elements(By.XPATH, "//table[contains(caption, 'What was written')]/tbody/tr")
+    cells = [cell.text for cell in line.find_elements(By.XPATH, "./*")]
+    assert cells[:-1] == ["predict3", "predict", "0.731", "96", "40", "12,345", "83.7%", "412"]
+    assert cells[-1].split("\n") == ["381", "less 27 by near, 4 by public"]
+    assert_quiet(shown)
+
+
+def test_what_was_written_is_shown_where_something_was() -> None:
+    assert "What was written" not in page()
+    world = world_of_writing()
+    world["metrics"]["shots"], world["receipts"]["shots"] = {"generation": generation("shots")}, shots_written("shots")
+    html = page(**world)
+    assert '<td data-label="Method">fewshot</td>' in html
+    assert '<td data-label="Clip" class="n">–</td>' in html
+
+
+def test_a_model_that_cannot_judge_is_said_to_first() -> None:
+    world = world_of_writing()
+    assert "cannot judge" not in page(**world)
+    for kinds in world["metrics"].values():
+        if "incontext" in kinds:
+            kinds["incontext"] = in_context("real", {2: 0.4}, judges=False)
+    assert "<figcaption>This model cannot judge demonstrations. The public" in page(**world)
 
 
 def test_the_page_on_a_phone_in_the_dark(opened: Open) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from report_world import query, receipt, world_ledger, world_receipts, world_schema, world_stages
+from report_world import charge, query, receipt, world_ledger, world_receipts, world_schema, world_stages
 
 from palimpsest.report.statement import schema, statement
 
@@ -109,8 +109,8 @@ def test_a_stage_of_both_kinds_says_that_its_references_are_not_covered() -> Non
 
 def test_a_refunded_charge_covers_nothing() -> None:
     ledger = copy.deepcopy(world_ledger())
-    for charge in ledger["charges"]:
-        charge["state"] = "refunded"
+    for line in ledger["charges"]:
+        line["state"] = "refunded"
     found = statement(world_receipts(), ledger, world_schema(), world_stages())
     assert {a["stage"]: a["coverage"] for a in found["data_accesses"]}["fit@dp3"] == "not covered"
     assert found["ledger"]["charges"] == 0
@@ -125,6 +125,45 @@ def test_rows_per_person_are_bounded_only_by_a_person_column() -> None:
     bounded = statement(world_receipts(), world_ledger(), facts, world_stages())
     assert bounded["unit"]["max_rows_per_person"] == 3
     assert made()["unit"]["max_rows_per_person"] is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted"),
+    [
+        ({"task": "classify", "label": "topic"}, "One record: its text and its label."),
+        ({"task": "text", "label": None, "labels": {}}, "One record: its text."),
+        ({"task": "span", "label": "intent", "labels": {}}, "its text and its label, which is free text and protected"),
+        ({"task": "json", "label": None, "labels": {}}, "One record: all of its JSON object."),
+    ],
+)
+def test_the_unit_is_all_that_belongs_to_a_record(facts: dict[str, Any], wanted: str) -> None:
+    found = statement(world_receipts(), world_ledger(), world_schema() | facts, world_stages())
+    CHECK.validate(found)
+    assert wanted in found["unit"]["description"]
+
+
+def test_stages_that_write_and_ask_have_their_line() -> None:
+    zones = {"teach_similar": "public", "private_predict": "private", "incontext_baseline": "private"}
+    zones |= {"incontext_eval": "private", "structure_audit": "dp"}
+    stages = [{"name": name, "desc": "", "zone": zone, "deps": []} for name, zone in zones.items()]
+    own = charge(6, "predict3", "predict wave 0", "committed", "release", 3.0) | {"stage": "private_predict"}
+    ledger = world_ledger() | {"charges": [*world_ledger()["charges"], own]}
+    found = {a["stage"]: a for a in statement(world_receipts(), ledger, world_schema(), stages)["data_accesses"]}
+    assert {name: access["coverage"] for name, access in found.items()} == {
+        "teach_similar": "public", "private_predict": "covered", "incontext_baseline": "not covered",
+        "incontext_eval": "not covered", "structure_audit": "covered",
+    }  # fmt: skip
+    assert found["private_predict"]["charges"] == [6]
+    assert "Metered" in found["private_predict"]["note"]
+    assert "public or protected already" in found["structure_audit"]["note"]
+    assert "stay in the private zone" in found["incontext_eval"]["note"]
+
+
+def test_what_writing_rests_on_is_assumed_or_tested() -> None:
+    found = {item["id"]: item for item in made()["assumptions"]}
+    assert (found["batches"]["holds"], found["contexts"]["holds"]) == ("yes", "untested")
+    assert "keyed hash" in found["batches"]["sentence"]
+    assert "rounding" in found["contexts"]["sentence"]
 
 
 def test_words_follow_the_curve() -> None:
@@ -153,7 +192,7 @@ def test_the_accountant_is_named_and_one_alone_agrees_with_nobody(
 
 def parted() -> dict[str, Any]:
     """A release with queries of the whole data set, of three parts under one scheme and of one under another."""
-    cells = [("batch", "0"), ("batch", "0"), ("batch", "1"), ("batch", "2"), ("label", "a")]
+    cells = [*(("keyed batches", cell) for cell in "0012"), ("labels", "a")]
     lines = [query("dp3", "votes", {"type": "ZCDpEvent"}, f"{i}", list(cell)) for i, cell in enumerate(cells)]
     body = receipt("dp3", 2.98) | {"accountant": "zcdp"}
     return body | {"queries": [*body["queries"], *lines]}
@@ -163,11 +202,12 @@ def test_parts_of_the_data_set_are_told_with_what_counts() -> None:
     found = made(dp3=parted())
     CHECK.validate(json.loads(json.dumps(found)))
     (batch, label) = found["releases"][0]["partitions"]
-    assert (batch["scheme"], batch["cells"], batch["queries"]) == ("batch", 3, 4)
-    assert (label["scheme"], label["cells"], label["queries"]) == ("label", 1, 1)
+    assert (batch["scheme"], batch["cells"], batch["queries"]) == ("keyed batches", 3, 4)
+    assert (label["scheme"], label["cells"], label["queries"]) == ("labels", 1, 1)
     assert "4 queries over 3 disjoint parts of the data set, each record in one by a keyed hash" in batch["sentence"]
     assert batch["sentence"].endswith("the largest cell counts.")
-    assert [line["partition"] for line in found["releases"][0]["mechanisms"]][1:3] == [None, ["batch", "0"]]
+    assert "each record in one by its label" in label["sentence"]
+    assert [line["partition"] for line in found["releases"][0]["mechanisms"]][1:3] == [None, ["keyed batches", "0"]]
 
 
 def test_without_parts_nothing_is_said_of_them() -> None:

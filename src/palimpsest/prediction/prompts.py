@@ -110,7 +110,8 @@ def parsed(text: str, joint: str) -> tuple[str, str] | None:
     >>> parsed("comedy | a film to laugh at", " | ")
     ('a film to laugh at', 'comedy')
     """
-    label, found, rest = (part.strip() for part in text.partition(joint.strip() or joint))
+    label, found, rest = text.partition(joint.strip() or joint)
+    label, rest = label.strip(), rest.strip()
     return (rest, label) if found and label and rest else None
 
 

@@ -216,9 +216,10 @@ def per_class(rows: Rows) -> Chart:
 def in_context(rows: Rows) -> Chart:
     """Items answered right against the number of demonstrations, a line per row, and the level without any."""
     variants = _names(rows, "variant")
-    levels = [level for level in _names(rows, "zero_shot") if level is not None]
+    levels = dict.fromkeys(row["zero_shot"] for row in rows if row["zero_shot"] is not None)
+    apart = alt.Scale(paddingInner=0.7, paddingOuter=0.35)  # rows stand beside each other, near their number
     base = alt.Chart(_data(rows)).encode(
-        x=alt.X("shots:O", title="demonstrations in the prompt", axis=alt.Axis(labelAngle=0)),
+        x=alt.X("shots:O", title="demonstrations in the prompt", axis=alt.Axis(labelAngle=0), scale=apart),
         xOffset=alt.XOffset("variant:N", sort=variants),
         color=_variants(variants),
         tooltip=_tips("variant:N", "shots:Q", "accuracy:Q", "low:Q", "high:Q", "gain:Q", "gain_low:Q", "gain_high:Q"),

@@ -12,6 +12,7 @@ from palimpsest.report.tables import Rows
 from palimpsest.report.tradeoff import read_tradeoff
 
 _NO_MODELS: Mapping[str, Any] = MappingProxyType({})
+_LACKS = {"context": "the model's context is too short", "demonstrations": "too few rows"}
 _PANEL_KEYS = ("name", "method", "label")
 
 
@@ -235,9 +236,11 @@ def _without_any(rows: Rows) -> str:
 
 def _unanswered(metrics: Metrics) -> str:
     """Which numbers of demonstrations are missing from the drawing, and why."""
-    lacks = {"context": "the model's context is too short", "demonstrations": "it has too few rows"}
-    words = [f"{row['variant']} with {row['shots']} ({lacks[row['lacks']]})" for row in tables.unanswered(metrics)]
-    return f" Not asked: {', '.join(words)}." if words else ""
+    missing: dict[tuple[int, str], list[str]] = {}
+    for row in tables.unanswered(metrics):
+        missing.setdefault((row["shots"], row["lacks"]), []).append(row["variant"])
+    words = [f"{shots} of {', '.join(names)} ({_LACKS[lacks]})" for (shots, lacks), names in missing.items()]
+    return f" Not asked: {'; '.join(words)}." if words else ""
 
 
 def _structures(metrics: Metrics) -> Iterator[Figure]:

@@ -223,7 +223,7 @@ def _access(stage: Mapping[str, Any], charges: Sequence[Mapping[str, Any]]) -> d
     if stage["zone"] == "public":
         return found | {"coverage": "public", "note": "Reads only what was declared public."}
     if stage["zone"] == "dp" and not own:
-        note = "Reads only public text and what is protected already: free post-processing; a reference's never leaves."
+        note = "Reads only what is public or protected already: free post-processing; a reference's rows never leave."
         return found | {"coverage": "covered", "note": note}
     return found | {"coverage": "not covered", "note": "Reads private rows; its outputs stay in the private zone."}
 

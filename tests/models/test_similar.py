@@ -1,0 +1,68 @@
+"""Public neighbours, and teaching a model to go on with a similar text."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from palimpsest.models.lm import load_lm, mean_loss, pretrain_lm
+from palimpsest.models.similar import learn_similar, neighbours
+from palimpsest.models.tokens import encode_texts, specials
+from palimpsest.params.dp_lm import EmbeddedLm
+from palimpsest.params.predict import Similar
+
+KINDS = ("red apples and red plums", "blue boats on blue water", "green hills with green grass", "black cats at night")
+
+
+def unit(*rows: tuple[float, ...]) -> np.ndarray:
+    vectors = np.array(rows)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def test_the_nearest_of_the_same_label_come_first() -> None:
+    vectors = unit((1, 0), (1, 0.5), (1, 1), (0, 1))
+    found = neighbours(vectors, ["a"] * 4, 2)
+    assert found.tolist() == [[1, 2], [2, 0], [1, 0], [2, 1]]
+
+
+def test_another_label_is_no_neighbour() -> None:
+    found = neighbours(unit((1, 0), (1, 0.5), (1, 1)), ["a", "b", "a"], 2)
+    assert found.tolist() == [[2, -1], [-1, -1], [0, -1]]
+
+
+def test_a_near_copy_is_no_neighbour() -> None:
+    found = neighbours(unit((1, 0), (1, 0.01), (1, 1)), ["a"] * 3, 1)
+    assert found[:, 0].tolist() == [2, 2, 1]
+
+
+def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = unit(*np.random.default_rng(0).normal(size=(30, 4)))
+    labels = ["a", "b"] * 15
+    whole = neighbours(vectors, labels, 3)
+    monkeypatch.setattr("palimpsest.models.similar._BLOCK", 7)
+    assert (neighbours(vectors, labels, 3) == whole).all()
+
+
+def test_a_taught_model_finds_a_text_likelier_behind_a_similar_one(tmp_path: Path) -> None:
+    texts = [kind for kind in KINDS for _ in range(40)]
+    shape = EmbeddedLm(
+        layers=2, width=32, heads=2, vocabulary=300, context=64, epochs=3, batch=16, learning_rate=0.01, warmup=0.0,
+        schedule="constant", weight_decay=0.0,
+    )  # fmt: skip
+    pretrain_lm(texts, texts[:4], shape, 0, tmp_path / "lm")
+    before, tokenizer = load_lm(tmp_path / "lm")
+    settings = Similar(
+        epochs=10, batch=16, learning_rate=0.01, warmup=0.0, schedule="constant", weight_decay=0.0, max_tokens=24,
+        neighbours=1,
+    )  # fmt: skip
+    pairs = np.array([[(index + 1) % 40 + index // 40 * 40] for index in range(len(texts))])
+    learn_similar(tmp_path / "lm", texts, [""] * len(texts), pairs, settings, 0)
+    taught, _ = load_lm(tmp_path / "lm")
+    ids = specials(tokenizer)
+    one, other = encode_texts(tokenizer, KINDS[:2], 24)
+    alike, unlike = ([ids.bos, ids.sep, *text, ids.sep, *one, ids.eos] for text in (one, other))
+    with torch.no_grad():
+        gained = mean_loss(taught, [unlike], 1) - mean_loss(taught, [alike], 1)
+        had = mean_loss(before, [unlike], 1) - mean_loss(before, [alike], 1)
+    assert gained > max(0.1, had)

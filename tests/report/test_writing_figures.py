@@ -1,0 +1,127 @@
+"""What is shown of rows that were asked behind demonstrations, that should be JSON, or that private contexts wrote."""
+
+import math
+from typing import Any
+
+import pytest
+import vl_convert
+from report_world import (
+    generation,
+    in_context,
+    predicted,
+    receipt,
+    shots_written,
+    structure,
+    world_ledger,
+    world_metrics,
+    world_of_writing,
+    world_receipts,
+)
+
+from palimpsest.report import figures, tables
+from palimpsest.report.gallery import Figure, gallery
+from palimpsest.report.summary import summarise
+
+TITLES = ("Answers behind demonstrations", "Rows that are JSON, and rows that conform")
+
+
+def svg(chart: figures.Chart) -> str:
+    """The chart as its own library draws it; no number in it is broken."""
+    drawn = str(vl_convert.vegalite_to_svg(chart.properties(width=600).to_dict()))
+    assert "NaN" not in drawn
+    return drawn
+
+
+def drawn(metrics: dict[str, Any], receipts: dict[str, Any]) -> dict[str, Figure]:
+    found = gallery(summarise(metrics, receipts, world_ledger()), metrics, receipts, world_ledger())
+    return {figure.title: figure for figure in found if figure.title in TITLES}
+
+
+def asked(**rows: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: {"incontext": found} for name, found in rows.items()}
+
+
+def test_each_number_of_demonstrations_is_a_row_with_both_intervals() -> None:
+    (row,) = tables.in_context(asked(dp3=in_context("dp3", {4: 0.5, 8: math.nan}, zero=0.4)))
+    assert row == pytest.approx(
+        {"variant": "dp3", "shots": 4, "draws": 5, "accuracy": 0.5, "low": 0.45, "high": 0.55}
+        | {"gain": 0.1, "gain_low": 0.06, "gain_high": 0.14, "zero_shot": 0.4}
+    )
+
+
+def test_what_was_not_answered_is_told_with_its_reason() -> None:
+    real = in_context("real", {4: 0.5, 8: math.nan})
+    few = in_context("dp3", {4: math.nan, 8: math.nan}, lacks="demonstrations")
+    missing = tables.unanswered(asked(real=real, dp3=few))
+    assert [tuple(row.values()) for row in missing] == [
+        ("real", 8, "context"), ("dp3", 4, "demonstrations"), ("dp3", 8, "demonstrations"),
+    ]  # fmt: skip
+
+
+def test_without_a_zero_shot_level_there_is_no_gain_and_no_line() -> None:
+    rows = tables.in_context(asked(dp3=in_context("dp3", {4: 0.5}, zero=None)))
+    assert [rows[0][key] for key in ("gain", "gain_low", "gain_high", "zero_shot")] == [None] * 4
+    marks = [layer["mark"]["type"] for layer in figures.in_context(rows).to_dict()["layer"]]
+    assert marks == ["line", "rule", "point"]
+    metrics = world_metrics() | {"real": {"incontext": in_context("real", {4: 0.5}, zero=None)}}
+    assert "Without demonstrations nothing was answered." in drawn(metrics, world_receipts())[TITLES[0]].caption
+
+
+def test_answers_are_a_line_a_row_over_the_level_without_demonstrations() -> None:
+    figure = drawn(**world_of_writing())[TITLES[0]]
+    spec = figure.chart.to_dict()
+    assert [layer["mark"]["type"] for layer in spec["layer"]] == ["rule", "line", "rule", "point"]
+    assert spec["datasets"][spec["layer"][0]["data"]["name"]] == [{"level": 0.42}]
+    assert svg(figure.chart).count('aria-roledescription="point"') == len(figure.rows) == 9
+    assert svg(figure.chart).count('aria-roledescription="line mark"') == 3
+    assert "95% intervals" in figure.caption
+    assert "Dashed: without demonstrations, 42.0%." in figure.caption
+    assert "16 of real, public_only, predict3 (the model's context is too short)" in figure.caption
+    assert "predict3 8 0.55" in figure.alt
+    assert figure.rows == tables.in_context(world_of_writing()["metrics"])
+
+
+@pytest.mark.parametrize("judges", [True, False])
+def test_a_model_that_cannot_judge_is_named_before_its_figures(judges: bool) -> None:
+    metrics = world_metrics() | {"real": {"incontext": in_context("real", {4: 0.4}, judges=judges)}}
+    caption = drawn(metrics, world_receipts())[TITLES[0]].caption
+    assert caption.startswith("This model cannot judge demonstrations. ") != judges
+
+
+def test_shares_of_structure_are_those_of_the_file() -> None:
+    rows = tables.structure({"dp3": {"structure": structure("dp3", 100, 40)}})
+    shares = [(row["what"], row["count"], row["total"], row["share"]) for row in rows]
+    assert shares == [(tables.PARSED, 100, 200, 0.5), (tables.VALID, 40, 200, 0.2)]
+    assert [(row["low"], row["high"]) for row in rows] == [(0.45, 0.55), pytest.approx((0.15, 0.25))]
+
+
+def test_structure_is_drawn_with_intervals() -> None:
+    figure = drawn(**world_of_writing())[TITLES[1]]
+    assert svg(figure.chart).count('aria-roledescription="point"') == 2
+    assert [layer["mark"]["type"] for layer in figure.chart.to_dict()["layer"]] == ["rule", "point"]
+    assert figure.alt == "Share of rows: predict3 is JSON 0.95; predict3 conforms to the schema 0.855."
+    assert "Wilson" in figure.caption
+
+
+def test_no_rows_have_no_shares() -> None:
+    """Their rate is no number, which a page cannot hold."""
+    metrics = world_metrics() | {"dp3": {"structure": structure("dp3", 0, 0, total=0)}}
+    assert drawn(metrics, world_receipts()) == {}
+
+
+def test_what_was_written_is_plan_and_count() -> None:
+    receipts = {"p": predicted("p"), "free": predicted("free", None), "shots": shots_written("shots")}
+    receipts |= {"dp3": receipt("dp3", 2.98)}
+    rows = tables.written({name: {"generation": generation(name)} for name in receipts}, receipts)
+    keys = ("variant", "method", "clip", "batch_tokens", "batches")
+    assert [tuple(row[key] for key in keys) for row in rows] == [
+        ("p", "predict", 0.731, 96, 40), ("free", "predict", None, 96, 40), ("shots", "fewshot", None, None, None),
+    ]  # fmt: skip
+    assert {key: rows[0][key] for key in ("tokens", "private_share", "drawn", "kept", "removed")} == {
+        "tokens": 12_345, "private_share": 0.837, "drawn": 412, "kept": 381, "removed": {"near": 27, "public": 4},
+    }  # fmt: skip
+
+
+def test_what_was_not_measured_has_no_figure_and_no_line() -> None:
+    assert drawn(world_metrics(), world_receipts()) == {}
+    assert tables.written(world_metrics(), world_receipts()) == []
