@@ -217,6 +217,7 @@ def settings(size: int, vector: SparseVector | None = None) -> PredictSettings:
         clipping="fixed", batch_size=size, batches=None, clip=10.0, tokens=None, temperature=2.0, top_k=0,
         sparse_vector=vector, max_tokens=64, most_tokens=None, typical_tokens=32, keep_unfinished=False, together=1024,
         micro_batch=256, checkpoint_tokens=16, label_counts="prior", prior=None, histogram_share=0.01,
+        means=None,
         prompt=Prompt(private="{text}\n", public="\n", chat=False, text_tokens=64, joint=" | ", ends="eos"),
         filters=Filters(chain=(), min_words=0, max_words=None, similarity=1, shingle=1, quantile=0.5, threshold=0),
     )  # fmt: skip

@@ -2,14 +2,23 @@
 
 import hashlib
 import math
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from palimpsest.errors import ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.generators.base import Budget, Plan
 from palimpsest.generators.fewshot import FewShot
 from palimpsest.generators.postprocess import Candidate
-from palimpsest.generators.predict import Predict, Predicted
+from palimpsest.generators.predict import Predict, Predicted, no_encoder
+from palimpsest.generators.select import Candidates, choose
+from palimpsest.generators.shares import divided
+from palimpsest.models.encoder import Encoder
+from palimpsest.models.sources import resolve_encoder
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import FewShotVariant, Params, PredictVariant
 from palimpsest.privacy.entropy import NoiseSource
@@ -31,14 +40,15 @@ def run(name: str, _model: str) -> None:
     params = load()
     ledger, variant = Ledger.open(ledger_url(params)), writing(params, name)
     asset, noise = ledger.asset(params.dataset.asset), NoiseSource(params.testing.noise_seed)
-    generator, plan = planned(params, name, asset)
+    encode = encoder(params, name)
+    generator, plan = planned(params, name, asset, encode)
     if not plan.feasible:
         raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
     schema, identity = params.schema_of_data, identify(params, name, plan)
     with metered(ledger, schema, identity, requested(plan), private_rows, noise, continues) as session:
         tell(session.reservation, ledger.balance(asset.name).left)
         written = generator.fit(session.view, plan)
-        counts = keep(params, name, written)
+        counts = keep(params, name, written, encode)
     body = receipt(ledger, asset, session, method=variant.method, target=variant.epsilon)
     write_json(RECEIPTS / f"{name}.json", body | {"plan": dict(plan.numbers)})
     zone = "dp" if variant.purpose == "release" else "internal"
@@ -48,17 +58,32 @@ def run(name: str, _model: str) -> None:
             (KEPT / f"{charge.id}.json").unlink(missing_ok=True)
 
 
-def planned(params: Params, name: str, asset: Asset | None = None) -> tuple[Predict | FewShot, Plan]:
+def encoder(params: Params, name: str) -> Encoder | None:
+    """The public sentence encoder, where the variant asks for class means."""
+    variant = writing(params, name)
+    if not isinstance(variant, PredictVariant) or variant.predict.means is None:
+        return None
+    return Encoder(resolve_encoder(params.models.encoder))
+
+
+def planned(
+    params: Params, name: str, asset: Asset | None = None, encode: Encoder | None = None
+) -> tuple[Predict | FewShot, Plan]:
     """The generator of a variant and its plan; reads no row. Only a fit needs the asset, whose key spreads the rows."""
     schema, variant = params.schema_of_data, writing(params, name)
     budget = Budget(variant.epsilon, params.delta)
     key = digest(asset.key, "predict", name) if asset else b""
     made: Predict | FewShot
     if isinstance(variant, PredictVariant):
-        made = Predict(variant.predict, schema, language_model(params, name), key, KEPT)
+        reader = (partial(_embed, encode), encode.dimension) if encode else (no_encoder, 1)
+        made = Predict(variant.predict, schema, language_model(params, name), key, KEPT, reader)
     else:
         made = FewShot(variant.fewshot, schema, language_model(params, name), KEPT)
     return made, made.plan(schema, budget)
+
+
+def _embed(encode: Encoder, texts: Sequence[str]) -> np.ndarray:
+    return encode.encode_batch(list(texts))
 
 
 def writing(params: Params, name: str) -> PredictVariant | FewShotVariant:
@@ -84,7 +109,7 @@ def identify(params: Params, name: str, plan: Plan) -> Run:
     found = hashlib.sha256(variant.model_dump_json().encode())
     found.update(params.dataset.model_dump_json().encode())  # it decides which record is in which batch
     found.update(repr((plan.queries, dict(plan.numbers), params.testing.noise_seed)).encode())
-    found.update(weights(language_model(params, name)).encode())
+    found.update(repr((weights(language_model(params, name)), params.models.encoder)).encode())
     return Run(
         stage=STAGE,
         variant=name,
@@ -95,14 +120,24 @@ def identify(params: Params, name: str, plan: Plan) -> Run:
     )
 
 
-def keep(params: Params, name: str, written: Predicted) -> dict[str, float | int | dict[str, int]]:
-    """Filter what was written and save it; the counts behind generation.json."""
+def keep(
+    params: Params, name: str, written: Predicted, encode: Encoder | None
+) -> dict[str, float | int | dict[str, int]]:
+    """Filter what was written, choose by the class means where there are any, and save it; counts for generation.json.
+
+    All of it is post-processing of the mechanisms' outputs.
+    """
     variant = writing(params, name)
     settings = variant.predict if isinstance(variant, PredictVariant) else variant.fewshot
     joint = settings.prompt.joint if params.dataset.task == "span" else None
     rows = list(written.records(joint))
     removing = chain(settings.filters, settings.max_tokens, settings.micro_batch)
     kept = [found.record for found in removing.apply([Candidate(row, math.nan) for row in rows])]
+    if isinstance(variant, PredictVariant) and variant.predict.means and written.sums and encode:
+        texts = [row.text for row in kept]
+        shares = {label: count / len(kept) for label, count in Counter(row.label or "" for row in kept).items()}
+        counts = divided(int(variant.predict.means.keep * len(kept)), shares)
+        kept = choose(Candidates(texts, encode.encode(texts)), written.sums, counts, variant.predict.means.domain)
     write_synthetic(kept, SYNTHETIC / name, params.dataset.text, params.dataset.label)
     return {
         "drawn": len(rows),

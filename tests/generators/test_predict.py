@@ -5,10 +5,12 @@ import math
 import shutil
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
@@ -286,3 +288,46 @@ def test_two_waves_never_hold_one_record(schema) -> None:
     assert bounds[0][0] == 0
     assert all(before[1] == after[0] for before, after in pairwise(bounds))
     assert bounds[-1][1] == plan.numbers["batches"]
+
+
+# Class means beside the text.
+
+
+def encode(texts: Sequence[str]) -> np.ndarray:
+    """Vectors of three letters' counts."""
+    return np.array([[1.0 + text.count("a"), 1.0 + text.count("e"), 1.0 + text.count("o")] for text in texts])
+
+
+MEANS = {"share": 0.2, "keep": 0.5, "domain": 1.0, "batch": 1}
+
+
+@pytest.mark.parametrize("label_counts", ["prior", "noisy"])
+def test_class_means_come_out_of_the_same_budget(schema, label_counts: str) -> None:
+    settings = predict_settings(means=MEANS, label_counts=label_counts, **DIFFERENCE)
+    plan = Predict(settings, schema, Path("unread")).plan(schema, BUDGET)
+    names = [query.name for query in plan.queries if query.partition is None]
+    assert names == [*(["label_histogram"] if label_counts == "noisy" else []), "class_means"]
+    assert 0.98 * BUDGET.epsilon < epsilon(plan.event, BUDGET.delta) <= BUDGET.epsilon
+    without = Predict(predict_settings(label_counts=label_counts, **DIFFERENCE), schema, Path("unread"))
+    assert plan.numbers["clip"] < without.plan(schema, BUDGET).numbers["clip"]
+
+
+def test_a_fit_with_class_means_asks_for_them_once(ledger, schema, base) -> None:
+    settings = predict_settings(means=MEANS, **DIFFERENCE)
+    generator = Predict(settings, schema, base, bytes(32), encoder=(encode, 3))
+    plan = generator.plan(schema, BUDGET)
+    with opened(ledger, schema, plan) as view:
+        found = generator.fit(view, plan)
+    assert found.sums is not None
+    assert (found.sums.labels, found.sums.sums.shape) == (schema.label_names, (len(schema.label_names), 3))
+
+
+def test_class_means_need_two_labels(schema) -> None:
+    alone = replace(schema, labels={})
+    with pytest.raises(ParamsError, match="predict.means needs two labels"):
+        Predict(predict_settings(means=MEANS), alone, Path("unread")).plan(alone, BUDGET)
+
+
+def test_class_means_leave_something_for_the_text() -> None:
+    with pytest.raises(ValidationError, match="leave nothing for the text"):
+        predict_settings(means={**MEANS, "share": 0.96})

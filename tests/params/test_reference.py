@@ -4,7 +4,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from palimpsest.params.incontext import InContext
-from palimpsest.params.predict import FewShotPrompt, FewShotSettings, SparseVector
+from palimpsest.params.predict import FewShotPrompt, FewShotSettings, Means, SparseVector
 from palimpsest.params.reference import render
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +26,7 @@ def test_every_key_of_the_demo_has_its_row() -> None:
     content = YAML(typ="safe", pure=True).load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     written = content["variants"]["predict3"]
     written["predict"]["sparse_vector"] = dict.fromkeys(SparseVector.model_fields)
+    written["predict"]["means"] = dict.fromkeys(Means.model_fields)
     prompt = dict.fromkeys(FewShotPrompt.model_fields)
     shots = dict.fromkeys(FewShotSettings.model_fields) | {"prompt": prompt, "filters": written["predict"]["filters"]}
     content["variants"] = {"<name>": content["variants"]["dp3"] | written | {"fewshot": shots}}

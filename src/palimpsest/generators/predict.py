@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from dp_accounting import DpEvent
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.generators.base import Budget, Plan, PlannedQuery
+from palimpsest.generators.select import ClassSums
 from palimpsest.generators.shares import divided, label_shares, planned_histogram, whole_rho
 from palimpsest.models.lm import load_lm
 from palimpsest.models.tokens import specials
@@ -23,6 +25,7 @@ from palimpsest.prediction.decoding import Rules
 from palimpsest.prediction.mechanism import Clipping, DifferenceClipping, FixedClipping, SparseVector
 from palimpsest.prediction.prompts import UNLABELLED, Prompter, parsed, prompter
 from palimpsest.prediction.query import WriteWave, wave_event
+from palimpsest.privacy.means import ClassMeans, Encode
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
@@ -54,10 +57,12 @@ class Predicted:
     Attributes:
         batches: of each: its label, `examples`, the unfinished `rest`, tokens `drawn` and `private` ones among them.
         keeps_unfinished: whether the examples under way when the budget ended are rows, too.
+        sums: noisy sum of each label's embeddings, where they were asked for.
     """
 
     batches: tuple[Mapping[str, Any], ...]
     keeps_unfinished: bool
+    sums: ClassSums | None = None
 
     @property
     def drawn(self) -> int:
@@ -96,13 +101,19 @@ class Spending:
     clip: float
 
 
+def no_encoder(texts: Sequence[str]) -> np.ndarray:
+    """Stands in where only a plan is made."""
+    raise ModelError("There is no sentence encoder.", "Hand one to the generator.")
+
+
 class Predict:
     """Private prediction (Amin et al. 2024, Algorithm 1), with difference clipping as its modern form.
 
-    Guarantee: `fit` asks for a noisy label histogram, where the shares of the labels are not public, and for waves of
-    batches that hold different records. Their composition, sequential with the histogram and parallel over the waves,
-    is zCDP with the budget's rho (tight conversion; Canonne, Kamath, Steinke 2020, Corollary 13), for adding or
-    removing one record. With an infinite epsilon nothing is clipped: a reference that must never be released.
+    Guarantee: `fit` asks for a noisy label histogram, where the shares of the labels are not public, for noisy class
+    means, where they are to choose, and for waves of batches that hold different records. Their composition, sequential
+    with the first two and parallel over the waves, is zCDP with the budget's rho (tight conversion; Canonne, Kamath,
+    Steinke 2020, Corollary 13), for adding or removing one record. With an infinite epsilon nothing is clipped: a
+    reference that must never be released.
 
     Attributes:
         settings: how to write.
@@ -110,6 +121,7 @@ class Predict:
         folder: the public language model, a Hugging Face folder.
         key: 32 secret bytes that spread records over batches.
         checkpoints: where a stopped run leaves what it wrote; None keeps nothing.
+        encoder: the public sentence encoder behind the class means, and how long its vectors are; a plan needs neither.
     """
 
     def __init__(
@@ -119,9 +131,11 @@ class Predict:
         folder: Path,
         key: bytes = b"",
         checkpoints: Path | None = None,
+        encoder: tuple[Encode, int] = (no_encoder, 1),
     ) -> None:
         self.settings, self.schema, self.folder = settings, schema, folder
         self.key, self.checkpoints = key, checkpoints
+        self.encode, self.dimensions = encoder
 
     def plan(self, schema: PublicSchema, budget: Budget) -> Plan:
         """What a fit will ask and cost, and whether that can work; no row is read.
@@ -140,7 +154,8 @@ class Predict:
             PlannedQuery(_name(number), event, spending.tokens, part(*wave))
             for number, wave in enumerate(self._waves(schema))
         ]
-        before = [] if counts is None else [PlannedQuery(counts.name, counts.event())]
+        asked = [query for query in (counts, self._means(schema, budget)) if query is not None]
+        before = [PlannedQuery(query.name, query.event()) for query in asked]
         return Plan("predict", budget, (*before, *waves), numbers, notes=tuple(notes(self.settings, spending)))
 
     def fit(self, view: View, plan: Plan) -> Predicted:
@@ -161,6 +176,8 @@ class Predict:
         cells = self._cells(label_shares(view, self.settings, self.schema, counts, UNLABELLED))
         spending, reference = spend(self.settings, rho), math.isinf(rho)
         rules = self._rules(model, tokenizer, spending, reference)
+        means = self._means(self.schema, plan.budget)
+        sums = None if means is None else ClassSums(self.schema.label_names, np.array(view.ask(means)))
         batches: list[Mapping[str, Any]] = []
         for number, (first, last) in enumerate(self._waves(self.schema)):
             batches += view.ask(
@@ -178,7 +195,7 @@ class Predict:
                     checkpoints=self.checkpoints,
                 )
             )
-        return Predicted(tuple(batches), self.settings.keep_unfinished)
+        return Predicted(tuple(batches), self.settings.keep_unfinished, sums)
 
     def _histogram(self, schema: PublicSchema, budget: Budget) -> LabelHistogram | None:
         return planned_histogram(self.settings, schema, whole_rho(budget))
@@ -186,7 +203,18 @@ class Predict:
     def _rho(self, schema: PublicSchema, budget: Budget) -> float:
         """What is left of the budget for each batch."""
         counted = self._histogram(schema, budget) is not None
-        return whole_rho(budget) * (1.0 - self.settings.histogram_share if counted else 1.0)
+        taken = self.settings.histogram_share if counted else 0.0
+        taken += self.settings.means.share if self.settings.means else 0.0
+        return whole_rho(budget) * (1.0 - taken)
+
+    def _means(self, schema: PublicSchema, budget: Budget) -> ClassMeans | None:
+        """The query for the class means: its share of rho buys rho_m = 1 / (2 sigma^2)."""
+        wanted = self.settings.means
+        if wanted is None:
+            return None
+        rho = whole_rho(budget)
+        sigma = 0.0 if math.isinf(rho) else math.sqrt(0.5 / (wanted.share * rho * _MARGIN))
+        return ClassMeans(schema.label_names, self.encode, self.dimensions, sigma, wanted.batch)
 
     def _event(self, spending: Spending, reference: bool) -> DpEvent:
         clipping, vector = mechanisms(self.settings, spending.clip)
@@ -392,6 +420,8 @@ def require_fit(settings: PredictSettings, schema: PublicSchema) -> None:
     """Raise ParamsError where settings and schema do not fit together."""
     if settings.prior is not None and set(settings.prior) != set(schema.label_names):
         raise ParamsError("The prior does not name the public labels.", "Give one share per label, or null.")
+    if settings.means is not None and len(schema.label_names) < 2:
+        raise ParamsError("predict.means needs two labels or more.", "Set it to null.")
     if settings.batches is not None and settings.batches < len(schema.label_names):
         raise ParamsError(
             f"predict.batches is {settings.batches}, fewer than the {len(schema.label_names)} labels.",

@@ -48,6 +48,18 @@ class SparseVector(_Settings):
     temperature: float = Field(gt=0, description="Divides the public logits of a free token.")
 
 
+class Means(_Settings):
+    """A look at the mean embedding of each label, by which the written texts are chosen and labelled anew."""
+
+    share: float = Field(gt=0, lt=1, description="Share of the budget (rho) that it may take.")
+    keep: float = Field(gt=0, le=1, description="Share of the written texts that is kept, the likeliest of each label.")
+    domain: float = Field(gt=0, le=1, description="Share of the written texts that counts as in domain.")
+    batch: int = Field(
+        ge=1,
+        description="Private texts that the encoder reads at once; with 1 none moves another's embedding by rounding.",
+    )
+
+
 class PredictSettings(_Settings):
     """How text is written from batches of private contexts (paper: private prediction)."""
 
@@ -74,8 +86,18 @@ class PredictSettings(_Settings):
     )
     prior: Mapping[str, float] | None = Field(description="Public share of each label; null means equal shares.")
     histogram_share: float = Field(gt=0, lt=1, description="Share of the budget (rho) that the histogram may take.")
+    means: Means | None = Field(
+        description="Noisy class means of the sentence encoder's embeddings choose and label what was written; null: "
+        "each text keeps the label of its batch. For task classify."
+    )
     prompt: Prompt
     filters: Filters
+
+    @model_validator(mode="after")
+    def _shares_leave_something(self) -> "PredictSettings":
+        if self.means is not None and self.means.share + self.histogram_share >= 1.0:
+            raise ValueError("means.share and histogram_share leave nothing for the text; lower one of them")
+        return self
 
     @model_validator(mode="after")
     def _prior_is_a_distribution(self) -> "PredictSettings":

@@ -36,11 +36,19 @@ def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str
             continue
         below = f"{key}.<name>" if get_origin(field.annotation) is not None and _is_mapping(field.annotation) else key
         yield key, _type(field.annotation), "", _cell(field.description or _summary(inner[0]))
-        known: set[str] = set()
-        for section in inner:
-            rows = [row for row in _rows(section, f"{below}.") if row[0] not in known]
-            known |= {row[0] for row in rows}
-            yield from rows
+        yield from _merged([row for section in inner for row in _rows(section, f"{below}.")])
+
+
+def _merged(rows: list[tuple[str, str, str, str]]) -> Iterator[tuple[str, str, str, str]]:
+    """One row for each key of sections that stand for one another, with all the types that it may have."""
+    types: dict[str, list[str]] = {}
+    for key, kind, _, _ in rows:
+        types.setdefault(key, []).append(kind)
+    told: set[str] = set()
+    for key, _, allowed, words in rows:
+        if key not in told:
+            told.add(key)
+            yield key, " or ".join(dict.fromkeys(types[key])), allowed, words
 
 
 def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
