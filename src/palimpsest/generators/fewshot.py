@@ -5,15 +5,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.generators.base import Budget, Plan, PlannedQuery
 from palimpsest.generators.predict import Predicted, allowed_tokens, ends_of
 from palimpsest.models.lm import load_lm
 from palimpsest.models.tokens import specials
 from palimpsest.params.predict import FewShotSettings
-from palimpsest.prediction.contexts import require_exact
+from palimpsest.prediction.contexts import context_of, require_exact
 from palimpsest.prediction.fewshot import SCHEME, Sampling, WriteShots
-from palimpsest.prediction.prompts import UNLABELLED, few_shot_prompter
+from palimpsest.prediction.prompts import UNLABELLED, Prompter, few_shot_prompter
 from palimpsest.privacy.accounting import calibrate_noise
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
@@ -77,28 +79,12 @@ class FewShot:
         """
         if not plan.feasible:
             raise ParamsError("The plan of method fewshot cannot work.", " ".join(plan.notes))
-        settings, prompt = self.settings, self.settings.prompt
+        settings = self.settings
         model, tokenizer = load_lm(self.folder)
-        prompts = few_shot_prompter(
-            tokenizer,
-            prompt.head,
-            prompt.shot,
-            self.schema.labels,
-            text_tokens=prompt.text_tokens,
-            joint=prompt.joint if self.schema.task == "span" else None,
-        )
-        context = model.config.get_text_config().max_position_embeddings
-        if (need := prompts.longest_with_head + settings.max_tokens) > context:
-            raise ModelError(
-                f"A prompt of one record and a demonstration need up to {need} positions; the model has {context}.",
-                "Lower prompt.text_tokens or max_tokens, shorten the prompt, or use a model with a longer context.",
-            )
         model.to(own_device())  # type: ignore[arg-type]
-        heads = [list(head) for head in prompts.public.values()]
-        require_exact(model, heads, [specials(tokenizer).sep] * 2)
-        ends = ends_of(model, tokenizer, prompt.ends)
+        prompts = self._prompter(model, tokenizer)
+        ends = ends_of(model, tokenizer, settings.prompt.ends)
         rates = self._rates(self.schema)
-        most = max(rates.values())
         noise = float(plan.numbers["noise_multiplier"])
         found: list[Mapping[str, Any]] = [
             view.ask(
@@ -106,9 +92,9 @@ class FewShot:
                     name=_name(label),
                     model=model,
                     prompter=prompts,
-                    sampling=self._sampling(rate, most, noise),
+                    sampling=self._sampling(rate, max(rates.values()), noise),
                     label=label,
-                    context=context,
+                    context=context_of(model),
                     allowed=allowed_tokens(model, tokenizer, ends),
                     ends=ends,
                     micro_batch=settings.micro_batch,
@@ -119,6 +105,27 @@ class FewShot:
             for label, rate in rates.items()
         ]
         return Predicted(tuple(found), keeps_unfinished=False)
+
+    def _prompter(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Prompter:
+        """The prompts, after public ones were tried on the model."""
+        prompt = self.settings.prompt
+        prompts = few_shot_prompter(
+            tokenizer,
+            prompt.head,
+            prompt.shot,
+            self.schema.labels,
+            text_tokens=prompt.text_tokens,
+            joint=prompt.joint if self.schema.task == "span" else None,
+        )
+        if (need := prompts.longest_with_head + self.settings.max_tokens) > context_of(model):
+            raise ModelError(
+                f"A prompt of one record and a demonstration need up to {need} positions; the model has "
+                f"{context_of(model)}.",
+                "Lower prompt.text_tokens or max_tokens, shorten the prompt, or use a model with a longer context.",
+            )
+        heads = [list(head) for head in prompts.public.values()]
+        require_exact(model, heads, [specials(tokenizer).sep] * 2)
+        return prompts
 
     def _rates(self, schema: PublicSchema) -> dict[str, float]:
         """Sampling rate of each label: M shots over its public number of records."""

@@ -20,7 +20,7 @@ from palimpsest.models.lm import load_lm
 from palimpsest.models.tokens import specials
 from palimpsest.params.predict import PredictSettings, Prompt
 from palimpsest.prediction.cells import Cells, part
-from palimpsest.prediction.contexts import require_exact
+from palimpsest.prediction.contexts import context_of, require_exact
 from palimpsest.prediction.decoding import Rules
 from palimpsest.prediction.mechanism import Clipping, DifferenceClipping, FixedClipping, SparseVector
 from palimpsest.prediction.prompts import UNLABELLED, Prompter, parsed, prompter
@@ -365,7 +365,7 @@ def prepared(
         text_tokens=prompt.text_tokens,
         joint=prompt.joint if schema.task == "span" else None,
     )
-    need, context = prompts.longest + max_tokens, model.config.get_text_config().max_position_embeddings
+    need, context = prompts.longest + max_tokens, context_of(model)
     if need > context:
         raise ModelError(
             f"A prompt and an example need up to {need} positions; the model has {context}.",

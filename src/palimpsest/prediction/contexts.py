@@ -157,6 +157,11 @@ class Contexts:
         return self._hidden[first:last]
 
 
+def context_of(model: PreTrainedModel) -> int:
+    """Most tokens that the model reads."""
+    return int(model.config.get_text_config().max_position_embeddings)
+
+
 def head_of(model: PreTrainedModel) -> nn.Linear:
     """The language model's head, which turns hidden states into logits."""
     return model.get_output_embeddings()
