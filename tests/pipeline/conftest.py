@@ -56,6 +56,7 @@ def _shrink(place: Place) -> None:
     place.edit("taught", "similar", epochs=1, neighbours=1, max_tokens=16)
     place.edit("variants", WRITTEN, "predict", batch_size=40, tokens=16, max_tokens=8, together=200)
     place.edit("variants", WRITTEN, "predict", "prompt", text_tokens=16)
+    place.edit("variants", WRITTEN, "predict", "means", batch=64)
     names = [VARIANT, "inf"]
     place.edit("run", dp_train=names, dp_lm=dict(zip(names, names, strict=True)), evaluate=[*names, WRITTEN])
     place.edit("run", teach_similar=["similar"], private_predict={WRITTEN: "taught/similar"})

@@ -32,7 +32,7 @@ def test_the_first_run_brings_everything_up_to_date(ran: Place):
 def test_the_first_run_charges_each_variant_once(ran: Place):
     charges = [(charge.variant, charge.query, charge.run, charge.state) for charge in ran.charges]
     asked = {name: ("label_histogram", "train") for name in (VARIANT, "inf")}
-    asked[WRITTEN] = ("label_histogram", "predict wave 0", "predict wave 1")
+    asked[WRITTEN] = ("class_means", "label_histogram", "predict wave 0", "predict wave 1")
     assert sorted(charges) == [(name, query, 1, "committed") for name, queries in asked.items() for query in queries]
 
 
