@@ -3,7 +3,8 @@
     python -m bench.prediction_utility --data <folder> --lm <folder> --task sst2 --workspace <new folder>
 
 A workspace is made with `palimpsest init`; its graph then runs with `dvc repro`. Both clippings are asked at every
-epsilon, each under its own charge, with difference clipping at s = 32 and fixed clipping at s = 127 (63 at epsilon 10).
+epsilon, each under its own charge, with difference clipping at s = 32 and fixed clipping at s = 127 (63 at epsilon 10);
+`means` is difference clipping whose texts are chosen by class means within the same epsilon.
 Where a budget would pay for more than is needed, fewer batches are written from, never fewer tokens. The table is
 printed from the workspace's own metrics; run again, and only what is missing is done.
 """
@@ -69,7 +70,7 @@ def make(workspace: Path, args: argparse.Namespace) -> None:
 
 
 def settings(params: dict[str, Any], name: str) -> dict[str, Any]:
-    """params.yaml with a variant for each clipping and epsilon."""
+    """params.yaml with a variant for each way and epsilon."""
     tokens, free = TASKS[name]["tokens"], FREE[name]
     params["models"]["prompts"] |= {"epochs": free["prompts"], "max_tokens": tokens}
     params["taught"]["similar"] |= {"epochs": free["taught"], "max_tokens": tokens, "neighbours": 2}
@@ -84,21 +85,22 @@ def settings(params: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def variants(task: str, template: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A variant for each clipping and epsilon; only the names where there is no template."""
+    """A variant for each way and epsilon; only the names where there is no template."""
     found: dict[str, Any] = {}
     for epsilon in EPSILONS:
-        for clipping in ("difference", "fixed"):
-            found[f"{clipping}{epsilon:g}"] = template and variant(template, task, clipping, epsilon)
+        for way in ("difference", "means", "fixed"):
+            found[f"{way}{epsilon:g}"] = template and variant(template, task, way, epsilon)
     return found
 
 
-def variant(template: dict[str, Any], task: str, clipping: str, epsilon: float) -> dict[str, Any]:
+def variant(template: dict[str, Any], task: str, way: str, epsilon: float) -> dict[str, Any]:
     """One row's settings."""
     tokens = TASKS[task]["tokens"]
     predict = template["predict"] | {"max_tokens": tokens, "typical_tokens": tokens // 2}
     predict |= {"batches": FREE[task]["batches"]}
     predict["prompt"] = template["predict"]["prompt"] | {"text_tokens": tokens}
-    if clipping == "fixed":
+    predict["means"] = {"share": 0.2, "keep": 0.5, "domain": 1.0, "batch": 32} if way == "means" else None
+    if way == "fixed":
         size = 63 if epsilon == EPSILONS[-1] else 127
         most = 27 if epsilon > EPSILONS[0] else None
         predict |= {"clipping": "fixed", "clip": 10.0, "tokens": None, "temperature": 2.0, "top_k": 0}

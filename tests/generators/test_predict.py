@@ -324,7 +324,7 @@ def test_a_fit_with_class_means_asks_for_them_once(ledger, schema, base) -> None
 
 def test_class_means_need_two_labels(schema) -> None:
     alone = replace(schema, labels={})
-    with pytest.raises(ParamsError, match="predict.means needs two labels"):
+    with pytest.raises(ParamsError, match="means needs two labels"):
         Predict(predict_settings(means=MEANS), alone, Path("unread")).plan(alone, BUDGET)
 
 
