@@ -67,7 +67,7 @@ def divided(total: int, shares: Mapping[str, float]) -> dict[str, int]:
     """`total` split by shares (largest remainders; ties to the earlier label).
 
     >>> divided(10, {"a": 0.55, "b": 0.25, "c": 0.2})
-    {'a': 5, 'b': 3, 'c': 2}
+    {'a': 6, 'b': 2, 'c': 2}
     """
     exact = {label: share * total for label, share in shares.items()}
     counts = {label: int(value) for label, value in exact.items()}
