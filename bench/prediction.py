@@ -178,7 +178,7 @@ def peer(job: Job, python: Path) -> float:
 def memory(args: argparse.Namespace) -> None:
     """Peak memory against the number of records, and against how many contexts are written side by side."""
     print("| records | contexts side by side | peak, MB |\n|---|---|---|")
-    for records, together in [(2_000, 512), (8_000, 512), (32_000, 512), (8_000, 1024), (8_000, 2048)]:
+    for records, together in [(1_000, 512), (4_000, 512), (8_000, 512), (4_000, 1024), (4_000, 2048)]:
         command = [
             sys.executable, __file__, "write", "--lm", str(args.lm), "--texts", str(args.texts), "--sizes", "32",
             "--tokens", "4", "--records", str(records), "--together", str(together),
