@@ -13,7 +13,7 @@ from typing import Any
 
 import dp_accounting as dpa
 import pytest
-from cli_place import Place
+from cli_place import Place, call, init
 
 from palimpsest.cli.context import opened
 from palimpsest.cli.graph import stage_names, upstream
@@ -372,3 +372,15 @@ def test_a_target_beyond_the_budget_is_refused_before_its_first_stage(place: Pla
     assert place.call("register", "--amend").exit_code == 0
     done = place.call("run", target)
     assert (done.exit_code, "Nothing was charged" in done.stderr) == (1, True)
+
+
+def test_a_plan_shows_what_each_batch_of_private_contexts_may_write(place: Place, tmp_path: Path) -> None:
+    done = init(place.home, tmp_path / "written", method="predict")
+    assert done.exit_code == 0, done.output
+    told = call("plan", "--workspace", tmp_path / "written", ledger=place.ledger)
+    assert told.exit_code == 0, told.output
+    words = " ".join(told.output.split())
+    assert "predict3" in words
+    assert "difference" in words
+    assert "(zcdp)" in words
+    assert "label_histogram" not in words  # a price list, not a list of queries

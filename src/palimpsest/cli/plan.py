@@ -156,13 +156,13 @@ def _written_table(context: Context, variants: list[Priced]) -> Table:
     for item in variants:
         numbers = item.plan.numbers
         shown = [
-            f"{number(numbers['clip'], 4)}\n({numbers['clipping']})",
+            number(numbers["clip"], 4),
             number(numbers["tokens"]),
             f"{number(numbers['batches'])}\n({number(numbers['batch_size'])})",
             number(numbers["expected_examples"]),
             f"{float(numbers['forward_tokens']):.3g}",
         ]
-        made.add_row(_title(item), *shown, *_costs(context, item))
+        made.add_row(f"{item.name}\n{numbers['clipping']}\n{item.purpose}", *shown, *_costs(context, item))
     return made
 
 
