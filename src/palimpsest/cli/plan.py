@@ -151,16 +151,14 @@ def _table(context: Context, variants: list[Priced]) -> Table:
 
 
 def _written_table(context: Context, variants: list[Priced]) -> Table:
-    """Variants that are written from private contexts: what each batch may spend, and what comes of it."""
-    made = _headed("variant", "clip", "tokens of\na batch", "batches\n(records)", "examples\nexpected", "tokens\nread")
+    """Variants written from private contexts: private tokens of each batch, examples to expect, tokens to read."""
+    made = _headed("variant", "clip", "tokens\n(batches)", "examples\n(read)")
     for item in variants:
         numbers = item.plan.numbers
         shown = [
             number(numbers["clip"], 4),
-            number(numbers["tokens"]),
-            f"{number(numbers['batches'])}\n({number(numbers['batch_size'])})",
-            number(numbers["expected_examples"]),
-            f"{float(numbers['forward_tokens']):.3g}",
+            f"{number(numbers['tokens'])}\n({number(numbers['batches'])} of {number(numbers['batch_size'])})",
+            f"{number(numbers['expected_examples'])}\n({float(numbers['forward_tokens']):.1e})",
         ]
         made.add_row(f"{item.name}\n{numbers['clipping']}\n{item.purpose}", *shown, *_costs(context, item))
     return made
