@@ -16,9 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
-from bench.reproduction import TASKS, lines, natural, public_sentences, write, write_yaml
+from bench.reproduction import TASKS, fresh, write_yaml
 from palimpsest.files import read_json
 
 EPSILONS = (1.0, 3.0, 10.0)
@@ -49,23 +47,8 @@ def main() -> None:
 
 
 def make(workspace: Path, args: argparse.Namespace) -> None:
-    """Files cut to the task's form, `palimpsest init`, and this bench's variants in params.yaml."""
-    task, files = TASKS[args.task], workspace.with_suffix(".files")
-    files.mkdir(parents=True)
-    for part in ("train", "test"):
-        rows = [row for row in lines(args.data / f"{args.task}_{part}.jsonl.gz") if natural(args.task, part, row)]
-        write(files / f"{part}.jsonl", ({"text": row["text"], "label": row["label"].lower()} for row in rows))
-    write(files / "public.jsonl", ({"text": text} for text in public_sentences(args.data, task)))
-    write_yaml(files / "labels.yaml", task["labels"])
-    options = {
-        "text": "text", "label": "label", "labels-file": files / "labels.yaml", "public": files / "public.jsonl",
-        "test": files / "test.jsonl", "n-public": task["n"], "asset": args.task, "lm": args.lm.resolve(),
-        "max-length": task["characters"], "budget": 100, "method": "predict", "workspace": workspace,
-    }  # fmt: skip
-    words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
-    command = [sys.executable, "-m", "palimpsest.cli.main", "init", str(files / "train.jsonl"), *words]
-    subprocess.run(command, check=True)
-    params = YAML(typ="safe", pure=True).load((workspace / "params.yaml").read_text())
+    """A workspace with this bench's variants in params.yaml."""
+    params = fresh(workspace, args, method="predict")
     write_yaml(workspace / "params.yaml", settings(params, args.task))
 
 

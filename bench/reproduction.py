@@ -87,7 +87,13 @@ def stage(model: str) -> str:
 
 
 def make(workspace: Path, args: argparse.Namespace) -> None:
-    """Files cut to the task's form, `palimpsest init`, and this bench's models and variants in params.yaml."""
+    """A workspace with this bench's models and variants in params.yaml."""
+    params = fresh(workspace, args)
+    write_yaml(workspace / "params.yaml", settings(params, TASKS[args.task], args))
+
+
+def fresh(workspace: Path, args: argparse.Namespace, **more: Any) -> dict[str, Any]:
+    """Files cut to the task's form and `palimpsest init` on them, with more options; params.yaml as it is then."""
     task, files = TASKS[args.task], workspace.with_suffix(".files")
     files.mkdir(parents=True)
     for part in ("train", "test"):
@@ -98,18 +104,17 @@ def make(workspace: Path, args: argparse.Namespace) -> None:
     options = {
         "text": "text", "label": "label", "labels-file": files / "labels.yaml", "public": files / "public.jsonl",
         "test": files / "test.jsonl", "n-public": task["n"], "asset": args.task, "lm": args.lm.resolve(),
-        "max-length": task["characters"], "budget": 100, "workspace": workspace,
+        "max-length": task["characters"], "budget": 100, "workspace": workspace, **more,
     }  # fmt: skip
     words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
     command = [sys.executable, "-m", "palimpsest.cli.main", "init", str(files / "train.jsonl"), *words]
     subprocess.run(command, check=True)
-    params = YAML(typ="safe", pure=True).load((workspace / "params.yaml").read_text())
-    write_yaml(workspace / "params.yaml", settings(params, task, args))
+    return dict(YAML(typ="safe", pure=True).load((workspace / "params.yaml").read_text()))
 
 
 def settings(params: dict[str, Any], task: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
     """params.yaml with two language models, two discriminators behind the first, and a variant for each row."""
-    (drawn_as,) = [variant for name, variant in params["variants"].items() if name != "inf"]
+    drawn_as = next(variant for variant in params["variants"].values() if variant["method"] == "dp_lm")
     template = params["lms"].pop("inf")["train"]
     params["lms"], params["discriminators"] = models(template, task, args)
     generate = drawn_as["generate"] | {"rows": args.rows, "max_tokens": task["tokens"], "draws": 40}
@@ -118,7 +123,7 @@ def settings(params: dict[str, Any], task: dict[str, Any], args: argparse.Namesp
     params["variants"] = {
         name: {"method": "dp_lm", "variant": name, "generate": settings_of.get(name, generate)} for name in VARIANTS
     }
-    params["run"] = {
+    params["run"] |= {
         "dp_train": ["lm", "multi"], "discriminator": {"head": "lm", "judge": "lm"}, "dp_lm": VARIANTS,
         "embedding_audit": ["base", "lm", "multi"], "evaluate": list(VARIANTS),
     }  # fmt: skip

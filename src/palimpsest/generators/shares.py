@@ -15,13 +15,16 @@ class Shares(Protocol):
     """The settings that say where shares come from."""
 
     @property
-    def label_counts(self) -> str: ...
+    def label_counts(self) -> str:
+        """noisy or prior."""
 
     @property
-    def prior(self) -> Mapping[str, float] | None: ...
+    def prior(self) -> Mapping[str, float] | None:
+        """Public share of each label; None for equal ones."""
 
     @property
-    def histogram_share(self) -> float: ...
+    def histogram_share(self) -> float:
+        """Share of rho that the histogram may take."""
 
 
 def whole_rho(budget: Budget) -> float:

@@ -42,24 +42,15 @@ class Clipping(Protocol):
 
 
 @dataclass(frozen=True)
-class FixedClipping:
-    """Logits moved so that the largest is c, and cut at -c (Amin et al. 2024, section 3.2).
-
-    Guarantee: a context's contribution lies in [-c, c], so adding or removing one record moves every score by at most
-    c / s, where s is fixed and public. Drawing with probability proportional to exp(score / temperature) is then
-    2 c / (s temperature)-bounded-range and so 1/2 (c / (s temperature))^2-zCDP (Cesar and Rogers 2021, Lemma 3.2).
-
-    Attributes:
-        clip: c, in nats.
-        temperature: divides the scores.
-        batch_size: s, the divisor; never the number of contexts that are there.
-    """
+class _Bounded:
+    """What both clippings share: a contribution in [-clip, clip], a fixed divisor, a temperature."""
 
     clip: float
     temperature: float
     batch_size: int
 
     def __post_init__(self) -> None:
+        """Refuse what is not above 0."""
         validate.positive(clip=self.clip, temperature=self.temperature, batch_size=self.batch_size)
 
     @property
@@ -71,6 +62,21 @@ class FixedClipping:
     def rho(self) -> float:
         """zCDP of one drawn token."""
         return 0.5 * (self.sensitivity / self.temperature) ** 2
+
+
+@dataclass(frozen=True)
+class FixedClipping(_Bounded):
+    """Logits moved so that the largest is c, and cut at -c (Amin et al. 2024, section 3.2).
+
+    Guarantee: a context's contribution lies in [-c, c], so adding or removing one record moves every score by at most
+    c / s, where s is fixed and public. Drawing with probability proportional to exp(score / temperature) is then
+    2 c / (s temperature)-bounded-range and so 1/2 (c / (s temperature))^2-zCDP (Cesar and Rogers 2021, Lemma 3.2).
+
+    Attributes:
+        clip: c, in nats.
+        temperature: divides the scores.
+        batch_size: s, the divisor; never the number of contexts that are there.
+    """
 
     def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
         """Every allowed token."""
@@ -87,7 +93,7 @@ class FixedClipping:
 
 
 @dataclass(frozen=True)
-class DifferenceClipping:
+class DifferenceClipping(_Bounded):
     """The difference to the public logits, cut at both ends (InvisibleInk: Vinod, Pillutla, Thakurta 2025).
 
     Only what private contexts change is clipped, so a small clip keeps most of it; without any context the public
@@ -108,24 +114,12 @@ class DifferenceClipping:
         top_k: k; 0 draws from all allowed tokens.
     """
 
-    clip: float
-    temperature: float
-    batch_size: int
     top_k: int
 
     def __post_init__(self) -> None:
-        validate.positive(clip=self.clip, temperature=self.temperature, batch_size=self.batch_size)
+        """Refuse a negative k, and what no clipping allows."""
+        super().__post_init__()
         validate.in_range(0, math.inf, top_k=self.top_k)
-
-    @property
-    def sensitivity(self) -> float:
-        """C / s."""
-        return self.clip / self.batch_size
-
-    @property
-    def rho(self) -> float:
-        """zCDP of one drawn token."""
-        return 0.5 * (self.sensitivity / self.temperature) ** 2
 
     def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
         """Allowed tokens with a public logit of at least the k-th largest minus 2 C / s."""
