@@ -224,10 +224,11 @@ def drawn(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any],
     from palimpsest.generators.dp_lm.sampling import Sampler
     from palimpsest.params.load import load
     from stages.discriminator import encoder
-    from stages.pplm_generate import chain
+    from stages.filters import chain
 
     params, artifact = load(), DpLmArtifact.load(Path("models") / VARIANTS[variant])
-    generate, filters = params.variants[variant].generate, chain(params.variants[variant].generate)
+    generate = params.variants[variant].generate
+    filters = chain(generate.filters, generate.max_tokens, generate.batch)
     encode = encoder(params) if variant == "filter" else None
     shards = Path("shards") / f"{variant}_{seed}"
     sampler = Sampler(generate, variant, seed, filters, encode, shards)
