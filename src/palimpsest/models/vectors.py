@@ -1,0 +1,223 @@
+"""Vectors of texts, computed once: kept in a folder by the text's content, whoever asks for them."""
+
+import hashlib
+import os
+import struct
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from palimpsest import validate
+from palimpsest.errors import ModelError
+from palimpsest.files import atomic_path
+from palimpsest.progress import track
+
+_SUFFIXES = {".safetensors", ".bin", ".json", ".txt", ".model"}  # what an encoder's vectors depend on
+_SEGMENT = 4096  # texts in a file: what a stopped encode loses at most
+_MAGIC = b"palimpsestvec/1\n"
+_HEADER = struct.Struct("<16s16s16sQQ")  # magic, whose vectors, checksum of the keys, dimension, texts
+_KEY = np.dtype("S16")  # the zeros that numpy strips are the same as those it compares with: no two keys become one
+
+
+class KeptVectors:
+    """Texts to vectors, each distinct text encoded once for ever.
+
+    A text is found by a hash of 128 bits of it and of the encoder's fingerprint. Vectors lie in `folder`, in files that
+    are written whole and never changed, so that processes may share it, and a stopped encode goes on where it was. A
+    file that is not whole, of another encoder, of another dimension or nobody's is passed over; a changed number inside
+    a vector is not noticed. Where two files have a text, the older one counts.
+
+    The folder tells of the texts what their vectors tell: keep it where the texts may be, nobody else can read it. The
+    progress bar counts the texts to be encoded; with `shown` False there is none.
+
+    With `batch` 1 each text is encoded by itself, and vectors that were encoded together are not taken from the folder:
+    no vector depends on another text. With more, padding may move the last bits of a vector, and the vector of the
+    batch it was first encoded in stays; those that were encoded alone are taken, too.
+
+    A call that encodes anything writes at least one file: hand over many texts at once.
+
+    Attributes:
+        dimension: length d of a vector.
+    """
+
+    def __init__(
+        self,
+        encode_batch: Callable[[list[str]], np.ndarray],
+        dimension: int,
+        folder: Path,
+        fingerprint: str,
+        batch: int,
+        shown: bool = True,
+    ) -> None:
+        """Nothing is read or written yet.
+
+        Args:
+            encode_batch: n texts -> (n, dimension).
+            dimension: length of a vector.
+            folder: where vectors are kept, made with mode 0700.
+            fingerprint: of the encoder, see `fingerprint_of`.
+            batch: texts encoded at once, those of similar length together.
+            shown: whether a progress bar is.
+        """
+        validate.positive(dimension=dimension, batch=batch)
+        self._encode_batch, self._batch, self._shown = encode_batch, batch, shown
+        self._folder, self.dimension = Path(folder), dimension
+        self._secret = hashlib.blake2b(fingerprint.encode(), digest_size=32).digest()
+        alone, together = (self._marked(name) for name in (b"mark alone", b"mark"))
+        self._mark, self._known = (alone, {alone}) if batch == 1 else (together, {alone, together})
+        self._seen: set[str] = set()  # names of files
+        self._segments: list[np.ndarray] = []  # each (n, dimension), memory-mapped
+        self._starts = np.zeros(1, dtype=np.int64)  # place of each segment's first vector, and of the next to come
+        self._keys = np.empty(0, dtype=_KEY)  # sorted
+        self._places = np.empty(0, dtype=np.int64)  # of each key, in all segments one after another
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors in the order of `texts`: float32 (n, dimension).
+
+        A vector with a number that is not finite is returned as NaN throughout and not kept: what failed is tried
+        again next time.
+
+        Raises:
+            ModelError: the encoder does not return one vector of `dimension` numbers per text.
+        """
+        if not len(texts):
+            return np.empty((0, self.dimension), dtype=np.float32)
+        keys, first, inverse = np.unique(self._keyed(texts), return_index=True, return_inverse=True)
+        places = self._find(keys)
+        if (places < 0).any():
+            self._load()
+            missing = np.flatnonzero(self._find(keys) < 0)
+            missing = missing[np.argsort(first[missing])]  # as they come, not as they are hashed
+            self._encode([texts[index] for index in first[missing]], keys[missing])
+            places = self._find(keys)
+        return self._read(places[inverse])
+
+    def _marked(self, name: bytes) -> bytes:
+        return hashlib.blake2b(name, digest_size=16, key=self._secret).digest()
+
+    def _keyed(self, texts: Sequence[str]) -> np.ndarray:
+        hashes = (
+            hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=self._secret) for text in texts
+        )
+        return np.frombuffer(b"".join(hash.digest() for hash in hashes), dtype=_KEY)
+
+    def _find(self, keys: np.ndarray) -> np.ndarray:
+        """The place of each key's vector, or -1: int64 (n,)."""
+        if not len(self._keys):
+            return np.full(len(keys), -1, dtype=np.int64)
+        near = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[near] == keys, self._places[near], -1)
+
+    def _read(self, places: np.ndarray) -> np.ndarray:
+        vectors = np.full((len(places), self.dimension), np.nan, dtype=np.float32)
+        order = np.argsort(places, kind="stable")
+        cuts = np.searchsorted(places[order], self._starts)
+        vectors[order[: cuts[0]]] = np.nan  # those without a place
+        for index in np.flatnonzero(np.diff(cuts)):
+            rows = order[cuts[index] : cuts[index + 1]]
+            vectors[rows] = self._segments[index][places[rows] - self._starts[index]]
+        return vectors
+
+    def _encode(self, texts: list[str], keys: np.ndarray) -> None:
+        """Encode and keep texts that are not kept yet, given with their keys."""
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+        batches = [order[start : start + self._batch] for start in range(0, len(order), self._batch)]
+        shown = track(batches, name="encode", total=len(batches), unit="batch") if self._shown and batches else batches
+        waiting: list[tuple[np.ndarray, np.ndarray]] = []
+        for batch in shown:
+            waiting.append((keys[batch], self._encoded([texts[index] for index in batch])))
+            if len(waiting) * self._batch >= _SEGMENT:
+                self._keep(waiting)
+                waiting = []
+        self._keep(waiting)
+        self._load()
+
+    def _encoded(self, texts: list[str]) -> np.ndarray:
+        vectors = np.asarray(self._encode_batch(texts), dtype=np.float32)
+        if vectors.shape != (len(texts), self.dimension):
+            raise ModelError(
+                f"The encoder does not return one vector of {self.dimension} numbers per text.",
+                "Name the encoder that the dimension was read from.",
+            )
+        return vectors
+
+    def _keep(self, waiting: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Write one file with what is finite."""
+        if not waiting:
+            return
+        keys, vectors = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
+        usable = np.isfinite(vectors).all(axis=1)
+        if usable.any():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            name = f"{time.time_ns():020d}-{uuid.uuid4().hex}.vectors"  # sorted by name is sorted by time
+            _write(self._folder / name, self._mark, keys[usable], vectors[usable])
+
+    def _load(self) -> None:
+        """Take in the files that are new in the folder; what was found before stays what it was."""
+        new = sorted(path for path in self._folder.glob("*.vectors") if path.name not in self._seen)
+        self._seen.update(path.name for path in new)
+        found = [part for path in new if (part := _opened(path, self._known, self.dimension))]
+        if not found:
+            return
+        begin = self._starts[-1]
+        self._segments += [vectors for _, vectors in found]
+        self._starts = np.cumsum([0, *map(len, self._segments)])
+        keys = np.concatenate([self._keys, *(keys for keys, _ in found)])
+        places = np.concatenate([self._places, np.arange(begin, begin + len(keys) - len(self._keys))])
+        self._keys, first = np.unique(keys, return_index=True)
+        self._places = places[first]
+
+
+def fingerprint_of(folder: Path) -> str:
+    """A digest of an encoder's weights and configuration, the same wherever the folder lies: 64 hexadecimal digits.
+
+    Raises:
+        ModelError: there are none.
+    """
+    files = sorted(path for path in Path(folder).rglob("*") if path.suffix in _SUFFIXES and path.is_file())
+    if not files:
+        raise ModelError(
+            f"The folder {str(folder)!r} holds no encoder.", "Name a folder with its weights and configuration."
+        )
+    whole = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        whole.update(f"{path.relative_to(folder).as_posix()}\n{content}\n".encode())
+    return whole.hexdigest()
+
+
+def _write(path: Path, mark: bytes, keys: np.ndarray, vectors: np.ndarray) -> None:
+    with atomic_path(path) as draft:
+        draft.touch(mode=0o600)
+        with draft.open("wb") as file:
+            file.write(_HEADER.pack(_MAGIC, mark, _checksum(keys), vectors.shape[1], len(keys)))
+            file.write(keys.tobytes())
+            file.write(vectors.astype("<f4").tobytes())
+            file.flush()
+            os.fsync(file.fileno())  # a name without its content would count as kept
+
+
+def _opened(path: Path, marks: set[bytes], dimension: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Keys (n,) and vectors (n, dimension) of a file, or None for one that is not whole or not of this encoder."""
+    try:
+        content = np.memmap(path, dtype=np.uint8, mode="r")
+    except (OSError, ValueError):  # gone by now, or empty
+        return None
+    if len(content) < _HEADER.size:
+        return None
+    magic, owner, checksum, width, count = _HEADER.unpack(content[: _HEADER.size].tobytes())
+    after = _HEADER.size + _KEY.itemsize * count
+    if owner not in marks or (magic, width, len(content)) != (_MAGIC, dimension, after + 4 * dimension * count):
+        return None
+    keys = np.frombuffer(content[_HEADER.size : after].tobytes(), dtype=_KEY)
+    if _checksum(keys) != checksum:
+        return None
+    return keys, content[after:].view("<f4").reshape(count, dimension)
+
+
+def _checksum(keys: np.ndarray) -> bytes:
+    return hashlib.blake2b(keys.tobytes(), digest_size=16).digest()
