@@ -33,3 +33,7 @@ class BudgetExceeded(LedgerError):
 
 class ModelError(PalimpsestError):
     """A model source cannot be resolved, or is not the one that was pinned."""
+
+
+class BackendError(PalimpsestError):
+    """A language model that others serve cannot be reached, or its budget of tokens or money is used up."""

@@ -1,0 +1,1 @@
+"""Language models that follow instructions: at an endpoint, or on this machine."""

@@ -1,0 +1,55 @@
+"""From settings to a model that answers, with what it has answered before."""
+
+import hashlib
+import os
+from pathlib import Path
+
+from palimpsest.errors import BackendError
+from palimpsest.models.chat.endpoint import EndpointChat
+from palimpsest.models.chat.kept import KeptChat
+from palimpsest.models.chat.local import load_chat
+from palimpsest.models.sources import resolve_source
+from palimpsest.params.authors import Endpoint, LocalChat
+
+_WEIGHTS = ("*.safetensors", "*.json", "*.jinja")
+
+
+def open_chat(settings: LocalChat | Endpoint, path: Path, seed: int) -> KeptChat:
+    """The model that the settings name; its answers, and what an endpoint has cost, are kept in a file.
+
+    Args:
+        settings: of the author.
+        path: the variant's own SQLite file.
+        seed: public.
+
+    Raises:
+        BackendError: the environment variable of the endpoint's key is not set.
+        ModelError: the model cannot be loaded, or the client for endpoints is not installed.
+        DataError: the file is no such database.
+    """
+    if isinstance(settings, Endpoint):
+        chat = EndpointChat(settings, _key(settings.key), book=path)
+        return KeptChat(chat, path, f"{settings.model} {seed}")
+    folder = resolve_source(settings.model)
+    return KeptChat(load_chat(folder, settings.batch, seed), path, f"{_fingerprint(folder)} {seed}")
+
+
+def _key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise BackendError(
+            f"The environment variable {variable!r}, which should hold the endpoint's key, is not set.",
+            "Set it where you run palimpsest, or name another variable; null where the endpoint needs no key.",
+        )
+    return key
+
+
+def _fingerprint(folder: Path) -> str:
+    """SHA-256 of all that shapes a model's answers: other weights under the same name answer anew."""
+    total = hashlib.sha256()
+    for path in sorted(path for pattern in _WEIGHTS for path in folder.glob(pattern)):
+        with path.open("rb") as file:
+            total.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()

@@ -1,0 +1,217 @@
+"""A model behind an OpenAI-compatible endpoint: vLLM, llama.cpp, `transformers serve`, or a vendor's."""
+
+import asyncio
+import contextlib
+import random
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from palimpsest.errors import BackendError
+from palimpsest.models.chat.asks import most_read
+from palimpsest.models.chat.base import Answer, Ask
+from palimpsest.models.chat.book import Book, Use
+from palimpsest.models.chat.pace import Pace
+from palimpsest.models.chat.till import Limits, Spent, Till
+from palimpsest.models.chat.wire import Failure, Wire
+from palimpsest.params.authors import Endpoint
+from palimpsest.progress import counter
+
+Told = Callable[[int, Answer], None]
+
+_IN_A_ROW = 16  # asks that fail in a row, none answered between, until the endpoint counts as broken
+_LONGEST_PAUSE = 30.0  # seconds between tries, unless the server names another time
+_AGAIN = "run again: what is answered already is not asked for again."
+
+
+class EndpointChat:
+    """Asks an endpoint, several requests at once, within a rate and a budget.
+
+    The budget holds over all attempts that share a book, killed ones too: a request is written down before it is sent,
+    and only sent where what is spent and the most that it and all others under way can use is within the budget. A
+    request that is lost, or whose reply says nothing of tokens, counts as the most that it can have used: a token for
+    each byte of the prompt, some for the chat template, and `max_tokens`. One that the server turns away costs nothing.
+    """
+
+    def __init__(
+        self,
+        settings: Endpoint,
+        key: str | None,
+        *,
+        book: Path | None = None,
+        seed: int | None = None,
+        pause: float = 0.5,
+    ) -> None:
+        """Send nothing yet.
+
+        Args:
+            settings: where, how fast and how much.
+            key: the endpoint's; None where it needs none.
+            book: file that keeps count of what is spent over attempts; None: of this attempt alone.
+            seed: public; sends a seed of its own with each ask, which not every vendor takes. None: sends none.
+            pause: seconds before the second try; doubled before each further one.
+
+        Raises:
+            ModelError: the client is not installed.
+            DataError: the book cannot be used.
+        """
+        till = Till(Limits(settings.most_tokens, settings.price), Book(book))
+        pace = Pace(settings.requests_a_minute)
+        self._desk = _Desk(settings, Wire(settings, key, seed), till, pace, _Streak(settings.concurrency), pause)
+
+    @property
+    def spent(self) -> Spent:
+        """What was used over all attempts that share the book."""
+        return self._desk.till.spent
+
+    def answer(self, asks: Sequence[Ask], told: Told | None = None) -> list[Answer]:
+        """As `Chat.answer`; `told` gets each answer's place and the answer as soon as it is there.
+
+        Raises:
+            BackendError: the endpoint cannot be reached, turns every request away, fails many in a row, or the next
+                request could pass the budget. What was answered until then has been told.
+        """
+        return asyncio.run(_Call(self._desk, asks, told).run()) if asks else []
+
+
+@dataclass
+class _Streak:
+    """Asks that have failed in a row."""
+
+    concurrency: int
+    failed: int = 0
+
+    def count(self, failed: bool) -> None:
+        self.failed = self.failed + 1 if failed else 0
+
+    @property
+    def too_long(self) -> bool:
+        return self.failed >= max(_IN_A_ROW, 2 * self.concurrency)
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """What all calls of one chat share."""
+
+    settings: Endpoint
+    wire: Wire
+    till: Till
+    pace: Pace
+    streak: _Streak
+    pause: float
+
+
+class _Call:
+    """One call's asks, on one event loop."""
+
+    def __init__(self, desk: _Desk, asks: Sequence[Ask], told: Told | None) -> None:
+        self._desk, self._asks, self._told = desk, asks, told
+        self._answers: dict[int, Answer] = {}
+        self._places = iter(range(len(asks)))
+        self._reached = False  # whether the server has taken on any request
+        self._under_way = 0  # requests that are being answered
+        self._ended = asyncio.Event()  # one of them has ended
+        self._stopped = asyncio.Event()  # no more requests are sent
+        self._error: BackendError | None = None
+        self._show = counter(name="ask", total=len(asks), unit="answer")
+
+    async def run(self) -> list[Answer]:
+        """Every answer in the asks' order, or the first error once the requests under way have ended."""
+        async with self._desk.wire.connect() as client:
+            workers = min(self._desk.settings.concurrency, len(self._asks))
+            await asyncio.gather(*(self._work(client) for _ in range(workers)))
+        if self._error is not None:
+            raise self._error
+        return [self._answers[place] for place in range(len(self._asks))]
+
+    async def _work(self, client: Any) -> None:
+        for place in self._places:
+            answer = await self._answer(client, self._asks[place])
+            if answer is None:
+                return
+            self._answers[place] = answer
+            self._show(len(self._answers))
+            if self._told is not None:
+                self._told(place, answer)
+
+    async def _answer(self, client: Any, ask: Ask) -> Answer | None:
+        """The answer after as many tries as it takes; None once the call has stopped."""
+        worst, last = Use(most_read(ask), ask.max_tokens), self._desk.settings.retries
+        for turn in range(last + 1):
+            if not await self._may_send(worst):
+                return None
+            outcome = await self._try(client, ask, worst, more=turn < last)
+            if isinstance(outcome, Answer):
+                self._desk.streak.count(failed=False)
+                return outcome
+            if turn == last or not outcome.again:
+                return self._give_up(outcome)
+            await self._pause(outcome, turn)
+        return None
+
+    async def _may_send(self, worst: Use) -> bool:
+        """Wait for a place in the rate and for room in the budget; False once the call has stopped."""
+        await self._sleep(self._desk.pace.take(time.monotonic()))
+        while not self._stopped.is_set() and not self._desk.till.has_room(worst):
+            if not self._under_way:
+                self._stop(self._desk.till.refusal(worst))
+            else:
+                self._ended.clear()
+                await self._ended.wait()  # it may use less than it could
+        return not self._stopped.is_set()
+
+    async def _try(self, client: Any, ask: Ask, worst: Use, more: bool) -> Answer | Failure:
+        """Send the ask once; `more` tells whether it may be sent again."""
+        number = self._desk.till.begin(worst)
+        self._under_way += 1
+        outcome, use = await self._desk.wire.send(client, ask, worst)
+        self._under_way -= 1
+        if isinstance(outcome, Answer):
+            state, self._reached = "answered", True
+        else:
+            state, self._reached = "again" if outcome.again and more else "failed", self._reached or outcome.reached
+        self._desk.till.end(number, use, state)
+        self._ended.set()
+        return outcome
+
+    async def _pause(self, failure: Failure, turn: int) -> None:
+        if failure.wait:
+            self._desk.pace.hold(time.monotonic(), failure.wait)  # it is meant for every request
+        growing = min(self._desk.pause * 2.0**turn, _LONGEST_PAUSE) * random.uniform(0.75, 1.0)
+        await self._sleep(growing if failure.wait is None else failure.wait)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep, but no longer than the call goes on."""
+        if seconds > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), seconds)
+
+    def _give_up(self, failure: Failure) -> Answer:
+        """The answer of an ask that has failed; stops the call where there is no hope for the others."""
+        streak = self._desk.streak
+        streak.count(failed=True)
+        in_vain = not self._reached and len(self._answers) + 1 == len(self._asks)
+        if in_vain or streak.too_long:
+            self._stop(_broken(self._desk.settings, failure, streak.failed))
+        return Answer("", "failed")
+
+    def _stop(self, error: BackendError) -> None:
+        self._error = self._error or error
+        self._stopped.set()
+        self._ended.set()
+
+
+def _broken(settings: Endpoint, failure: Failure, failed: int) -> BackendError:
+    url = re.sub(r"(?<=//)[^/@]*@|\?.*", "", settings.url)  # without what may be secret
+    if failure.reached:
+        return BackendError(
+            f"The endpoint {url!r} failed {failed} requests in a row; the last: {failure.what}.",
+            f"Read its log; where it is overrun, lower concurrency or set requests_a_minute; then {_AGAIN}",
+        )
+    return BackendError(
+        f"The endpoint {url!r} could not be used for the model {settings.model!r}: {failure.what}.",
+        f"Check its url, that it runs, the model's name, the key and the timeout; then {_AGAIN}",
+    )

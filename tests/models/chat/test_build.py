@@ -1,0 +1,69 @@
+"""Settings become a model that answers and keeps its answers."""
+
+from pathlib import Path
+
+import pytest
+
+from palimpsest.errors import BackendError, ModelError
+from palimpsest.models.chat.build import open_chat
+from palimpsest.models.chat.local import load_chat
+from palimpsest.params.authors import LocalChat
+from tests.models.chat import tiny
+from tests.models.chat.asked import LENGTH, PROMPTS, ask, endpoint
+from tests.models.chat.server import echo, serving
+
+
+def settings_of(folder: Path) -> LocalChat:
+    body = {"kind": "local", "model": str(folder), "batch": 2, "temperature": 1.0, "top_p": 1.0, "tries": 1}
+    return LocalChat.model_validate(body | {"prompts": PROMPTS, "length": LENGTH})
+
+
+def test_an_endpoint_is_sent_the_key_of_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MY_KEY", "sk-mine\n")
+    with serving(echo) as there:
+        for _ in range(2):
+            assert open_chat(endpoint(there.url, key="MY_KEY"), tmp_path / "a.db", 1).answer([ask()])[0].text
+        assert [seen.headers["authorization"] for seen in there.seen] == ["Bearer sk-mine"]
+        open_chat(endpoint(there.url, key="MY_KEY"), tmp_path / "a.db", 2).answer([ask()])
+        assert len(there.seen) == 2
+
+
+def test_an_endpoints_budget_counts_what_earlier_attempts_have_spent(tmp_path: Path):
+    with serving(echo) as there:
+        settings = endpoint(there.url, most_tokens=200)
+        with pytest.raises(BackendError, match="budget"):
+            open_chat(settings, tmp_path / "a.db", 1).answer([ask(number=number) for number in range(50)])
+        sent = len(there.seen)
+        with pytest.raises(BackendError, match="budget"):
+            open_chat(settings, tmp_path / "a.db", 1).answer([ask(number=99)])
+    assert len(there.seen) == sent > 0
+
+
+@pytest.mark.parametrize("value", [None, "", " "])
+def test_a_key_that_is_not_set_says_where_it_belongs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None
+):
+    monkeypatch.delenv("MY_KEY", raising=False)
+    if value is not None:
+        monkeypatch.setenv("MY_KEY", value)
+    with pytest.raises(BackendError, match="MY_KEY"):
+        open_chat(endpoint("http://127.0.0.1:9/v1", key="MY_KEY"), tmp_path / "a.db", 1)
+
+
+def test_a_local_model_answers_under_its_seed_and_anew_when_its_weights_change(tmp_path: Path):
+    folder, path = tiny.save(tmp_path / "model"), tmp_path / "a.db"
+    asks = tiny.asks(3)
+    talk = open_chat(settings_of(folder), path, 1)
+    assert talk.answer(asks) == load_chat(folder, 2, 1).answer(asks)
+    same = open_chat(settings_of(folder), path, 1)
+    other = open_chat(settings_of(folder), path, 2)
+    assert same.answer(asks) == talk.answer(asks) != other.answer(asks)
+    (folder / "chat_template.jinja").write_text("{{ messages[-1].content }}")
+    anew = open_chat(settings_of(folder), path, 1)
+    assert anew.answer(asks) != talk.answer(asks)
+    assert (same.hits, other.hits, anew.hits) == (3, 0, 0)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path):
+    with pytest.raises(ModelError):
+        open_chat(settings_of(tmp_path), tmp_path / "a.db", 1)
