@@ -1,0 +1,268 @@
+"""A public language model that goes on with many beginnings side by side, and says how well a text fits what follows.
+
+Every beginning brings its own coins, so what is written behind it depends neither on its neighbours nor on how many
+there are, but for rounding.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+
+from palimpsest.errors import ModelError
+from palimpsest.models.tokens import Specials, pad_right, specials
+
+_LIKELIEST = 1024  # tokens that nearly always hold a nucleus; finding them takes a tenth of the time of a full sort
+_HASTE = 0.5  # nats that each further token adds to the ends of a text that is due
+_ROOMY = 7 / 8  # below this share of unfinished texts the finished ones are dropped from memory
+_SENTENCE_END = re.compile(r"[.!?][\"')]*$")
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A beginning to go on with.
+
+    Attributes:
+        tokens: token ids, at least one.
+        least: tokens that are written before the text may end, at least 1.
+        due: tokens after which it ends with the next sentence, and hurries to end it.
+        coins: draws in [0, 1), one for each token that may be written at most, shape (most,).
+    """
+
+    tokens: Sequence[int]
+    least: int
+    due: int
+    coins: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Gap:
+    """A gap to fill.
+
+    Attributes:
+        before: token ids, at least one.
+        after: token ids that stand behind it, at least one.
+        coins: draws in [0, 1) of each proposal, one for each of its tokens; every gap has as many proposals.
+    """
+
+    before: Sequence[int]
+    after: Sequence[int]
+    coins: Sequence[np.ndarray]
+
+
+class Writer:
+    """A causal language model that writes.
+
+    Attributes:
+        ids: its special tokens.
+        ends: tokens that end a sentence.
+        context: most tokens that it can read and write together.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, temperature: float, top_p: float
+    ) -> None:
+        """Sample at `temperature` from the smallest set of likeliest tokens whose probability reaches `top_p`."""
+        self.ids = specials(tokenizer)
+        self.context = int(model.config.get_text_config().max_position_embeddings)
+        self._model, self._temperature, self._top_p = model, temperature, top_p
+        self._banned = torch.tensor(_unwritable(model, tokenizer, self.ids), device=model.device, dtype=torch.long)
+        self.ends = _sentence_ends(tokenizer)
+        self._closing = torch.tensor(sorted(self.ends | {self.ids.eos}), device=model.device)
+
+    @torch.no_grad()
+    def go_on(self, starts: Sequence[Start]) -> list[list[int]]:
+        """What is written behind each start, all of them side by side.
+
+        A text ends with EOS, which is not part of it, or with the end of a sentence once `due` tokens are there, or
+        with its last coin. No control token occurs in it.
+
+        Raises:
+            ModelError: a start and its longest text do not fit the model.
+        """
+        texts: list[list[int]] = [[] for _ in starts]
+        if not starts:
+            return texts
+        _require_room([len(start.tokens) + len(start.coins) for start in starts], self.context)
+        walk, alive = _Walk(self._model, [start.tokens for start in starts], self.ids.pad), list(range(len(starts)))
+        going = set(alive)
+        while going:
+            tokens = self._next(walk.logits, [starts[row] for row in alive], [len(texts[row]) for row in alive])
+            for row, token in zip(alive, tokens, strict=True):
+                if row in going and not self._goes_on(token, texts[row], starts[row]):
+                    going.discard(row)
+            if going:
+                places = _kept_places(alive, going)
+                alive = [alive[place] for place in places]
+                walk.keep(places)
+                walk.step([tokens[place] for place in places])
+        return texts
+
+    @torch.no_grad()
+    def fill(self, gaps: Sequence[Gap]) -> list[list[int]]:
+        """For each gap the proposal behind which `after` is likeliest, of those that the coins draw behind `before`.
+
+        What stands before a gap is read once for all its proposals.
+
+        Raises:
+            ModelError: a gap and what stands around it do not fit the model.
+        """
+        if not gaps:
+            return []
+        _require_room([len(gap.before) + len(gap.after) + max(map(len, gap.coins)) for gap in gaps], self.context)
+        rows = [(index, coins) for index, gap in enumerate(gaps) for coins in gap.coins]
+        walk = _Walk(self._model, [gap.before for gap in gaps], self.ids.pad)
+        walk.keep([index for index, _ in rows])
+        found: list[list[int]] = [[] for _ in rows]
+        for step in range(max(len(coins) for _, coins in rows)):
+            real = [step < len(coins) for _, coins in rows]
+            uniforms = [float(coins[min(step, len(coins) - 1)]) for _, coins in rows]
+            tokens = self._drawn(walk.logits, uniforms, [True] * len(rows))
+            for text, token, counts in zip(found, tokens, real, strict=True):
+                text += [token] if counts else []
+            walk.step(tokens, real)
+        fits = walk.log_likelihoods([gaps[index].after for index, _ in rows]).reshape(len(gaps), -1)
+        return [found[int(best) + index * fits.shape[1]] for index, best in enumerate(fits.argmax(axis=1))]
+
+    def _next(self, logits: torch.Tensor, starts: Sequence[Start], written: Sequence[int]) -> list[int]:
+        """A token for each start behind so many; one that has ended gets any."""
+        late = [max(0, number - start.due) for number, start in zip(written, starts, strict=True)]
+        haste = _HASTE * self._temperature * torch.tensor(late, device=logits.device, dtype=torch.float32)
+        hurried = logits.float().index_add(1, self._closing, haste[:, None].expand(-1, len(self._closing)))
+        coins = [start.coins[min(n, len(start.coins) - 1)] for n, start in zip(written, starts, strict=True)]
+        return self._drawn(hurried, coins, [n < start.least for n, start in zip(written, starts, strict=True)])
+
+    def _drawn(self, logits: torch.Tensor, coins: Sequence[float], endless: Sequence[bool]) -> list[int]:
+        """A token for each row by its coin; no EOS where the row is endless."""
+        allowed = (logits.float() / self._temperature).index_fill(1, self._banned, -torch.inf)
+        allowed[torch.tensor(endless, device=logits.device), self.ids.eos] = -torch.inf
+        uniforms = torch.tensor(coins, dtype=torch.float64, device=logits.device)
+        return [int(token) for token in draw(functional.log_softmax(allowed, dim=-1), self._top_p, uniforms).tolist()]
+
+    def _goes_on(self, token: int, text: list[int], start: Start) -> bool:
+        """Append a token unless it is EOS; whether the text goes on."""
+        if token == self.ids.eos:
+            return False
+        text.append(token)
+        return len(text) < len(start.coins) and not (len(text) >= start.due and token in self.ends)
+
+
+class _Walk:
+    """Rows under way: what the model has read of them, and what it says comes next.
+
+    Attributes:
+        logits: of the next token, shape (rows, vocabulary).
+    """
+
+    def __init__(self, model: PreTrainedModel, rows: Sequence[Sequence[int]], pad: int) -> None:
+        self._model, self._cache, self._pad = model, DynamicCache(), pad
+        width = max(map(len, rows))
+        tokens = torch.tensor([[*[pad] * (width - len(row)), *row] for row in rows], device=model.device)
+        fill = torch.tensor([width - len(row) for row in rows], device=model.device)
+        self._mask = (torch.arange(width, device=model.device) >= fill[:, None]).long()
+        self.logits = self._read(tokens, self._mask, 1)[:, -1]
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with the rows at these places; a place may be named more than once."""
+        if list(rows) != list(range(len(self._mask))):
+            places = torch.tensor(rows, device=self._mask.device)
+            self._cache.batch_select_indices(places)
+            self._mask, self.logits = self._mask[places], self.logits[places]
+
+    def step(self, tokens: Sequence[int], real: Sequence[bool] | None = None) -> None:
+        """Put a token behind each row; none behind those that are not real."""
+        kept = torch.tensor([True] * len(tokens) if real is None else real, device=self._mask.device)
+        self._mask = torch.cat([self._mask, kept.long()[:, None]], dim=1)
+        logits = self._read(torch.tensor(tokens, device=self._mask.device)[:, None], self._mask, 1)[:, -1]
+        self.logits = torch.where(kept[:, None], logits, self.logits)
+
+    def log_likelihoods(self, after: Sequence[Sequence[int]]) -> np.ndarray:
+        """Log-probability of these tokens behind each row, at least one each: float64 (rows,). It ends the walk."""
+        targets = pad_right(after, self._pad).to(self._mask.device)  # (rows, most)
+        real = pad_right([[1] * len(right) for right in after], 0).to(self._mask.device)
+        logits = self.logits[:, None]
+        if targets.shape[1] > 1:
+            self._mask = torch.cat([self._mask, real[:, :-1]], dim=1)
+            rest = self._read(targets[:, :-1], self._mask, targets.shape[1] - 1)
+            logits = torch.cat([logits, rest], dim=1)
+        found = functional.log_softmax(logits.float(), dim=-1).gather(2, targets[:, :, None]).squeeze(2)
+        return (found.double() * real).sum(dim=1).cpu().numpy()
+
+    def _read(self, tokens: torch.Tensor, mask: torch.Tensor, wanted: int) -> torch.Tensor:
+        """Logits behind the last `wanted` of these tokens, shape (rows, wanted, vocabulary)."""
+        positions = (mask.cumsum(dim=1) - 1).clamp_min(0)[:, -tokens.shape[1] :]
+        output = self._model(
+            input_ids=tokens,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=wanted,
+        )
+        return output.logits
+
+
+def draw(log_probs: torch.Tensor, top_p: float, uniforms: torch.Tensor) -> torch.Tensor:
+    """Draw from the smallest set of likeliest tokens whose probability reaches `top_p` (Holtzman et al. 2019).
+
+    Args:
+        log_probs: shape (B, vocabulary), of full probability.
+        top_p: in (0, 1].
+        uniforms: one draw in [0, 1) per row, float64 (B,).
+
+    Returns:
+        Token ids, int64 (B,).
+    """
+    if top_p == 1.0:
+        return _by_coin(log_probs.exp(), uniforms)
+    probs, columns = log_probs.topk(min(_LIKELIEST, log_probs.shape[1]), dim=-1)
+    drawn = columns.gather(1, _by_coin(_cut(probs.exp(), top_p), uniforms)[:, None]).squeeze(1)
+    flat = (probs.exp().sum(dim=-1) < top_p).nonzero().squeeze(1)  # their nucleus is larger
+    if len(flat) and probs.shape[1] < log_probs.shape[1]:
+        probs, columns = log_probs[flat].sort(dim=-1, descending=True)
+        drawn[flat] = columns.gather(1, _by_coin(_cut(probs.exp(), top_p), uniforms[flat])[:, None]).squeeze(1)
+    return drawn
+
+
+def _cut(probs: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Sorted probabilities with 0 behind the place where their sum reaches `top_p`."""
+    return torch.where(probs.cumsum(dim=-1) - probs < top_p, probs, 0.0)
+
+
+def _by_coin(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """The column of each row where its coin falls: int64 (B,); never one of weight 0."""
+    bounds = weights.double().cumsum(dim=-1)
+    return torch.searchsorted(bounds, uniforms[:, None] * bounds[:, -1:], right=True).squeeze(1)
+
+
+def _kept_places(alive: Sequence[int], open_rows: set[int]) -> list[int]:
+    """Places of `alive` to go on with: the open ones, or all while nearly all are open."""
+    if len(open_rows) > _ROOMY * len(alive):
+        return list(range(len(alive)))
+    return [place for place, row in enumerate(alive) if row in open_rows]
+
+
+def _unwritable(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ids: Specials) -> list[int]:
+    """Control tokens but EOS, and columns of the model that are no token at all."""
+    added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    columns = range(len(tokenizer), int(model.get_output_embeddings().weight.shape[0]))
+    return sorted({*(ids.control | added) - {ids.eos}, *columns})
+
+
+def _sentence_ends(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Tokens that end in a full stop, an exclamation or a question mark, quotes and brackets behind it or not."""
+    spelt: Iterable[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    return frozenset(number for number, token in enumerate(spelt) if token and _SENTENCE_END.search(token))
+
+
+def _require_room(sizes: Iterable[int], context: int) -> None:
+    """Raise ModelError unless texts of these sizes, in tokens, fit the model."""
+    if (longest := max(sizes)) > context:
+        raise ModelError(
+            f"A beginning and what is written behind it need up to {longest} positions; the model has {context}.",
+            "Lower max_tokens, or use a model with a longer context.",
+        )
