@@ -214,7 +214,7 @@ class Predict:
             return None
         rho = whole_rho(budget)
         sigma = 0.0 if math.isinf(rho) else math.sqrt(0.5 / (wanted.share * rho * _MARGIN))
-        return ClassMeans(schema.label_names, self.encode, self.dimensions, sigma, wanted.batch)
+        return ClassMeans(schema.label_names, self.encode, self.dimensions, sigma)
 
     def _event(self, spending: Spending, reference: bool) -> DpEvent:
         clipping, vector = mechanisms(self.settings, spending.clip)

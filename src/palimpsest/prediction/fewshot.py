@@ -16,10 +16,10 @@ from transformers import PreTrainedModel
 from palimpsest import validate
 from palimpsest.errors import LedgerError
 from palimpsest.prediction.contexts import Contexts, head_of
-from palimpsest.prediction.kept import Kept
 from palimpsest.prediction.mechanism import probabilities
 from palimpsest.prediction.prompts import Prompter
 from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.kept import Kept
 from palimpsest.privacy.query import Meter, registered
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.progress import counter

@@ -12,10 +12,10 @@ from palimpsest.errors import LedgerError
 from palimpsest.prediction.cells import Cells, part
 from palimpsest.prediction.contexts import Contexts, head_of
 from palimpsest.prediction.decoding import Batches, Rules, Writer, Written
-from palimpsest.prediction.kept import Kept
 from palimpsest.prediction.mechanism import Clipping, SparseVector, token_event
 from palimpsest.prediction.prompts import Prompter
 from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.kept import Kept
 from palimpsest.privacy.query import Meter, registered
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.progress import counter

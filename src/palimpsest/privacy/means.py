@@ -36,15 +36,17 @@ class ClassMeans:
     sum. `sigma` 0 answers exactly and is not private: for reference runs.
 
     This rests on `encode` giving a text its vector whatever other texts come with it. An encoder that pads a batch does
-    so only up to the rounding of its floats, and one record then moves the vectors of others by that much; with `batch`
-    1 nothing comes with it. Running time and memory are not covered, and no progress is shown: it would count the rows.
+    so only up to the rounding of its floats, and one record then moves the vectors of others by that much; one that
+    reads each text by itself (`models.vectors.KeptVectors` with batch 1) does not. Running time and memory are not
+    covered.
 
     Attributes:
         labels: the public label list; rows with another label contribute nothing.
         encode: a public encoder, n texts -> (n, dimensions). A vector that is zero or not finite contributes nothing.
         dimensions: length d of an embedding.
         sigma: standard deviation of the noise on each coordinate, in units of one embedding's length.
-        batch: how many texts are handed to `encode` at once, those of similar length together.
+        batch: how many texts are handed to `encode` at once, those of similar length together; it may cut them into
+            batches of its own.
         name: the charge's name.
     """
 
@@ -52,7 +54,7 @@ class ClassMeans:
     encode: Encode
     dimensions: int
     sigma: float
-    batch: int
+    batch: int = 4096
     name: str = "class_means"
 
     def __post_init__(self) -> None:
@@ -88,19 +90,38 @@ class ClassMeans:
         return ((steps + np.rint(drawn).astype(np.int64)) / GRID).tolist()
 
     def _embed(self, rows: Sequence[PrivateRow]) -> np.ndarray:
-        try:
-            vectors = np.asarray(self.encode([row.text for row in rows]), dtype=np.float64)
-        except Exception as error:  # of any kind: what it says may quote a row
-            raise ModelError(
-                f"The encoder failed on a batch of rows ({type(error).__name__}).",
-                "Try it on public texts: empty ones, very long ones and ones in other scripts.",
-            ) from None
-        if vectors.shape != (len(rows), self.dimensions):
-            raise ModelError(
-                f"The encoder does not return one vector of {self.dimensions} numbers per text.",
-                "Name the encoder that embedded the public texts.",
-            )
+        vectors = embedded(self.encode, [row.text for row in rows])
+        if vectors.shape[1] != self.dimensions:
+            raise _misshapen(self.dimensions)
         return vectors
+
+
+def embedded(encode: Encode, texts: Sequence[str]) -> np.ndarray:
+    """The vectors of private texts, (n, d) floats.
+
+    Raises:
+        ModelError: the encoder fails, or does not return one vector per text; the message quotes none.
+    """
+    try:
+        vectors = np.asarray(encode(texts))
+        vectors = vectors if vectors.dtype.kind == "f" else vectors.astype(np.float64)
+    except OSError:  # of the disk, which its caller can mend
+        raise
+    except Exception as error:  # of any kind: what it says may quote a row
+        raise ModelError(
+            f"The encoder failed on a batch of rows ({type(error).__name__}).",
+            "Try it on public texts: empty ones, very long ones and ones in other scripts.",
+        ) from None
+    if vectors.ndim != 2 or len(vectors) != len(texts):
+        raise _misshapen(None)
+    return vectors
+
+
+def _misshapen(dimensions: int | None) -> ModelError:
+    size = "" if dimensions is None else f" of {dimensions} numbers"
+    return ModelError(
+        f"The encoder does not return one vector{size} per text.", "Name the encoder that embedded the public texts."
+    )
 
 
 def class_steps(vectors: np.ndarray, classes: Sequence[int], count: int) -> np.ndarray:

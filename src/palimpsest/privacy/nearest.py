@@ -80,7 +80,7 @@ def nearest(
     places = np.flatnonzero(grid.any(axis=1))
     usable = torch.from_numpy(grid[places]).to(device)
     with _all_bits():
-        _require_exact(device)
+        require_exact(device)
         for start in range(0, len(rows) if places.size else 0, rows_at_once):
             part = on_grid(rows[start : start + rows_at_once])
             best = _best(torch.from_numpy(part).to(device), usable, k, candidates_at_once).cpu().numpy()
@@ -166,8 +166,12 @@ def _all_bits() -> Iterator[None]:
         torch.backends.cuda.matmul.fp32_precision = before
 
 
-def _require_exact(device: torch.device) -> None:
-    """Multiply public numbers whose product is known: environment variables can lower the precision unseen."""
+def require_exact(device: torch.device) -> None:
+    """Multiply public numbers whose product is known: environment variables can lower the precision unseen.
+
+    Raises:
+        ModelError: the device multiplies with less than the 24 bits of a float32.
+    """
     grid = on_grid(np.random.default_rng(0).normal(size=(64, 384)) ** 9)  # some coordinates need all their 12 bits
     steps = (grid * STEPS).astype(np.int64)
     vectors, products = torch.from_numpy(grid).to(device), torch.empty((64, 64), device=device)
