@@ -193,29 +193,31 @@ def public_only(args: argparse.Namespace, variant: str, seed: int) -> tuple[list
 def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
     """Public texts by noisy class means, at the same epsilon, charged to the same ledger."""
     from palimpsest.generators.base import Budget
-    from palimpsest.generators.select import Candidates, Select, SelectSettings
+    from palimpsest.generators.select import Candidates, Select
     from palimpsest.models.encoder import Encoder
     from palimpsest.models.sources import resolve_encoder
+    from palimpsest.params.evolve import SelectSettings
     from palimpsest.params.load import load
     from palimpsest.privacy.entropy import NoiseSource
     from palimpsest.privacy.ledger import Ledger, Request, Run
     from palimpsest.privacy.session import metered
     from palimpsest.records.write import read_public
-    from stages.public_only import even
     from stages.spending import private_rows
 
     params, ledger = load(), Ledger.open(os.environ["PALIMPSEST_LEDGER"])
     texts = [row.text for row in read_public("data/public/train.parquet")]
     candidates = Candidates(texts, np.load("data/public/embeddings.npz")["texts"])
-    encode = Encoder(resolve_encoder(params.models.encoder)).encode_batch
-    schema = params.schema_of_data
-    generator = Select(SelectSettings(batch=64), schema, candidates, lambda some: encode(list(some)))
+    encoder, schema = Encoder(resolve_encoder(params.models.encoder)), params.schema_of_data
+    settings = SelectSettings(
+        rows=args.rows, label_counts="prior", prior=None, histogram_share=0.01, batch=64, domain=0.75
+    )
+    generator = Select(settings, schema, candidates, encoder.encode)
     plan = generator.plan(schema, Budget(args.epsilon, params.delta))
     run = Run("select", f"select_{seed}", "reference" if args.epsilon == float("inf") else "release", "f", "p", "c")
     requests = [Request(query.name, query.event) for query in plan.queries]
     with metered(ledger, schema, run, requests, private_rows, NoiseSource()) as session:
         found = generator.fit(session.view, plan)
-    return list(generator.sample(found, even(args.rows, tuple(params.dataset.labels)))), {}
+    return list(generator.sample(found, found.counts)), {}
 
 
 def drawn(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from palimpsest.errors import ParamsError
+from palimpsest.errors import DataError, ParamsError
 from palimpsest.generators.base import Budget, Generator
-from palimpsest.generators.select import Candidates, ClassSums, Select, SelectSettings, choose, oracle
-from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private
+from palimpsest.generators.select import Candidates, ClassSums, Found, Select, choose, oracle
+from palimpsest.params.evolve import SelectSettings
+from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private, zcdp_rho
 from palimpsest.records.record import Record
 from tests.generators.two_classes import WORDS, two_class_records
 
@@ -48,28 +49,52 @@ def candidates() -> Candidates:
     return Candidates(PUBLIC, embed(PUBLIC))
 
 
+def chosen_by(**changes: object) -> SelectSettings:
+    """Settings without a histogram; keyword arguments replace them."""
+    settings = {"rows": 14, "label_counts": "prior", "prior": None, "histogram_share": 0.05, "batch": 1, "domain": 0.9}
+    return SelectSettings(**{**settings, **changes})  # type: ignore[arg-type]
+
+
 @pytest.fixture
-def select(schema, candidates) -> Generator[ClassSums]:
-    return Select(SelectSettings(domain=0.9), schema, candidates, embed)
+def select(schema, candidates) -> Generator[Found]:
+    return Select(chosen_by(), schema, candidates, embed)
 
 
 # Plans.
 
 
+@pytest.mark.parametrize("label_counts", ["prior", "noisy"])
 @pytest.mark.parametrize("delta", [1e-3, 1.63e-5])
 @pytest.mark.parametrize("target", [0.12345, 1.0, 1.23456789, 3.0])
-def test_plan_spends_the_budget_and_no_more(select, schema, target, delta):
-    plan = select.plan(schema, Budget(target, delta))
-    assert 0.999 * target <= epsilon(plan.event, delta) <= target
-    assert 0.99999 * target <= gdp_epsilon(1.0 / float(plan.numbers["sigma"]), delta) <= target
+def test_plan_spends_the_budget_and_no_more(schema, label_counts, target, delta):
+    plan = Select(chosen_by(label_counts=label_counts), schema).plan(schema, Budget(target, delta))
+    assert 0.99 * target <= epsilon(plan.event, delta) <= target
+
+
+@pytest.mark.parametrize("target", [0.12345, 1.0, 3.0])
+def test_without_a_histogram_the_noise_is_exact(select, schema, target):
+    sigma = float(select.plan(schema, Budget(target, 1e-3)).numbers["sigma"])
+    assert 0.99999 * target <= gdp_epsilon(1.0 / sigma, 1e-3) <= target
+
+
+def test_a_histogram_takes_its_share(schema):
+    plan = Select(chosen_by(label_counts="noisy", histogram_share=0.2), schema).plan(schema, BUDGET)
+    assert [query.name for query in plan.queries] == ["label_histogram", "class_means"]
+    histogram = 0.5 / float(plan.numbers["histogram_sigma"]) ** 2
+    assert histogram == pytest.approx(0.2 * zcdp_rho(3.0, 1e-3))
+    alone = Select(chosen_by(), schema).plan(schema, BUDGET)
+    assert float(plan.numbers["sigma"]) > 1.05 * float(alone.numbers["sigma"])
 
 
 def test_plan_asks_one_query_and_tells_public_numbers(select, schema):
     plan = select.plan(schema, BUDGET)
     assert [query.name for query in plan.queries] == ["class_means"]
     assert plan.feasible
-    assert set(plan.numbers) == {"sigma", "candidates", "in_domain"}
-    assert plan.numbers["in_domain"] == math.ceil(0.9 * len(PUBLIC))
+    assert set(plan.numbers) == {"sigma", "rows"}
+
+
+def test_a_plan_needs_no_candidates(select, schema):
+    assert Select(chosen_by(), schema).plan(schema, BUDGET) == select.plan(schema, BUDGET)
 
 
 def test_reference_plan_is_not_private(select, schema):
@@ -84,17 +109,23 @@ def test_a_plan_that_noise_drowns_says_so(select, schema):
     assert "raise epsilon" in plan.notes[0]
 
 
-def test_plans_without_a_choice_are_refused(select, schema, candidates):
+def test_plans_without_a_choice_are_refused(select, schema):
     with pytest.raises(ParamsError, match="two labels"):
         select.plan(replace(schema, labels={"only": ""}), BUDGET)
-    with pytest.raises(ParamsError, match="no public text"):
-        Select(SelectSettings(), schema, Candidates([], np.zeros((0, 10))), embed).plan(schema, BUDGET)
 
 
-@pytest.mark.parametrize("changes", [{"domain": 0.0}, {"domain": 1.1}, {"batch": 0}])
-def test_settings_that_cannot_work_are_refused(changes):
-    with pytest.raises(ValueError, match="must"):
-        SelectSettings(**changes)
+def test_a_prior_of_other_labels_is_refused(schema):
+    with pytest.raises(ParamsError, match="prior"):
+        Select(chosen_by(prior={"praise": 1.0}), schema).plan(schema, BUDGET)
+
+
+@pytest.mark.parametrize("nothing", [None, Candidates([], np.zeros((0, 10)))])
+def test_without_public_text_nothing_is_asked(schema, open_view, ledger, nothing):
+    generator = Select(chosen_by(), schema, nothing, embed)
+    plan = generator.plan(schema, BUDGET)
+    with pytest.raises(DataError, match="no public text"), open_view(plan, "release") as view:
+        generator.fit(view, plan)
+    assert all(charge.state != "spent" for charge in ledger.charges("tiny"))
 
 
 def test_candidates_need_an_embedding_each():
@@ -110,7 +141,8 @@ def test_fit_and_sample_find_texts_of_the_right_kind(select, schema, open_view, 
     plan = select.plan(schema, Budget(target, 1e-3))
     with open_view(plan, purpose) as view:
         artifact = select.fit(view, plan)
-    assert artifact.sums.shape == (2, 10)
+    assert artifact.sums.sums.shape == (2, 10)
+    assert artifact.counts == {"praise": 7, "a complaint": 7}
     rows = list(select.sample(artifact, {"a complaint": 10, "praise": 4}))
     assert [row.label for row in rows] == ["a complaint"] * 10 + ["praise"] * 4
     assert [label_of(row.text) for row in rows] == [row.label for row in rows]
@@ -123,13 +155,27 @@ def test_fits_are_noised(select, schema, open_view):
     found = []
     for purpose in ("release", "release"):
         with open_view(plan, purpose) as view:
-            found.append(select.fit(view, plan).sums)
+            found.append(select.fit(view, plan).sums.sums)
     assert np.std(found[0] - found[1]) == pytest.approx(math.sqrt(2) * float(plan.numbers["sigma"]), rel=0.8)
 
 
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [
+        ({"prior": {"praise": 3.0, "a complaint": 1.0}}, {"praise": 9, "a complaint": 3}),
+        ({"label_counts": "noisy", "prior": {"praise": 1.0, "a complaint": 0.0}}, {"praise": 6, "a complaint": 6}),
+    ],
+)
+def test_rows_are_shared_out_by_the_prior_or_by_the_histogram(schema, candidates, open_view, changes, counts):
+    generator = Select(chosen_by(rows=12, **changes), schema, candidates, embed)
+    plan = generator.plan(schema, Budget(math.inf, 1e-3))
+    with open_view(plan, "reference") as view:
+        assert generator.fit(view, plan).counts == counts
+
+
 def test_sampling_is_repeatable(select):
-    artifact = ClassSums(NAMES, np.random.default_rng(0).normal(size=(2, 10)))
     counts = dict.fromkeys(NAMES, 5)
+    artifact = Found(ClassSums(NAMES, np.random.default_rng(0).normal(size=(2, 10))), counts)
     assert list(select.sample(artifact, counts)) == list(select.sample(artifact, counts))
 
 
@@ -183,6 +229,27 @@ def test_a_small_label_is_not_ranked_away_from_the_domain():
     assert choose(Candidates(list("abc"), points), found, {"small": 1}, 1.0) == [Record("a", "small")]
 
 
+SPREAD = at((1, 0.5, 0.3), (1, 0.5, -0.3), (1, -0.5, 0.3), (1, -0.5, -0.3))
+
+
+def test_directions_in_which_texts_vary_anyway_count_less():
+    found = ClassSums(("up", "down"), at((50, 10, 14), (50, -10, -14)))
+    assert SPREAD[1] @ found.sums[0] > SPREAD[2] @ found.sums[0]
+    assert [record.text for record in choose(Candidates("abcd", SPREAD), found, {"up": 2}, 1.0)] == ["a", "c"]
+
+
+def test_directions_in_which_texts_hardly_vary_do_not_rule():
+    """There the sums hold little but noise, which a division by the bare covariance would enlarge a thousand times."""
+    faint = np.column_stack([SPREAD, [-0.001, 0.001, 0.001, -0.001]])
+    found = ClassSums(("up", "down"), at((50, 10, 0, 5), (50, -10, 0, -5)))
+    assert {record.text for record in choose(Candidates("abcd", faint), found, {"up": 2}, 1.0)} == {"a", "b"}
+
+
+def test_no_candidates_no_choice():
+    found = ClassSums(("up", "down"), at((50, 10), (50, -10)))
+    assert choose(Candidates([], np.zeros((0, 2))), found, {"up": 2}, 1.0) == []
+
+
 def test_ties_go_to_the_nearer_and_then_to_the_earlier():
     found = ClassSums(("up", "down"), at((50, 10, 0), (50, -10, 0)))
     tied = at((0.6, 0, 0.8), (0.6, 0, -0.8), (1, 0, 0), (0.6, 0, 0.8))
@@ -190,11 +257,42 @@ def test_ties_go_to_the_nearer_and_then_to_the_earlier():
     assert [record.text for record in chosen] == ["c", "a", "b", "d"]
 
 
-def test_labels_take_turns_over_texts_that_both_want():
-    found = ClassSums(("up", "left", "down"), at((50, 10, 9), (50, 9, 10), (50, -19, -19)))
-    points = at((1, 0.4, 0.4), (1, 0.3, 0.3), (1, 0.2, 0.2), (1, 0.1, 0.1))
-    chosen = choose(Candidates(list("abcd"), points), found, {"left": 1, "up": 3}, 1.0)
-    assert chosen == [Record("a", "left"), *(Record(text, "up") for text in "bcd")]
+@pytest.mark.parametrize("label", ["up", "down"])
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_vectors_tie_wherever_they_stand(label, seed):
+    """The last bits of a product of matrices depend on a row's place."""
+    random = np.random.default_rng(seed)
+    points, same = random.normal(size=(501, 37)), random.normal(size=37)
+    points[::2] = same
+    sums = np.stack([same + random.normal(size=37), same - random.normal(size=37)])
+    texts = [str(number) for number in range(len(points))]
+    chosen = choose(Candidates(texts, points), ClassSums(("up", "down"), sums), {label: 501}, 1.0)
+    places = [int(record.text) for record in chosen]
+    assert [place for place in places if place % 2 == 0] == list(range(0, 501, 2))
+
+
+def test_a_text_that_is_like_two_labels_comes_after_one_that_is_like_one():
+    found = ClassSums(("up", "left", "down"), at((50, 10, 0), (50, 0, 10), (50, -10, -10)))
+    points = at((1, 0.5, 0.5), (1, 0.4, -0.1), (1, -0.1, 0.4), (1, -0.4, -0.4))
+    chosen = choose(Candidates(list("abcd"), points), found, {"up": 1, "left": 1}, 1.0)
+    assert chosen == [Record("b", "up"), Record("c", "left")]
+
+
+def test_a_rare_label_unlike_the_rest_has_a_domain_of_its_own():
+    found = ClassSums(("large", "other", "rare"), at((1000, 10, 0), (1000, -10, 0), (0, 0, 3)))
+    points = at((1, 0.1, 0), (1, -0.1, 0), (1, 0.2, 0), (0, 0.1, 1))
+    assert choose(Candidates(list("abcd"), points), found, {"rare": 2}, 0.25) == [Record("d", "rare")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [("left", "up", {"left": "cb", "up": "a"}), ("up", "left", {"up": "ab", "left": "c"})],
+)
+def test_labels_take_turns_over_texts_that_both_want(first, second, shared):
+    found = ClassSums(("up", "left"), at((50, 10), (50, -10)))
+    points = at((1, 0.3), (1, 0.2), (1, 0.1))
+    chosen = choose(Candidates(list("abc"), points), found, {first: 2, second: 2}, 1.0)
+    assert chosen == [Record(text, label) for label, own in shared.items() for text in own]
 
 
 def test_equal_texts_count_as_one():
@@ -221,5 +319,6 @@ def test_counts_are_met_until_the_texts_in_domain_run_out(points, sums, wanted, 
     texts = [str(number) for number in range(len(points))]
     counts = dict(zip("abc", wanted, strict=True))
     chosen = choose(Candidates(texts, points), ClassSums(("a", "b", "c"), sums), counts, share)
-    assert len(chosen) == len({record.text for record in chosen}) == min(sum(wanted), math.ceil(share * len(points)))
+    assert len(chosen) == len({record.text for record in chosen})
+    assert min(sum(wanted), math.ceil(share * len(points))) <= len(chosen) <= min(sum(wanted), len(points))
     assert all(sum(record.label == label for record in chosen) <= most for label, most in counts.items())

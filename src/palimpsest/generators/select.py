@@ -9,35 +9,21 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent
 
-from palimpsest import validate
-from palimpsest.errors import ParamsError
+from palimpsest.errors import DataError, ModelError, ParamsError
 from palimpsest.generators.base import Budget, Plan, PlannedQuery
-from palimpsest.privacy.accounting import gdp_sigma
+from palimpsest.generators.shares import divided, label_shares, planned_histogram, whole_rho
+from palimpsest.params.evolve import SelectSettings
+from palimpsest.privacy.accounting import calibrate_noise, gdp_sigma
 from palimpsest.privacy.means import GRID, ClassMeans, Encode, class_steps, unit_rows
+from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
 _MARGIN = 1.0 + 1e-6  # the exact noise, and what the accountant of the statement rounds up when it recomputes epsilon
-
-
-@dataclass(frozen=True)
-class SelectSettings:
-    """How texts are chosen.
-
-    Attributes:
-        domain: share of the candidates that counts as in domain: those nearest the mean of all rows.
-        batch: private texts handed to the encoder at once. With 1 no text's embedding can depend on another's; more
-            are faster, and let it do so by what the encoder rounds.
-    """
-
-    domain: float = 0.5
-    batch: int = 1
-
-    def __post_init__(self) -> None:
-        validate.positive(domain=self.domain, batch=self.batch)
-        validate.in_range(0.0, 1.0, domain=self.domain)
+_SHRINKAGE = 0.5  # of the covariance of public texts towards a multiple of the identity
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +49,7 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class ClassSums:
-    """What a fit of `select` leaves.
+    """What private rows are about, label by label.
 
     Attributes:
         labels: the public labels, in their order.
@@ -74,26 +60,44 @@ class ClassSums:
     sums: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a fit of `select` leaves.
+
+    Attributes:
+        sums: noisy sums of embeddings per label.
+        counts: label -> texts to choose.
+    """
+
+    sums: ClassSums
+    counts: Mapping[str, int]
+
+
 class Select:
     """The public texts that noisy class means point at.
 
-    Guarantee: `fit` asks one query, `ClassMeans`, whose noise meets the budget under privacy-loss distributions, for
-    adding or removing one record. Sampling is post-processing of its answer. The texts are public rows as they are, so
-    what a release tells about private rows is which of them were chosen. With an infinite epsilon nothing is noised: a
-    reference that must never be released.
+    Guarantee: `fit` asks for a noisy label histogram where the shares of the labels are not public, and for the class
+    means, each once for adding or removing one record (`LabelHistogram`, `ClassMeans`). Their composition meets the
+    budget under its primary accountant; without a histogram it is one Gaussian, exactly. Sampling is post-processing of
+    the answers. The texts are public rows as they are, so what a release tells about private rows is which of them were
+    chosen. With an infinite epsilon nothing is noised: a reference that must never be released.
 
     Attributes:
         settings: how texts are chosen.
         schema: what is public about the data set.
-        candidates: the public texts.
-        encode: the encoder of the candidates; see `ClassMeans` for what it may not do.
+        candidates: the public texts; a plan needs none.
+        encode: the encoder of the candidates; a plan needs none. See `ClassMeans` for what it may not do.
     """
 
-    def __init__(self, settings: SelectSettings, schema: PublicSchema, candidates: Candidates, encode: Encode) -> None:
-        self.settings = settings
-        self.schema = schema
-        self.candidates = candidates
-        self.encode = encode
+    def __init__(
+        self,
+        settings: SelectSettings,
+        schema: PublicSchema,
+        candidates: Candidates | None = None,
+        encode: Encode | None = None,
+    ) -> None:
+        self.settings, self.schema = settings, schema
+        self.candidates, self.encode = candidates, encode
 
     def plan(self, schema: PublicSchema, budget: Budget) -> Plan:
         """What a fit will ask and cost; no row is read.
@@ -102,48 +106,67 @@ class Select:
         a class of average size the same.
 
         Raises:
-            ParamsError: there are fewer than two labels, or no public text.
+            ParamsError: the settings do not fit the public schema.
         """
-        _check(schema, self.candidates)
-        sigma = 0.0 if math.isinf(budget.epsilon) else _MARGIN * gdp_sigma(budget.epsilon, budget.delta)
-        query = self._query(schema, sigma)
-        most, kept = schema.n_public / len(schema.label_names), self.candidates.kept(self.settings.domain)
+        require_fit(self.settings, schema)
+        counts = self._histogram(schema, budget)
+        sigma, most = _sigma(budget, counts), schema.n_public / len(schema.label_names)
+        means = self._means(schema, sigma)
+        asked = [PlannedQuery(query.name, query.event()) for query in (counts, means) if query is not None]
+        numbers: dict[str, float | int | str] = {"sigma": sigma, "rows": self.settings.rows}
         return Plan(
             "select",
             budget,
-            (PlannedQuery(query.name, query.event()),),
-            {"sigma": sigma, "candidates": len(self.candidates.texts), "in_domain": kept},
+            tuple(asked),
+            numbers if counts is None else {**numbers, "histogram_sigma": counts.sigma},
             feasible=sigma < most,
             notes=() if sigma < most else (_drowned(sigma, most),),
         )
 
-    def fit(self, view: View, plan: Plan) -> ClassSums:
-        """Ask for the noisy class means."""
-        answer = view.ask(self._query(self.schema, float(plan.numbers["sigma"])))
-        return ClassSums(self.schema.label_names, np.array(answer, dtype=np.float64))
+    def fit(self, view: View, plan: Plan) -> Found:
+        """Ask for the rows of each label, where they are not public, and for the noisy class means.
 
-    def sample(self, artifact: ClassSums, counts: Mapping[str, int]) -> Iterator[Record]:
+        Raises:
+            DataError: there is no public text to choose from; nothing is asked then.
+        """
+        if self.encode is None or self.candidates is None or not self.candidates.texts:
+            raise DataError("There is no public text to choose from.", "Name a public file with texts.")
+        histogram = self._histogram(self.schema, plan.budget)
+        shares = label_shares(view, self.settings, self.schema, histogram, "")
+        answer = view.ask(self._means(self.schema, float(plan.numbers["sigma"])))
+        sums = ClassSums(self.schema.label_names, np.array(answer, dtype=np.float64))
+        return Found(sums, divided(self.settings.rows, shares))
+
+    def sample(self, artifact: Found, counts: Mapping[str, int]) -> Iterator[Record]:
         """The texts chosen for each label, label by label in the order of `counts`. Free: see `choose`."""
-        yield from choose(self.candidates, artifact, counts, self.settings.domain)
+        assert self.candidates is not None  # only a plan goes without them
+        yield from choose(self.candidates, artifact.sums, counts, self.settings.domain)
 
-    def _query(self, schema: PublicSchema, sigma: float) -> ClassMeans:
-        width = self.candidates.embeddings.shape[1]
-        return ClassMeans(schema.label_names, self.encode, width, sigma, self.settings.batch)
+    def _histogram(self, schema: PublicSchema, budget: Budget) -> LabelHistogram | None:
+        return planned_histogram(self.settings, schema, whole_rho(budget))
+
+    def _means(self, schema: PublicSchema, sigma: float) -> ClassMeans:
+        width = 1 if self.candidates is None else self.candidates.embeddings.shape[1]
+        return ClassMeans(schema.label_names, self.encode or _no_encoder, width, sigma, self.settings.batch)
 
 
 def choose(candidates: Candidates, found: ClassSums, counts: Mapping[str, int], domain: float) -> list[Record]:
     """The candidates in domain that are most like one label and unlike the others.
 
-    In domain are those with the largest cosine to the sum over all labels. They are ranked per label by their product
-    with what its sum has beyond the domain. Labels take turns, each taking its best text that none has taken, so no
-    text is used twice; ties go to the text nearer the domain, then to the earlier one. A label gets fewer texts than
-    asked where those in domain run out.
+    In domain of a label are the candidates with the largest cosine to its sum; each label has a domain of its own, so
+    that one unlike the rest, or a rare one, keeps its texts. They are ranked by how much more they are like this label
+    than like any other, along the directions that tell labels apart (`_telling`). Labels take turns, each taking its
+    best text that none has taken, so no text is used twice; ties go to the text nearer the domain, then to the earlier
+    one. A label gets fewer texts than asked where those in its domain run out.
+
+    More texts cost nothing, and a classifier of words learns more from more of them, until a label has no more texts
+    of its own.
 
     Args:
         candidates: public texts.
         found: sums of embeddings per label.
         counts: label -> texts wanted; labels of `found`.
-        domain: share of the candidates that counts as in domain.
+        domain: share of the candidates that counts as in domain, for each label.
 
     Returns:
         Records, label by label in the order of `counts`, the best first.
@@ -153,11 +176,11 @@ def choose(candidates: Candidates, found: ClassSums, counts: Mapping[str, int], 
     """
     if unknown := set(counts) - set(found.labels):
         raise ValueError(f"{len(unknown)} labels have no sum")
-    vectors = unit_rows(candidates.embeddings)
-    centre = unit_rows(found.sums.sum(axis=0, keepdims=True))[0]  # (d,)
-    kept = np.argsort(-(vectors @ centre), kind="stable")[: candidates.kept(domain)]
-    scores = vectors[kept] @ _beyond(found.sums, centre).T  # (kept, labels)
-    orders = [kept[np.argsort(-scores[:, found.labels.index(label)], kind="stable")] for label in counts]
+    vectors, means = unit_rows(candidates.embeddings), unit_rows(found.sums)
+    near = _rounded(vectors @ means.T)  # (n, labels)
+    scores = _rounded(_margins(vectors @ _telling(means, vectors).T))  # (n, labels)
+    columns = [found.labels.index(label) for label in counts]
+    orders = [_ranked(near[:, column], scores[:, column], candidates.kept(domain)) for column in columns]
     chosen = _in_turns([iter(order.tolist()) for order in orders], list(counts.values()), candidates.texts)
     return [Record(candidates.texts[index], label) for label, own in zip(counts, chosen, strict=True) for index in own]
 
@@ -189,13 +212,46 @@ def oracle(
     return choose(candidates, ClassSums(tuple(labels), exact), counts, domain)
 
 
-def _beyond(sums: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    """Each sum without its part along the centre, shape (labels, d).
+def _telling(means: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """The directions along which texts are compared with the labels, shape (labels, d).
 
-    What remains adds up to zero over the labels, so each is, but for its scale, itself less the mean of the others.
-    Along the centre the sums differ by the sizes of their labels, which say nothing about a text.
+    Linear discriminant analysis (Fisher 1936): what means differ by says little along directions in which all texts
+    differ, so it is divided by the covariance. The covariance is that of the public texts, which costs no budget. It is
+    shrunk halfway to a multiple of the identity: where public texts hardly vary, the division would enlarge little but
+    the noise of the means.
+
+    Args:
+        means: of the labels, each of length 1, so that the sizes of labels do not speak, shape (labels, d).
+        vectors: the candidates, shape (n, d).
     """
-    return sums - np.outer(sums @ centre, centre)
+    centred = vectors - vectors.sum(axis=0) / max(1, len(vectors))
+    covariance = centred.T @ centred  # (d, d), of any scale: it shortens every direction alike
+    average = np.trace(covariance) / len(covariance)
+    if not average > 0.0:
+        return means
+    shrunk = (1.0 - _SHRINKAGE) * covariance + _SHRINKAGE * average * np.eye(len(covariance))
+    return np.asarray(np.linalg.solve(shrunk, means.T).T)
+
+
+def _margins(scores: np.ndarray) -> np.ndarray:
+    """How far each label's score is above the best of the others, (n, labels); alone, a label has none to beat."""
+    if scores.shape[1] < 2:
+        return scores
+    ordered = np.sort(scores, axis=1)
+    best, second = ordered[:, -1:], ordered[:, -2:-1]  # (n, 1)
+    return scores - np.where(scores == best, second, best)
+
+
+def _ranked(near: np.ndarray, scores: np.ndarray, kept: int) -> np.ndarray:
+    """Indices of the `kept` nearest, those with the highest scores first."""
+    nearest = np.argsort(-near, kind="stable")[:kept]
+    return nearest[np.argsort(-scores[nearest], kind="stable")]
+
+
+def _rounded(scores: np.ndarray) -> np.ndarray:
+    """Each column in billionths of its largest, whole ones, so that ties do not hang on the order of additions."""
+    largest = np.abs(scores).max(axis=0, initial=0.0)
+    return np.rint(scores / np.where(largest > 0.0, largest, 1.0) * 1e9)
 
 
 def _in_turns(queues: Sequence[Iterator[int]], wanted: Sequence[int], texts: Sequence[str]) -> list[list[int]]:
@@ -211,12 +267,30 @@ def _in_turns(queues: Sequence[Iterator[int]], wanted: Sequence[int], texts: Seq
     return chosen
 
 
-def _check(schema: PublicSchema, candidates: Candidates) -> None:
-    """Raise ParamsError where there is nothing to choose between."""
+def require_fit(settings: SelectSettings, schema: PublicSchema) -> None:
+    """Raise ParamsError where settings and schema do not fit together."""
     if len(schema.label_names) < 2:
         raise ParamsError("select needs two labels or more.", "Name them in dataset.labels, or leave select out.")
-    if not len(candidates.texts):
-        raise ParamsError("There is no public text to choose from.", "Name a public file with texts.")
+    if settings.prior is not None and set(settings.prior) != set(schema.label_names):
+        raise ParamsError("The prior does not name the public labels.", "Give one share per label, or null.")
+
+
+def _sigma(budget: Budget, histogram: LabelHistogram | None) -> float:
+    """The noise of the class means that the histogram leaves of the budget."""
+    if math.isinf(budget.epsilon):
+        return 0.0
+    if histogram is None:
+        return _MARGIN * gdp_sigma(budget.epsilon, budget.delta)
+
+    def asked(sigma: float) -> DpEvent:
+        return ComposedDpEvent([histogram.event(), GaussianDpEvent(sigma)])
+
+    return calibrate_noise(asked, budget.epsilon, budget.delta)
+
+
+def _no_encoder(texts: Sequence[str]) -> np.ndarray:
+    """Stands in where only a plan is made."""
+    raise ModelError("There is no sentence encoder.", "Hand one to the generator.")
 
 
 def _drowned(sigma: float, most: float) -> str:
