@@ -465,11 +465,21 @@ def test_a_model_that_repeats_its_prompt_is_never_used() -> None:
     assert one.counts.unusable == {"echo": 15}
 
 
+def test_a_new_text_that_is_there_already_is_asked_for_again() -> None:
+    chat = Writer(lambda ask: f"We liked the {'view' if ask.number % 3 else 'rooms'} best.")
+    one = author(chat, tries=20)
+    assert {record.text for record in one.random({"praise": 2})} == {
+        f"We liked the {what} best." for what in ("view", "rooms")
+    }
+    assert one.counts.unusable["repeat"] == one.counts.asked - 2
+    assert one.counts.used == 2
+
+
 def test_keywords_and_sources_are_no_instruction() -> None:
     phrase = "the long queue in front of the only lift each morning"
     chat = Writer(lambda _: f"We hated {phrase}.")
     one = author(chat, prompts={"keywords": {"*": [phrase]}})
-    assert len(one.random({"praise": 2})) == 2
+    assert len(one.random({"praise": 1})) == 1
     assert one.vary([Record(f"They hated {phrase}.", "praise")], 1, 0)[0]
 
 

@@ -77,7 +77,7 @@ class InstructedAuthor:
         self._chat, self._tries = chat, settings.tries
 
     def random(self, counts: Mapping[str, int]) -> list[Record]:
-        """RANDOM_API: new texts, label by label; for each label up to `tries` requests a wanted text are spent.
+        """RANDOM_API: new texts, those of a label all different; up to `tries` requests a wanted text are spent.
 
         Raises:
             BackendError: the model cannot be reached, or its budget of tokens or money would be passed.
@@ -91,7 +91,10 @@ class InstructedAuthor:
         ]:
             for request, text in zip(requests, self._written(requests), strict=True):
                 asked[request.label] += 1
-                texts[request.label] += [text] if text else []
+                if text in texts[request.label]:
+                    self._repeated()
+                elif text:
+                    texts[request.label].append(text)
         return [Record(text, label or None) for label, found in texts.items() for text in found]
 
     def vary(self, records: Sequence[Record], times: int, turn: int) -> list[list[Record]]:
@@ -118,6 +121,11 @@ class InstructedAuthor:
             [Record(found[row, time], record.label) for time in range(times) if (row, time) in found]
             for row, record in enumerate(records)
         ]
+
+    def _repeated(self) -> None:
+        """One of the answers was there already."""
+        self.counts.used -= 1
+        self.counts.unusable["repeat"] += 1
 
     def _written(self, requests: Sequence[Request]) -> list[str]:
         """The text of each answer; "" for one that cannot be used."""
