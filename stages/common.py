@@ -13,6 +13,7 @@ from palimpsest.errors import DataError, PalimpsestError, ParamsError
 PRIVATE = Path("data/private")
 PUBLIC = Path("data/public")
 SYNTHETIC = Path("data/synthetic")
+EVOLVED = Path("data/evolved")  # what each round of `evolve` selected
 MODELS = Path("models")
 BASE_LM = MODELS / "base"
 TAUGHT = MODELS / "taught"  # public, as the base is

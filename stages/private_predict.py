@@ -1,35 +1,30 @@
 """Write the rows of one variant from private contexts, with a language model that never learns from them: it spends."""
 
-import hashlib
 import math
 from collections import Counter
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from palimpsest.errors import ParamsError
-from palimpsest.files import read_json, write_json
+from palimpsest.files import write_json
 from palimpsest.generators.base import Budget, Plan
 from palimpsest.generators.fewshot import FewShot
 from palimpsest.generators.postprocess import Candidate
 from palimpsest.generators.predict import Predict, Predicted, no_encoder
 from palimpsest.generators.select import Candidates, choose
 from palimpsest.generators.shares import divided
-from palimpsest.models.encoder import Encoder
-from palimpsest.models.sources import resolve_encoder
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import FewShotVariant, Params, PredictVariant
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Run
-from palimpsest.privacy.session import code_digest, metered, receipt
+from palimpsest.privacy.ledger import Asset, Charge, Ledger
+from palimpsest.privacy.means import Encode
+from palimpsest.privacy.session import metered, receipt
 from palimpsest.records.keyed import digest
 from palimpsest.records.write import write_synthetic
-from stages.common import CHECKPOINTS, METRICS, MODELS, PRIVATE, RECEIPTS, SYNTHETIC, start
+from stages.common import CHECKPOINTS, METRICS, MODELS, RECEIPTS, SYNTHETIC, start
+from stages.encoding import Encoders, encoders
 from stages.filters import chain
 from stages.models import weights
-from stages.spending import private_rows, requested, tell
+from stages.spending import identify, private_rows, requested, tell
 
 STAGE = "private_predict"
 KEPT = CHECKPOINTS / "predict"
@@ -44,7 +39,8 @@ def run(name: str, _model: str) -> None:
     generator, plan = planned(params, name, asset, encode)
     if not plan.feasible:
         raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
-    schema, identity = params.schema_of_data, identify(params, name, plan)
+    behind = weights(language_model(params, name)), params.models.encoder
+    schema, identity = params.schema_of_data, identify(params, STAGE, name, plan, *behind)
     with metered(ledger, schema, identity, requested(plan), private_rows, noise, continues) as session:
         tell(session.reservation, ledger.balance(asset.name).left)
         written = generator.fit(session.view, plan)
@@ -58,32 +54,29 @@ def run(name: str, _model: str) -> None:
             (KEPT / f"{charge.id}.json").unlink(missing_ok=True)
 
 
-def encoder(params: Params, name: str) -> Encoder | None:
+def encoder(params: Params, name: str) -> Encoders | None:
     """The public sentence encoder, where the variant asks for class means."""
     variant = writing(params, name)
     if not isinstance(variant, PredictVariant) or variant.predict.means is None:
         return None
-    return Encoder(resolve_encoder(params.models.encoder))
+    return encoders(params, variant.predict.means.batch)
 
 
 def planned(
-    params: Params, name: str, asset: Asset | None = None, encode: Encoder | None = None
+    params: Params, name: str, asset: Asset | None = None, encode: Encoders | None = None
 ) -> tuple[Predict | FewShot, Plan]:
     """The generator of a variant and its plan; reads no row. Only a fit needs the asset, whose key spreads the rows."""
     schema, variant = params.schema_of_data, writing(params, name)
     budget = Budget(variant.epsilon, params.delta)
     key = digest(asset.key, "predict", name) if asset else b""
+    reader: tuple[Encode, int]
     made: Predict | FewShot
     if isinstance(variant, PredictVariant):
-        reader = (partial(_embed, encode), encode.dimension) if encode else (no_encoder, 1)
+        reader = (encode.rows, encode.dimension) if encode else (no_encoder, 1)
         made = Predict(variant.predict, schema, language_model(params, name), key, KEPT, reader)
     else:
         made = FewShot(variant.fewshot, schema, language_model(params, name), KEPT)
     return made, made.plan(schema, budget)
-
-
-def _embed(encode: Encoder, texts: Sequence[str]) -> np.ndarray:
-    return encode.encode_batch(list(texts))
 
 
 def writing(params: Params, name: str) -> PredictVariant | FewShotVariant:
@@ -103,25 +96,8 @@ def continues(charge: Charge, *_: object) -> bool:
     return charge.steps is not None and not charge.noise_fixed
 
 
-def identify(params: Params, name: str, plan: Plan) -> Run:
-    """What makes a retry of this plan the same plan: data version, settings, the public model, code."""
-    variant = writing(params, name)
-    found = hashlib.sha256(variant.model_dump_json().encode())
-    found.update(params.dataset.model_dump_json().encode())  # it decides which record is in which batch
-    found.update(repr((plan.queries, dict(plan.numbers), params.testing.noise_seed)).encode())
-    found.update(repr((weights(language_model(params, name)), params.models.encoder)).encode())
-    return Run(
-        stage=STAGE,
-        variant=name,
-        purpose=variant.purpose,
-        fingerprint=read_json(PRIVATE / "manifest.json")["fingerprint"],
-        plan=found.hexdigest(),
-        code=code_digest(),
-    )
-
-
 def keep(
-    params: Params, name: str, written: Predicted, encode: Encoder | None
+    params: Params, name: str, written: Predicted, encode: Encoders | None
 ) -> dict[str, float | int | dict[str, int]]:
     """Filter what was written, choose by the class means where there are any, and save it; counts for generation.json.
 
@@ -137,7 +113,7 @@ def keep(
         texts = [row.text for row in kept]
         shares = {label: count / len(kept) for label, count in Counter(row.label or "" for row in kept).items()}
         counts = divided(int(variant.predict.means.keep * len(kept)), shares)
-        kept = choose(Candidates(texts, encode.encode(texts)), written.sums, counts, variant.predict.means.domain)
+        kept = choose(Candidates(texts, encode.others(texts)), written.sums, counts, variant.predict.means.domain)
     write_synthetic(kept, SYNTHETIC / name, params.dataset.text, params.dataset.label)
     return {
         "drawn": len(rows),

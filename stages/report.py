@@ -26,7 +26,7 @@ from stages.common import METRICS, RECEIPTS, start
 
 REPORTS = Path("reports")
 _NAMED = re.compile(r"\$\{([\w.]+)\}")
-_KINDS = ("utility", "incontext", "membership", "ngrams", "facts", "structure", "generation")
+_KINDS = ("utility", "incontext", "membership", "ngrams", "facts", "structure", "evolution", "generation")
 _PACKAGES = ("torch", "transformers", "dp-accounting", "opendp", "dvc", "scikit-learn")
 
 
@@ -66,6 +66,7 @@ def _kinds(params: Params, name: str) -> list[str]:
     taken_back = {
         "incontext": name not in (*run.in_context, *run.in_context_baseline),
         "structure": params.dataset.json_schema is None,
+        "evolution": name not in run.private_evolve,
     }
     return [kind for kind in _KINDS if not taken_back.get(kind, False)]
 

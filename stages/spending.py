@@ -1,8 +1,13 @@
 """What every stage that spends shares: the requests of a plan, the rows behind the meter, and what a run says of it."""
 
+import hashlib
+
+from palimpsest.files import read_json
 from palimpsest.generators.base import Plan
-from palimpsest.privacy.ledger import Request, Reservation
+from palimpsest.params.schema import Params
+from palimpsest.privacy.ledger import Request, Reservation, Run
 from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.session import code_digest
 from palimpsest.records.write import read_split
 from stages.common import PRIVATE
 
@@ -10,6 +15,29 @@ from stages.common import PRIVATE
 def requested(plan: Plan) -> list[Request]:
     """What the plan reserves in the ledger."""
     return [Request(query.name, query.event, steps=query.steps, partition=query.partition) for query in plan.queries]
+
+
+def identify(params: Params, stage: str, name: str, plan: Plan, *behind: str) -> Run:
+    """What makes a retry of a variant's plan the same plan: data version, settings, code, and what stands behind it.
+
+    Args:
+        params: all settings.
+        stage: the stage's name.
+        name: the variant's.
+        plan: what is reserved.
+        behind: digests of public models and files, names of sources.
+    """
+    found = hashlib.sha256(params.variants[name].model_dump_json().encode())
+    found.update(params.dataset.model_dump_json().encode())  # labels, n_public, and which record is in which part
+    found.update(repr((plan.queries, dict(plan.numbers), params.seed, params.testing.noise_seed, behind)).encode())
+    return Run(
+        stage=stage,
+        variant=name,
+        purpose=params.charged[name].purpose,
+        fingerprint=read_json(PRIVATE / "manifest.json")["fingerprint"],
+        plan=found.hexdigest(),
+        code=code_digest(),
+    )
 
 
 def private_rows() -> list[PrivateRow]:

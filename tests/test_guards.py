@@ -204,6 +204,9 @@ def test_a_receipt_is_an_output_of_its_stage():
         "dp_train": "reports/receipts/models/${item.model}.json",
         "discriminator": "reports/receipts/models/${key}.json",
         "private_predict": "reports/receipts/${key}.json",
+        "select": "reports/receipts/${item.variant}.json",
+        "private_evolve": "reports/receipts/${key}.json",
+        "vote_select": "reports/receipts/${key}.json",
     }
     assert [name for name, path in receipts.items() if any_name(path) not in outputs(DVC[name])] == []
 
@@ -239,12 +242,19 @@ def leaves(body: Any, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 def used_keys(params: Body) -> list[tuple[str, ...]]:
     """The keys that stages name, written out for every name that their stage is repeated for."""
     written = [
-        key.replace("${key}", name).replace("${item}", model).replace("${item.model}", name)
+        filled(key, name, model)
         for stage in STAGES.values()
         for name, model in names(stage, params)
         for key in stage.get("do", stage).get("params", [])
     ]
     return [tuple(key.split(".")) for key in dict.fromkeys(written)]
+
+
+def filled(key: str, name: str, value: str) -> str:
+    """A key with the name and the value of one repetition of its stage."""
+    for sign in ("${key}", "${item.model}", "${item.variant}"):
+        key = key.replace(sign, name)
+    return key.replace("${item}", value)
 
 
 def names(stage: Body, params: Body) -> list[tuple[str, str]]:

@@ -3,6 +3,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from palimpsest.params.authors import Base, Corpus, Endpoint, Length, LocalChat, Price, Prompts
+from palimpsest.params.evolve import SelectSettings, Votes, VoteSelectSettings
 from palimpsest.params.incontext import InContext
 from palimpsest.params.predict import FewShotPrompt, FewShotSettings, Means, SparseVector
 from palimpsest.params.reference import render
@@ -22,6 +24,13 @@ def keys(content: Any, prefix: str = "") -> set[str]:
     return names.union(*(keys(value, f"{prefix}{name}.") for name, value in content.items()))
 
 
+def author_keys() -> dict[str, Any]:
+    """What any author may be told."""
+    found = {key: None for kind in (Corpus, Base, LocalChat, Endpoint) for key in kind.model_fields}
+    sections = {"prompts": Prompts, "length": Length, "price": Price}
+    return found | {name: dict.fromkeys(section.model_fields) for name, section in sections.items()}
+
+
 def test_every_key_of_the_demo_has_its_row() -> None:
     content = YAML(typ="safe", pure=True).load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     written = content["variants"]["predict3"]
@@ -29,15 +38,19 @@ def test_every_key_of_the_demo_has_its_row() -> None:
     written["predict"]["means"] = dict.fromkeys(Means.model_fields)
     prompt = dict.fromkeys(FewShotPrompt.model_fields)
     shots = dict.fromkeys(FewShotSettings.model_fields) | {"prompt": prompt, "filters": written["predict"]["filters"]}
-    content["variants"] = {"<name>": content["variants"]["dp3"] | written | {"fewshot": shots}}
+    votes = dict.fromkeys(Votes.model_fields)
+    others = {"select": dict.fromkeys(SelectSettings.model_fields), "evolve": content["variants"]["evolve3"]["evolve"]}
+    others["vote_select"] = dict.fromkeys(VoteSelectSettings.model_fields) | {"votes": votes}
+    content["variants"] = {"<name>": content["variants"]["dp3"] | written | others | {"fewshot": shots}}
+    content["authors"] = {"<name>": author_keys()}
     content["utility"]["in_context"] = dict.fromkeys(InContext.model_fields)
     content["taught"] = {"<name>": content["taught"]["similar"]}
     content["lms"] = {"<name>": content["lms"]["dp3"]}
     content["discriminators"] = {"<name>": content["discriminators"]["judge3"]}
-    content["run"] |= {"dp_lm": {}, "discriminator": {}, "private_predict": {}}
+    content["run"] |= {"dp_lm": {}, "discriminator": {}, "private_predict": {}, "private_evolve": {}}
     content["dataset"]["labels"] = {}
     described = {line.split("`")[1] for line in render().splitlines() if line.startswith("| `")}
-    named = {f"{section}.<name>" for section in ("variants", "taught", "lms", "discriminators")}
+    named = {f"{section}.<name>" for section in ("variants", "taught", "authors", "lms", "discriminators")}
     assert keys(content) - named == described
 
 

@@ -11,7 +11,8 @@ from dvc.repo import Repo
 
 from palimpsest.errors import ParamsError
 
-SPENDERS = ("dp_train", "discriminator", "private_predict")  # stages that ask private rows something
+# Stages that ask private rows something.
+SPENDERS = ("dp_train", "discriminator", "private_predict", "select", "private_evolve", "vote_select")
 
 
 def stale(workspace: Path) -> set[str]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from palimpsest.records.structured import WHOLE_ROW
 
 PRESETS = ("modern", "paper")
 TASKS = ("classify", "span", "text", "json")
-METHODS = ("dp_lm", "predict")
+METHODS = ("dp_lm", "predict", "select", "evolve")
 _FEWEST = 20  # the smallest audit subset
 _IGNORED = {
     ".gitignore": """# Everything here but the settings is private, or made again by `palimpsest run`.
@@ -80,15 +81,14 @@ class Source:
         """The keys of a record that is a JSON object."""
         return None if self.json_schema is None else tuple(self.json_schema["properties"])
 
-    @property
-    def variant(self) -> str:
-        """The first variant's name: dp3, dp0_5."""
-        return re.sub(r"[^a-z0-9]", "_", f"dp{self.epsilon:g}")
+    def named(self, method: str) -> str:
+        """The name of the variant of a method: dp3, dp0_5, predict3."""
+        return re.sub(r"[^a-z0-9]", "_", f"{method.removesuffix('_lm')}{self.epsilon:g}")
 
     @property
-    def written(self) -> str:
-        """The name of the variant that is written from private contexts: predict3, predict0_5."""
-        return re.sub(r"[^a-z0-9]", "_", f"predict{self.epsilon:g}")
+    def row(self) -> str:
+        """The name of the first variant."""
+        return self.named(self.method)
 
     @property
     def batch(self) -> int:
@@ -167,10 +167,10 @@ def init_workspace(workspace: Path, source: Source, *, force: bool) -> None:
             f"{taken[0]} exists here.", "Choose another folder with --workspace, or overwrite it with --force."
         )
     check_source(source)
-    files = rendered(source)
-    enter(loads(files[FILE]), workspace)
+    made = rendered(source)
+    enter(loads(made[FILE]), workspace)
     try:
-        _write(workspace, files)
+        _write(workspace, made)
     except OSError as error:
         raise DataError(
             f"The workspace cannot be written ({type(error).__name__}).", "Choose another folder with --workspace."
@@ -182,7 +182,10 @@ def init_workspace(workspace: Path, source: Source, *, force: bool) -> None:
 def rendered(source: Source) -> dict[str, str]:
     """File name -> content of the workspace's settings."""
     template = _environment()
-    params = template.get_template("params.yaml.j2").render(source=source, version=__version__, path=_absolute)
+    prompts = files("palimpsest.cli").joinpath("templates", "author_prompts.yaml").read_text(encoding="utf-8")
+    params = template.get_template("params.yaml.j2").render(
+        source=source, version=__version__, path=_absolute, prompts=prompts.strip()
+    )
     graph = template.get_template("dvc.yaml.j2").render(
         clone=False,
         world=False,

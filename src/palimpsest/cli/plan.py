@@ -1,10 +1,8 @@
 """`palimpsest plan`: the price list, before anything is bought."""
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import dp_accounting as dpa
 from rich.table import Table
@@ -16,8 +14,10 @@ from palimpsest.generators.base import Plan
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger import Charge, Request, preview
 from palimpsest.report.formats import MISSING, number
-from stages import discriminator, dp_train, private_predict
+from stages import pricing
 from stages.spending import requested
+
+_CHOOSING = ("select", "evolve", "vote_select")
 
 
 @dataclass(frozen=True)
@@ -49,27 +49,17 @@ class Priced:
 
 
 def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
-    """The models that run, with their plans, each after the one it builds on. Reads no row."""
+    """Everything that spends, with its plan, each after what it builds on. Reads no row."""
     changed = stale(context.workspace)
-    run = context.params.run
-    spending = {"dp_train": run.dp_train, "discriminator": run.discriminator, "private_predict": run.private_predict}
-    stages = [(stage, name) for stage, names in spending.items() for name in names]
-    wanted = [(stage, name) for stage, name in stages if f"{stage}@{name}" in changed or not only_pending]
+    named = pricing.spending(context.params)
+    wanted = [(stage, name) for stage, name in named if f"{stage}@{name}" in changed or not only_pending]
     return [_priced(context, stage, name, f"{stage}@{name}" in changed) for stage, name in wanted]
 
 
 def _priced(context: Context, stage: str, name: str, pending: bool) -> Priced:
     params = context.params
-    planned: Mapping[str, Callable[..., tuple[Any, Plan]]] = {
-        "dp_train": dp_train.planned,
-        "discriminator": discriminator.planned,
-        "private_predict": private_predict.planned,
-    }
-    plan = planned[stage](params, name)[1]
-    built_on = params.run.discriminator[name] if stage == "discriminator" else None
-    before = [] if built_on is None else [dp_train.planned(params, built_on)[1].event]
+    plan, whole = pricing.planned(params, stage, name), pricing.whole(params, name)
     variants = tuple(variant for variant, model in params.run.dp_lm.items() if model == name)
-    whole = dpa.ComposedDpEvent([*before, plan.event])
     return Priced(f"{stage}@{name}", name, params.charged[name].purpose, plan, whole, pending, variants)
 
 
@@ -97,8 +87,7 @@ def _planned(charge: Charge, item: Priced | None) -> bool:
 
 
 def _reusable(context: Context, charge: Charge) -> bool:
-    continues = private_predict.continues if charge.stage == "private_predict" else dp_train.continues
-    begun = charge.state == "begun" and continues(charge, context.workspace)
+    begun = charge.state == "begun" and pricing.continues(charge, context.workspace)
     return begun or charge.state in ("reserved", "answered")
 
 
@@ -113,12 +102,10 @@ def show_plan(workspace: Path) -> None:
     for flag in context.params.flags():
         out.print(f"[yellow]flag:[/yellow] {flag}")
     variants = priced(context)
-    noisy = [item for item in variants if item.plan.method != "predict"]
-    written = [item for item in variants if item.plan.method == "predict"]
-    if noisy:
-        out.print(_table(context, noisy))
-    if written:
-        out.print(_written_table(context, written))
+    tables = {"predict": _written_table, **dict.fromkeys(_CHOOSING, _chosen_table)}
+    for draw in (_table, _written_table, _chosen_table):
+        if shown := [item for item in variants if tables.get(item.plan.method, _table) is draw]:
+            out.print(draw(context, shown))
     for item in variants:
         for note in item.plan.notes:
             out.print(f"{item.name}: {note}", markup=False)
@@ -161,6 +148,20 @@ def _written_table(context: Context, variants: list[Priced]) -> Table:
             f"{number(numbers['expected_examples'])}\n({float(numbers['forward_tokens']):.1e})",
         ]
         made.add_row(f"{item.name}\n{numbers['clipping']}\n{item.purpose}", *shown, *_costs(context, item))
+    return made
+
+
+def _chosen_table(context: Context, variants: list[Priced]) -> Table:
+    """Variants whose texts the records choose: noise of a vote or of class means, rounds, what an author will write."""
+    made = _headed("variant", "noise\n(rounds)", "rows\n(candidates)", "requests\n(tokens)")
+    for item in variants:
+        numbers = item.plan.numbers
+        shown = [
+            f"{number(numbers['sigma'], 5)}\n({number(numbers.get('rounds'))})",
+            f"{number(numbers.get('rows'))}\n({number(numbers.get('candidates'))})",
+            f"{number(numbers.get('requests'))}\n({number(numbers.get('tokens'))})",
+        ]
+        made.add_row(f"{item.name}\n{item.plan.method}\n{item.purpose}", *shown, *_costs(context, item))
     return made
 
 

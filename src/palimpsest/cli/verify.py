@@ -51,7 +51,7 @@ def receipts(context: Context) -> dict[str, dict[str, Any]]:
     """
     run, folder = context.params.run, context.workspace / "reports" / "receipts"
     models = (f"models/{name}" for name in (*run.dp_train, *run.discriminator))
-    names = [*models, *run.dp_lm, *run.private_predict]
+    names = [*models, *run.dp_lm, *run.private_predict, *run.select, *run.private_evolve, *run.vote_select]
     paths = {name: folder / f"{name}.json" for name in names}
     try:
         return {name: dict(read_json(path)) for name, path in paths.items() if path.is_file()}
@@ -100,6 +100,9 @@ def _check_models(run: Run, name: str, found: Mapping[str, Mapping[str, Any]]) -
     below = found.get(f"models/{run.discriminator.get(model)}", {"queries": []})
     if not _ids(below) <= _ids(receipt):
         yield f"it does not count the language model {run.discriminator[model]!r} as it was last fitted"
+    source = run.vote_select.get(name)
+    if source is not None and not _ids(found.get(source, {"queries": []})) <= _ids(receipt):
+        yield f"it does not count the variant {source!r} that it chooses from as that was last made"
 
 
 def _ids(receipt: Mapping[str, Any]) -> set[str]:

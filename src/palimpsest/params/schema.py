@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from palimpsest.params.authors import Author
 from palimpsest.params.dp_lm import (
     VARIANTS,
     DiscriminatorTrain,
@@ -16,6 +17,7 @@ from palimpsest.params.dp_lm import (
     Kind,
     PromptWarmUp,
 )
+from palimpsest.params.evolve import EvolveSettings, SelectSettings, VoteSelectSettings
 from palimpsest.params.incontext import InContext
 from palimpsest.params.predict import FewShotSettings, PredictSettings, Similar
 from palimpsest.records.conformity import schema_problem
@@ -204,7 +206,31 @@ class FewShotVariant(Fitted):
     fewshot: FewShotSettings
 
 
-Variant = Annotated[DpLmVariant | PredictVariant | FewShotVariant, Field(discriminator="method")]
+class SelectVariant(Fitted):
+    """One row of the results: public texts, chosen by noisy class means."""
+
+    method: Literal["select"] = Field(description="How the rows are made.")
+    select: SelectSettings
+
+
+class VoteSelectVariant(Fitted):
+    """One row of the results: rows of another variant, chosen by one noisy vote; its epsilon counts both."""
+
+    method: Literal["vote_select"] = Field(description="How the rows are made.")
+    vote_select: VoteSelectSettings
+
+
+class EvolveVariant(Fitted):
+    """One row of the results: texts by an author that sees no record, chosen round by round by noisy votes."""
+
+    method: Literal["evolve"] = Field(description="How the rows are made.")
+    evolve: EvolveSettings
+
+
+Variant = Annotated[
+    DpLmVariant | PredictVariant | FewShotVariant | SelectVariant | VoteSelectVariant | EvolveVariant,
+    Field(discriminator="method"),
+]
 
 
 class Run(Section):
@@ -220,6 +246,11 @@ class Run(Section):
     private_predict: Mapping[str, str] = Field(
         description="Variants of methods predict and fewshot, each with the public language model that reads its "
         "prompts: base, or taught/<name> for one of teach_similar."
+    )
+    select: tuple[str, ...] = Field(description="Variants of method select.")
+    private_evolve: Mapping[str, str] = Field(description="Variants of method evolve, each with its author.")
+    vote_select: Mapping[str, str] = Field(
+        description="Variants of method vote_select, each with the variant of another method that it chooses from."
     )
     embedding_audit: tuple[str, ...] = Field(
         description="Language models whose states are examined: base (the public one) and those of dp_train."
@@ -306,6 +337,7 @@ class Params(Section):
     models: Models
     run: Run
     taught: Mapping[str, Similar]
+    authors: Mapping[str, Author]
     lms: Mapping[str, LanguageModel]
     discriminators: Mapping[str, Discriminator]
     variants: Mapping[str, Variant]
@@ -314,12 +346,13 @@ class Params(Section):
     audit: Audit
     testing: Testing
 
-    @field_validator("taught", "lms", "discriminators", "variants")
+    @field_validator("taught", "authors", "lms", "discriminators", "variants")
     @classmethod
-    def _names(cls, named: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _names(cls, named: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
+        reserved = () if info.field_name == "authors" else RESERVED  # an author makes no file of its name
         for name in named:
-            if name in RESERVED or not name.replace("_", "").isalnum() or not name.islower():
-                raise ValueError(f"a name is lower-case letters, digits and _, and not {RESERVED}, got {name!r}")
+            if name in reserved or not name.replace("_", "").isalnum() or not name.islower():
+                raise ValueError(f"a name is lower-case letters, digits and _, and not {reserved}, got {name!r}")
         return named
 
     @model_validator(mode="after")
@@ -330,6 +363,8 @@ class Params(Section):
             _check_run,
             _check_heads,
             _check_discriminators,
+            _check_sources,
+            _check_authors,
             _check_batches,
             _check_priors,
             _check_finetuned,
@@ -373,6 +408,10 @@ class Params(Section):
         writing = {name: row for name, row in self.variants.items() if isinstance(row, Fitted)}
         return {**self.fitted, **writing}
 
+    def source_of(self, variant: str) -> Fitted:
+        """What a variant's rows are charged as: the model that they are drawn from, or the variant itself."""
+        return self.charged[self.run.dp_lm.get(variant, variant)]
+
     def flags(self) -> list[str]:
         """What is allowed but should be looked at: shown by `plan` and in the report."""
         found = []
@@ -407,25 +446,37 @@ def _check_run(params: Params) -> None:
     _known("run.dp_train", run.dp_train, "lms", params.lms)
     _known("run.discriminator", run.discriminator, "discriminators", params.discriminators)
     _known("run.discriminator", run.discriminator.values(), "run.dp_train", run.dp_train)
-    methods = {name: variant.method for name, variant in params.variants.items()}
-    lm_rows = [name for name, method in methods.items() if method == "dp_lm"]
-    _known("run.dp_lm", run.dp_lm, "variants of method dp_lm", lm_rows)
-    others = sorted(set(methods) - set(lm_rows))
-    _known("run.private_predict", run.private_predict, "variants of methods predict and fewshot", others)
+    drawn = []
+    for key, methods in _METHODS.items():
+        named = list(getattr(run, key))
+        rows = [name for name, variant in params.variants.items() if variant.method in methods]
+        _known(f"run.{key}", named, f"variants of method {' and '.join(methods)}", rows)
+        drawn += named
     _known("run.teach_similar", run.teach_similar, "taught", params.taught)
     readers = [*(f"taught/{name}" for name in run.teach_similar), "base"]
     _known("run.private_predict", run.private_predict.values(), "run.teach_similar, and base", readers)
     _known("run.dp_lm", run.dp_lm.values(), "run.dp_train and run.discriminator", [*run.dp_train, *run.discriminator])
+    _known("run.private_evolve", run.private_evolve.values(), "authors", params.authors)
+    sources = [name for name in drawn if name not in run.vote_select]
+    _known("run.vote_select", run.vote_select.values(), "variants of other methods that run", sources)
     _known("run.embedding_audit", run.embedding_audit, "run.dp_train, and base", [*run.dp_train, "base"])
+    others = sorted(name for name, variant in params.variants.items() if isinstance(variant, Fitted))
     names = Counter([*params.lms, *params.discriminators, *others])
     if shared := sorted(name for name, count in names.items() if count > 1):
         raise ValueError(
-            f"lms, discriminators and the variants of methods predict and fewshot name {shared} twice; allowed is each "
-            "name once"
+            f"lms, discriminators and the variants that are charged name {shared} twice; allowed is each name once"
         )
-    drawn = [*run.dp_lm, *run.private_predict]
     if sorted(run.evaluate) != sorted(drawn):
         raise ValueError(f"run.evaluate is {list(run.evaluate)}; it must list each variant of run once: {drawn}")
+
+
+_METHODS = {
+    "dp_lm": ("dp_lm",),
+    "private_predict": ("predict", "fewshot"),
+    "select": ("select",),
+    "private_evolve": ("evolve",),
+    "vote_select": ("vote_select",),
+}
 
 
 def _known(key: str, names: Iterable[str], section: str, allowed: Collection[str]) -> None:
@@ -472,6 +523,46 @@ def _check_discriminators(params: Params) -> None:
             )
 
 
+def _check_sources(params: Params) -> None:
+    """A choice among another variant's rows is charged on top of them."""
+    for name, source in params.run.vote_select.items():
+        own, below = params.charged[name], params.source_of(source)
+        if own.purpose == "release" and below.purpose == "reference":
+            raise ValueError(f"variants.{name} is meant for release, but its source {source!r} is not")
+        if own.epsilon <= below.epsilon < math.inf:
+            raise ValueError(
+                f"variants.{name}.epsilon is {own.epsilon:g} and counts its source {source!r}, which takes "
+                f"{below.epsilon:g} alone: allowed is more than that"
+            )
+
+
+_TALKERS = ("local", "endpoint")
+
+
+def _check_authors(params: Params) -> None:
+    """Keywords are of public labels, and what needs labels or the prompt of one has them."""
+    labels = set(params.dataset.labels)
+    for name, author in params.authors.items():
+        unknown = set(getattr(getattr(author, "prompts", None), "keywords", {})) - labels - {"*"}
+        if unknown:
+            raise ValueError(f"authors.{name}.prompts.keywords names {sorted(unknown)}; allowed are labels, and *")
+    for name, chosen in params.run.private_evolve.items():
+        exact = params.charged[name].purpose == "reference" or params.testing.noise_seed is not None
+        if exact and params.authors[chosen].kind == "endpoint":
+            raise ValueError(
+                f"variants.{name} is not private and would send what rows chose to the endpoint {chosen!r}"
+            )
+    if params.dataset.task != "classify" and params.run.select:
+        raise ValueError(f"run.select is not empty; task {params.dataset.task} has no public labels to choose for")
+    talking = [name for name, author in params.run.private_evolve.items() if params.authors[author].kind in _TALKERS]
+    if params.dataset.task == "json" and talking:
+        raise ValueError(
+            f"run.private_evolve gives {talking} an author that answers in words; task json needs base or corpus"
+        )
+    if params.dataset.task == "span" and (params.run.private_evolve or params.run.vote_select):
+        raise ValueError("run.private_evolve and run.vote_select are for tasks whose label is not free text")
+
+
 def _check_batches(params: Params) -> None:
     for name, model in params.fitted.items():
         if model.train.batch > params.dataset.n_public:
@@ -484,9 +575,7 @@ def _check_batches(params: Params) -> None:
 def _check_priors(params: Params) -> None:
     priors = {f"lms.{name}.train": model.train.prior for name, model in params.lms.items()}
     for name, row in params.variants.items():
-        if isinstance(row, PredictVariant | FewShotVariant):
-            settings = row.predict if isinstance(row, PredictVariant) else row.fewshot
-            priors[f"variants.{name}.{row.method}"] = settings.prior
+        priors[f"variants.{name}.{row.method}"] = getattr(getattr(row, row.method, None), "prior", None)
     for key, prior in priors.items():
         unknown = set(prior or {}) ^ set(params.dataset.labels)
         if prior is not None and unknown:

@@ -16,6 +16,7 @@ from palimpsest.records.structured import PLAIN, WHOLE_ROW, members_of
 
 _TEXT = pa.field("text", pa.string())
 _LABEL = pa.field("label", pa.string())
+_ROUNDS_SCHEMA = pa.schema([pa.field("round", pa.int64()), _TEXT, _LABEL])
 _SPLIT_SCHEMA = pa.schema([_TEXT, _LABEL, pa.field("guess", pa.bool_())])
 
 
@@ -113,6 +114,26 @@ def read_synthetic(base_path: Path | str, text_column: str, label_column: str | 
     columns = [_stored(text_column)] + ([] if label_column is None else [label_column])
     table = _read_table(_beside(base_path, ".parquet"), pa.schema([(name, pa.string()) for name in columns]))
     return [Record(*values) for values in zip(*(table[name].to_pylist() for name in columns), strict=True)]
+
+
+def write_rounds(path: Path | str, rounds: Iterable[Iterable[Record]]) -> None:
+    """Write what each round of a method selected: columns round (from 1), text and label (nullable)."""
+    rows = [(number, row.text, row.label) for number, one in enumerate(rounds, 1) for row in one]
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
+    _write_table(path, pa.table(columns, _ROUNDS_SCHEMA))
+
+
+def read_rounds(path: Path | str) -> list[list[Record]]:
+    """What `write_rounds` wrote, round by round.
+
+    Raises:
+        DataError: the file is missing, damaged or of another kind.
+    """
+    table = _read_table(path, _ROUNDS_SCHEMA).to_pylist()
+    found: list[list[Record]] = [[] for _ in range(max((row["round"] for row in table), default=0))]
+    for row in table:
+        found[row["round"] - 1].append(Record(row["text"], row["label"]))
+    return found
 
 
 def _public_schema(labelled: bool) -> pa.Schema:

@@ -1,0 +1,42 @@
+"""The sentence encoder with a memory: a text that any stage has encoded is never encoded again."""
+
+from dataclasses import dataclass
+
+from palimpsest.models.encoder import Encoder
+from palimpsest.models.sources import resolve_encoder
+from palimpsest.models.vectors import KeptVectors, fingerprint_of
+from palimpsest.params.schema import Params
+from stages.common import CHECKPOINTS, PRIVATE
+
+# Both are outside DVC's outputs, so that a stopped stage leaves them.
+OF_ROWS = PRIVATE / "vectors"
+OF_OTHERS = CHECKPOINTS / "vectors"
+_AT_ONCE = 64  # texts that are no private rows: no guarantee rests on their last bits
+
+
+@dataclass(frozen=True)
+class Encoders:
+    """One sentence encoder with two memories, so that what is kept of private texts meets no other text.
+
+    Attributes:
+        rows: for private texts. It shows no progress, which would count them.
+        others: for public and synthetic texts.
+        fingerprint: of the encoder's weights and configuration.
+    """
+
+    rows: KeptVectors
+    others: KeptVectors
+    fingerprint: str
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return self.rows.dimension
+
+
+def encoders(params: Params, batch: int) -> Encoders:
+    """The configured encoder; private texts that are new are read `batch` at once."""
+    folder = resolve_encoder(params.models.encoder)
+    encoder, mark = Encoder(folder), fingerprint_of(folder)
+    rows = KeptVectors(encoder.encode_batch, encoder.dimension, OF_ROWS, mark, batch, shown=False)
+    return Encoders(rows, KeptVectors(encoder.encode_batch, encoder.dimension, OF_OTHERS, mark, _AT_ONCE), mark)

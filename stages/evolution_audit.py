@@ -1,0 +1,28 @@
+"""How far the texts of each round are from the private rows, beside how far those are from each other: private zone."""
+
+from palimpsest.audit.distance import per_round
+from palimpsest.files import write_json
+from palimpsest.params.load import load
+from palimpsest.records.write import read_rounds, read_split
+from stages.common import EVOLVED, METRICS, PRIVATE, start
+from stages.encoding import encoders
+
+_AT_ONCE = 64  # no guarantee rests on these vectors
+
+
+def run(name: str) -> None:
+    """data/evolved/<variant>.parquet, the private splits -> reports/metrics/<variant>/evolution.json."""
+    params = load()
+    encode = encoders(params, batch=_AT_ONCE)
+    rounds = [encode.others([row.text for row in one]) for one in read_rounds(EVOLVED / f"{name}.parquet")]
+    splits = (read_split(PRIVATE / f"{part}.parquet") for part in ("train", "holdout"))
+    train, holdout = (encode.rows([row.text for row in rows]) for rows in splits)
+    found = per_round(rounds, train, holdout, params.seed)
+    write_json(
+        METRICS / name / "evolution.json",
+        {"variant": name, "zone": "internal", "rounds": [[distance.to_json() for distance in one] for one in found]},
+    )
+
+
+if __name__ == "__main__":
+    start(run)

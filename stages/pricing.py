@@ -1,0 +1,73 @@
+"""What every stage that spends would ask and cost; reads no row."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dp_accounting import DpEvent
+
+from palimpsest.generators.base import Budget, Plan
+from palimpsest.generators.vote_select import VoteSelect
+from palimpsest.params.schema import Params
+from palimpsest.privacy.composition import Term, composed
+from palimpsest.privacy.ledger import Charge
+from stages import discriminator, dp_train, private_evolve, private_predict, select, vote_select
+
+
+def spending(params: Params) -> list[tuple[str, str]]:
+    """(stage, name) of everything that asks private rows something, each after what it builds on."""
+    run = params.run
+    asked: Mapping[str, Any] = {
+        "dp_train": run.dp_train,
+        "discriminator": run.discriminator,
+        "private_predict": run.private_predict,
+        "select": run.select,
+        "private_evolve": run.private_evolve,
+        "vote_select": run.vote_select,
+    }
+    return [(stage, name) for stage, names in asked.items() for name in names]
+
+
+def planned(params: Params, stage: str, name: str) -> Plan:
+    """The plan of one of them, for itself alone."""
+    plans: Mapping[str, Callable[[Params, str], tuple[Any, Plan]]] = {
+        "dp_train": dp_train.planned,
+        "discriminator": discriminator.planned,
+        "private_predict": private_predict.planned,
+        "select": select.planned,
+        "private_evolve": private_evolve.planned,
+        "vote_select": _chosen,
+    }
+    return plans[stage](params, name)[1]
+
+
+def whole(params: Params, name: str) -> DpEvent:
+    """All that a fitted model or a variant will have been charged, with everything that it builds on."""
+    return composed(_terms(params, name))
+
+
+def _terms(params: Params, name: str) -> list[Term]:
+    """Its queries behind those of what it builds on: in the order of a receipt, so that both compose to one event."""
+    run = params.run
+    if name in run.dp_lm:
+        return _terms(params, run.dp_lm[name])
+    below = {**run.discriminator, **run.vote_select}.get(name)
+    stages = {name: stage for stage, name in spending(params)}
+    own = [(query.event, query.partition) for query in planned(params, stages[name], name).queries]
+    return own if below is None else [*_terms(params, below), *own]
+
+
+def continues(charge: Charge, workspace: Path) -> bool:
+    """Whether what began and was stopped goes on in this workspace, under the same charge."""
+    known: Mapping[str, Callable[[Charge, Path], bool]] = {
+        "private_predict": private_predict.continues,
+        "private_evolve": private_evolve.continues,
+    }
+    return known.get(charge.stage, dp_train.continues)(charge, workspace)
+
+
+def _chosen(params: Params, name: str) -> tuple[VoteSelect, Plan]:
+    """A choice by votes, whose budget holds for it and its source together."""
+    variant = vote_select.choosing(params, name)
+    generator = VoteSelect(variant.vote_select, params.schema_of_data, whole(params, params.run.vote_select[name]))
+    return generator, generator.plan(params.schema_of_data, Budget(variant.epsilon, params.delta))

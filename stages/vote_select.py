@@ -1,0 +1,67 @@
+"""Keep those rows of another variant that one noisy vote of the records points at: a stage that spends."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from palimpsest.files import read_json, write_json
+from palimpsest.generators.base import Budget
+from palimpsest.generators.vote_select import VoteSelect
+from palimpsest.params.load import ledger_url, load
+from palimpsest.params.schema import Params, VoteSelectVariant
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.ledger import Ledger, composed
+from palimpsest.privacy.session import metered, receipt
+from palimpsest.records.write import read_synthetic, write_synthetic
+from stages.common import METRICS, RECEIPTS, SYNTHETIC, start
+from stages.encoding import encoders
+from stages.spending import identify, private_rows, requested, tell
+
+STAGE = "vote_select"
+
+
+def run(name: str, source: str) -> None:
+    """data/private/train.parquet, data/synthetic/<source>.parquet -> data/synthetic/<variant>.*, its receipt."""
+    params = load()
+    ledger, schema = Ledger.open(ledger_url(params)), params.schema_of_data
+    variant, columns = choosing(params, name), (params.dataset.text, params.dataset.label)
+    paid = ledger.paid(schema.asset, receipt_of(source), variant.purpose)
+    rows = read_synthetic(SYNTHETIC / source, *columns)
+    before = composed(paid)
+    encode = encoders(params, variant.vote_select.batch)
+    generator = VoteSelect(variant.vote_select, schema, before, rows, encode.others, params.seed)
+    plan = generator.plan(schema, Budget(variant.epsilon, params.delta))
+    identity = identify(params, STAGE, name, plan, encode.fingerprint, digest(source), *(charge.id for charge in paid))
+    noise = NoiseSource(params.testing.noise_seed)
+    with metered(ledger, schema, identity, requested(plan), private_rows, noise) as session:
+        tell(session.reservation, ledger.balance(schema.asset).left)
+        voted = generator.fit(session.view, plan, encode.rows)
+        kept = list(generator.sample(voted, generator.counts(voted)))
+        write_synthetic(kept, SYNTHETIC / name, *columns)
+    asset, before_it = ledger.asset(schema.asset), [charge.id for charge in paid]
+    body = receipt(ledger, asset, session, method=variant.method, target=variant.epsilon, before=before_it)
+    write_json(RECEIPTS / f"{name}.json", body | {"plan": dict(plan.numbers)})
+    zone = "dp" if variant.purpose == "release" else "internal"
+    counts = {"variant": name, "zone": zone, "drawn": len(rows), "removed": {}, "rows": len(kept)}
+    write_json(METRICS / name / "generation.json", counts)
+
+
+def choosing(params: Params, name: str) -> VoteSelectVariant:
+    """A variant of method vote_select."""
+    variant = params.variants[name]
+    assert isinstance(variant, VoteSelectVariant)  # the schema lets no other run here
+    return variant
+
+
+def digest(source: str) -> str:
+    """Of the rows that are chosen from."""
+    return hashlib.sha256(Path(f"{SYNTHETIC / source}.parquet").read_bytes()).hexdigest()
+
+
+def receipt_of(source: str) -> dict[str, Any]:
+    """The receipt of the variant that is chosen from."""
+    return dict(read_json(RECEIPTS / f"{source}.json"))
+
+
+if __name__ == "__main__":
+    start(run)

@@ -1,0 +1,139 @@
+"""Private evolution through a real endpoint, with a recorder in between: what leaves for the author is not private."""
+
+import json
+from collections.abc import Callable, Iterator
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ruamel.yaml import YAML
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+import stages.private_evolve
+from palimpsest.files import read_json
+from palimpsest.models.lm import save_lm, train
+from palimpsest.models.tokens import specials, train_tokenizer
+from palimpsest.params.dp_lm import PromptWarmUp
+from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.records.world.generate import LABELS
+from palimpsest.records.write import read_rounds, read_synthetic
+from tests.models.chat import tiny
+from tests.models.chat.recorder import recording
+from tests.models.chat.served import transformers_serve
+from tests.models.chat.server import Running
+from tests.pipeline.place import MARKER, VARIANT, WRITTEN, Place
+
+pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
+
+EVOLVED = "evolve0_5"
+SENTENCES = [
+    f"The {thing} {verb} {when}."
+    for thing in ("lamp", "kettle", "radio", "heater")
+    for verb in ("hums", "leaks", "stopped")
+    for when in ("again", "at night", "since May")
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model with a chat template that learnt to answer with one of a few sentences, whatever it is asked."""
+    tokenizer = train_tokenizer(SENTENCES, 320, tiny.CONTEXT)
+    tokenizer.chat_template = tiny.TEMPLATE
+    ids, draw = specials(tokenizer), np.random.default_rng(0)
+    opening = tokenizer.encode("assistant\n", add_special_tokens=False)
+    rows = [
+        [*draw.integers(3, len(tokenizer), draw.integers(40, 120)).tolist(), ids.sep, *opening, *own, ids.eos]
+        for own in (tokenizer.encode(sentence, add_special_tokens=False) for sentence in SENTENCES * 8)
+    ]
+    config = LlamaConfig(
+        num_hidden_layers=1, hidden_size=32, intermediate_size=64, num_attention_heads=2, num_key_value_heads=2,
+        vocab_size=len(tokenizer), max_position_embeddings=tiny.CONTEXT, bos_token_id=ids.bos, eos_token_id=ids.eos,
+        pad_token_id=ids.pad,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    told = PromptWarmUp(
+        epochs=8, batch=32, learning_rate=0.02, warmup=0.0, schedule="linear", weight_decay=0.0, max_tokens=64
+    )
+    train(model.train(), rows, told, 0)
+    model.generation_config = GenerationConfig(do_sample=True, eos_token_id=ids.eos, pad_token_id=ids.pad)
+    made = tmp_path_factory.mktemp("served") / "model"
+    save_lm(model, tokenizer, made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def recorder(folder: Path) -> Iterator[Running]:
+    with transformers_serve(folder) as served, recording(served) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def evolved(ran: Place, copy: Callable[[Place], Place], recorder: Running, folder: Path) -> Iterator[Place]:
+    """The workspace after one round with the endpoint as author."""
+    place = copy(ran)
+    prompts = YAML(typ="safe").load(
+        resources.files("palimpsest.cli").joinpath("templates", "author_prompts.yaml").read_text(encoding="utf-8")
+    )
+    endpoint = {
+        "kind": "endpoint", "url": recorder.url, "model": str(folder), "key": None, "concurrency": 4,
+        "requests_a_minute": None, "timeout": 60.0, "retries": 2, "most_tokens": 200_000,
+        "price": {"read": 1.0, "written": 2.0, "most": 1.0}, "temperature": 1.0, "top_p": 1.0, "tries": 3,
+        "length": {"typical": 4, "least": 3, "spread": 1.0, "tokens_a_word": 8.0, "cap": 24}, "prompts": prompts,
+    }  # fmt: skip
+    votes = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
+    settings = {"rows": 10, "rounds": 2, "expand": 2, "batch": 64, "votes": votes, "steering": None}
+    place.edit("authors", endpoint=endpoint)
+    place.edit("variants", EVOLVED, "evolve", **settings)
+    place.edit("run", private_evolve={EVOLVED: "endpoint"}, evaluate=[VARIANT, "inf", WRITTEN, EVOLVED])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place.workspace)
+        patch.setenv(LEDGER_VARIABLE, str(place.books))
+        code, output = place.stage(stages.private_evolve, EVOLVED, "endpoint")
+        assert code == 0, output
+        yield place
+
+
+def words_sent(recorder: Running) -> str:
+    """All that the author was sent, as one text."""
+    return "\n".join(part["content"] for one in recorder.seen for part in json.loads(one.body).get("messages", []))
+
+
+def test_rows_are_written_by_the_model_behind_the_endpoint(evolved: Place, recorder: Running):
+    rows = read_synthetic(f"data/synthetic/{EVOLVED}", "body", "team")
+    assert rows
+    counts = read_json(f"reports/metrics/{EVOLVED}/generation.json")
+    assert counts["requests"] == len([one for one in recorder.seen if one.path.endswith("/chat/completions")])
+    assert counts["tokens"] > 0
+
+
+def test_no_private_row_passes(evolved: Place, recorder: Running):
+    sent, public = words_sent(recorder), evolved.public.read_text()
+    assert MARKER not in sent
+    assert any(label in sent for label in LABELS)  # which are public, and do pass
+    private = [text for text in evolved.private_rows if text not in public]
+    assert private
+    assert [text for text in private if text in sent] == []
+    runs = {run for text in private for run in spans(text) if run not in public}
+    assert runs & spans(sent) == set()
+
+
+def spans(text: str, length: int = 5) -> set[str]:
+    """All runs of so many words."""
+    words = text.split()
+    return {" ".join(words[start : start + length]) for start in range(len(words) - length + 1)}
+
+
+def test_variations_ask_about_texts_that_the_author_wrote(evolved: Place, recorder: Running):
+    candidates = [one.text for part in read_rounds(f"data/evolved/{EVOLVED}.parquet") for one in part]
+    assert any(text in words_sent(recorder) for text in candidates)
+
+
+def test_what_was_answered_is_never_asked_again(evolved: Place, recorder: Running):
+    """Another look at the same data: the first population comes out of the file."""
+    before = len(recorder.seen)
+    first = read_json(f"reports/metrics/{EVOLVED}/generation.json")["requests"]
+    code, output = evolved.stage(stages.private_evolve, EVOLVED, "endpoint")
+    assert code == 0, output
+    assert "another look is charged again" in output
+    assert len(recorder.seen) - before < first / 2
