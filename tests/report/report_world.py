@@ -255,6 +255,42 @@ def world_of_writing() -> dict[str, dict[str, dict[str, Any]]]:
     return {"metrics": metrics, "receipts": receipts}
 
 
+def evolution(variant: str, values: list[float], floor: float = 0.06) -> dict[str, Any]:
+    """Distances of each round, as `evolution_audit` writes them."""
+    rounds = [
+        [{"name": name, "value": scale * value, "floor": scale * floor, "n": 900} for name, scale in _SCALES.items()]
+        for value in values
+    ]
+    return {"variant": variant, "zone": "internal", "rounds": rounds}
+
+
+_SCALES = {"frechet": 1.0, "energy": 0.3}
+
+
+def evolved(variant: str) -> dict[str, Any]:
+    """The receipt of a variant of method evolve."""
+    plan = {"sigma": 3.25, "rounds": 3, "rows": 900, "candidates": 2700, "neighbours": 10, "means_sigma": 1.9}
+    return receipt(variant, 3.0) | {"method": "evolve", "plan": plan}
+
+
+def selected(variant: str) -> dict[str, Any]:
+    """The receipt of a variant of method select, where nobody votes."""
+    return receipt(variant, 3.0) | {"method": "select", "plan": {"sigma": 1.36, "rows": 900}}
+
+
+def world_of_choosing() -> dict[str, dict[str, dict[str, Any]]]:
+    """Metrics and receipts of the world with a variant that was voted for by rounds, and one that was selected."""
+    metrics, receipts = world_metrics(), world_receipts() | {"evolve3": evolved("evolve3"), "pick3": selected("pick3")}
+    counts = {"zone": "dp", "drawn": 900, "removed": {"length": 9}, "rows": 891}
+    asked = {"rounds": 2, "requests": 4321, "unusable": {"empty": 3}, "tokens": 98_765}
+    metrics["evolve3"] = {
+        "generation": {"variant": "evolve3", **counts, **asked},
+        "evolution": evolution("evolve3", [0.3, 0.2]),
+    }
+    metrics["pick3"] = {"generation": {"variant": "pick3", **counts}}
+    return {"metrics": metrics, "receipts": receipts}
+
+
 def world_metrics() -> dict[str, dict[str, Any]]:
     """dp3 and inf measured in every way; real and public_only for their utility alone."""
     return {

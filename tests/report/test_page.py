@@ -22,6 +22,7 @@ from report_world import (
     world_ledger,
     world_metrics,
     world_models,
+    world_of_choosing,
     world_of_writing,
     world_provenance,
     world_receipts,
@@ -180,6 +181,23 @@ def test_a_page_with_written_rows(opened: Open, width: int) -> None:
     assert cells[:-1] == ["predict3", "predict", "0.731", "96", "40", "12,345", "83.7%", "412"]
     assert cells[-1].split("\n") == ["381", "less 27 by near, 4 by public"]
     assert_quiet(shown)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_page_with_chosen_rows(opened: Open, width: int) -> None:
+    shown = opened(page(**world_of_choosing()), width)
+    assert assert_drawn(shown) == 17
+    assert_can_be_read_out(shown)
+    assert shown.execute_script("return document.documentElement.scrollWidth") <= width
+    lines = shown.find_elements(By.XPATH, "//table[contains(caption, 'What was chosen')]/tbody/tr")
+    first, second = ([cell.text for cell in line.find_elements(By.XPATH, "./*")] for line in lines)
+    assert first == ["evolve3", "evolve", "3.25", "2", "10", "900", "4,321", "98,765", "891"]
+    assert second == ["pick3", "select", "1.36", "–", "–", "900", "–", "–", "891"]
+    assert_quiet(shown)
+
+
+def test_what_was_chosen_is_shown_where_something_was() -> None:
+    assert "What was chosen" not in page()
 
 
 def test_what_was_written_is_shown_where_something_was() -> None:

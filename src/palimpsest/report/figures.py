@@ -231,6 +231,21 @@ def in_context(rows: Rows) -> Chart:
     return _finish(alt.layer(*(_level(level) for level in levels), line, spread, dots), 280)
 
 
+def distances(rows: Rows) -> Chart:
+    """A line per variant over the rounds, and its floor, level and dashed."""
+    variants = _names(rows, "variant")
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X("round:O", title="round", axis=alt.Axis(labelAngle=0)),
+        color=_variants(variants),
+        tooltip=_tips("variant:N", "round:Q", "value:Q", "floor:Q", "n:Q"),
+    )
+    y = alt.Y("value:Q", title="distance to private rows", scale=alt.Scale(zero=True))
+    line = base.mark_line(strokeWidth=2).encode(y=y)
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(y=y, shape=_shapes(variants))
+    floor = base.mark_line(strokeWidth=1.5, strokeDash=[4, 4]).encode(y="floor:Q")
+    return _finish(alt.layer(floor, line, dots), 260)
+
+
 def structure(rows: Rows) -> Chart:
     """Per variant, the share of rows that are JSON and of those that conform to the schema."""
     kinds, hues, marks = [PARSED, VALID], [BLUE, ORANGE], ["circle", "square"]

@@ -13,6 +13,7 @@ from palimpsest.report.tradeoff import read_tradeoff
 
 _NO_MODELS: Mapping[str, Any] = MappingProxyType({})
 _LACKS = {"context": "the model's context is too short", "demonstrations": "too few rows"}
+_MEASURES = {"frechet": "Fréchet distance", "energy": "Energy distance"}
 _PANEL_KEYS = ("name", "method", "label")
 
 
@@ -70,6 +71,7 @@ def gallery(
         *separations(models),
         *_carried(metrics),
         *_structures(metrics),
+        *_distances(metrics),
         *_shapes(metrics),
         _waterfall(ledger),
     )
@@ -270,6 +272,22 @@ def _carried(metrics: Metrics) -> Iterator[Figure]:
             rows=rows,
             wide=True,
         )
+
+
+def _distances(metrics: Metrics) -> Iterator[Figure]:
+    for measure, name in _MEASURES.items():
+        rows = [row for row in tables.distances(metrics) if row["measure"] == measure]
+        if rows:
+            yield Figure(
+                section="Fidelity",
+                title=f"{name}, round by round",
+                caption="How far the texts that each round selected are from the private rows, as embeddings. The "
+                "dashed line is how far training rows are from the holdout at the same number of rows: nearer than "
+                "that means copies.",
+                alt=_list(name, rows, "variant", "round", value="value"),
+                chart=figures.distances(rows),
+                rows=rows,
+            )
 
 
 def _shapes(metrics: Metrics) -> Iterator[Figure]:

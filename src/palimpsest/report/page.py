@@ -57,6 +57,7 @@ def render_internal(
         alerts=_alerts(summary, statement),
         bar=_bar(ledger),
         written=tables.written(metrics, receipts),
+        chosen=tables.chosen(metrics, receipts),
         sections=_sections(drawn[:-1]),
         pipeline=_numbered(drawn)[-1],
         drawings={"config": PAGE_CONFIG, "specs": [figure.chart.to_dict() for figure in drawn]},

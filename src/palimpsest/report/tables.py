@@ -16,6 +16,7 @@ Rows = list[dict[str, Any]]
 
 _Z95 = 1.959963984540054
 _DRAWN = 300  # points of one panel: more make the page large and the panel black
+_CHOOSERS = ("select", "evolve", "vote_select")  # methods whose texts private rows choose, and never write
 _WRITERS = ("predict", "fewshot")  # methods that read private rows while they write, and learn nothing from them
 PARSED, VALID = "is JSON", "conforms to the schema"
 PROVED, ATTACKED, DETECTABLE = "proved cap", "attacked lower bound", "largest claim the attack could refute"
@@ -268,6 +269,42 @@ def _written(receipt: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, 
         "kept": found["rows"],
         "removed": {name: count for name, count in found["removed"].items() if count},
     }
+
+
+def chosen(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]]) -> Rows:
+    """One row per variant whose texts private rows chose: what its plan bought, and what came of it."""
+    return [
+        _chosen(receipts[variant], found)
+        for variant, found in _of_kind(metrics, "generation")
+        if variant in receipts and receipts[variant]["method"] in _CHOOSERS
+    ]
+
+
+def _chosen(receipt: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """`rounds` is how many were finished; `sigma` the noise of one vote, or of the class means where nobody votes."""
+    plan = receipt["plan"]
+    return {
+        "variant": receipt["variant"],
+        "method": receipt["method"],
+        "sigma": plan["sigma"],
+        "rounds": found.get("rounds"),
+        "neighbours": plan.get("neighbours"),
+        "candidates": found["drawn"],
+        "requests": found.get("requests"),
+        "tokens": found.get("tokens"),
+        "kept": found["rows"],
+    }
+
+
+def distances(metrics: Metrics) -> Rows:
+    """variant, measure, round, value, floor, n: how far each round's texts are from the private rows."""
+    return [
+        {"variant": variant, "measure": one["name"], "round": number, "value": one["value"], "floor": one["floor"]}
+        | {"n": one["n"]}
+        for variant, found in _of_kind(metrics, "evolution")
+        for number, distances in enumerate(found["rounds"], 1)
+        for one in distances
+    ]
 
 
 def _of_kind(metrics: Metrics, kind: str) -> list[tuple[str, Mapping[str, Any]]]:
