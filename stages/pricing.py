@@ -42,18 +42,17 @@ def planned(params: Params, stage: str, name: str) -> Plan:
 
 
 def whole(params: Params, name: str) -> DpEvent:
-    """All that a fitted model or a variant will have been charged, with everything that it builds on."""
+    """All that a fitted model, or a variant that is charged, will have been charged, with what it builds on."""
     return composed(_terms(params, name))
 
 
 def _terms(params: Params, name: str) -> list[Term]:
     """Its queries behind those of what it builds on: in the order of a receipt, so that both compose to one event."""
     run = params.run
-    if name in run.dp_lm:
-        return _terms(params, run.dp_lm[name])
-    below = {**run.discriminator, **run.vote_select}.get(name)
-    stages = {name: stage for stage, name in spending(params)}
-    own = [(query.event, query.partition) for query in planned(params, stages[name], name).queries]
+    stage = next(stage for stage, known in spending(params) if known == name)
+    own = [(query.event, query.partition) for query in planned(params, stage, name).queries]
+    source = run.vote_select.get(name)
+    below = run.discriminator.get(name) if source is None else run.dp_lm.get(source, source)
     return own if below is None else [*_terms(params, below), *own]
 
 
@@ -68,6 +67,7 @@ def continues(charge: Charge, workspace: Path) -> bool:
 
 def _chosen(params: Params, name: str) -> tuple[VoteSelect, Plan]:
     """A choice by votes, whose budget holds for it and its source together."""
-    variant = vote_select.choosing(params, name)
-    generator = VoteSelect(variant.vote_select, params.schema_of_data, whole(params, params.run.vote_select[name]))
+    variant, source = vote_select.choosing(params, name), params.run.vote_select[name]
+    below = params.run.dp_lm.get(source, source)
+    generator = VoteSelect(variant.vote_select, params.schema_of_data, whole(params, below))
     return generator, generator.plan(params.schema_of_data, Budget(variant.epsilon, params.delta))

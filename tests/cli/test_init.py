@@ -236,6 +236,36 @@ def test_the_first_variant_is_written_from_private_contexts_where_that_is_wanted
     assert params.variants["predict3"].method == "predict"
 
 
+JSON = {"chosen": "json", "json_schema": ODD_SCHEMA, "label": None, "labels": {}}
+
+
+@pytest.mark.parametrize("task", [{}, {"label": None, "labels": {}}, JSON], ids=["classify", "text", "json"])
+def test_the_first_variant_is_evolved_where_that_is_wanted(task: dict[str, Any]) -> None:
+    params = settings(wanted="evolve", **task)
+    assert (params.run.dp_train, params.run.dp_lm, params.run.evaluate) == ((), {}, ("evolve3",))
+    assert params.run.private_evolve == {"evolve3": "base"}
+    assert params.authors["endpoint"].prompts.paraphrase.endswith("{text}")
+    assert (params.variants["evolve3"].evolve.steering is None) == bool(task)
+
+
+def test_the_first_variant_is_selected_where_that_is_wanted() -> None:
+    params = settings(wanted="select")
+    assert (params.run.select, params.run.evaluate, params.run.teach_similar) == (("select3",), ("select3",), ())
+    assert "endpoint" not in params.authors
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"wanted": "select", "label": None, "labels": {}}, "--method select chooses texts for labels"),
+        ({"wanted": "evolve", "chosen": "span", "labels": {}}, "--method evolve writes no free label"),
+    ],
+)
+def test_a_method_fits_the_task(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ParamsError, match=problem):
+        check_source(source(**changes))
+
+
 def test_a_method_that_there_is_not_is_named() -> None:
     with pytest.raises(ParamsError, match="--method is 'magic'"):
         check_source(source(wanted="magic"))

@@ -288,3 +288,90 @@ def test_the_environment_overrides_the_ledger_by_the_same_rule(tmp_path: Path, m
 def test_the_invented_world_may_keep_its_ledger_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(LEDGER_VARIABLE, raising=False)
     assert ledger_url(parse(body()), tmp_path) == f"sqlite:///{tmp_path}/.palimpsest/ledger.db"
+
+
+VOTE = {
+    "method": "vote_select", "purpose": "release", "epsilon": 4.0,
+    "vote_select": {"keep": 0.5, "votes": {"neighbours": 1, "threshold": 0.0, "selection": "rank"}, "batch": 1},
+}  # fmt: skip
+
+
+def voting(source: str, **changes: Any) -> Change:
+    """A variant that chooses among the rows of another one."""
+
+    def change(content: dict[str, Any]) -> None:
+        content["variants"]["voted"] = VOTE | changes
+        content["run"]["vote_select"] = {"voted": source}
+        content["run"]["evaluate"] = [*content["run"]["evaluate"], "voted"]
+
+    return change
+
+
+def endpoint(content: dict[str, Any]) -> None:
+    """The demo's evolved variant with an author behind an endpoint."""
+    prompts = DEMO.parent / "src" / "palimpsest" / "cli" / "templates" / "author_prompts.yaml"
+    content["authors"]["far"] = {
+        "kind": "endpoint", "url": "http://localhost:1/v1", "model": "m", "key": None, "concurrency": 1,
+        "requests_a_minute": None, "timeout": 1.0, "retries": 0, "most_tokens": None,
+        "price": {"read": 0.0, "written": 0.0, "most": None}, "temperature": 1.0, "top_p": 1.0, "tries": 1,
+        "length": {"typical": 9, "least": 3, "spread": 0.0, "tokens_a_word": 2.0, "cap": 64},
+        "prompts": YAML(typ="safe", pure=True).load(prompts.read_text(encoding="utf-8")),
+    }  # fmt: skip
+    content["run"]["private_evolve"] = {"evolve3": "far"}
+
+
+@pytest.mark.parametrize("source", ["dp3", "predict3", "select3", "evolve3"])
+def test_any_other_method_may_be_chosen_from(source: str) -> None:
+    content = body()
+    voting(source)(content)
+    assert parse(content).run.vote_select == {"voted": source}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ([voting("dp3", epsilon=3.0)], ["voted.epsilon is 3", "counts its source 'dp3'", "takes 3"]),
+        ([voting("inf")], ["voted is meant for release, but its source 'inf' is not"]),
+        ([voting("nobody")], ["run.vote_select names 'nobody'"]),
+        ([voting("voted")], ["run.vote_select names 'voted'"]),
+        ([setting("run.private_evolve", {"evolve3": "nobody"})], ["run.private_evolve names 'nobody'", "authors"]),
+        ([setting("run.select", ["dp3"])], ["run.select names 'dp3'", "method select"]),
+    ],
+)
+def test_what_is_chosen_from_and_who_writes_must_be_there(changes: list[Change], words: list[str]) -> None:
+    problem = refused(*changes)
+    assert [word for word in words if word not in problem] == []
+
+
+def test_what_exact_votes_chose_is_sent_to_nobody() -> None:
+    content = body()
+    endpoint(content)
+    assert parse(content).authors["far"].kind == "endpoint"
+    exact = setting("variants.evolve3.purpose", "reference"), setting("variants.evolve3.epsilon", math.inf)
+    told = "would send what rows chose to the endpoint 'far'"
+    assert told in refused(endpoint, *exact)
+    assert told in refused(endpoint, setting("testing.noise_seed", 1))
+
+
+def test_an_author_that_answers_in_words_writes_no_json() -> None:
+    task = of_task("json", json_schema=FILM, text="*")
+    rows = setting("run.private_evolve", {"evolve3": "far"}), setting("run.evaluate", ["dp3", "evolve3"])
+    assert "task json needs base or corpus" in refused(endpoint, task, *rows)
+
+
+def test_public_texts_are_selected_for_labels_alone() -> None:
+    rows = setting("run.select", ["select3"]), setting("run.evaluate", ["dp3", "select3"])
+    assert "has no public labels to choose for" in refused(of_task("text"), *rows)
+
+
+def test_keywords_are_of_public_labels() -> None:
+    prompts = "authors.far.prompts"
+    changes = setting(f"{prompts}.keywords", {"stranger": ["a"]}), setting(f"{prompts}.random", "{keyword}")
+    assert "keywords names ['stranger']" in refused(endpoint, *changes)
+
+
+def test_the_votes_leave_no_filter_that_needs_a_model() -> None:
+    chain = setting("variants.evolve3.evolve.filters.chain", ["perplexity"])
+    assert "method evolve has length, personal_data, duplicates" in refused(chain)
+    shares = setting("variants.evolve3.evolve.steering.share", 0.99)
+    assert "leave nothing for the votes" in refused(shares)

@@ -213,6 +213,10 @@ def check_source(source: Source) -> None:
     _check_task(source)
     if source.method not in METHODS:
         raise ParamsError(f"--method is {source.method!r}.", f"Choose one of {', '.join(METHODS)}.")
+    if source.method == "select" and not source.labels:
+        raise ParamsError("--method select chooses texts for labels.", "Give --label and --labels, or another method.")
+    if source.method == "evolve" and source.task == "span":
+        raise ParamsError("--method evolve writes no free label.", "Use --method predict for --task span.")
     if source.preset not in PRESETS:
         raise ParamsError(f"--preset is {source.preset!r}.", f"Choose one of {', '.join(PRESETS)}.")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", source.asset):
