@@ -93,6 +93,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--neighbours", type=int, default=10)
     parser.add_argument("--selection", choices=("rank", "sample"), default="rank")
     parser.add_argument("--share", type=float, default=0.5, help="of the budget, for class means; 0: votes alone")
+    parser.add_argument("--first", type=int, default=8, help="new texts for each place, of which class means keep one")
     parser.add_argument("--out", type=Path, help="the figures as JSON too")
     return parser.parse_args()
 
@@ -109,7 +110,7 @@ def measured(bench: Bench, author: str, epsilon: float, args: argparse.Namespace
         expand=args.expand,
         look_ahead=0,
         votes=Votes(neighbours=args.neighbours, threshold=0.0, selection=args.selection),
-        steering=Steering(share=args.share, domain=0.75, pool=2) if args.share else None,
+        steering=Steering(share=args.share, domain=0.75, first=args.first, pool=2) if args.share else None,
         filters=NONE,
     )
     writer = author_of(author, bench, args.model)

@@ -69,9 +69,8 @@ class Steering(_Settings):
     domain: float = Field(
         gt=0, le=1, description="Share of what is written that is in a label's domain: what is nearest its rows' mean."
     )
-    pool: int = Field(
-        ge=2, description="Texts that are written for each place in a population; the likeliest of a label are kept."
-    )
+    first: int = Field(ge=1, description="New texts for each place in the first population; the likeliest are kept.")
+    pool: int = Field(ge=1, description="Variations for each place in a later one; the likeliest of a label are kept.")
 
 
 class EvolveSettings(_Counted):

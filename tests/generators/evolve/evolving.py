@@ -28,7 +28,7 @@ _SETTINGS = {
     "rows": 6, "label_counts": "prior", "prior": None, "histogram_share": 0.05, "batch": 1, "rounds": 3, "expand": 3,
     "look_ahead": 0, "steering": None, "filters": _FILTERS,
 }  # fmt: skip
-STEERING = Steering(share=0.25, domain=1.0, pool=2)
+STEERING = Steering(share=0.25, domain=1.0, first=2, pool=2)
 ROWS = [
     PrivateRow(f"{SECRET} {number}: my {thing}", label)
     for label, things in (("refund", THINGS[:3]), ("praise", THINGS[3:]))

@@ -160,7 +160,7 @@ def test_settings_that_do_not_fit_the_schema_are_refused(changes, schema, proble
 
 def test_shares_leave_something_for_the_votes() -> None:
     with pytest.raises(ValidationError, match="leave nothing"):
-        evolve_settings(steering={"share": 0.96, "domain": 1.0, "pool": 2})
+        evolve_settings(steering={"share": 0.96, "domain": 1.0, "first": 2, "pool": 2})
 
 
 # Selection.
@@ -314,7 +314,7 @@ def test_steering_keeps_what_is_most_like_its_label() -> None:
 
 def test_steering_writes_more_and_keeps_as_many() -> None:
     author = Writer()
-    steps = steps_of(author, sums_of(THINGS[:3], THINGS[3:]), steering=STEERING.model_copy(update={"pool": 5}))
+    steps = steps_of(author, sums_of(THINGS[:3], THINGS[3:]), steering=STEERING.model_copy(update={"first": 5, "pool": 5}))
     slate = steps.first()
     assert author.sizes == [15, 30]
     assert {label: len(own) for label, own in slate.texts.items()} == {"refund": 6, "praise": 3}

@@ -218,10 +218,10 @@ def _gaussian(sigma: float) -> DpEvent:
 
 def writings(settings: EvolveSettings) -> tuple[int, int]:
     """New texts and variations that an author is asked for over a whole run."""
-    pool = settings.steering.pool if settings.steering else 1
+    first, pool = (settings.steering.first, settings.steering.pool) if settings.steering else (1, 1)
     varied = settings.rounds * settings.rows * (settings.expand - 1)
     ahead = settings.rounds * settings.rows * settings.expand * settings.look_ahead
-    return pool * settings.rows, pool * varied + ahead
+    return first * settings.rows, pool * varied + ahead
 
 
 def votes_each(settings: EvolveSettings, schema: PublicSchema) -> float:

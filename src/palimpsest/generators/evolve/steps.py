@@ -57,7 +57,8 @@ class Steps:
         path = None if self.folder is None else self.folder / f"first-{self._digest()}.json"
         if path is not None and path.is_file():
             return self._slate(read_json(path), 0)
-        written = self.author.random({label: self._pool * count for label, count in self.counts.items()})
+        first = self.settings.steering.first if self.settings.steering else 1
+        written = self.author.random({label: first * count for label, count in self.counts.items()})
         started = self._likeliest(written, self.counts)
         self._require(started)
         texts = by_label(self._grown(started, 0), tuple(self.counts))
