@@ -5,22 +5,19 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from palimpsest.files import write_json
 from palimpsest.generators.base import Budget, Plan
 from palimpsest.generators.evolve.generator import Evolve, Evolved
 from palimpsest.generators.postprocess import Candidate
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import EvolveVariant, Params
 from palimpsest.privacy import accounting
-from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Charge, Ledger
-from palimpsest.privacy.session import metered, receipt
 from palimpsest.records.write import write_rounds, write_synthetic
 from stages.authors import author_of, digest_of, expected, told, warnings
-from stages.common import CHECKPOINTS, EVOLVED, METRICS, RECEIPTS, SYNTHETIC, start
+from stages.common import CHECKPOINTS, EVOLVED, SYNTHETIC, start
 from stages.encoding import encoders
 from stages.filters import chain
-from stages.spending import identify, private_rows, requested, tell
+from stages.spending import charged, identify, record
 
 STAGE = "private_evolve"
 KEPT = CHECKPOINTS / "evolve"
@@ -29,24 +26,18 @@ KEPT = CHECKPOINTS / "evolve"
 def run(name: str, author: str) -> None:
     """data/private/train.parquet, an author -> data/synthetic/<variant>.*, data/evolved/<variant>.parquet, receipt."""
     params = load()
-    ledger = Ledger.open(ledger_url(params))
-    variant, schema = evolving(params, name), params.schema_of_data
+    ledger, variant = Ledger.open(ledger_url(params)), evolving(params, name)
     _, plan = planned(params, name)
     encode = encoders(params, variant.evolve.batch)
     identity = identify(params, STAGE, name, plan, digest_of(params, author), encode.fingerprint)
     writer = author_of(params, author, name, encode.others)
     folder = KEPT / name / identity.key[:16] if accounting.is_private(plan.event) else None
-    generator = Evolve(variant.evolve, schema, writer, encode.others, encode.dimension, params.seed, folder)
-    noise = NoiseSource(params.testing.noise_seed)
-    with metered(ledger, schema, identity, requested(plan), private_rows, noise, continues) as session:
-        tell(session.reservation, ledger.balance(schema.asset).left)
+    reader = encode.others, encode.dimension
+    generator = Evolve(variant.evolve, params.schema_of_data, writer, *reader, params.seed, folder)
+    with charged(params, ledger, identity, plan, continues) as session:
         evolved = generator.fit(session.view, plan, encode.rows)
         counts = keep(params, name, evolved) | told(writer)
-    asset = ledger.asset(schema.asset)
-    body = receipt(ledger, asset, session, method=variant.method, target=variant.epsilon)
-    write_json(RECEIPTS / f"{name}.json", body | {"plan": dict(plan.numbers)})
-    zone = "dp" if variant.purpose == "release" else "internal"
-    write_json(METRICS / name / "generation.json", {"variant": name, "zone": zone, **counts})
+    record(params, ledger, session, plan, counts)
     shutil.rmtree(KEPT / name, ignore_errors=True)
 
 

@@ -5,7 +5,6 @@ from collections import Counter
 from pathlib import Path
 
 from palimpsest.errors import ParamsError
-from palimpsest.files import write_json
 from palimpsest.generators.base import Budget, Plan
 from palimpsest.generators.fewshot import FewShot
 from palimpsest.generators.postprocess import Candidate
@@ -14,17 +13,15 @@ from palimpsest.generators.select import Candidates, choose
 from palimpsest.generators.shares import divided
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import FewShotVariant, Params, PredictVariant
-from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Asset, Charge, Ledger
 from palimpsest.privacy.means import Encode
-from palimpsest.privacy.session import metered, receipt
 from palimpsest.records.keyed import digest
 from palimpsest.records.write import write_synthetic
-from stages.common import CHECKPOINTS, METRICS, MODELS, RECEIPTS, SYNTHETIC, start
+from stages.common import CHECKPOINTS, MODELS, SYNTHETIC, start
 from stages.encoding import Encoders, encoders
 from stages.filters import chain
 from stages.models import weights
-from stages.spending import identify, private_rows, requested, tell
+from stages.spending import charged, identify, record
 
 STAGE = "private_predict"
 KEPT = CHECKPOINTS / "predict"
@@ -33,22 +30,16 @@ KEPT = CHECKPOINTS / "predict"
 def run(name: str, _model: str) -> None:
     """data/private/train.parquet, a public model -> data/synthetic/<variant>.*, its receipt, generation.json."""
     params = load()
-    ledger, variant = Ledger.open(ledger_url(params)), writing(params, name)
-    asset, noise = ledger.asset(params.dataset.asset), NoiseSource(params.testing.noise_seed)
-    encode = encoder(params, name)
+    ledger = Ledger.open(ledger_url(params))
+    asset, encode = ledger.asset(params.dataset.asset), encoder(params, name)
     generator, plan = planned(params, name, asset, encode)
     if not plan.feasible:
         raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
     behind = weights(language_model(params, name)), params.models.encoder
-    schema, identity = params.schema_of_data, identify(params, STAGE, name, plan, *behind)
-    with metered(ledger, schema, identity, requested(plan), private_rows, noise, continues) as session:
-        tell(session.reservation, ledger.balance(asset.name).left)
+    with charged(params, ledger, identify(params, STAGE, name, plan, *behind), plan, continues) as session:
         written = generator.fit(session.view, plan)
         counts = keep(params, name, written, encode)
-    body = receipt(ledger, asset, session, method=variant.method, target=variant.epsilon)
-    write_json(RECEIPTS / f"{name}.json", body | {"plan": dict(plan.numbers)})
-    zone = "dp" if variant.purpose == "release" else "internal"
-    write_json(METRICS / name / "generation.json", {"variant": name, "zone": zone, **counts})
+    record(params, ledger, session, plan, counts)
     for charge in ledger.charges(asset.name):  # those of earlier plans of the variant, too
         if (charge.stage, charge.variant) == (STAGE, name):
             (KEPT / f"{charge.id}.json").unlink(missing_ok=True)

@@ -3,19 +3,16 @@
 import numpy as np
 
 from palimpsest.errors import ParamsError
-from palimpsest.files import write_json
 from palimpsest.generators.base import Budget, Plan
 from palimpsest.generators.select import Candidates, Select
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params, SelectVariant
-from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Ledger
-from palimpsest.privacy.session import metered, receipt
 from palimpsest.records.write import read_public, write_synthetic
-from stages.common import METRICS, PUBLIC, RECEIPTS, SYNTHETIC, start
+from stages.common import PUBLIC, SYNTHETIC, start
 from stages.encode_public import EMBEDDINGS
 from stages.encoding import encoders
-from stages.spending import identify, private_rows, requested, tell
+from stages.spending import charged, identify, record
 
 STAGE = "select"
 
@@ -23,24 +20,17 @@ STAGE = "select"
 def run(name: str) -> None:
     """data/private/train.parquet, data/public -> data/synthetic/<variant>.*, its receipt, generation.json."""
     params = load()
-    ledger, schema, variant = Ledger.open(ledger_url(params)), params.schema_of_data, selecting(params, name)
+    ledger, variant = Ledger.open(ledger_url(params)), selecting(params, name)
     _, plan = planned(params, name)
     if not plan.feasible:
         raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
-    candidates = public_candidates()
-    encode = encoders(params, variant.select.batch)
-    generator = Select(variant.select, schema, candidates, encode.rows)
-    identity, noise = identify(params, STAGE, name, plan, encode.fingerprint), NoiseSource(params.testing.noise_seed)
-    with metered(ledger, schema, identity, requested(plan), private_rows, noise) as session:
-        tell(session.reservation, ledger.balance(schema.asset).left)
+    candidates, encode = public_candidates(), encoders(params, variant.select.batch)
+    generator = Select(variant.select, params.schema_of_data, candidates, encode.rows)
+    with charged(params, ledger, identify(params, STAGE, name, plan, encode.fingerprint), plan) as session:
         found = generator.fit(session.view, plan)
         rows = list(generator.sample(found, found.counts))
         write_synthetic(rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    body = receipt(ledger, ledger.asset(schema.asset), session, method=variant.method, target=variant.epsilon)
-    write_json(RECEIPTS / f"{name}.json", body | {"plan": dict(plan.numbers)})
-    zone = "dp" if variant.purpose == "release" else "internal"
-    counts = {"variant": name, "zone": zone, "drawn": len(candidates.texts), "removed": {}, "rows": len(rows)}
-    write_json(METRICS / name / "generation.json", counts)
+    record(params, ledger, session, plan, {"drawn": len(candidates.texts), "removed": {}, "rows": len(rows)})
 
 
 def planned(params: Params, name: str) -> tuple[Select, Plan]:

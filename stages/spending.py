@@ -1,15 +1,19 @@
 """What every stage that spends shares: the requests of a plan, the rows behind the meter, and what a run says of it."""
 
 import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from palimpsest.files import read_json
+from palimpsest.files import read_json, write_json
 from palimpsest.generators.base import Plan
 from palimpsest.params.schema import Params
-from palimpsest.privacy.ledger import Request, Reservation, Run
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.ledger import Charge, Ledger, Request, Reservation, Run, never
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.privacy.session import code_digest
+from palimpsest.privacy.session import Session, code_digest, metered, receipt
 from palimpsest.records.write import read_split
-from stages.common import PRIVATE
+from stages.common import METRICS, PRIVATE, RECEIPTS
 
 
 def requested(plan: Plan) -> list[Request]:
@@ -38,6 +42,39 @@ def identify(params: Params, stage: str, name: str, plan: Plan, *behind: str) ->
         plan=found.hexdigest(),
         code=code_digest(),
     )
+
+
+@contextmanager
+def charged(
+    params: Params, ledger: Ledger, identity: Run, plan: Plan, resumable: Callable[[Charge], bool] = never
+) -> Iterator[Session]:
+    """Reserve a variant's plan, say what that costs, and open the view; see `metered`."""
+    noise = NoiseSource(params.testing.noise_seed)
+    with metered(ledger, params.schema_of_data, identity, requested(plan), private_rows, noise, resumable) as session:
+        tell(session.reservation, ledger.balance(params.dataset.asset).left)
+        yield session
+
+
+def record(
+    params: Params, ledger: Ledger, session: Session, plan: Plan, counts: Mapping[str, Any], before: Sequence[str] = ()
+) -> None:
+    """Write a variant's receipt, and what came of it to generation.json.
+
+    Args:
+        params: all settings.
+        ledger: where the run was charged.
+        session: the committed run.
+        plan: what it asked.
+        counts: rows and what else the page shows.
+        before: charges behind the variant that it builds on.
+    """
+    name = session.reservation.charges[0].variant
+    variant, asset = params.variants[name], ledger.asset(params.dataset.asset)
+    target = params.charged[name].epsilon
+    body = receipt(ledger, asset, session, method=variant.method, target=target, before=before)
+    write_json(RECEIPTS / f"{name}.json", body | {"plan": dict(plan.numbers)})
+    zone = "dp" if params.charged[name].purpose == "release" else "internal"
+    write_json(METRICS / name / "generation.json", {"variant": name, "zone": zone, **counts})
 
 
 def private_rows() -> list[PrivateRow]:

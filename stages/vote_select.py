@@ -4,18 +4,16 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from palimpsest.files import read_json, write_json
+from palimpsest.files import read_json
 from palimpsest.generators.base import Budget
 from palimpsest.generators.vote_select import VoteSelect
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params, VoteSelectVariant
-from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Ledger, composed
-from palimpsest.privacy.session import metered, receipt
 from palimpsest.records.write import read_synthetic, write_synthetic
-from stages.common import METRICS, RECEIPTS, SYNTHETIC, start
+from stages.common import RECEIPTS, SYNTHETIC, start
 from stages.encoding import encoders
-from stages.spending import identify, private_rows, requested, tell
+from stages.spending import charged, identify, record
 
 STAGE = "vote_select"
 
@@ -27,23 +25,16 @@ def run(name: str, source: str) -> None:
     variant, columns = choosing(params, name), (params.dataset.text, params.dataset.label)
     paid = ledger.paid(schema.asset, receipt_of(source), variant.purpose)
     rows = read_synthetic(SYNTHETIC / source, *columns)
-    before = composed(paid)
     encode = encoders(params, variant.vote_select.batch)
-    generator = VoteSelect(variant.vote_select, schema, before, rows, encode.others, params.seed)
+    generator = VoteSelect(variant.vote_select, schema, composed(paid), rows, encode.others, params.seed)
     plan = generator.plan(schema, Budget(variant.epsilon, params.delta))
     identity = identify(params, STAGE, name, plan, encode.fingerprint, digest(source), *(charge.id for charge in paid))
-    noise = NoiseSource(params.testing.noise_seed)
-    with metered(ledger, schema, identity, requested(plan), private_rows, noise) as session:
-        tell(session.reservation, ledger.balance(schema.asset).left)
+    with charged(params, ledger, identity, plan) as session:
         voted = generator.fit(session.view, plan, encode.rows)
         kept = list(generator.sample(voted, generator.counts(voted)))
         write_synthetic(kept, SYNTHETIC / name, *columns)
-    asset, before_it = ledger.asset(schema.asset), [charge.id for charge in paid]
-    body = receipt(ledger, asset, session, method=variant.method, target=variant.epsilon, before=before_it)
-    write_json(RECEIPTS / f"{name}.json", body | {"plan": dict(plan.numbers)})
-    zone = "dp" if variant.purpose == "release" else "internal"
-    counts = {"variant": name, "zone": zone, "drawn": len(rows), "removed": {}, "rows": len(kept)}
-    write_json(METRICS / name / "generation.json", counts)
+    counts = {"drawn": len(rows), "removed": {}, "rows": len(kept)}
+    record(params, ledger, session, plan, counts, [charge.id for charge in paid])
 
 
 def choosing(params: Params, name: str) -> VoteSelectVariant:
