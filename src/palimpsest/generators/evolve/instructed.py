@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from scipy.stats import norm
 
 from palimpsest.generators.evolve.answers import judged
+from palimpsest.generators.evolve.draws import occurrences
 from palimpsest.generators.evolve.prompting import Prompter, Request, most_tokens
 from palimpsest.models.chat.base import Chat
 from palimpsest.params.authors import Endpoint, Length, LocalChat, Price, Prompts, slots
@@ -108,7 +109,7 @@ class InstructedAuthor:
         Raises:
             BackendError: as for `random`.
         """
-        twins = _twins(records)
+        twins = occurrences(records)
         found: dict[tuple[int, int], str] = {}
         for attempt in range(self._tries):
             missing = [place for place in _places(len(records), times) if place not in found]
@@ -205,16 +206,6 @@ def _prompt_words(prompts: Prompts, template: str, labels: Mapping[str, str], te
 def _mean_length(phrases: Iterable[str]) -> float:
     lengths = [len(phrase.split()) for phrase in phrases]
     return sum(lengths) / len(lengths) if lengths else 0.0
-
-
-def _twins(records: Sequence[Record]) -> list[int]:
-    """How many equal records stand before each."""
-    seen: Counter[Record] = Counter()
-    before = []
-    for record in records:
-        before.append(seen[record])
-        seen[record] += 1
-    return before
 
 
 def _places(rows: int, times: int) -> list[tuple[int, int]]:
