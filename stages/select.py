@@ -30,7 +30,7 @@ def run(name: str) -> None:
         found = generator.fit(session.view, plan)
         rows = list(generator.sample(found, found.counts))
         write_synthetic(rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    record(params, ledger, session, plan, {"drawn": len(candidates.texts), "removed": {}, "rows": len(rows)})
+    record(params, ledger, session, plan, {"drawn": len(rows), "removed": {}, "rows": len(rows)})
 
 
 def planned(params: Params, name: str) -> tuple[Select, Plan]:

@@ -33,7 +33,7 @@ def run(name: str, source: str) -> None:
         voted = generator.fit(session.view, plan, encode.rows)
         kept = list(generator.sample(voted, generator.counts(voted)))
         write_synthetic(kept, SYNTHETIC / name, *columns)
-    counts = {"drawn": len(rows), "removed": {}, "rows": len(kept)}
+    counts = {"drawn": len(kept), "removed": {}, "rows": len(kept)}
     record(params, ledger, session, plan, counts, [charge.id for charge in paid])
 
 

@@ -289,7 +289,7 @@ def _chosen(receipt: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, A
         "sigma": plan["sigma"],
         "rounds": found.get("rounds"),
         "neighbours": plan.get("neighbours"),
-        "candidates": found["drawn"],
+        "drawn": found["drawn"],
         "requests": found.get("requests"),
         "tokens": found.get("tokens"),
         "kept": found["rows"],
