@@ -314,7 +314,9 @@ def test_steering_keeps_what_is_most_like_its_label() -> None:
 
 def test_steering_writes_more_and_keeps_as_many() -> None:
     author = Writer()
-    steps = steps_of(author, sums_of(THINGS[:3], THINGS[3:]), steering=STEERING.model_copy(update={"first": 5, "pool": 5}))
+    steps = steps_of(
+        author, sums_of(THINGS[:3], THINGS[3:]), steering=STEERING.model_copy(update={"first": 5, "pool": 5})
+    )
     slate = steps.first()
     assert author.sizes == [15, 30]
     assert {label: len(own) for label, own in slate.texts.items()} == {"refund": 6, "praise": 3}
