@@ -113,7 +113,7 @@ def of_task(task: str, **dataset: Any) -> Change:
     def change(content: dict[str, Any]) -> None:
         names = {} if task == "span" else {"dp3": "dp3"}
         run = {"dp_train": list(names), "discriminator": {}, "dp_lm": names, "embedding_audit": []}
-        run |= {"private_predict": {}, "select": [], "private_evolve": {}}
+        run |= {"private_predict": {}, "select": [], "private_evolve": {}, "eda_evolve": {}}
         content["dataset"] |= {"task": task, "label": None, "labels": {}} | dataset
         content["run"] |= run | {"evaluate": list(names)}
         content["variants"]["dp3"]["variant"] = "plain"

@@ -4,6 +4,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from palimpsest.params.authors import Base, Corpus, Endpoint, Length, LocalChat, Price, Prompts
+from palimpsest.params.embed import CusTextSettings, GaussianHistogram, LimitedDomain, SentDpSettings
 from palimpsest.params.evolve import SelectSettings, Votes, VoteSelectSettings
 from palimpsest.params.incontext import InContext
 from palimpsest.params.predict import FewShotPrompt, FewShotSettings, Means, SparseVector
@@ -40,17 +41,22 @@ def test_every_key_of_the_demo_has_its_row() -> None:
     shots = dict.fromkeys(FewShotSettings.model_fields) | {"prompt": prompt, "filters": written["predict"]["filters"]}
     votes = dict.fromkeys(Votes.model_fields)
     others = {"select": dict.fromkeys(SelectSettings.model_fields), "evolve": content["variants"]["evolve3"]["evolve"]}
+    selections = {key: None for kind in (GaussianHistogram, LimitedDomain) for key in kind.model_fields}
+    others["embed"] = content["variants"]["embed3"]["embed"] | {"selection": selections}
+    others |= {"sentdp": dict.fromkeys(SentDpSettings.model_fields)}
+    others |= {"custext": dict.fromkeys(CusTextSettings.model_fields)}
     others["vote_select"] = dict.fromkeys(VoteSelectSettings.model_fields) | {"votes": votes}
     content["variants"] = {"<name>": content["variants"]["dp3"] | written | others | {"fewshot": shots}}
     content["authors"] = {"<name>": author_keys()}
     content["utility"]["in_context"] = dict.fromkeys(InContext.model_fields)
+    content["decoders"] = {"<name>": content["decoders"]["small"]}
     content["taught"] = {"<name>": content["taught"]["similar"]}
     content["lms"] = {"<name>": content["lms"]["dp3"]}
     content["discriminators"] = {"<name>": content["discriminators"]["judge3"]}
-    content["run"] |= {"dp_lm": {}, "discriminator": {}, "private_predict": {}, "private_evolve": {}}
+    content["run"] |= {"dp_lm": {}, "discriminator": {}, "private_predict": {}, "private_evolve": {}, "eda_evolve": {}}
     content["dataset"]["labels"] = {}
     described = {line.split("`")[1] for line in render().splitlines() if line.startswith("| `")}
-    named = {f"{section}.<name>" for section in ("variants", "taught", "authors", "lms", "discriminators")}
+    named = {f"{section}.<name>" for section in ("variants", "taught", "authors", "decoders", "lms", "discriminators")}
     assert keys(content) - named == described
 
 

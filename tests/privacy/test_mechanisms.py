@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from scipy import stats
 
 from palimpsest.privacy import accounting
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
-from palimpsest.privacy.mechanisms import discrete_gaussian, noisy_max, noisy_top_k
+from palimpsest.privacy.mechanisms import discrete_gaussian, gumbel_top_k, noisy_max, noisy_top_k
 
 RARE = 1e-6
 
@@ -145,8 +146,57 @@ def test_the_enumerated_pair_costs_two_picks(scores):
     assert max(logs) <= 2.0 / 2.0 + 1e-9
 
 
-def test_all_of_k_are_different():
-    assert sorted(noisy_top_k([1, 2, 3, 4], 4, 1.0)) == [0, 1, 2, 3]
+def peeled(scores: tuple[int, ...], k: int, scale: float) -> dict[tuple[int, ...], float]:
+    """Exponential mechanisms, one after the other: every ordered outcome's log probability (Plackett and Luce)."""
+    if k == 0:
+        return {(): 0.0}
+    logits = np.array(scores) / scale
+    logs = {}
+    for first, log in enumerate(logits - np.logaddexp.reduce(logits)):
+        rest = [index for index in range(len(scores)) if index != first]
+        for then, after in peeled(tuple(scores[index] for index in rest), k - 1, scale).items():
+            logs[first, *(rest[index] for index in then)] = float(log) + after
+    return logs
+
+
+def costs(scores: tuple[int, ...], k: int, scale: float, orders: Sequence[float]) -> list[float]:
+    """The largest Renyi divergence over its order, from and to each neighbour that one added record makes."""
+    base = np.array(list(peeled(scores, k, scale).values()))
+    found = []
+    for other in raised(scores):
+        law = np.array(list(peeled(other, k, scale).values()))
+        for order, (one, two) in itertools.product(orders, ((base, law), (law, base))):
+            log = np.logaddexp.reduce(order * one + (1.0 - order) * two)
+            found.append(float(log / (order - 1.0) / order))
+    return found
+
+
+@pytest.mark.parametrize("scores", [*SCORES, (4, 4, 4, 0)])
+@pytest.mark.parametrize("scale", [0.5, 2.0, 7.0])
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_the_enumerated_picks_cost_an_eighth_each(scores, scale, k):
+    assert np.logaddexp.reduce(list(peeled(scores, k, scale).values())) == pytest.approx(0.0, abs=1e-12)
+    assert max(costs(scores, k, scale, (1.01, 1.5, 2.0, 8.0, 32.0, 200.0))) <= k / (8.0 * scale**2) + 1e-9
+
+
+def test_an_eighth_is_tight_enough_to_catch_two_percent_less_noise():
+    """One pick of two equal scores is the worst there is."""
+    assert max(costs((5, 5), 1, 20.0, [1.5])) <= 1.0 / (8.0 * 20.0**2)
+    assert max(costs((5, 5), 1, 20.0 * 0.98, [1.5])) > 1.0 / (8.0 * 20.0**2)
+
+
+@pytest.mark.parametrize("scores", [(3, 2, 0), (1, 1, 1)])
+def test_gumbel_picks_follow_the_enumerated_probabilities(scores):
+    logs, size = peeled(scores, 2, 1.5), 4000
+    drawn = [tuple(gumbel_top_k(scores, 2, 1.5)) for _ in range(size)]
+    counts = [drawn.count(pair) for pair in logs]
+    assert sum(counts) == size
+    assert stats.chisquare(counts, np.exp(list(logs.values())) * size).pvalue > RARE
+
+
+@pytest.mark.parametrize("pick", [noisy_top_k, gumbel_top_k])
+def test_all_of_k_are_different(pick):
+    assert sorted(pick([1, 2, 3, 4], 4, 1.0)) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -158,6 +208,9 @@ def test_all_of_k_are_different():
         lambda: noisy_top_k([1, 2], 3, 1.0),
         lambda: noisy_top_k([1, 2], 1, -1.0),
         lambda: noisy_max([], 1.0),
+        lambda: gumbel_top_k([1, 2], 0, 1.0),
+        lambda: gumbel_top_k([1, 2], 3, 1.0),
+        lambda: gumbel_top_k([1, 2], 1, 0.0),
     ],
 )
 def test_impossible_arguments_are_refused(call):

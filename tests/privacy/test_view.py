@@ -1,5 +1,6 @@
 """The door: only what is registered and reserved gets through, and it is written down before noise is drawn."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,14 +9,19 @@ import dp_accounting as dpa
 import pytest
 
 from palimpsest.errors import LedgerError
+from palimpsest.generators.base import Budget, Plan, PlannedQuery
+from palimpsest.privacy import accounting
+from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
 from palimpsest.privacy.ledger import Ledger, Request
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import Meter, registered
 from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.session import metered, receipt
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
+from stages.spending import requested
 
 SECRET = "the order number is 8812-XK"
 ROWS = [PrivateRow(SECRET, "refund")] * 3
@@ -65,6 +71,21 @@ class Stepped(AtOnce):
         return meter.begun
 
 
+@registered
+@dataclass(frozen=True)
+class Failing:
+    """Keeps to its event only up to a delta of its own."""
+
+    own_delta: float
+    name: str = "failing"
+
+    def event(self) -> dpa.DpEvent:
+        return dpa.ZCDpEvent(0.001)
+
+    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> Any:
+        return "answered"
+
+
 class Unregistered(LabelHistogram):
     """A subclass of a registered query that would return rows."""
 
@@ -109,6 +130,71 @@ def test_a_query_in_steps_and_its_charge_must_agree(small, run, query, steps):
     with pytest.raises(LedgerError, match="no reservation"):
         PrivateView(ROWS, SCHEMA, small, reservation, NoiseSource()).ask(query)
     assert states(small) == ["reserved"]
+
+
+@pytest.mark.parametrize(("own", "paid"), [(1e-6, 0.0), (1e-6, 9e-7), (1e-6, 1.1e-6), (0.0, 1e-6)])
+def test_a_query_and_its_charge_must_agree_on_the_delta_beside_the_event(small, run, own, paid):
+    """One that fails more often than was charged would take a delta that nobody counts."""
+    query = Failing(own)
+    reservation = small.reserve("tickets", run(), [Request(query.name, query.event(), paid)])
+    with pytest.raises(LedgerError, match="no reservation"):
+        PrivateView(ROWS, SCHEMA, small, reservation, NoiseSource()).ask(query)
+    assert states(small) == ["reserved"]
+
+
+def test_a_query_takes_the_charge_with_its_own_delta(small, run):
+    asked = [Failing(own) for own in (1e-6, 2e-6 / 3, 0.0)]
+    requests = [Request(query.name, query.event(), query.own_delta) for query in asked]
+    reservation = small.reserve("tickets", run(), requests)
+    view = PrivateView(ROWS, SCHEMA, small, reservation, NoiseSource())
+    assert [view.ask(query) for query in (asked[1], asked[2], asked[0])] == ["answered"] * 3
+    with pytest.raises(LedgerError, match="with a delta of 1e-06 beside it"):
+        view.ask(asked[0])
+
+
+def test_what_a_plan_reserves_has_the_deltas_beside_its_events(small, run):
+    asked = [Failing(own) for own in (1e-6, 0.0, 2e-6)]
+    parts = None, ("labels", "refund"), ("labels", "outage")
+    queries = [
+        PlannedQuery(query.name, query.event(), partition=part, own_delta=query.own_delta)
+        for query, part in zip(asked, parts, strict=True)
+    ]
+    plan = Plan("embed", Budget(1.0, 1e-5), tuple(queries))
+    assert plan.own_delta == pytest.approx(3e-6)
+    charges = small.reserve("tickets", run(), requested(plan)).charges
+    assert [(charge.own_delta, charge.partition) for charge in charges] == list(
+        zip((1e-6, 0.0, 2e-6), parts, strict=True)
+    )
+
+
+def test_a_receipt_leaves_room_for_the_deltas_beside_the_events(small, run):
+    """Epsilons hold at what is left of delta; a group's own delta grows with it."""
+    event = dpa.ZCDpEvent(0.001)
+    with metered(small, SCHEMA, run(), [Request("failing", event, 4e-6)], lambda: ROWS, NoiseSource()) as session:
+        session.view.ask(Failing(4e-6))
+    asset = small.asset("tickets")
+    body = receipt(small, asset, session, method="embed", target=1.0)
+    assert body["delta"] == asset.delta == 1e-5
+    assert body["epsilon"] == accounting.epsilon(event, 6e-6) > accounting.epsilon(event, 1e-5)
+    assert body["epsilon_rdp"] == accounting.epsilon(event, 6e-6, "rdp")
+    assert [line["own_delta"] for line in body["queries"]] == [4e-6]
+    assert body["group"][0] == {"k": 1, "epsilon": body["epsilon"]}
+    assert body["group"][1]["epsilon"] > accounting.group_epsilon(event, 2, 6e-6)
+    assert body["group"][2] == {"k": 5, "epsilon": math.inf}  # five times the own delta are above delta
+    assert ledger_summary(small, asset)["charges"][0]["epsilon"] == body["epsilon"]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_the_epsilon_of_a_group_counts_the_own_delta_as_often_as_it_may_fail(size):
+    """What is left of delta, shared by the records, is at most what the event needs for the group's epsilon."""
+    event, own, delta = dpa.ZCDpEvent(0.01), 1e-7, 1e-5
+    found = accounting.group_epsilon(event, size, delta, own)
+    one = found / size
+    left = delta / sum(math.exp(step * one) for step in range(size)) - own
+    assert left > 0.0
+    assert accounting.epsilon(event, left) * (1.0 - 1e-6) <= one <= accounting.epsilon(event, left) * 1.05
+    assert found >= accounting.group_epsilon(event, size, delta)
+    assert accounting.group_epsilon(event, size, delta, delta / size) == math.inf
 
 
 def test_a_query_in_steps_runs_its_registered_steps(small, run):

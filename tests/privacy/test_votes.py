@@ -29,10 +29,11 @@ from palimpsest.privacy.accounting import gdp_epsilon
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.kept import Kept
 from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Run
+from palimpsest.privacy.limited_domain import LimitedDomain
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
-from palimpsest.privacy.votes import Ballot, Round, Slate, Vote, VoteRounds
+from palimpsest.privacy.votes import Ballot, DomainBallot, Round, Slate, Vote, VoteRounds
 from palimpsest.records.schema import PublicSchema
 
 LABELS = ("refund", "praise", "outage")
@@ -280,7 +281,7 @@ def new_ledger(folder: Path, epsilon: float = 8.0) -> Ledger:
 
 
 def request(query: Any) -> Request:
-    return Request(query.name, query.event(), steps=getattr(query, "steps", None))
+    return Request(query.name, query.event(), getattr(query, "own_delta", 0.0), steps=getattr(query, "steps", None))
 
 
 def asked(ledger: Ledger, query: Any, seed: int | None = None, run: Run = RUN, rows: Any = ROWS) -> Any:
@@ -484,6 +485,128 @@ def check_clean_counts_are_nowhere(place: Path) -> None:
         assert not [name for name, content in seen.items() if tells(content, secret)]
 
 
+# Rounds that pick.
+
+PICKING = LimitedDomain(4, 2, 1.5, 1e-7)
+
+
+def next_vectors(done: Sequence[Round]) -> Slate:
+    """Candidates that are no texts: those of the first slate, the picked ones of each label first."""
+    picked = done[-1].counts
+    return Slate({}, {
+        label: np.concatenate([own[picked[label]], np.delete(own, picked[label], axis=0)])
+        for label, own in FIRST.vectors.items()
+    })  # fmt: skip
+
+
+def picking(folder: Path | None = None, mechanism: LimitedDomain = PICKING) -> VoteRounds:
+    first = Slate({}, FIRST.vectors)
+    return VoteRounds(DomainBallot(encode, mechanism), LABELS, first, next_vectors, T, folder)
+
+
+@contextlib.contextmanager
+def told_picks() -> Iterator[list[list[int]]]:
+    """Note the votes that each call of the mechanism is given, and answer what is told, the same whatever they are."""
+    given: list[list[int]] = []
+
+    def told(_self: LimitedDomain, counts: Sequence[int]) -> list[int]:
+        given.append(list(counts))
+        return [(len(given) + place) % len(counts) for place in range(2)] if counts else []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LimitedDomain, "pick", told)
+        yield given
+
+
+def replayed_picks(rows: Sequence[PrivateRow]) -> tuple[Any, int, list[list[int]]]:
+    """The answer, the rounds begun, and what the mechanism was given in each round for each label in turn."""
+    meter = Counted(T)
+    with told_picks() as given:
+        answer = picking().run_steps(rows, NoiseSource(), meter)
+    return answer, meter.begun, given
+
+
+def check_a_record_adds_one_vote_to_one_call_of_each_round(_place: Path) -> None:
+    """All that is public is equal; the calls of other labels are given the same, that of its own one vote more."""
+    for rows in DATA.values():
+        answer, begun, given = replayed_picks(rows)
+        assert len(given) == T * len(LABELS)
+        assert [sorted(map(len, given[turn : turn + 3])) for turn in range(0, len(given), 3)] == [[0, 6, 7]] * T
+        for name, extra in EXTRAS.items():
+            other = replayed_picks([*rows[:1], extra, *rows[1:]])
+            assert (answer, begun) == other[:2]
+            for turn, (before, after) in enumerate(zip(given, other[2], strict=True)):
+                change = [new - old for new, old in zip(after, before, strict=True)]
+                own = FIRST.texts.get(extra.label or "", []) and extra.label == LABELS[turn % len(LABELS)]
+                silent = name in ("empty", "not a number", "infinite")
+                assert sorted(change)[-1:] == ([] if not change else [int(bool(own) and not silent)])
+                assert sum(map(abs, change)) <= 1
+
+
+def check_picks_are_charged_for_all_rounds(place: Path) -> None:
+    """In the ledger: T calls, and T deltas beside their event."""
+    ledger, query = new_ledger(place), picking(place / "kept")
+    answer = asked(ledger, query)
+    (charge,) = ledger.charges("tickets")
+    assert charge.event == dpa.SelfComposedDpEvent(dpa.ZCDpEvent(2 / (8 * 1.5**2)), T)
+    assert (charge.own_delta, charge.steps_begun) == (pytest.approx(T * 1e-7), T)
+    assert [set(one["counts"]) for one in answer] == [set(LABELS)] * T
+    assert all(one["texts"] == {} for one in answer)
+    assert all(len(own) <= 2 for one in answer for own in one["counts"].values())
+
+
+def check_picks_go_on_after_a_crash(place: Path) -> None:
+    """The picks of finished rounds are kept, and nothing of one that was begun and not stored."""
+    ledger, query = new_ledger(place), picking(place / "kept")
+    held, finished = DomainBallot.held, []
+
+    def failing(self: DomainBallot, *arguments: Any) -> Any:
+        if len(finished) == 2:
+            raise Crash
+        finished.append(held(self, *arguments))
+        return finished[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DomainBallot, "held", failing)
+        with pytest.raises(Crash):
+            asked(ledger, query, rows=CROWD)
+    assert standing(ledger) == [("begun", 3)]
+    assert any(finished[0].values())
+    answer = asked(ledger, query, rows=CROWD)
+    assert [one["counts"] for one in answer[:2]] == finished
+    assert (len(answer), standing(ledger)) == (T - 1, [("begun", T)])
+    assert asked(ledger, query) == answer
+
+
+def check_votes_behind_picks_are_nowhere(place: Path) -> None:
+    secrets: list[list[int]] = []
+    pick = LimitedDomain.pick
+
+    def spying(self: LimitedDomain, counts: Sequence[int]) -> list[int]:
+        secrets.append(list(counts))
+        return pick(self, counts)
+
+    told = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+        patch.setattr(LimitedDomain, "pick", spying)
+        asked(new_ledger(place), picking(place / "kept"), rows=CROWD)
+    seen = written_in(place) | {"printed": told.getvalue().encode()}
+    assert any("kept" in name for name in seen)
+    assert len([secret for secret in secrets if len(set(secret)) > 3]) == 2 * T
+    for secret in filter(None, secrets):
+        assert not [name for name, content in seen.items() if tells(content, secret)]
+
+
+def check_exact_picks_are_kept_nowhere(place: Path) -> None:
+    ledger, query = new_ledger(place), picking(place / "kept", replace(PICKING, scale=0.0))
+    answer = asked(ledger, query, run=replace(RUN, purpose="reference"), rows=CROWD)
+    assert not (place / "kept").exists()
+    assert ledger.charges("tickets")[0].own_delta == 0.0
+    votes_of = {label: exact(Ballot(encode, 1, 0.0), CROWD, slate_of({label: FIRST.texts[label]})) for label in LABELS}
+    for label, own in votes_of.items():
+        assert answer[0]["counts"][label] == sorted(range(len(own)), key=lambda index: (-own[index], index))[:2]
+
+
 CHECKS = [
     check_one_record_moves_k_counts_of_its_label_by_one,
     check_small_data_sets_one_by_one,
@@ -498,6 +621,11 @@ CHECKS = [
     check_a_seed_keeps_nothing,
     check_a_file_of_a_newer_state_is_refused,
     check_clean_counts_are_nowhere,
+    check_a_record_adds_one_vote_to_one_call_of_each_round,
+    check_picks_are_charged_for_all_rounds,
+    check_picks_go_on_after_a_crash,
+    check_votes_behind_picks_are_nowhere,
+    check_exact_picks_are_kept_nowhere,
 ]
 
 
@@ -589,6 +717,45 @@ def test_numbers_that_the_arithmetic_does_not_hold_for_are_refused(neighbours, s
 def test_a_slate_has_one_vector_for_each_candidate():
     with pytest.raises(ValueError, match="2 candidates"):
         Slate({"refund": ["one", "two"]}, {"refund": np.zeros((3, 3))})
+    with pytest.raises(ValueError, match="candidates of"):
+        Slate({"refund": ["one", "two"]}, {"refund": np.zeros((2, 3)), "praise": np.zeros((2, 3))})
+    with pytest.raises(ValueError, match="shape"):
+        Slate({}, {"refund": np.zeros(3)})
+
+
+def test_candidates_that_are_no_texts_are_voted_for_alike():
+    vectors = Slate({}, FIRST.vectors)
+    assert exact(ballot_of(3), ROWS, vectors) == exact(ballot_of(3), ROWS, FIRST)
+    vote = Vote(ballot_of(3, 0.0), FIRST)
+    assert replace(vote, slate=vectors).run(ROWS, NoiseSource()) == vote.run(ROWS, NoiseSource())
+
+
+class OtherBallot(Ballot):
+    """A subclass could answer clean counts."""
+
+
+class OtherDomainBallot(DomainBallot):
+    """So could this one."""
+
+
+class OtherDomain(LimitedDomain):
+    """And this one."""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Vote(OtherBallot(encode, 1, 1.0), FIRST),
+        lambda: Vote(DomainBallot(encode, PICKING), FIRST),  # type: ignore[arg-type]
+        lambda: VoteRounds(OtherBallot(encode, 1, 1.0), LABELS, FIRST, next_slate, T),
+        lambda: VoteRounds(OtherDomainBallot(encode, PICKING), LABELS, FIRST, next_slate, T),
+        lambda: VoteRounds(None, LABELS, FIRST, next_slate, T),  # type: ignore[arg-type]
+        lambda: DomainBallot(encode, OtherDomain(4, 2, 1.5, 1e-7)),
+    ],
+)
+def test_a_vote_is_taken_by_known_ballots_alone(call):
+    with pytest.raises(LedgerError, match="cannot be taken"):
+        call()
 
 
 @pytest.mark.parametrize("fail", [RuntimeError("cannot read SECRET-8812"), MemoryError()])
@@ -609,6 +776,11 @@ def test_the_events_compose():
     assert rounds_of(neighbours=7, sigma=3.5).event() == dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(3.5), T)
     assert rounds_of(sigma=0.0).event() == dpa.SelfComposedDpEvent(dpa.NonPrivateDpEvent(), T)
     assert rounds_of().steps == T
+    assert (rounds_of().own_delta, ballot_of().own_delta) == (0.0, 0.0)
+    assert picking().event() == dpa.SelfComposedDpEvent(PICKING.event(), T)
+    assert picking().own_delta == T * PICKING.own_delta
+    quiet = picking(mechanism=replace(PICKING, scale=0.0))
+    assert (quiet.event(), quiet.own_delta) == (dpa.SelfComposedDpEvent(dpa.NonPrivateDpEvent(), T), 0.0)
 
 
 def test_the_worst_answers_distinguish_no_better_than_the_charge_says():
@@ -809,6 +981,44 @@ def loop(begin_late=False, votes_again=False, store=None):
     return lambda patch: patch.setattr(VoteRounds, "run_steps", run_steps)
 
 
+def two_votes_behind_picks(patch):
+    original = votes._votes  # noqa: SLF001
+    patch.setattr(votes, "_votes", lambda rows, candidates, _k: original(rows, candidates, 2))
+
+
+def everyone_picks_everywhere(patch):
+    held = DomainBallot.held
+
+    def mutant(self, rows, slate, noise):
+        whole = np.concatenate([*rows.values(), np.zeros((0, 3))])
+        return held(self, dict.fromkeys(slate.vectors, whole), slate, noise)
+
+    patch.setattr(DomainBallot, "held", mutant)
+
+
+def labels_without_records_are_not_asked(patch):
+    held = DomainBallot.held
+
+    def mutant(self, rows, slate, noise):
+        some = Slate({}, {label: own for label, own in slate.vectors.items() if label in rows})
+        return {label: [] for label in slate.vectors} | held(self, rows, some, noise)
+
+    patch.setattr(DomainBallot, "held", mutant)
+
+
+def the_delta_of_one_round(patch):
+    patch.setattr(VoteRounds, "own_delta", property(lambda self: self.ballot.own_delta))
+
+
+def the_votes_are_printed(patch):
+    pick = LimitedDomain.pick
+    patch.setattr(LimitedDomain, "pick", lambda self, counts: print(counts) or pick(self, counts))
+
+
+def exact_picks_are_kept(patch):
+    patch.setattr(DomainBallot, "noisy", True)
+
+
 def named(name, mutate):
     mutate.__name__ = name
     return mutate
@@ -896,6 +1106,13 @@ MUTANTS = [
     (nothing_is_loaded, check_a_crash_loses_the_round_that_had_begun),
     (seed_lasts, check_a_seed_keeps_nothing),
     (newer_files_are_read, check_a_file_of_a_newer_state_is_refused),
+    (two_votes_behind_picks, check_a_record_adds_one_vote_to_one_call_of_each_round),
+    (everyone_picks_everywhere, check_a_record_adds_one_vote_to_one_call_of_each_round),
+    (labels_without_records_are_not_asked, check_a_record_adds_one_vote_to_one_call_of_each_round),
+    (the_delta_of_one_round, check_picks_are_charged_for_all_rounds),
+    (nothing_is_loaded, check_picks_go_on_after_a_crash),
+    (the_votes_are_printed, check_votes_behind_picks_are_nowhere),
+    (exact_picks_are_kept, check_exact_picks_are_kept_nowhere),
     *[
         (named(f"clean_counts_as_{name}", loop(store=store)), check_clean_counts_are_nowhere)
         for name, store in STORES.items()

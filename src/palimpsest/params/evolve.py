@@ -12,7 +12,9 @@ class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Counted(_Settings):
+class Counted(_Settings):
+    """What every method that chooses rows label by label is told."""
+
     rows: int = Field(ge=1, description="Synthetic rows over all labels.")
     label_counts: Literal["noisy", "prior"] = Field(
         description="Rows of each label: by a noisy histogram, charged, or by the public `prior`, free."
@@ -25,7 +27,7 @@ class _Counted(_Settings):
     )
 
     @model_validator(mode="after")
-    def _prior_is_a_distribution(self) -> "_Counted":
+    def _prior_is_a_distribution(self) -> "Counted":
         if self.prior is not None and (min(self.prior.values()) < 0 or sum(self.prior.values()) <= 0):
             raise ValueError("prior must hold shares >= 0 with a sum > 0")
         return self
@@ -43,7 +45,7 @@ class Votes(_Settings):
     )
 
 
-class SelectSettings(_Counted):
+class SelectSettings(Counted):
     """Public texts chosen by noisy class means."""
 
     domain: float = Field(
@@ -73,7 +75,7 @@ class Steering(_Settings):
     pool: int = Field(ge=1, description="Variations for each place in a later one; the likeliest of a label are kept.")
 
 
-class EvolveSettings(_Counted):
+class EvolveSettings(Counted):
     """Private evolution (Aug-PE)."""
 
     rounds: int = Field(ge=1, description="Rounds of votes, T.")

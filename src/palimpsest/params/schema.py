@@ -17,6 +17,7 @@ from palimpsest.params.dp_lm import (
     Kind,
     PromptWarmUp,
 )
+from palimpsest.params.embed import CusTextSettings, DecoderSettings, EmbedSettings, SentDpSettings
 from palimpsest.params.evolve import EvolveSettings, SelectSettings, VoteSelectSettings
 from palimpsest.params.incontext import InContext
 from palimpsest.params.predict import FewShotSettings, PredictSettings, Similar
@@ -24,7 +25,7 @@ from palimpsest.records.conformity import schema_problem
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.records.structured import WHOLE_ROW
 
-RESERVED = ("real", "public_only", "base", "taught", "checkpoints", "models")
+RESERVED = ("real", "public_only", "base", "taught", "decoders", "checkpoints", "models")
 MEANINGLESS_EPSILON = 10.0
 _NAME = r"^[a-z][a-z0-9_]*$"
 
@@ -227,8 +228,46 @@ class EvolveVariant(Fitted):
     evolve: EvolveSettings
 
 
+class EmbedVariant(Fitted):
+    """One row of the results: embeddings that evolve by noisy votes, written down by a public decoder."""
+
+    method: Literal["embed"] = Field(description="How the rows are made.")
+    embed: EmbedSettings
+
+
+class SentDpVariant(Fitted):
+    """One row of the results: public texts picked by the exponential mechanism, a baseline."""
+
+    method: Literal["sentdp"] = Field(description="How the rows are made.")
+    sentdp: SentDpSettings
+
+
+class CusTextVariant(Fitted):
+    """One row of the results: private rows with every word replaced, a baseline that protects words alone."""
+
+    method: Literal["custext"] = Field(description="How the rows are made.")
+    custext: CusTextSettings
+
+    @model_validator(mode="after")
+    def _words_are_not_records(self) -> "CusTextVariant":
+        if self.purpose != "reference" or not math.isinf(self.epsilon):
+            raise ValueError(
+                "method custext protects single words, not records: write `purpose: reference` and `epsilon: .inf`; "
+                "its token_epsilon is in a unit of its own"
+            )
+        return self
+
+
 Variant = Annotated[
-    DpLmVariant | PredictVariant | FewShotVariant | SelectVariant | VoteSelectVariant | EvolveVariant,
+    DpLmVariant
+    | PredictVariant
+    | FewShotVariant
+    | SelectVariant
+    | VoteSelectVariant
+    | EvolveVariant
+    | EmbedVariant
+    | SentDpVariant
+    | CusTextVariant,
     Field(discriminator="method"),
 ]
 
@@ -252,6 +291,10 @@ class Run(Section):
     vote_select: Mapping[str, str] = Field(
         description="Variants of method vote_select, each with the variant of another method that it chooses from."
     )
+    decoder_pretrain: tuple[str, ...] = Field(description="Embedding decoders to train, keys of `decoders`. Free.")
+    eda_evolve: Mapping[str, str] = Field(description="Variants of method embed, each with its decoder.")
+    sentdp: tuple[str, ...] = Field(description="Variants of method sentdp.")
+    custext: tuple[str, ...] = Field(description="Variants of method custext, for reference.")
     embedding_audit: tuple[str, ...] = Field(
         description="Language models whose states are examined: base (the public one) and those of dp_train."
     )
@@ -338,6 +381,7 @@ class Params(Section):
     run: Run
     taught: Mapping[str, Similar]
     authors: Mapping[str, Author]
+    decoders: Mapping[str, DecoderSettings]
     lms: Mapping[str, LanguageModel]
     discriminators: Mapping[str, Discriminator]
     variants: Mapping[str, Variant]
@@ -346,10 +390,10 @@ class Params(Section):
     audit: Audit
     testing: Testing
 
-    @field_validator("taught", "authors", "lms", "discriminators", "variants")
+    @field_validator("taught", "authors", "decoders", "lms", "discriminators", "variants")
     @classmethod
     def _names(cls, named: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
-        reserved = () if info.field_name == "authors" else RESERVED  # an author makes no file of its name
+        reserved = () if info.field_name in ("authors", "decoders") else RESERVED  # those make no file beside a model
         for name in named:
             if name in reserved or not name.replace("_", "").isalnum() or not name.islower():
                 raise ValueError(f"a name is lower-case letters, digits and _, and not {reserved}, got {name!r}")
@@ -420,6 +464,13 @@ class Params(Section):
         for name, model in self.charged.items():
             if MEANINGLESS_EPSILON < model.epsilon < math.inf:
                 found.append(f"{name}: epsilon is above {MEANINGLESS_EPSILON:g}: such a guarantee means little.")
+        for name, row in self.variants.items():
+            settings = getattr(row, row.method, None)
+            if isinstance(row, Fitted) and row.purpose == "release" and getattr(settings, "batch", 1) > 1:
+                found.append(
+                    f"{name}: batch is above 1: private texts that are encoded together move each other's vectors by "
+                    "rounding, which the guarantee does not cover."
+                )
         if self.testing.noise_seed is not None:
             found.append("testing.noise_seed is set: NOTHING made by this run is private.")
         return found
@@ -457,6 +508,8 @@ def _check_run(params: Params) -> None:
     _known("run.private_predict", run.private_predict.values(), "run.teach_similar, and base", readers)
     _known("run.dp_lm", run.dp_lm.values(), "run.dp_train and run.discriminator", [*run.dp_train, *run.discriminator])
     _known("run.private_evolve", run.private_evolve.values(), "authors", params.authors)
+    _known("run.decoder_pretrain", run.decoder_pretrain, "decoders", params.decoders)
+    _known("run.eda_evolve", run.eda_evolve.values(), "run.decoder_pretrain", run.decoder_pretrain)
     sources = [name for name in drawn if name not in run.vote_select]
     _known("run.vote_select", run.vote_select.values(), "variants of other methods that run", sources)
     _known("run.embedding_audit", run.embedding_audit, "run.dp_train, and base", [*run.dp_train, "base"])
@@ -476,6 +529,9 @@ _METHODS = {
     "select": ("select",),
     "private_evolve": ("evolve",),
     "vote_select": ("vote_select",),
+    "eda_evolve": ("embed",),
+    "sentdp": ("sentdp",),
+    "custext": ("custext",),
 }
 
 
@@ -552,6 +608,10 @@ def _check_authors(params: Params) -> None:
             raise ValueError(
                 f"variants.{name} is not private and would send what rows chose to the endpoint {chosen!r}"
             )
+    if params.dataset.task != "classify" and params.run.sentdp:
+        raise ValueError(f"run.sentdp is not empty; task {params.dataset.task} has no public labels to choose for")
+    if params.dataset.task not in ("classify", "text") and (params.run.eda_evolve or params.run.custext):
+        raise ValueError("run.eda_evolve and run.custext are for tasks classify and text: they write plain text")
     if params.dataset.task != "classify" and params.run.select:
         raise ValueError(f"run.select is not empty; task {params.dataset.task} has no public labels to choose for")
     talking = [name for name, author in params.run.private_evolve.items() if params.authors[author].kind in _TALKERS]

@@ -33,6 +33,7 @@ logging.getLogger("absl").setLevel(logging.ERROR)  # RDP reports each order that
 NAMES = {"pld": "Privacy-loss distributions", "zcdp": "zCDP, tight conversion", "rdp": "Rényi DP"}
 _MOST_NOISE = 2.0**20
 _MOST_EPSILON = 700.0  # e to this power is near the largest float; a curve says nothing there
+_LEAST_SHARE, _SHARES = 1e-12, 600  # of delta, tried one after the other for what an event may take in a group
 _MOST_RHO = 1e6  # beyond it the tight conversion gains next to nothing
 _TOLERANCE = 1e-3  # relative width at which the search for a noise multiplier stops
 
@@ -324,16 +325,19 @@ def trade_off(event: dpa.DpEvent, points: int = 41) -> tuple[list[float], list[f
     return alpha.tolist(), beta.tolist()
 
 
-def group_epsilon(event: dpa.DpEvent, size: int, at_delta: float) -> float:
-    """The epsilon for a group of `size` records (one person's rows) at the same delta.
+def group_epsilon(event: dpa.DpEvent, size: int, at_delta: float, own_delta: float = 0.0) -> float:
+    """The epsilon for a group of `size` records (one person's rows) at the same delta, beside `own_delta` of which the
+    event says nothing; infinity where none can be shown.
 
     rho-zCDP for one record is k^2 rho-zCDP for k of them (Bun and Steinke 2016, Proposition 1.9). Where the other
     accountants speak, (eps, delta0)-DP for one record is (k eps, delta0 (e^(k eps) - 1) / (e^eps - 1))-DP for k (Dwork
     and Roth 2014, Theorem 2.2 in its (eps, delta) form; Vadhan 2017, Lemma 2.2); delta0 is lowered until the group's
-    delta is met.
+    delta is met. An own delta is a part of delta0, so it grows with the group, too.
     """
     if size == 1 or not is_private(event):
-        return epsilon(event, at_delta)
+        return epsilon(event, at_delta - own_delta)
+    if own_delta > 0:
+        return _group_epsilon_beside(event, size, at_delta, own_delta)
     if primary(event) == "zcdp":
         return zcdp_epsilon(size**2 * total_rho(event), at_delta)
     return _group_epsilon(event, size, at_delta)
@@ -355,6 +359,17 @@ def _group_epsilon(event: dpa.DpEvent, size: int, at_delta: float) -> float:
         return math.inf
     root = brentq(excess, -700.0, high, xtol=1e-3)
     return size * one(root - 2e-3)
+
+
+def _group_epsilon_beside(event: dpa.DpEvent, size: int, at_delta: float, own_delta: float) -> float:
+    """The least over a grid of what is left of delta0: each point of it is a proof of its own."""
+    profiles = [_profile(event, accountant) for accountant in {primary(event), "rdp"}]
+    for left in np.geomspace(at_delta, at_delta * _LEAST_SHARE, _SHARES).tolist():
+        one = min(float(profile.epsilon_at(left)) for profile in profiles)
+        growth = sum(math.exp(min(i * one, _MOST_EPSILON)) for i in range(size))
+        if (left + own_delta) * growth <= at_delta:
+            return size * one
+    return math.inf
 
 
 @functools.lru_cache(maxsize=256)

@@ -37,7 +37,7 @@ def _line(charge: Charge, delta: float) -> dict[str, Any]:
         "state": charge.state,
         "purpose": charge.purpose,
         "partition": None if charge.partition is None else list(charge.partition),
-        "epsilon": accounting.epsilon(charge.event, delta) if private else None,
+        "epsilon": accounting.epsilon(charge.event, delta - charge.own_delta) if private else None,
         "time": charge.time,
         "run": charge.run,
     }

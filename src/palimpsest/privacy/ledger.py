@@ -715,12 +715,13 @@ def _check_budget(asset: Asset, charges: Sequence[Charge], wanted: Sequence[Requ
     own = sum(charge.own_delta for charge in charges if charge.counted) + sum(request.own_delta for request in wanted)
     if after <= asset.epsilon and own <= asset.delta - asset.filter_delta:
         return
+    share = "Lower the deltas outside the events" if after <= asset.epsilon else "Lower the variant's epsilon"
     raise BudgetExceeded(
         f"Stage {run.stage!r} ({run.variant}) would pass the budget of asset {asset.name!r}: spent epsilon "
         f"{now.spent:.3f}, asked {after - now.spent:.3f} more, left {now.left:.3f} of {asset.epsilon:g} at delta "
         f"{asset.delta:.3g} (deltas outside the events: {own:.3g} of {asset.delta - asset.filter_delta:.3g}).",
-        "Nothing was charged and no row was read. Lower the variant's epsilon, drop a variant, or, if the data's owner "
-        "agrees, raise the cap with `palimpsest register --amend`.",
+        f"Nothing was charged and no row was read. {share}, drop a variant, or, if the data's owner agrees, raise the "
+        "cap of epsilon with `palimpsest register --amend`.",
     )
 
 

@@ -29,12 +29,16 @@ class LabelHistogram:
     labels: tuple[str, ...]
     sigma: float
     name: str = "label_histogram"
-    stores_answer: bool = True
 
     def __post_init__(self) -> None:
         """Refuse a label named twice: one record would then move two counts."""
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("labels must differ from each other")
+
+    @property
+    def stores_answer(self) -> bool:
+        """A noisy answer is kept for a retry, which then costs nothing; an exact one is not private and is not kept."""
+        return self.sigma > 0
 
     def event(self) -> DpEvent:
         """A discrete Gaussian, or a non-private event where sigma is 0."""

@@ -13,10 +13,12 @@ class Query(Protocol):
     """One metered look at private rows.
 
     `event` and every field are public; the rows are an argument of `run` alone. A query that reads one of disjoint
-    parts of the data set has an attribute `partition`, (scheme, cell), and reads the records of that cell alone.
+    parts of the data set has an attribute `partition`, (scheme, cell), and reads the records of that cell alone. One
+    that keeps to its event only up to some delta has an attribute `own_delta`.
 
-    Guarantee: what `run` returns is the output of the mechanism whose privacy loss `event` describes, for adding or
-    removing one row. Each registered query has a test of that (an enumeration or a record replay).
+    Guarantee: what `run` returns with and without one row is as far apart as `event` says, up to a total variation of
+    `own_delta` where there is one (see `LimitedDomain`). Each registered query has a test of that (an enumeration or a
+    record replay).
     """
 
     @property

@@ -70,13 +70,15 @@ def receipt(
     epsilons.
 
     `before` names the charges behind the private model that the run built on: all of them are composed with its own.
-    Charges of disjoint parts of the data set are composed in parallel.
+    Charges of disjoint parts of the data set are composed in parallel. Epsilons leave room for the deltas that no event
+    carries; the curve is that of the events alone.
     """
     charges = {charge.id: charge for charge in ledger.charges(asset.name)}
     last = session.reservation.charges[0]
     own = [charges[key] for key in (*before, *(charge.id for charge in session.reservation.charges))]
     event = composed(own)
-    delta = asset.delta - sum(charge.own_delta for charge in own)
+    beside = sum(charge.own_delta for charge in own)
+    delta = asset.delta - beside
     alpha, beta = accounting.trade_off(event)
     return {
         "variant": last.variant,
@@ -93,7 +95,7 @@ def receipt(
         "unit": asset.unit,
         "adjacency": asset.adjacency,
         "queries": [_line(charge) for charge in own],
-        "group": [{"k": k, "epsilon": accounting.group_epsilon(event, k, delta)} for k in _GROUPS],
+        "group": [{"k": k, "epsilon": accounting.group_epsilon(event, k, asset.delta, beside)} for k in _GROUPS],
         "curve": {"alpha": alpha, "beta": beta},
         "ledger_head": ledger.head(),
         "noise_fixed": any(charge.noise_fixed for charge in own),

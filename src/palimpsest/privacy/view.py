@@ -42,8 +42,8 @@ class PrivateView:
         that an earlier attempt began and the reservation kept is continued: it is not begun a second time.
 
         Raises:
-            LedgerError: if the query is not registered or has no reservation of the same name, event and part of the
-                data set, or if it would continue an earlier attempt with noise that a seed fixes.
+            LedgerError: if the query is not registered or has no reservation of the same name, event, delta beside it
+                and part of the data set, or if it would continue an earlier attempt with noise that a seed fixes.
         """
         if not is_registered(query):
             raise LedgerError(
@@ -76,15 +76,17 @@ class PrivateView:
 
     def __take(self, query: Query) -> Charge:
         event, stepped = to_json(type(query).event(query)), is_stepped(query)
-        part = getattr(query, "partition", None)
+        part, own_delta = getattr(query, "partition", None), getattr(query, "own_delta", 0.0)
+        asked = query.name, event, own_delta, part
         for charge in self.__waiting:
-            same = (charge.query, to_json(charge.event), charge.partition) == (query.name, event, part)
+            same = (charge.query, to_json(charge.event), charge.own_delta, charge.partition) == asked
             # A charge of steps continues after a crash: a query that counts none would run in full again, unpaid.
             if same and (charge.steps is not None) == stepped:
                 self.__waiting.remove(charge)
                 return charge
         raise LedgerError(
-            f"Query {query.name!r} has no reservation for this event{' in steps' if stepped else ''}.",
+            f"Query {query.name!r} has no reservation for this event{' in steps' if stepped else ''}"
+            f"{f' with a delta of {own_delta:.3g} beside it' if own_delta else ''}.",
             "Ask only what the plan reserved, each query as often as it was planned.",
         )
 
