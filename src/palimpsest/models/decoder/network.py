@@ -1,0 +1,185 @@
+"""A causal language model that reads a sentence embedding while it writes.
+
+The embedding reaches it in three ways. A small network turns it into pseudo tokens that stand in front of the text
+(prefix tuning, Li & Liang 2021). It is added to the input of every position. And it says which words to expect: a
+linear map gives each token the log-odds of being in a text with this embedding rather than in any text, and they are
+added to the logits of the language model, a product of experts. The language model decides at each position how much
+the words count, and a word that is written already counts less.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import DynamicCache, PreTrainedModel
+
+from palimpsest.errors import ModelError
+from palimpsest.models.lm import IGNORED
+from palimpsest.models.tokens import Specials, pad_right
+from palimpsest.models.writing import draw
+from palimpsest.params.embed import DecodeSettings
+
+
+class Network(nn.Module):
+    """The decoder's network.
+
+    Attributes:
+        lm: the language model inside.
+        dimension: length d of an embedding.
+        room: most tokens of a text that it can read or write.
+        centre: the mean of embeddings, shape (d,).
+        words: how much an embedding raises the log-probability of each token, d -> vocabulary.
+    """
+
+    def __init__(self, lm: PreTrainedModel, ids: Specials, dimension: int, prefix: int, width: int) -> None:
+        """Fresh maps, by torch's global coins, around a language model; before training it writes as the model does.
+
+        Args:
+            lm: a causal language model that takes `inputs_embeds`.
+            ids: special tokens of its tokenizer.
+            dimension: length d of an embedding.
+            prefix: pseudo tokens k.
+            width: hidden units between an embedding and the pseudo tokens.
+        """
+        super().__init__()
+        self.lm, self.dimension, self._ids, self._prefix = lm, dimension, ids, prefix
+        table, columns = _weight(lm.get_input_embeddings()), len(_weight(lm.get_output_embeddings()))
+        hidden = table.shape[1]
+        self.room = int(lm.config.get_text_config().max_position_embeddings) - prefix - 1
+        self.centre = nn.Buffer(torch.zeros(dimension))
+        last = nn.Linear(width, prefix * hidden)
+        self.pseudo = nn.Sequential(nn.Linear(dimension, width), nn.GELU(), last)
+        self.everywhere = nn.Linear(dimension, hidden, bias=False)
+        self.words = nn.Linear(dimension, columns)
+        self.trust = nn.Linear(hidden, 1)
+        self.spent = nn.Parameter(torch.tensor(0.5))  # share of a token's log-odds that is gone once it is written
+        with torch.no_grad():
+            last.weight.mul_(table.std())  # as large as tokens are
+            for weight in (last.bias, self.everywhere.weight, *self.words.parameters(), self.trust.weight):
+                weight.zero_()
+            self.trust.bias.fill_(1.0)
+
+    def load_maps(self, maps: Mapping[str, torch.Tensor]) -> None:
+        """Take over all weights but those of the language model.
+
+        Raises:
+            ModelError: they are not those of a network of these sizes.
+        """
+        try:
+            missing, unknown = self.load_state_dict(maps, strict=False)
+        except RuntimeError:  # a weight has another shape
+            missing, unknown = [], list(maps)
+        if unknown or not all(name.startswith("lm.") for name in missing):
+            raise ModelError(
+                "The weights of the decoder do not fit its language model and its sizes.", "Train the decoder again."
+            )
+
+    def scaled(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """What the maps read: unit vectors (B, d) around their mean, with coordinates of about unit variance."""
+        return (embeddings - self.centre) * self.dimension**0.5
+
+    def loss(self, embeddings: torch.Tensor, texts: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Mean cross entropy, in nats per token, of texts (B lists of token ids) and their ends, given embeddings."""
+        read = self.scaled(embeddings)
+        tokens = pad_right(texts, 0)
+        targets = pad_right([[*text, self._ids.eos] for text in texts], IGNORED)  # (B, T + 1)
+        inputs = torch.cat([self._beginning(read), self._inputs(tokens, read)], dim=1)
+        real = targets != IGNORED
+        hidden = self._hidden(inputs, None)[:, self._prefix :][real]  # (predicted, hidden)
+        rows = real.nonzero()[:, 0]
+        worth, trust = self.words(read), self.trust(hidden)
+        logits = torch.addcmul(self.lm.get_output_embeddings()(hidden), trust, worth[rows])
+        places, written = _written(tokens, real)
+        spent = self.spent * trust[places, 0] * worth[rows[places], written]
+        logits = logits.index_put((places, written), -spent, accumulate=True)
+        return functional.cross_entropy(logits, targets[real])
+
+    @torch.no_grad()
+    def write(
+        self,
+        embeddings: torch.Tensor,
+        begun: Sequence[Sequence[int]],
+        coins: np.ndarray,
+        banned: torch.Tensor,
+        settings: DecodeSettings,
+    ) -> list[list[int]]:
+        """A text, as token ids, for each embedding; one does not depend on the others but for rounding.
+
+        Args:
+            embeddings: shape (B, d).
+            begun: the first tokens of each text, which are kept; may be empty.
+            coins: draws in [0, 1), float64 (B, tokens of a text at most).
+            banned: tokens that are never written.
+            settings: temperature and top_p.
+        """
+        read, uniforms = self.scaled(embeddings), torch.from_numpy(coins)
+        worth, cache = self.words(read), DynamicCache()
+        texts: list[list[int]] = [[] for _ in begun]
+        alive = list(range(len(texts)))
+        hidden = self._hidden(self._beginning(read), cache)[:, -1]
+        for place in range(coins.shape[1]):
+            logits = self.lm.get_output_embeddings()(hidden) + self.trust(hidden) * worth
+            logits[:, banned] = -torch.inf
+            if place == 0:
+                logits[:, self._ids.eos] = -torch.inf  # no text is empty
+            likely = functional.log_softmax(logits / settings.temperature, dim=-1)
+            drawn = draw(likely, settings.top_p, uniforms[alive, place]).tolist()
+            tokens = [[*begun[row][place : place + 1], token][0] for row, token in zip(alive, drawn, strict=True)]
+            going = [index for index, token in enumerate(tokens) if token != self._ids.eos]
+            if not going:
+                break
+            cache.batch_select_indices(torch.tensor(going))
+            alive, tokens = [alive[index] for index in going], [tokens[index] for index in going]
+            worth, read, chosen = worth[going], read[going], torch.tensor(tokens)
+            fresh = [index for index, row in enumerate(alive) if tokens[index] not in texts[row]]
+            worth[fresh, chosen[fresh]] *= 1.0 - self.spent
+            for row, token in zip(alive, tokens, strict=True):
+                texts[row].append(token)
+            hidden = self._hidden(self._inputs(chosen[:, None], read), cache)[:, -1]
+        return texts
+
+    def _beginning(self, read: torch.Tensor) -> torch.Tensor:
+        """Pseudo tokens and BOS as inputs: (B, prefix + 1, hidden)."""
+        start = torch.full((len(read), 1), self._ids.bos)
+        return torch.cat([self.pseudo(read).view(len(read), self._prefix, -1), self._inputs(start, read)], dim=1)
+
+    def _inputs(self, tokens: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
+        embedded: torch.Tensor = self.lm.get_input_embeddings()(tokens)
+        return embedded + self.everywhere(read)[:, None]
+
+    def _hidden(self, inputs: torch.Tensor, cache: DynamicCache | None) -> torch.Tensor:
+        """Last hidden states of inputs that stand behind what the cache holds."""
+        before = cache.get_seq_length() if cache is not None else 0
+        everywhere = torch.ones(len(inputs), before + inputs.shape[1], dtype=torch.long)  # padding follows the text
+        output = self.lm.base_model(
+            inputs_embeds=inputs, attention_mask=everywhere, past_key_values=cache, use_cache=cache is not None
+        )
+        hidden: torch.Tensor = output.last_hidden_state
+        return hidden
+
+
+def _weight(module: nn.Module) -> torch.Tensor:
+    """The table of tokens of an input or output layer: (vocabulary, hidden)."""
+    return cast(torch.Tensor, module.weight)
+
+
+def _written(tokens: torch.Tensor, real: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """For each predicted position the tokens written before it, each once.
+
+    Args:
+        tokens: shape (B, T).
+        real: which of the T + 1 positions of each text are predicted, shape (B, T + 1).
+
+    Returns:
+        Places among the predicted positions, and tokens: both (pairs,).
+    """
+    length = tokens.shape[1]
+    earlier = torch.ones(length, length, dtype=torch.bool).tril(-1)
+    first = ~((tokens[:, :, None] == tokens[:, None]) & earlier).any(dim=2)  # (B, T): not seen before
+    behind = torch.ones(length + 1, length, dtype=torch.bool).tril(-1)
+    rows, positions, sources = (first[:, None] & behind & real[:, :, None]).nonzero(as_tuple=True)
+    places = (real.flatten().cumsum(0) - 1).view_as(real)
+    return places[rows, positions], tokens[rows, sources]

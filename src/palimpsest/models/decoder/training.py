@@ -1,0 +1,214 @@
+"""Training of a decoder on public sentences and their embeddings, and the folder that it is kept in.
+
+Ordinary training: nothing private may be among the sentences.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn import functional
+from transformers import PreTrainedTokenizerBase
+
+from palimpsest.errors import ModelError
+from palimpsest.files import atomic_path, write_json
+from palimpsest.models.decoder.network import Network
+from palimpsest.models.lm import load_lm, save_lm, schedule_factor
+from palimpsest.models.tokens import encode_texts, specials
+from palimpsest.params.embed import DecoderSettings
+from palimpsest.progress import track
+
+LM, MAPS, FACTS = "lm", "maps.safetensors", "decoder.json"  # what a decoder's folder holds
+_WORD_EPOCHS, _WORD_BATCH, _WORD_RATE = 2, 128, 3e-3  # the words are learned alone first: that takes a minute
+_WORD_NOISE = 0.5  # length of the random vector added to an embedding meanwhile
+_RARE = 0.1  # texts that a token is in beside those where it is
+_MAPS_SHARE, _WORDS_SHARE = 0.4, 0.2  # of the language model's learning rate
+_BETAS = (0.9, 0.98)
+_BUCKET = 50  # batches whose texts are sorted by length together
+
+
+def train_decoder(
+    lm_folder: Path,
+    sentences: Sequence[str],
+    embeddings: np.ndarray,
+    settings: DecoderSettings,
+    seed: int,
+    folder: Path,
+    encoder: str,
+) -> dict[str, float]:
+    """Teach a language model to write the sentence that an embedding belongs to.
+
+    First the words alone: how much an embedding raises the log-probability of each token, a softmax regression. Then
+    everything together, the language model's weights too.
+
+    Args:
+        lm_folder: a causal language model, as `load_lm` reads it; it is not changed.
+        sentences: public sentences; those of more than `settings.max_tokens` tokens are left out.
+        embeddings: one for each, shape (n, d), L2 norm 1.
+        settings: how to train.
+        seed: fresh weights, order of the sentences, and noise on their embeddings.
+        folder: the decoder, written whole or not at all.
+        encoder: the fingerprint of what made the embeddings (`models.vectors.fingerprint_of`); kept beside the weights.
+
+    Returns:
+        word_loss (nats per distinct token, at the end of the first part), train_loss (nats per token, of the last tenth
+        of the steps), steps, sentences (trained on), parameters.
+
+    Raises:
+        ModelError: no sentence is left, the embeddings are not one finite vector per sentence, or sentences of
+            `settings.max_tokens` do not fit the language model.
+    """
+    lm, tokenizer = load_lm(lm_folder)
+    _require_room(int(lm.config.get_text_config().max_position_embeddings), settings)
+    texts, vectors = _material(tokenizer, sentences, embeddings, settings)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = Network(lm, specials(tokenizer), vectors.shape[1], settings.prefix, settings.width)
+    network.centre.copy_(vectors.mean(dim=0))
+    word_losses = _learn_words(network, texts, vectors, seed)
+    losses = _learn(network, texts, vectors, settings, seed)
+    _save(network, tokenizer, settings, encoder, folder)
+    return {
+        "word_loss": _recent(word_losses),
+        "train_loss": _recent(losses),
+        "steps": len(losses),
+        "sentences": len(texts),
+        "parameters": sum(weight.numel() for weight in network.parameters()),
+    }
+
+
+def _require_room(context: int, settings: DecoderSettings) -> None:
+    if (longest := settings.prefix + 1 + settings.max_tokens) > context:
+        raise ModelError(
+            f"A sentence and what stands before it need {longest} positions; the language model has {context}.",
+            "Lower max_tokens or prefix of the decoder, or use a language model with a longer context.",
+        )
+
+
+def _material(
+    tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], embeddings: np.ndarray, settings: DecoderSettings
+) -> tuple[list[list[int]], torch.Tensor]:
+    """Token ids of the sentences to train on, and their embeddings (n, d)."""
+    vectors = np.asarray(embeddings, dtype=np.float32)
+    if vectors.ndim != 2 or len(vectors) != len(sentences) or not np.isfinite(vectors).all():
+        raise ModelError(
+            "The embeddings to train the decoder on are not one finite vector per sentence.",
+            "Encode the sentences again, in their order.",
+        )
+    encoded = encode_texts(tokenizer, sentences, settings.max_tokens + 1)
+    kept = [index for index, text in enumerate(encoded) if 0 < len(text) <= settings.max_tokens][: settings.sentences]
+    if not kept:
+        raise ModelError(
+            "There is no public sentence to train the decoder on.",
+            "Name a public file with texts, or raise max_tokens.",
+        )
+    return [encoded[index] for index in kept], torch.from_numpy(vectors[kept])
+
+
+def _learn_words(network: Network, texts: list[list[int]], vectors: torch.Tensor, seed: int) -> list[float]:
+    """Fit the map from an embedding to the words that are in its text; the loss of each step.
+
+    The probability of a token is its own in any text times exp of what the map says, over their sum.
+    """
+    coins = torch.Generator().manual_seed(seed)
+    counts = torch.full((network.words.out_features,), _RARE)
+    for text in texts:
+        counts[sorted(set(text))] += 1.0
+    usual = (counts / counts.sum()).log()
+    optimizer = torch.optim.AdamW(network.words.parameters(), betas=_BETAS, weight_decay=0.0, fused=True)
+    epochs = (torch.randperm(len(texts), generator=coins).split(_WORD_BATCH) for _ in range(_WORD_EPOCHS))
+    steps = _WORD_EPOCHS * -(-len(texts) // _WORD_BATCH)
+    losses = []
+    batches = (batch for epoch in epochs for batch in epoch)
+    for step, batch in enumerate(track(batches, name="words", total=steps, unit="step")):
+        for group in optimizer.param_groups:
+            group["lr"] = _WORD_RATE * schedule_factor("linear", step, steps)
+        chosen = [sorted(set(texts[index])) for index in batch.tolist()]
+        rows = torch.tensor([row for row, tokens in enumerate(chosen) for _ in tokens])
+        columns = torch.tensor([token for tokens in chosen for token in tokens])
+        scores = network.words(network.scaled(_blurred(vectors[batch], _WORD_NOISE, coins))) + usual
+        loss = -functional.log_softmax(scores, dim=1)[rows, columns].mean()
+        losses.append(_descend(loss, network.words, optimizer))
+    return losses
+
+
+def _learn(
+    network: Network, texts: list[list[int]], vectors: torch.Tensor, settings: DecoderSettings, seed: int
+) -> list[float]:
+    """Fit the whole network; the loss of each step."""
+    steps = max(1, round(settings.epochs * len(texts) / settings.batch))
+    warmup = round(settings.warmup * steps)
+    optimizer = _optimizer(network, settings)
+    coins = torch.Generator().manual_seed(seed)
+    losses = []
+    batches = _batches([len(text) for text in texts], settings.batch, steps, coins)
+    for step, batch in enumerate(track(batches, name="decoder", total=steps, unit="step")):
+        factor = schedule_factor(settings.schedule, step, steps, warmup)
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak"] * factor
+        loss = network.loss(_blurred(vectors[batch], settings.noise, coins), [texts[index] for index in batch])
+        losses.append(_descend(loss, network, optimizer))
+    return losses
+
+
+def _optimizer(network: Network, settings: DecoderSettings) -> torch.optim.AdamW:
+    """AdamW: a learning rate of its own for the language model, the maps and the words; no decay of vectors."""
+    words, lm = (set(map(id, part.parameters())) for part in (network.words, network.lm))
+    kinds: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for weight in network.parameters():
+        share = 1.0 if id(weight) in lm else _WORDS_SHARE if id(weight) in words else _MAPS_SHARE
+        kinds.setdefault((share, settings.weight_decay if weight.dim() > 1 else 0.0), []).append(weight)
+    groups = [
+        {"params": weights, "peak": share * settings.learning_rate, "weight_decay": decay}
+        for (share, decay), weights in kinds.items()
+    ]
+    return torch.optim.AdamW(groups, betas=_BETAS, fused=True)
+
+
+def _descend(loss: torch.Tensor, trained: nn.Module, optimizer: torch.optim.Optimizer) -> float:
+    """One step; the loss before it."""
+    loss.backward()
+    nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return float(loss.detach())
+
+
+def _blurred(vectors: torch.Tensor, length: float, coins: torch.Generator) -> torch.Tensor:
+    """Unit vectors (B, d) moved by this length in random directions, and back on the sphere."""
+    directions = functional.normalize(torch.randn(vectors.shape, generator=coins), dim=1)
+    return functional.normalize(vectors + length * directions, dim=1)
+
+
+def _batches(lengths: Sequence[int], batch: int, steps: int, coins: torch.Generator) -> Iterator[list[int]]:
+    """Indices of `steps` batches of texts of similar length, in random order, epoch after epoch."""
+    done = 0
+    while done < steps:
+        order = torch.randperm(len(lengths), generator=coins).tolist()
+        for start in range(0, len(order), _BUCKET * batch):
+            bucket = slice(start, start + _BUCKET * batch)
+            order[bucket] = sorted(order[bucket], key=lambda index: lengths[index])
+        starts = list(range(0, len(order), batch))
+        for index in torch.randperm(len(starts), generator=coins).tolist()[: steps - done]:
+            yield order[starts[index] : starts[index] + batch]
+        done += len(starts)
+
+
+def _save(
+    network: Network, tokenizer: PreTrainedTokenizerBase, settings: DecoderSettings, encoder: str, folder: Path
+) -> None:
+    maps = {name: value for name, value in network.state_dict().items() if not name.startswith("lm.")}
+    facts = {"encoder": encoder, "dimension": network.dimension, "prefix": settings.prefix, "width": settings.width}
+    with atomic_path(folder) as draft:
+        save_lm(network.lm, tokenizer, draft / LM)
+        save_file(maps, draft / MAPS)
+        write_json(draft / FACTS, facts)
+
+
+def _recent(losses: Sequence[float]) -> float:
+    """Mean of the last tenth."""
+    recent = losses[-max(1, len(losses) // 10) :]
+    return sum(recent) / len(recent)
