@@ -36,12 +36,14 @@ class PlannedQuery:
         event: what it costs.
         steps: how many identical steps the event composes, for a query that runs in steps.
         partition: (scheme, cell) where it reads one of disjoint parts of the data set; None where it reads all.
+        own_delta: a delta that the event does not carry, that of all steps together.
     """
 
     name: str
     event: DpEvent
     steps: int | None = None
     partition: tuple[str, str] | None = None
+    own_delta: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class Plan:
     def event(self) -> DpEvent:
         """All queries composed, those of disjoint parts in parallel."""
         return composed((query.event, query.partition) for query in self.queries)
+
+    @property
+    def own_delta(self) -> float:
+        """What the queries take of delta beside their events; those of disjoint parts are added, too."""
+        return sum(query.own_delta for query in self.queries)
 
 
 class Generator(Protocol[Artifact]):

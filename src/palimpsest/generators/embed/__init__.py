@@ -1,0 +1,1 @@
+"""Evolution of embeddings: records vote for vectors, and a public decoder writes the last ones down."""
