@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -10,10 +11,10 @@ from hypothesis import strategies as st
 from scipy.linalg import sqrtm
 from scipy.spatial.distance import cdist
 
-from palimpsest.audit.distance import MEASURES, Distance, energy, floor, frechet, per_round
+from palimpsest.audit.distance import MEASURES, Distance, energy, floor, frechet, per_round, wasserstein
 from palimpsest.errors import DataError, ModelError
 
-BOTH = pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
+ALL = pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
 
 
 def drawn(n: int, seed: int, d: int = 6, shift: float = 0.0, scale: float = 1.0) -> np.ndarray:
@@ -93,10 +94,40 @@ def test_energy_has_no_bias_and_frechet_has_one() -> None:
     assert min(energies) < 0 < min(squares)
 
 
+def test_wasserstein_on_a_line_pairs_rows_in_order() -> None:
+    """In one dimension the best pairing is that of the sorted values."""
+    first, second = drawn(40, 0, 1), drawn(40, 1, 1, shift=0.7, scale=2.0)
+    apart = np.abs(np.sort(first, axis=0) - np.sort(second, axis=0)).mean()
+    assert wasserstein(first, second) == pytest.approx(apart, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_wasserstein_is_the_best_of_all_pairings(seed: int) -> None:
+    first, second = drawn(6, seed, 3), drawn(6, seed + 50, 3, shift=0.5)
+    pairings = [np.linalg.norm(first - second[list(order)], axis=1).mean() for order in permutations(range(6))]
+    assert wasserstein(first, second) == pytest.approx(min(pairings), rel=1e-12)
+    assert wasserstein(first, second) < pairings[0]
+
+
+def test_wasserstein_of_a_shift_is_its_length() -> None:
+    rows = drawn(200, 0, 50)
+    assert wasserstein(rows, rows[::-1] + 0.3) == pytest.approx(0.3 * np.sqrt(50))
+
+
+def test_wasserstein_of_half_precision_is_that_of_its_numbers() -> None:
+    first, second = drawn(30, 0).astype(np.float16), drawn(30, 1).astype(np.float16)
+    assert wasserstein(first, second) == wasserstein(first.astype(float), second.astype(float))
+
+
+def test_wasserstein_compares_sets_of_one_size() -> None:
+    with pytest.raises(ValueError, match="5 and 6"):
+        wasserstein(drawn(5, 0), drawn(6, 1))
+
+
 # What they notice, and what not.
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("d", [3, 60])
 def test_a_shift_and_a_change_of_spread_raise_it(measure, d: int) -> None:
     base = drawn(200, 0, d)
@@ -105,11 +136,12 @@ def test_a_shift_and_a_change_of_spread_raise_it(measure, d: int) -> None:
     assert measure(base, drawn(200, 1, d, scale=2.0)) > measure(base, drawn(200, 1, d, scale=1.5)) > shifted[0]
 
 
-@BOTH
+@ALL
 @settings(max_examples=40)
 @given(st.integers(2, 30), st.integers(2, 30), st.integers(1, 12), st.integers(0, 99))
 def test_order_and_side_do_not_matter_and_it_is_finite(measure, n: int, m: int, d: int, seed: int) -> None:
-    first, second = drawn(n, seed, d), drawn(m, seed + 100, d, shift=1.0)
+    first = drawn(m if measure is wasserstein else n, seed, d)
+    second = drawn(m, seed + 100, d, shift=1.0)
     value = measure(first, second)
     order = np.random.default_rng(seed).permutation
     assert np.isfinite(value)
@@ -122,14 +154,14 @@ def test_rounding_makes_no_frechet_distance_negative() -> None:
     assert min(frechet(rows, rows[::-1]) for rows in (drawn(30, seed) for seed in range(50))) >= 0.0
 
 
-@BOTH
+@ALL
 def test_equal_rows_are_no_trouble(measure) -> None:
-    constant = np.ones((5, 8))
+    constant, apart = np.ones((5, 8)), {frechet: 8.0, energy: 2 * np.sqrt(8.0), wasserstein: np.sqrt(8.0)}
     assert measure(constant, constant) == pytest.approx(0.0, abs=1e-7)
-    assert measure(constant, constant + 1.0) == pytest.approx(8.0 if measure is frechet else 2 * np.sqrt(8.0))
+    assert measure(constant, constant + 1.0) == pytest.approx(apart[measure])
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("rows", [np.zeros((1, 4)), np.zeros((0, 4))])
 def test_too_few_rows_are_an_error(measure, rows: np.ndarray) -> None:
     for pair in ((rows, drawn(9, 0, 4)), (drawn(9, 0, 4), rows)):
@@ -137,7 +169,7 @@ def test_too_few_rows_are_an_error(measure, rows: np.ndarray) -> None:
             measure(*pair)
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_embeddings_that_are_no_numbers_are_an_error(measure, value: float) -> None:
     broken = drawn(9, 0)
@@ -149,7 +181,7 @@ def test_embeddings_that_are_no_numbers_are_an_error(measure, value: float) -> N
 # Floors and rounds.
 
 
-@BOTH
+@ALL
 def test_the_floor_is_what_two_honest_samples_are_apart(measure) -> None:
     found, n = floor(drawn(4000, 0), drawn(4000, 1), 100, 7, 40, measure)
     honest = [measure(drawn(100, seed), drawn(100, seed + 1000)) for seed in range(40)]
@@ -171,13 +203,13 @@ def test_rounds_are_compared_at_one_n_and_against_one_floor() -> None:
     train, holdout = drawn(500, 0), drawn(400, 1)
     rounds = [drawn(250, 2, shift=3.0), drawn(120, 3, shift=1.5), drawn(300, 4)]
     found = per_round(rounds, train, holdout, 5)
-    assert [[one.name for one in each] for each in found] == [["frechet", "energy"]] * 3
+    assert [[one.name for one in each] for each in found] == [["frechet", "energy", "wasserstein"]] * 3
     assert {one.n for each in found for one in each} == {120}
     for column, measure in zip(zip(*found, strict=True), MEASURES.values(), strict=True):
         assert {one.floor for one in column} == {floor(train, holdout, 120, 5, 3, measure)[0]}
         values = [one.value for one in column]
         assert values == sorted(values, reverse=True)
-        assert values[1] > 3 * abs(column[0].floor)
+        assert values[1] > (1.3 if measure is wasserstein else 3) * abs(column[0].floor)
         assert values[2] == pytest.approx(column[2].floor, abs=0.2)
 
 
@@ -185,7 +217,7 @@ def test_each_value_rests_on_n_rows_of_either_side() -> None:
     train, rows = drawn(40, 0), drawn(40, 2)
     (whole,) = per_round([rows], train, drawn(60, 1), 5)
     assert [one.value for one in whole] == pytest.approx([measure(rows, train) for measure in MEASURES.values()])
-    ((few, _),) = per_round([drawn(900, 2)], drawn(900, 0), drawn(20, 1), 5)
+    ((few, *_),) = per_round([drawn(900, 2)], drawn(900, 0), drawn(20, 1), 5)
     assert few.value > 5 * frechet(drawn(900, 2), drawn(900, 0))  # the bias of 20 rows, as in the floor
 
 
@@ -196,15 +228,22 @@ def test_the_seed_draws_the_rows_of_a_round_too() -> None:
 
 def test_copies_of_training_rows_are_below_the_floor() -> None:
     train, holdout = drawn(200, 0), drawn(200, 1)
-    ((squared, apart),) = per_round([train.copy()], train, holdout, 0)
+    ((squared, apart, moved),) = per_round([train.copy()], train, holdout, 0)
     assert squared.value < 1e-9 < squared.floor
     assert apart.value < apart.floor
+    assert moved.value == 0.0 < moved.floor
 
 
 def test_small_holdout_rules_all_rounds_and_most_rows_are_a_cap() -> None:
     train, rounds = drawn(100, 0), [drawn(80, 1), drawn(90, 2)]
     assert {one.n for each in per_round(rounds, train, drawn(12, 3), 0) for one in each} == {12}
     assert {one.n for each in per_round(rounds, train, drawn(70, 3), 0, most=30) for one in each} == {30}
+
+
+def test_rows_are_matched_up_to_a_thousand() -> None:
+    rounds, train, holdout = [drawn(1100, 0, 2), drawn(1100, 1, 2)], drawn(1100, 2, 2), drawn(1100, 3, 2)
+    for found in per_round(rounds, train, holdout, 0, repeats=1):
+        assert [one.n for one in found] == [1100, 1100, 1000]
 
 
 def test_equal_rounds_are_equal_and_the_seed_is_all_the_chance() -> None:

@@ -493,6 +493,16 @@ def test_numbers_that_were_not_measured_judge_nothing():
     assert found.gain(shot) is None
 
 
+def test_the_deviation_is_that_of_the_draws():
+    """Draws of 10, 20 and 30 % right are 10 points apart; a single draw has no spread."""
+    correct = np.arange(300) / 300 < np.array([[0.1], [0.2], [0.3]])
+    zero, shot = result(answers(0.5, draws=1), correct).to_json("dp3", True)["zero_shot"], Shot(4, 10, None, correct)
+    assert zero["deviation"] is None
+    assert shot.deviation == pytest.approx(0.1)
+    assert shot.to_json(None, None)["deviation"] == shot.deviation
+    assert Shot(4, 10, "context", correct[:0]).deviation is None
+
+
 def test_a_model_that_cannot_judge_says_so():
     judged, unjudged = (HELPED.to_json("dp3", judges) for judges in (True, False))
     assert (judged["judges"], unjudged["judges"]) == (True, False)

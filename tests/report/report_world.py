@@ -195,7 +195,8 @@ def in_context(
             "lacks": None if fits else lacks,
             "needs": 40 + 30 * number,
             "accuracy": _around(accuracy, 0.05) if fits else None,
-            "per_draw": [accuracy] * (5 if number else 1) if fits else [],
+            "per_draw": [accuracy + 0.01 * step for step in (range(-2, 3) if number else [0])] if fits else [],
+            "deviation": math.sqrt(0.00025) if fits and number else None,
             "gain": _around(accuracy - zero, 0.04) if fits and number and zero is not None else None,
         }
 
@@ -264,7 +265,58 @@ def evolution(variant: str, values: list[float], floor: float = 0.06) -> dict[st
     return {"variant": variant, "zone": "internal", "rounds": rounds}
 
 
-_SCALES = {"frechet": 1.0, "energy": 0.3}
+_SCALES = {"frechet": 1.0, "energy": 0.3, "wasserstein": 4.0}
+
+
+def turnouts(
+    variance: float, selected: int, readable: int, labels: tuple[str, ...] = LABELS[:2]
+) -> list[dict[str, Any]]:
+    """Exact votes and parents of one round: all labels together, then each, which has its share."""
+    share = len(labels)
+    whole = {"candidates": 300 * share, "mean": 1.5, "variance": variance, "selected": selected, "readable": readable}
+    parts = {"candidates": 300, "selected": selected // share, "readable": readable // share}
+    each = [whole | parts | {"label": label, "variance": variance + place} for place, label in enumerate(labels)]
+    return [{"label": None} | whole, *each]
+
+
+def embedded(variant: str) -> dict[str, Any]:
+    """The receipt of a variant of method embed."""
+    plan = {"sigma": 2.75, "rounds": 3, "rows": 900, "neighbours": 1}
+    return receipt(variant, 2.99) | {"method": "embed", "plan": plan}
+
+
+def world_of_embedding() -> dict[str, dict[str, dict[str, Any]]]:
+    """Metrics and receipts of the world with `embed`, its two baselines, and answers behind demonstrations."""
+    receipts = world_receipts() | {
+        "embed3": embedded("embed3"),
+        "deep3": receipt("deep3", 3.0) | {"method": "sentdp", "plan": {"scale": 0.87, "rows": 900}},
+        "words": receipt("words", None)
+        | {"method": "custext", "plan": {"token_epsilon": 3.0, "neighbours": 20, "vocabulary": 20_000}},
+    }
+    metrics, counts = world_metrics(), {"zone": "dp", "drawn": 900, "removed": {"length": 9}, "rows": 891}
+    metrics |= {name: {"generation": {"variant": name, **counts}} for name in ("words", "embed3", "deep3")}
+    metrics["words"]["utility"] = utility("words", 0.79, 9)
+    metrics["embed3"]["generation"] |= {
+        "rounds": 3,
+        "kept_samples": [{"text": "the parcel came late", "label": "delivery", "perplexity": 41.5}],
+        "unreadable_samples": [{"text": "late parcel the the <b>", "label": None, "perplexity": 987.0}],
+    }
+    metrics["embed3"]["evolution"] = evolution("embed3", [0.3, 0.2, 0.15]) | {
+        "parents": [[], *evolution("embed3", [0.18, 0.12], 0.09)["rounds"]],
+        "votes": [turnouts(12.0, 60, 60), turnouts(6.0, 48, 30), turnouts(2.0, 0, 0)],
+    }
+    tops = {"words": 0.58, "embed3": 0.55, "deep3": 0.5, "public_only": 0.47, "real": 0.6, "inf": 0.59}
+    for name, top in tops.items():
+        metrics[name]["incontext"] = in_context(name, {1: top - 0.06, 6: top})
+    return {"metrics": metrics, "receipts": receipts}
+
+
+def decoder(cosine: float = 0.914) -> dict[str, Any]:
+    """What `decoder_pretrain` measures."""
+    scores = {"cosine": cosine, "nearest": 0.981, "token_f1": 0.672, "bleu": 0.318, "exact": 0.123, "rows": 500}
+    samples = [{"given": "Prices rose again.", "decoded": "Prices have risen again.", "cosine": 0.93}]
+    body = {"zone": "public", "encoder": "small", "parameters": 5_400_000, "reconstruction": scores}
+    return body | {"readable_share": 0.875, "samples": samples}
 
 
 def evolved(variant: str) -> dict[str, Any]:

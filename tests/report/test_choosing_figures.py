@@ -4,17 +4,17 @@ import pytest
 import vl_convert
 from report_world import evolution, world_ledger, world_of_choosing
 
-from palimpsest.report import figures, tables
+from palimpsest.report import embedding, figures, tables
 from palimpsest.report.gallery import gallery
 from palimpsest.report.summary import summarise
 
 
 def test_each_round_is_a_row_for_each_measure() -> None:
-    rows = tables.distances({"evolve3": {"evolution": evolution("evolve3", [0.3, 0.2])}, "dp3": {}})
+    rows = embedding.distances({"evolve3": {"evolution": evolution("evolve3", [0.3, 0.2])}, "dp3": {}})
     assert [(row["measure"], row["round"]) for row in rows] == [
-        (measure, number) for number in (1, 2) for measure in ("frechet", "energy")
+        (measure, number) for number in (1, 2) for measure in ("frechet", "energy", "wasserstein")
     ]
-    assert [row["value"] for row in rows] == pytest.approx([0.3, 0.09, 0.2, 0.06])
+    assert [row["value"] for row in rows] == pytest.approx([0.3, 0.09, 1.2, 0.2, 0.06, 0.8])
     assert {row["n"] for row in rows} == {900}
 
 
@@ -22,14 +22,15 @@ def test_each_measure_has_a_figure_with_its_floor() -> None:
     world = world_of_choosing()
     found = gallery(summarise(*world.values(), world_ledger()), *world.values(), world_ledger())
     titles = {figure.title: figure for figure in found if figure.section == "Fidelity"}
-    assert list(titles) == ["Fréchet distance, round by round", "Energy distance, round by round"]
+    names = ("Fréchet", "Energy", "Wasserstein")
+    assert list(titles) == [f"{name} distance, round by round" for name in names]
     figure = titles["Fréchet distance, round by round"]
     assert {row["floor"] for row in figure.rows} == {0.06}
     assert "evolve3 2 0.2" in figure.alt
 
 
 def test_the_floor_is_drawn_dashed() -> None:
-    rows = [{"variant": "a", "measure": "frechet", "round": n, "value": 0.3 / n, "floor": 0.05, "n": 9} for n in (1, 2)]
+    rows = [{"variant": "a", "series": "a", "round": n, "value": 0.3 / n, "floor": 0.05, "n": 9} for n in (1, 2)]
     drawn = str(vl_convert.vegalite_to_svg(figures.distances(rows).properties(width=600).to_dict()))
     assert "NaN" not in drawn
     assert 'stroke-dasharray="4,4"' in drawn

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from report_world import (
     LABELS,
+    decoder,
     facts,
     generation,
     in_context,
@@ -23,6 +24,7 @@ from report_world import (
     world_metrics,
     world_models,
     world_of_choosing,
+    world_of_embedding,
     world_of_writing,
     world_provenance,
     world_receipts,
@@ -56,6 +58,7 @@ def page(
     stages: list[dict[str, Any]] | None = None,
     provenance: dict[str, str] | None = None,
     models: dict[str, Any] | None = None,
+    decoders: dict[str, Any] | None = None,
 ) -> str:
     metrics, receipts = metrics or world_metrics(), receipts or world_receipts()
     ledger, stages = ledger or world_ledger(), stages or world_stages()
@@ -63,7 +66,7 @@ def page(
     verdicts = {name: kinds["membership"]["verdict"] for name, kinds in metrics.items() if "membership" in kinds}
     promise = statement(receipts, ledger, world_schema(), stages, verdicts)
     origin, models = provenance or world_provenance(), models or world_models()
-    return render_internal(summary, metrics, receipts, ledger, promise, stages, origin, models)
+    return render_internal(summary, metrics, receipts, ledger, promise, stages, origin, models, decoders or {})
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +190,7 @@ def test_a_page_with_written_rows(opened: Open, width: int) -> None:
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_page_with_chosen_rows(opened: Open, width: int) -> None:
     shown = opened(page(**world_of_choosing()), width)
-    assert assert_drawn(shown) == 17
+    assert assert_drawn(shown) == 18
     assert_can_be_read_out(shown)
     assert shown.execute_script("return document.documentElement.scrollWidth") <= width
     lines = shown.find_elements(By.XPATH, "//table[contains(caption, 'What was chosen')]/tbody/tr")
@@ -195,6 +198,71 @@ def test_a_page_with_chosen_rows(opened: Open, width: int) -> None:
     assert first == ["evolve3", "evolve", "3.25", "2", "10", "900", "4,321", "98,765", "891"]
     assert second == ["pick3", "select", "1.36", "–", "–", "900", "–", "–", "891"]
     assert_quiet(shown)
+
+
+def lines(shown: webdriver.Chrome, caption: str) -> list[list[str]]:
+    """The cells of a table, row by row."""
+    found = shown.find_elements(By.XPATH, f"//table[starts-with(normalize-space(caption), '{caption}')]/tbody/tr")
+    return [[cell.text for cell in line.find_elements(By.XPATH, "./*")] for line in found]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_page_with_evolved_embeddings(opened: Open, width: int) -> None:
+    shown = opened(page(**world_of_embedding(), decoders={"prefix": decoder()}), width)
+    assert assert_drawn(shown) == 21
+    assert_can_be_read_out(shown)
+    assert shown.execute_script("return document.documentElement.scrollWidth") <= width
+    assert lines(shown, "What was chosen") == [
+        ["embed3", "embed", "2.75", "3", "1", "900", "–", "–", "891"],
+        ["deep3", "sentdp", "0.87", "–", "–", "900", "–", "–", "891"],
+    ]
+    assert lines(shown, "What was replaced") == [["words", "3 per word (not per record)", "20", "20,000", "891"]]
+    assert lines(shown, "Decoders") == [
+        ["prefix", "small", "5,400,000", "500", "0.914", "98.1%", "0.672", "0.318", "12.3%", "87.5%"]
+    ]
+    assert lines(shown, "What a decoder writes") == [
+        ["prefix", "Prices rose again.", "Prices have risen again.", "0.93"]
+    ]
+    assert lines(shown, "What was readable") == [
+        ["embed3", "kept", "delivery", "41.5", "the parcel came late"],
+        ["embed3", "dropped", "–", "987", "late parcel the the <b>"],
+    ]
+    assert_quiet(shown)
+
+
+def test_answers_stand_under_their_number_of_demonstrations(opened: Open) -> None:
+    shown = opened(page(**world_of_embedding()))
+    found = lines(shown, "Answers in context")
+    assert [line[:2] for line in found] == [
+        ["zero-shot", "0"], ["real", "∞"], ["public_only", "0"], ["inf", "∞"],
+        ["words", "3 per word (not per record)"], ["embed3", "2.99"], ["deep3", "3"],
+    ]  # fmt: skip
+    assert found[0][2:] == ["42.0%", "–", "–"]
+    assert found[5][2:] == ["–", "49.0%\n± 1.6% over 5 draws", "55.0%\n± 1.6% over 5 draws"]
+
+
+def test_an_epsilon_of_words_is_never_shown_as_one_of_records() -> None:
+    """In the verdicts, among the answers, in the ledger, and in the tables behind figures."""
+    world, ledger = world_of_embedding(), world_ledger()
+    ledger["charges"][-1] |= {"variant": "words", "epsilon": None}
+    html = page(**world, ledger=ledger)
+    verdict = html.partition('<tr class="reference">\n        <th scope="row">words')[2].partition("</tr>")[0]
+    assert '<td data-label="Proved ε">3 per word (not per record)</td>' in verdict
+    assert "∞" not in verdict
+    answer = html.partition("Answers in context")[2].partition('<th scope="row">words</th>')[2].partition("</tr>")[0]
+    assert '<td data-label="ε">3 per word (not per record)</td>' in answer
+    books = html.partition("<caption>Ledger</caption>")[2].partition("</table>")[0]
+    assert "<td>words</td>" in books
+    assert '<td class="n">3 per word (not per record)</td>' in books
+    figures = html.partition('<section id="figures"')[2].partition("</section>")[0]
+    rows = [row for row in figures.split("<tr>") if row.startswith("<td>words</td>") and "incontext" not in row]
+    assert sum("3 per word (not per record)" in row for row in rows) == 2 + 2  # two evaluators, two numbers of shots
+
+
+def test_what_there_is_none_of_has_no_table() -> None:
+    html = page()
+    absent = ("What was replaced", "Answers in context", "Decoders", "What a decoder writes", "What was readable")
+    assert [name for name in absent if name in html] == []
 
 
 def test_what_was_chosen_is_shown_where_something_was() -> None:
@@ -216,7 +284,9 @@ def test_a_model_that_cannot_judge_is_said_to_first() -> None:
     for kinds in world["metrics"].values():
         if "incontext" in kinds:
             kinds["incontext"] = in_context("real", {2: 0.4}, judges=False)
-    assert "<figcaption>This model cannot judge demonstrations. The public" in page(**world)
+    html = page(**world)
+    assert "<figcaption>This model cannot judge demonstrations. The public" in html
+    assert "<small><b>This model cannot judge demonstrations. </b>Real test rows" in html
 
 
 def test_the_page_on_a_phone_in_the_dark(opened: Open) -> None:

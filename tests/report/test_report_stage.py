@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_world import in_context, structure, world_ledger, world_receipts, world_schema
+from report_world import decoder, evolution, in_context, structure, world_ledger, world_receipts, world_schema
 from ruamel.yaml import YAML
 
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.report.statement import statement
-from stages.report import read_metrics, read_stages
+from stages.report import read_decoders, read_metrics, read_stages
 
 ROOT = Path(__file__).parents[2]
 GRAPH = """
@@ -99,3 +99,24 @@ def test_structure_is_read_where_records_are_json(metrics: Path) -> None:
     data = params.dataset.model_copy(update={"json_schema": {"type": "object", "properties": {}}})
     found = read_metrics(params.model_copy(update={"dataset": data}))
     assert all("structure" in found[name] for name in ("dp3", "predict3"))
+
+
+def test_rounds_are_read_of_both_methods_that_have_some(metrics: Path) -> None:
+    for name in ("dp3", "predict3", "real"):
+        write_json(f"reports/metrics/{name}/evolution.json", evolution(name, [0.3]))
+    taken = asked(
+        private_evolve={"dp3": "base"}, eda_evolve={"predict3": "prefix"}, in_context=(), in_context_baseline=()
+    )
+    assert {name: kinds for name, kinds in taken.items() if "evolution" in kinds} == {
+        "dp3": ["evolution"],
+        "predict3": ["evolution", "generation"],
+    }
+    assert "evolution" not in asked(private_evolve={"dp3": "base"}, eda_evolve={})["predict3"]
+
+
+def test_decoders_of_this_run_are_read_where_they_were_measured(metrics: Path) -> None:
+    for name in ("prefix", "gone"):
+        write_json(f"reports/metrics/decoders/{name}.json", decoder())
+    params = load(ROOT)
+    changed = params.model_copy(update={"run": params.run.model_copy(update={"decoder_pretrain": ("later", "prefix")})})
+    assert read_decoders(changed) == {"prefix": decoder()}

@@ -166,6 +166,15 @@ def test_what_writing_rests_on_is_assumed_or_tested() -> None:
     assert "rounding" in found["contexts"]["sentence"]
 
 
+def test_the_curve_grants_an_attack_the_deltas_beside_the_events() -> None:
+    body = receipt("dp3", 1.0986122886681098) | {"curve": {"alpha": [0.0, 0.25, 1.0], "beta": [1.0, 0.25, 0.0]}}
+    failing = body | {"queries": [query | {"own_delta": 0.01} for query in body["queries"]]}
+    lost = 0.01 * len(body["queries"])
+    assert made(dp3=body)["releases"][0]["curve"] == body["curve"]
+    assert made(dp3=failing)["releases"][0]["curve"]["beta"] == [1.0 - lost, 0.25 - lost, 0.0]
+    CHECK.validate(json.loads(json.dumps(made(dp3=failing))))
+
+
 def test_words_follow_the_curve() -> None:
     """Randomised response with epsilon ln 3 finds 3 % at 1 %."""
     curve = {"alpha": [0.0, 0.25, 1.0], "beta": [1.0, 0.25, 0.0]}

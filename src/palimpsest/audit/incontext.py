@@ -58,6 +58,11 @@ class Shot:
         """Each item's share of draws that answered it right; shape (items,)."""
         return self.correct.mean(axis=0)
 
+    @property
+    def deviation(self) -> float | None:
+        """Standard deviation of the draws' accuracies (divisor draws - 1); None where there are not two."""
+        return float(self.correct.mean(axis=1).std(ddof=1)) if len(self.correct) > 1 else None
+
     def to_json(self, accuracy: Estimate | None, gain: Estimate | None) -> dict[str, Any]:
         return {
             "shots": self.shots,
@@ -66,6 +71,7 @@ class Shot:
             "needs": self.needs,
             "accuracy": None if accuracy is None else accuracy.to_json(),
             "per_draw": self.correct.mean(axis=1).tolist(),
+            "deviation": self.deviation,
             "gain": None if gain is None else gain.to_json(),
         }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import altair as alt
 
+from palimpsest.report.embedding import ALL, READABLE, SELECTED
 from palimpsest.report.formats import points
 from palimpsest.report.tables import ATTACKED, DETECTABLE, PARSED, PROVED, VALID, Rows
 from palimpsest.report.theme import BLUE, CORPORA, GREEN, GREY, ORANGE, PURPLE, SERIES, SHAPES, ZONES, colors, cycle
@@ -20,13 +21,14 @@ _STEPS = {"committed": BLUE, "begun": ORANGE, "answered": ORANGE, "reserved": PU
 _STEPS |= {"composition": GREEN, "total": GREY}
 _DECADES = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0)
 _NEAR = alt.Scale(zero=False)
+_ROUND = alt.X("round:O", title="round", axis=alt.Axis(labelAngle=0))
 _ROW = 30  # height of one row of a horizontal chart, in pixels
 _PANEL = 220  # height of one drawing of hidden states, in pixels
 
 
 def frontier(rows: Rows) -> Chart:
     """Utility against proven epsilon, a line per method, with the variants that have no epsilon as level lines."""
-    dots, levels = _split(rows, lambda row: row["epsilon"] is not None)
+    dots, levels = _split(rows, lambda row: isinstance(row["epsilon"], float))
     methods, lines = _names(dots, "series"), _names(levels, "series")
     series = methods + lines
     key = alt.Legend(symbolType="stroke", symbolSize=300)
@@ -34,7 +36,11 @@ def frontier(rows: Rows) -> Chart:
     dash = alt.StrokeDash("series:N", title=None, legend=key, scale=_dashes(methods, lines))
     y = alt.Y("accuracy:Q", title="accuracy on real test rows", scale=alt.Scale(zero=False), axis=alt.Axis(format="%"))
     tips = _tips("variant:N", "epsilon:Q", "accuracy:Q", "low:Q", "high:Q")
-    rules = alt.Chart(_data(levels)).mark_rule(strokeWidth=2).encode(y=y, color=color, strokeDash=dash, tooltip=tips)
+    rules = (
+        alt.Chart(_data(levels))
+        .mark_rule(strokeWidth=2)
+        .encode(y=y, color=color, strokeDash=dash, tooltip=_tips("variant:N", "accuracy:Q", "low:Q", "high:Q"))
+    )
     return _finish(alt.layer(*([rules] if levels else []), *_points(dots, y, color, dash, tips)), 280)
 
 
@@ -215,14 +221,25 @@ def per_class(rows: Rows) -> Chart:
 
 def in_context(rows: Rows) -> Chart:
     """Items answered right against the number of demonstrations, a line per row, and the level without any."""
-    variants = _names(rows, "variant")
     levels = dict.fromkeys(row["zero_shot"] for row in rows if row["zero_shot"] is not None)
+    rows, _ = _split(rows, lambda row: row["shots"] > 0)
+    variants = _names(rows, "variant")
     apart = alt.Scale(paddingInner=0.7, paddingOuter=0.35)  # rows stand beside each other, near their number
     base = alt.Chart(_data(rows)).encode(
         x=alt.X("shots:O", title="demonstrations in the prompt", axis=alt.Axis(labelAngle=0), scale=apart),
         xOffset=alt.XOffset("variant:N", sort=variants),
         color=_variants(variants),
-        tooltip=_tips("variant:N", "shots:Q", "accuracy:Q", "low:Q", "high:Q", "gain:Q", "gain_low:Q", "gain_high:Q"),
+        tooltip=_tips(
+            "variant:N",
+            "shots:Q",
+            "accuracy:Q",
+            "deviation:Q",
+            "low:Q",
+            "high:Q",
+            "gain:Q",
+            "gain_low:Q",
+            "gain_high:Q",
+        ),
     )
     y = alt.Y("accuracy:Q", title="real test rows answered right", axis=alt.Axis(format="%"), scale=_NEAR)
     line = base.mark_line(strokeWidth=2).encode(y=y)
@@ -233,17 +250,51 @@ def in_context(rows: Rows) -> Chart:
 
 def distances(rows: Rows) -> Chart:
     """A line per variant over the rounds, and its floor, level and dashed."""
-    variants = _names(rows, "variant")
+    series = _names(rows, "series")
     base = alt.Chart(_data(rows)).encode(
-        x=alt.X("round:O", title="round", axis=alt.Axis(labelAngle=0)),
-        color=_variants(variants),
-        tooltip=_tips("variant:N", "round:Q", "value:Q", "floor:Q", "n:Q"),
+        x=_ROUND,
+        color=_variants(series, "series"),
+        tooltip=_tips("series:N", "round:Q", "value:Q", "floor:Q", "n:Q"),
     )
     y = alt.Y("value:Q", title="distance to private rows", scale=alt.Scale(zero=True))
     line = base.mark_line(strokeWidth=2).encode(y=y)
-    dots = base.mark_point(filled=True, size=80, opacity=1).encode(y=y, shape=_shapes(variants))
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(y=y, shape=_shapes(series, "series"))
     floor = base.mark_line(strokeWidth=1.5, strokeDash=[4, 4]).encode(y="floor:Q")
     return _finish(alt.layer(floor, line, dots), 260)
+
+
+def votes(rows: Rows) -> Chart:
+    """The variance of votes over the rounds: a line per variant for all labels, and a faint one for each label."""
+    together, each = _split(rows, lambda row: row["label"] == ALL)
+    variants = _names(rows, "variant")
+    y = alt.Y("variance:Q", title="variance of a candidate's votes", scale=alt.Scale(zero=True))
+    tips = _tips("variant:N", "round:Q", "label:N", "candidates:Q", "mean:Q", "variance:Q")
+
+    def over_rounds(some: Rows) -> alt.Chart:
+        return alt.Chart(_data(some)).encode(x=_ROUND, y=y, color=_variants(variants), tooltip=tips)
+
+    faint = over_rounds(each).mark_line(strokeWidth=1, opacity=0.45).encode(detail=["label:N", "variant:N"])
+    line = over_rounds(together).mark_line(strokeWidth=2)
+    dots = over_rounds(together).mark_point(filled=True, size=80, opacity=1).encode(shape=_shapes(variants))
+    return _finish(alt.layer(*([faint] if each else []), line, dots), 220)
+
+
+def parents(rows: Rows) -> Chart:
+    """How many parents each round's votes selected, dashed, and how many of them are readable."""
+    variants, kinds = _names(rows, "variant"), [SELECTED, READABLE]
+    base = alt.Chart(_data(rows)).encode(
+        x=_ROUND,
+        y=alt.Y("parents:Q", title="parents, all labels", scale=alt.Scale(zero=True)),
+        color=_variants(variants),
+        tooltip=_tips("variant:N", "round:Q", "what:N", "parents:Q"),
+    )
+    dashes = alt.Scale(domain=kinds, range=[[4, 4], [1, 0]])
+    key = alt.Legend(symbolType="stroke", symbolSize=300)
+    line = base.mark_line(strokeWidth=2).encode(
+        strokeDash=alt.StrokeDash("what:N", title=None, scale=dashes, legend=key)
+    )
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(shape=_shapes(variants), detail="what:N")
+    return _finish(alt.layer(line, dots), 220)
 
 
 def structure(rows: Rows) -> Chart:
@@ -358,13 +409,13 @@ def _tips(*fields: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(field, format=".3g") if field.endswith(":Q") else alt.Tooltip(field) for field in fields]
 
 
-def _variants(variants: list[str]) -> alt.Color:
+def _variants(variants: list[str], column: str = "variant") -> alt.Color:
     key = alt.Legend(symbolOpacity=1)
-    return alt.Color("variant:N", title=None, legend=key, scale=alt.Scale(domain=variants, range=colors(variants)))
+    return alt.Color(f"{column}:N", title=None, legend=key, scale=alt.Scale(domain=variants, range=colors(variants)))
 
 
-def _shapes(variants: list[str]) -> alt.Shape:
-    return alt.Shape("variant:N", title=None, scale=alt.Scale(domain=variants, range=cycle(variants, SHAPES)))
+def _shapes(variants: list[str], column: str = "variant") -> alt.Shape:
+    return alt.Shape(f"{column}:N", title=None, scale=alt.Scale(domain=variants, range=cycle(variants, SHAPES)))
 
 
 def _dashes(methods: list[str], lines: list[str]) -> alt.Scale:

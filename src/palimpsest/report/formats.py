@@ -33,6 +33,15 @@ def percent(value: float | None, digits: int = 1) -> str:
     return MISSING if value is None else f"{100 * value:.{digits}f}%"
 
 
+def per_word(epsilon: float) -> str:
+    """The epsilon of a method that protects single words: it is in a unit of its own and may not be read as the others.
+
+    >>> per_word(3.0)
+    '3 per word (not per record)'
+    """
+    return f"{number(float(epsilon))} per word (not per record)"
+
+
 def points(value: float | None, digits: int = 2) -> str:
     """A difference of shares in percentage points, with its sign.
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from palimpsest.report import figures, tables
-from palimpsest.report.formats import percent
+from palimpsest.report import embedding, figures, tables
+from palimpsest.report.formats import per_word, percent
 from palimpsest.report.summary import BASELINES, Metrics, Summary
 from palimpsest.report.tables import Rows
 from palimpsest.report.tradeoff import read_tradeoff
 
 _NO_MODELS: Mapping[str, Any] = MappingProxyType({})
 _LACKS = {"context": "the model's context is too short", "demonstrations": "too few rows"}
-_MEASURES = {"frechet": "Fréchet distance", "energy": "Energy distance"}
+_MEASURES = {"frechet": "Fréchet distance", "energy": "Energy distance", "wasserstein": "Wasserstein distance"}
 _PANEL_KEYS = ("name", "method", "label")
 
 
@@ -67,11 +67,12 @@ def gallery(
         *_overlaps(metrics),
         *_frontiers(summary),
         *_classes(summary, metrics),
-        *_in_context(metrics),
+        *_in_context(metrics, receipts),
         *separations(models),
         *_carried(metrics),
         *_structures(metrics),
         *_distances(metrics),
+        *_votes(metrics),
         *_shapes(metrics),
         _waterfall(ledger),
     )
@@ -190,8 +191,14 @@ def _frontiers(summary: Summary) -> Iterator[Figure]:
             "the real rows, public text alone, and runs without noise.",
             alt=_list("Accuracy", rows, "variant", value="accuracy"),
             chart=figures.frontier(rows),
-            rows=rows,
+            rows=_in_words(rows, summary),
         )
+
+
+def _in_words(rows: Rows, summary: Summary) -> Rows:
+    """The rows, and the epsilon of a method that protects words in its own unit."""
+    words = {row.variant: per_word(row.token_epsilon) for row in summary.rows if row.token_epsilon is not None}
+    return [row | ({"epsilon": words[row["variant"]]} if row["variant"] in words else {}) for row in rows]
 
 
 def _classes(summary: Summary, metrics: Metrics) -> Iterator[Figure]:
@@ -208,13 +215,13 @@ def _classes(summary: Summary, metrics: Metrics) -> Iterator[Figure]:
             )
 
 
-def _in_context(metrics: Metrics) -> Iterator[Figure]:
-    rows = tables.in_context(metrics)
-    if rows:
+def _in_context(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
+    rows = tables.in_context(metrics, receipts)
+    if any(row["shots"] for row in rows):
         yield Figure(
             section="Utility",
             title="Answers behind demonstrations",
-            caption=f"{_cannot_judge(metrics)}The public language model answers real test rows behind demonstrations "
+            caption=f"{cannot_judge(metrics)}The public language model answers real test rows behind demonstrations "
             "drawn at random from each row of the results; nothing is trained. 95% intervals over the test rows. "
             f"{_without_any(rows)}{_unanswered(metrics)}",
             alt=_list("Share answered right, by demonstrations", rows, "variant", "shots", value="accuracy"),
@@ -224,7 +231,7 @@ def _in_context(metrics: Metrics) -> Iterator[Figure]:
         )
 
 
-def _cannot_judge(metrics: Metrics) -> str:
+def cannot_judge(metrics: Metrics) -> str:
     """What the evaluation says where real demonstrations do not help its model; nothing where they do."""
     found = (kinds["incontext"] for kinds in metrics.values() if "incontext" in kinds)
     return next((f"{one['note']} " for one in found if not one["judges"]), "")
@@ -276,18 +283,53 @@ def _carried(metrics: Metrics) -> Iterator[Figure]:
 
 def _distances(metrics: Metrics) -> Iterator[Figure]:
     for measure, name in _MEASURES.items():
-        rows = [row for row in tables.distances(metrics) if row["measure"] == measure]
+        rows = [row for row in embedding.distances(metrics) if row["measure"] == measure]
         if rows:
             yield Figure(
                 section="Fidelity",
                 title=f"{name}, round by round",
-                caption="How far the texts that each round selected are from the private rows, as embeddings. The "
-                "dashed line is how far training rows are from the holdout at the same number of rows: nearer than "
-                "that means copies.",
-                alt=_list(name, rows, "variant", "round", value="value"),
+                caption=f"How far the texts of each round are from the private ones, as embeddings. The "
+                f"dashed line is how far training rows are from the holdout at the same number of rows: nearer than "
+                f"that means copies.{_two_sets(rows)}",
+                alt=_list(name, rows, "series", "round", value="value"),
                 chart=figures.distances(rows),
                 rows=rows,
             )
+
+
+def _two_sets(rows: Rows) -> str:
+    """What is compared where candidates and parents are told apart."""
+    apart = dict.fromkeys(row["variant"] for row in rows if row["series"] != row["variant"])
+    if not apart:
+        return ""
+    return (
+        f" Of {', '.join(apart)}, all candidates of a round are drawn, and the parents that votes selected of them by "
+        "themselves, with as many of each label as private rows have; fewer rows have a higher floor."
+    )
+
+
+def _votes(metrics: Metrics) -> Iterator[Figure]:
+    votes, parents = embedding.votes(metrics), embedding.parents(metrics)
+    if votes:
+        yield Figure(
+            section="Fidelity",
+            title="How votes spread, round by round",
+            caption="Variance of the exact votes over the candidates, before any noise; faint: each label by itself. "
+            "Near the mean of the votes (in the table) it is what chance alone makes, and noisy votes then tell no "
+            "candidate from another.",
+            alt=_list("Variance", votes, "variant", "round", "label", value="variance"),
+            chart=figures.votes(votes),
+            rows=votes,
+        )
+        yield Figure(
+            section="Fidelity",
+            title="Parents, round by round",
+            caption="Dashed: candidates that the noisy votes selected, over all labels. Solid: those of them whose "
+            "text the public language model finds likely enough; only they have offspring.",
+            alt=_list("Parents", parents, "variant", "round", "what", value="parents"),
+            chart=figures.parents(parents),
+            rows=parents,
+        )
 
 
 def _shapes(metrics: Metrics) -> Iterator[Figure]:

@@ -12,10 +12,10 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from palimpsest.report import tables
+from palimpsest.report import embedding, tables
 from palimpsest.report.claims import claims
-from palimpsest.report.formats import number, percent, points
-from palimpsest.report.gallery import Figure, gallery, pipeline
+from palimpsest.report.formats import number, per_word, percent, points
+from palimpsest.report.gallery import Figure, cannot_judge, gallery, pipeline
 from palimpsest.report.summary import Metrics, Summary
 from palimpsest.report.theme import PAGE_CONFIG
 
@@ -29,6 +29,7 @@ def render_internal(
     stages: Sequence[Mapping[str, Any]],
     provenance: Mapping[str, str],
     models: Mapping[str, Any],
+    decoders: Mapping[str, Any],
 ) -> str:
     """The page as HTML text: styles, drawings and the drawing library inside, no address outside.
 
@@ -43,7 +44,9 @@ def render_internal(
         stages: the DAG.
         provenance: name -> version of everything that matters, and "created".
         models: language model -> what its states tell of the labels.
+        decoders: decoder -> how well it writes down public embeddings.
     """
+    answers = tables.in_context(metrics, receipts)
     drawn = [*gallery(summary, metrics, receipts, ledger, models=models), pipeline(stages)]
     environment = _environment()
     script = Markup(environment.get_template("internal.js").render())
@@ -58,6 +61,14 @@ def render_internal(
         bar=_bar(ledger),
         written=tables.written(metrics, receipts),
         chosen=tables.chosen(metrics, receipts),
+        replaced=embedding.replaced(metrics, receipts),
+        decoders=embedding.decoders(decoders),
+        decoded=embedding.decoded(decoders),
+        filtered=embedding.filtered(metrics),
+        answers=tables.by_shots(answers),
+        shots=sorted({row["shots"] for row in answers}),
+        doubt=cannot_judge(metrics),
+        words={row.variant: per_word(row.token_epsilon) for row in summary.rows if row.token_epsilon is not None},
         sections=_sections(drawn[:-1]),
         pipeline=_numbered(drawn)[-1],
         drawings={"config": PAGE_CONFIG, "specs": [figure.chart.to_dict() for figure in drawn]},

@@ -135,10 +135,18 @@ def _release(receipt: Mapping[str, Any], n_public: int) -> dict[str, Any]:
         "mechanisms": [dict(query) for query in receipt["queries"]],
         "partitions": _partitions(receipt["queries"]),
         "group": [dict(row) for row in receipt["group"] if row["k"] in GROUP_SIZES],
-        "curve": receipt.get("curve"),
+        "curve": _curve(receipt),
         "meaning": words,
         "flags": _flags(receipt, words, n_public),
     }
+
+
+def _curve(receipt: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The receipt's, which is that of the events, less the deltas that no event carries (see `read_tradeoff`)."""
+    curve, beside = receipt.get("curve"), sum(query.get("own_delta", 0.0) for query in receipt["queries"])
+    if not curve or not beside:
+        return curve
+    return {**curve, "beta": [max(0.0, beta - beside) for beta in curve["beta"]]}
 
 
 def _accounting(receipt: Mapping[str, Any]) -> dict[str, Any]:

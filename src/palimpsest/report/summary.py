@@ -76,7 +76,10 @@ class Excess:
 
 @dataclass(frozen=True)
 class Row:
-    """One variant; a measurement that was not made is None."""
+    """One variant; a measurement that was not made is None.
+
+    `token_epsilon` is the epsilon of one word, where a method protects words and not records.
+    """
 
     variant: str
     role: str
@@ -84,6 +87,7 @@ class Row:
     rows: int | None
     epsilon_target: float | None
     epsilon_proved: float | None
+    token_epsilon: float | None
     scores: tuple[Score, ...]
     membership: Membership | None
     ngram_excess: Excess | None
@@ -155,6 +159,7 @@ def _row(variant: str, metrics: Metrics, receipts: Mapping[str, Mapping[str, Any
         rows=utility.get("rows"),
         epsilon_target=receipt.get("epsilon_target"),
         epsilon_proved=receipt.get("epsilon"),
+        token_epsilon=receipt.get("plan", {}).get("token_epsilon"),
         scores=_scores(variant, metrics),
         membership=_membership(found.get("membership")),
         ngram_excess=_excess(found.get("ngrams")),

@@ -3,21 +3,26 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from scipy.stats import betabinom
 
+from palimpsest.report.formats import per_word
 from palimpsest.report.layout import layered
 from palimpsest.report.summary import BASELINES, Metrics, Summary
 from palimpsest.report.tradeoff import TradeOff
 
 Rows = list[dict[str, Any]]
+Receipts = Mapping[str, Mapping[str, Any]]
 
+_NO_RECEIPTS: Receipts = MappingProxyType({})
 _Z95 = 1.959963984540054
 _DRAWN = 300  # points of one panel: more make the page large and the panel black
-_CHOOSERS = ("select", "evolve", "vote_select")  # methods whose texts private rows choose, and never write
+_CHOOSERS = ("select", "evolve", "vote_select", "embed", "sentdp")  # private rows choose their texts, and never write
 _WRITERS = ("predict", "fewshot")  # methods that read private rows while they write, and learn nothing from them
+ZERO_SHOT, NO_PROMISE = "zero-shot", "∞"
 PARSED, VALID = "is JSON", "conforms to the schema"
 PROVED, ATTACKED, DETECTABLE = "proved cap", "attacked lower bound", "largest claim the attack could refute"
 
@@ -195,26 +200,56 @@ def per_class(metrics: Metrics, evaluator: str) -> Rows:
     ]
 
 
-def in_context(metrics: Metrics) -> Rows:
-    """variant, shots, draws, accuracy, low, high, gain, gain_low, gain_high, zero_shot: what was answered.
+def in_context(metrics: Metrics, receipts: Receipts = _NO_RECEIPTS) -> Rows:
+    """What was answered: zero-shot first, then real demonstrations, then `public_only`, then the variants.
 
-    The gain is over no demonstrations, item by item, whose accuracy is `zero_shot`; None where that does not fit.
+    The columns are variant, epsilon, shots, draws, accuracy, deviation, low, high, gain, gain_low, gain_high,
+    zero_shot. The deviation is between draws of demonstrations, None of a single one; the interval is over items. The
+    gain is over no demonstrations, item by item, whose accuracy is `zero_shot`; None where that does not fit. `epsilon`
+    is 0 where no private row was read, a word where it is not one of a record.
     """
-    return [
-        _answered(variant, shot, found["zero_shot"]["accuracy"])
-        for variant, found in _of_kind(metrics, "incontext")
-        for shot in found["shots"]
+    found = _demonstrations(metrics)
+    zeros = {
+        one["zero_shot"]["accuracy"]["value"]: one["zero_shot"] for _, one in found if one["zero_shot"]["accuracy"]
+    }
+    levels = [_answered(ZERO_SHOT, 0.0, shot, shot["accuracy"]) for shot in zeros.values()]
+    return levels + [
+        _answered(variant, _epsilon(variant, receipts), shot, one["zero_shot"]["accuracy"])
+        for variant, one in found
+        for shot in one["shots"]
         if shot["accuracy"] is not None
     ]
 
 
-def _answered(variant: str, shot: Mapping[str, Any], zero: Mapping[str, float] | None) -> dict[str, Any]:
+def _demonstrations(metrics: Metrics) -> list[tuple[str, Mapping[str, Any]]]:
+    """The in-context evaluations, those of the baselines first."""
+    order = [*BASELINES, *(name for name in metrics if name not in BASELINES)]
+    return [(name, metrics[name]["incontext"]) for name in order if "incontext" in metrics.get(name, {})]
+
+
+def _epsilon(variant: str, receipts: Receipts) -> float | str | None:
+    """What a row's demonstrations promise each record: a number, or a word where that is none of a record."""
+    if variant in BASELINES:
+        return NO_PROMISE if variant == "real" else 0.0
+    receipt = receipts.get(variant)
+    if receipt is None:
+        return None
+    if "token_epsilon" in receipt["plan"]:
+        return per_word(receipt["plan"]["token_epsilon"])
+    return NO_PROMISE if receipt["epsilon"] is None else float(receipt["epsilon"])
+
+
+def _answered(
+    variant: str, epsilon: float | str | None, shot: Mapping[str, Any], zero: Mapping[str, float] | None
+) -> dict[str, Any]:
     accuracy, gain = shot["accuracy"], shot["gain"] or {}
     return {
         "variant": variant,
+        "epsilon": epsilon,
         "shots": shot["shots"],
         "draws": len(shot["per_draw"]),
         "accuracy": accuracy["value"],
+        "deviation": shot["deviation"],
         "low": accuracy["low"],
         "high": accuracy["high"],
         "gain": gain.get("value"),
@@ -222,6 +257,15 @@ def _answered(variant: str, shot: Mapping[str, Any], zero: Mapping[str, float] |
         "gain_high": gain.get("high"),
         "zero_shot": zero["value"] if zero else None,
     }
+
+
+def by_shots(rows: Rows) -> Rows:
+    """One row per variant of `in_context` rows: variant, epsilon, and `shots`, a mapping from numbers to rows."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        line = found.setdefault(row["variant"], {"variant": row["variant"], "epsilon": row["epsilon"], "shots": {}})
+        line["shots"][row["shots"]] = row
+    return list(found.values())
 
 
 def unanswered(metrics: Metrics) -> Rows:
@@ -281,12 +325,15 @@ def chosen(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]]) -> Rows:
 
 
 def _chosen(receipt: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """`rounds` is how many were finished; `sigma` the noise of one vote, or of the class means where nobody votes."""
+    """`rounds` is how many were finished; `sigma` the noise of one vote, or of the class means where nobody votes.
+
+    Where one text after the other is picked by a noisy score, it is the `scale` of that noise.
+    """
     plan = receipt["plan"]
     return {
         "variant": receipt["variant"],
         "method": receipt["method"],
-        "sigma": plan["sigma"],
+        "sigma": plan.get("sigma", plan.get("scale")),
         "rounds": found.get("rounds"),
         "neighbours": plan.get("neighbours"),
         "drawn": found["drawn"],
@@ -294,17 +341,6 @@ def _chosen(receipt: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, A
         "tokens": found.get("tokens"),
         "kept": found["rows"],
     }
-
-
-def distances(metrics: Metrics) -> Rows:
-    """variant, measure, round, value, floor, n: how far each round's texts are from the private rows."""
-    return [
-        {"variant": variant, "measure": one["name"], "round": number, "value": one["value"], "floor": one["floor"]}
-        | {"n": one["n"]}
-        for variant, found in _of_kind(metrics, "evolution")
-        for number, distances in enumerate(found["rounds"], 1)
-        for one in distances
-    ]
 
 
 def _of_kind(metrics: Metrics, kind: str) -> list[tuple[str, Mapping[str, Any]]]:
