@@ -13,10 +13,11 @@ from palimpsest.errors import DataError, PalimpsestError, ParamsError
 PRIVATE = Path("data/private")
 PUBLIC = Path("data/public")
 SYNTHETIC = Path("data/synthetic")
-EVOLVED = Path("data/evolved")  # what each round of `evolve` selected
+EVOLVED = Path("data/evolved")  # what each round of `evolve` and `embed` selected
 MODELS = Path("models")
 BASE_LM = MODELS / "base"
 TAUGHT = MODELS / "taught"  # public, as the base is
+DECODERS = MODELS / "decoders"  # public too
 CHECKPOINTS = MODELS / "checkpoints"  # outside DVC's outputs, so that a stopped stage leaves them
 METRICS = Path("reports/metrics")
 RECEIPTS = Path("reports/receipts")

@@ -1,6 +1,7 @@
 """The filters that a variant names: free post-processing of written texts."""
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from palimpsest.models.lm import load_lm, text_losses
 from palimpsest.params.dp_lm import Filters
 from palimpsest.records.write import read_public
 from stages.common import BASE_LM, PUBLIC
+
+Losses: TypeAlias = Callable[[Sequence[str]], np.ndarray]
 
 
 def chain(wanted: Filters, max_tokens: int, batch: int) -> postprocess.Chain:
@@ -31,10 +34,17 @@ def chain(wanted: Filters, max_tokens: int, batch: int) -> postprocess.Chain:
 
 def perplexity(quantile: float, max_tokens: int, batch: int) -> postprocess.Perplexity:
     """The filter under the public model, with held-out public text as its measure."""
+    losses = public_losses(max_tokens, batch)
+    return postprocess.Perplexity(losses, heldout_limit(losses, quantile))
+
+
+def public_losses(max_tokens: int, batch: int) -> Losses:
+    """Texts -> mean token loss of each in nats by the public model."""
     model, tokenizer = load_lm(BASE_LM)
+    return lambda texts: text_losses(model, tokenizer, texts, max_tokens, batch)
 
-    def losses(texts: Sequence[str]) -> np.ndarray:
-        return text_losses(model, tokenizer, texts, max_tokens, batch)
 
+def heldout_limit(losses: Losses, quantile: float) -> float:
+    """The loss that this share of the held-out public texts does not exceed."""
     heldout = [row.text for row in read_public(PUBLIC / "heldout.parquet")]
-    return postprocess.Perplexity(losses, postprocess.perplexity_limit(losses(heldout), quantile))
+    return postprocess.perplexity_limit(losses(heldout), quantile)

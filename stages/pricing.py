@@ -6,12 +6,22 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from palimpsest.generators.base import Budget, Plan
+from palimpsest.generators.base import Budget, Plan, PlannedQuery
 from palimpsest.generators.vote_select import VoteSelect
 from palimpsest.params.schema import Params
-from palimpsest.privacy.composition import Term, composed
+from palimpsest.privacy.composition import composed
 from palimpsest.privacy.ledger import Charge
-from stages import discriminator, dp_train, private_evolve, private_predict, select, vote_select
+from stages import (
+    custext,
+    discriminator,
+    dp_train,
+    eda_evolve,
+    private_evolve,
+    private_predict,
+    select,
+    sentdp,
+    vote_select,
+)
 
 
 def spending(params: Params) -> list[tuple[str, str]]:
@@ -23,6 +33,9 @@ def spending(params: Params) -> list[tuple[str, str]]:
         "private_predict": run.private_predict,
         "select": run.select,
         "private_evolve": run.private_evolve,
+        "eda_evolve": run.eda_evolve,
+        "sentdp": run.sentdp,
+        "custext": run.custext,
         "vote_select": run.vote_select,
     }
     return [(stage, name) for stage, names in asked.items() for name in names]
@@ -36,24 +49,30 @@ def planned(params: Params, stage: str, name: str) -> Plan:
         "private_predict": private_predict.planned,
         "select": select.planned,
         "private_evolve": private_evolve.planned,
+        "eda_evolve": eda_evolve.planned,
+        "sentdp": sentdp.planned,
+        "custext": custext.planned,
         "vote_select": _chosen,
     }
     return plans[stage](params, name)[1]
 
 
-def whole(params: Params, name: str) -> DpEvent:
-    """All that a fitted model, or a variant that is charged, will have been charged, with what it builds on."""
-    return composed(_terms(params, name))
+def whole(params: Params, name: str) -> tuple[DpEvent, float]:
+    """All that a fitted model, or a variant that is charged, will have been charged, with what it builds on: its event,
+    and the deltas that no event carries, added up."""
+    queries = _queries(params, name)
+    event = composed((query.event, query.partition) for query in queries)
+    return event, sum(query.own_delta for query in queries)
 
 
-def _terms(params: Params, name: str) -> list[Term]:
+def _queries(params: Params, name: str) -> list[PlannedQuery]:
     """Its queries behind those of what it builds on: in the order of a receipt, so that both compose to one event."""
     run = params.run
     stage = next(stage for stage, known in spending(params) if known == name)
-    own = [(query.event, query.partition) for query in planned(params, stage, name).queries]
+    own = list(planned(params, stage, name).queries)
     source = run.vote_select.get(name)
     below = run.discriminator.get(name) if source is None else run.dp_lm.get(source, source)
-    return own if below is None else [*_terms(params, below), *own]
+    return own if below is None else [*_queries(params, below), *own]
 
 
 def continues(charge: Charge, workspace: Path) -> bool:
@@ -61,6 +80,7 @@ def continues(charge: Charge, workspace: Path) -> bool:
     known: Mapping[str, Callable[[Charge, Path], bool]] = {
         "private_predict": private_predict.continues,
         "private_evolve": private_evolve.continues,
+        "eda_evolve": eda_evolve.continues,
     }
     return known.get(charge.stage, dp_train.continues)(charge, workspace)
 
@@ -69,5 +89,6 @@ def _chosen(params: Params, name: str) -> tuple[VoteSelect, Plan]:
     """A choice by votes, whose budget holds for it and its source together."""
     variant, source = vote_select.choosing(params, name), params.run.vote_select[name]
     below = params.run.dp_lm.get(source, source)
-    generator = VoteSelect(variant.vote_select, params.schema_of_data, whole(params, below))
-    return generator, generator.plan(params.schema_of_data, Budget(variant.epsilon, params.delta))
+    event, beside = whole(params, below)
+    generator = VoteSelect(variant.vote_select, params.schema_of_data, event)
+    return generator, generator.plan(params.schema_of_data, Budget(variant.epsilon, params.delta - beside))

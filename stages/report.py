@@ -39,7 +39,8 @@ def run() -> None:
     summary = summarise(metrics, receipts, books)
     verdicts = {row.variant: row.membership.verdict for row in summary.rows if row.membership}
     document = statement(receipts, books, asdict(params.schema_of_data), stages, verdicts)
-    page = render_internal(summary, metrics, receipts, books, document, stages, provenance(), read_models(params))
+    examined = read_models(params), read_decoders(params)
+    page = render_internal(summary, metrics, receipts, books, document, stages, provenance(), *examined)
     with atomic_path(REPORTS / "internal.html") as draft:
         draft.write_text(page, encoding="utf-8")
     write_json(REPORTS / "statement.json", document)
@@ -66,7 +67,7 @@ def _kinds(params: Params, name: str) -> list[str]:
     taken_back = {
         "incontext": name not in (*run.in_context, *run.in_context_baseline),
         "structure": params.dataset.json_schema is None,
-        "evolution": name not in run.private_evolve,
+        "evolution": name not in (*run.private_evolve, *run.eda_evolve),
     }
     return [kind for kind in _KINDS if not taken_back.get(kind, False)]
 
@@ -74,6 +75,12 @@ def _kinds(params: Params, name: str) -> list[str]:
 def read_models(params: Params) -> dict[str, Any]:
     """model -> what its states tell of the labels, of the models that are examined."""
     paths = {name: METRICS / "models" / f"{name}.json" for name in params.run.embedding_audit}
+    return {name: read_json(path) for name, path in paths.items() if path.is_file()}
+
+
+def read_decoders(params: Params) -> dict[str, Any]:
+    """decoder -> how well it writes down public embeddings, of the decoders that are trained."""
+    paths = {name: METRICS / "decoders" / f"{name}.json" for name in params.run.decoder_pretrain}
     return {name: read_json(path) for name, path in paths.items() if path.is_file()}
 
 

@@ -18,7 +18,10 @@ from stages.common import METRICS, PRIVATE, RECEIPTS
 
 def requested(plan: Plan) -> list[Request]:
     """What the plan reserves in the ledger."""
-    return [Request(query.name, query.event, steps=query.steps, partition=query.partition) for query in plan.queries]
+    return [
+        Request(query.name, query.event, query.own_delta, partition=query.partition, steps=query.steps)
+        for query in plan.queries
+    ]
 
 
 def identify(params: Params, stage: str, name: str, plan: Plan, *behind: str) -> Run:
@@ -73,7 +76,8 @@ def record(
     target = params.charged[name].epsilon
     body = receipt(ledger, asset, session, method=variant.method, target=target, before=before)
     write_json(RECEIPTS / f"{name}.json", body | {"plan": dict(plan.numbers)})
-    zone = "dp" if params.charged[name].purpose == "release" else "internal"
+    private = params.charged[name].purpose == "release" and not body["noise_fixed"]
+    zone = "dp" if private else "internal"
     write_json(METRICS / name / "generation.json", {"variant": name, "zone": zone, **counts})
 
 

@@ -27,7 +27,8 @@ def run(name: str, source: str) -> None:
     rows = read_synthetic(SYNTHETIC / source, *columns)
     encode = encoders(params, variant.vote_select.batch)
     generator = VoteSelect(variant.vote_select, schema, composed(paid), rows, encode.others, params.seed)
-    plan = generator.plan(schema, Budget(variant.epsilon, params.delta))
+    left = params.delta - sum(charge.own_delta for charge in paid)
+    plan = generator.plan(schema, Budget(variant.epsilon, left))
     identity = identify(params, STAGE, name, plan, encode.fingerprint, digest(source), *(charge.id for charge in paid))
     with charged(params, ledger, identity, plan) as session:
         voted = generator.fit(session.view, plan, encode.rows)

@@ -207,6 +207,9 @@ def test_a_receipt_is_an_output_of_its_stage():
         "select": "reports/receipts/${item.variant}.json",
         "private_evolve": "reports/receipts/${key}.json",
         "vote_select": "reports/receipts/${key}.json",
+        "eda_evolve": "reports/receipts/${key}.json",
+        "custext": "reports/receipts/${item.variant}.json",
+        "sentdp": "reports/receipts/${item.variant}.json",
     }
     assert [name for name, path in receipts.items() if any_name(path) not in outputs(DVC[name])] == []
 
@@ -252,7 +255,7 @@ def used_keys(params: Body) -> list[tuple[str, ...]]:
 
 def filled(key: str, name: str, value: str) -> str:
     """A key with the name and the value of one repetition of its stage."""
-    for sign in ("${key}", "${item.model}", "${item.variant}"):
+    for sign in ("${key}", "${item.model}", "${item.variant}", "${item.decoder}"):
         key = key.replace(sign, name)
     return key.replace("${item}", value)
 

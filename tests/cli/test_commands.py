@@ -17,9 +17,10 @@ from cli_place import Place, call, init
 
 from palimpsest.cli.context import opened
 from palimpsest.cli.graph import stage_names, upstream
-from palimpsest.cli.plan import budget_cost, priced
+from palimpsest.cli.plan import asked_delta, budget_cost, priced
 from palimpsest.cli.report import result_tables
 from palimpsest.files import read_json, write_json
+from palimpsest.generators.base import PlannedQuery
 from palimpsest.params.load import LEDGER_VARIABLE, load
 from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
@@ -57,7 +58,7 @@ def row(variant: str, role: str, epsilon: float | None, scores: tuple[Score, ...
     attacked = role in ("release", "reference")
     return Row(
         variant=variant, role=role, method="dp_lm", rows=1000,
-        epsilon_target=epsilon, epsilon_proved=epsilon,
+        epsilon_target=epsilon, epsilon_proved=epsilon, token_epsilon=3.0 if variant == "words" else None,
         scores=scores,
         membership=Membership(
             "loss", Interval(0.512, 0.481, 0.543), Interval(0.01, 0.0, 0.03), 0.1, 2.0, True, "inconclusive"
@@ -78,6 +79,7 @@ def summary() -> Summary:
     rows = (
         row("dp3", "release", 2.9971, scores(Interval(0.8123, 0.7012, 0.9034), Interval(0.51, 0.42, 0.63))),
         row("inf", "reference", None, scores(Interval(0.95, 0.93, 0.97), None)),
+        row("words", "reference", None, scores(Interval(0.7, 0.6, 0.8), None)),
         row("real", "real", None, scores(Interval(1.0, 1.0, 1.0), None)),
         row("public_only", "public_only", None, scores(Interval(0.6, 0.5, 0.7), None)),
     )
@@ -106,6 +108,21 @@ def test_a_cost_is_what_the_next_run_adds_to_the_total(place: Place, monkeypatch
     charged(place)
     context = opened(place.workspace)
     assert 0 < budget_cost(context, priced(context)[0]) < alone
+
+
+def test_deltas_beside_the_events_are_counted_and_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of delta is there for them, whatever epsilon is left."""
+    monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
+    ledger = Ledger.open(f"sqlite:///{place.ledger}")
+    ledger.reserve("notes", RUN, [Request("picks", dpa.ZCDpEvent(0.001), 3e-5)])
+    context = opened(place.workspace)
+    (item,) = priced(context)
+    plan = replace(item.plan, queries=(PlannedQuery("more", dpa.ZCDpEvent(0.001), own_delta=2.5e-5),))
+    assert asked_delta(context, [item]) == pytest.approx(3e-5)
+    assert asked_delta(context, [replace(item, plan=plan)]) == pytest.approx(5.5e-5)
+    said = " ".join(place.call("plan").stdout.split())
+    most = context.asset.delta - context.asset.filter_delta
+    assert f"Deltas that no event carries: 3e-05 after the pending runs, of at most {most:.3g}." in said
 
 
 def test_what_does_not_fit_is_said_and_not_run(place: Place) -> None:
@@ -275,6 +292,27 @@ def test_a_receipt_of_one_accountant_does_not_claim_two(place: Place) -> None:
     assert "both accountants" not in done.stdout
 
 
+def test_a_receipt_with_a_delta_beside_its_event_verifies_and_one_that_forgets_it_fails(place: Place) -> None:
+    ledger, event = Ledger.open(f"sqlite:///{place.ledger}"), dpa.ZCDpEvent(0.01)
+    reservation = ledger.reserve("notes", RUN, [Request("picks", event, 2e-5)])
+    ledger.begin(reservation.charges[0])
+    ledger.commit(reservation)
+    view = PrivateView([], load(place.workspace).schema_of_data, ledger, reservation, NoiseSource())
+    asset = ledger.asset("notes")
+    body = receipt(ledger, asset, Session(view, reservation, 0.0), method="dp_lm", target=3.0)
+    assert body["epsilon"] == accounting.epsilon(event, asset.delta - 2e-5)
+    for path in receipts(place):
+        write_json(path, body)
+    done = place.call("verify")
+    assert done.exit_code == 0, done.output
+    rows = [{"k": row["k"], "epsilon": accounting.group_epsilon(event, row["k"], asset.delta)} for row in body["group"]]
+    for path in receipts(place):
+        write_json(path, body | {"epsilon": accounting.epsilon(event, asset.delta), "group": rows})
+    said = " ".join(place.call("verify").output.split())
+    assert "epsilon by zcdp is" in said
+    assert "the epsilons of its groups are others" in said
+
+
 @pytest.mark.parametrize("partition", [("batch", "1"), ("batch", "2"), ("label", "0")])
 def test_two_charges_of_one_part_claimed_to_be_of_two_fail(place: Place, partition: tuple[str, str]) -> None:
     moved(place, charged_in_parts(place), partition)
@@ -323,8 +361,8 @@ def test_the_final_table_is_whole_at_its_width(place: Place, monkeypatch: pytest
     done = place.call("report")
     assert done.exit_code == 0, done.output
     words = [
-        "public_only", "2.997", "∞", "tfidf_lr", "minilm_lr", "81.2%", "70 to 90%", "51.0%", "42 to 63%", "n/a",
-            "0.512",
+        "public_only", "2.997", "∞", "word", "tfidf_lr", "minilm_lr", "81.2%", "70 to 90%", "51.0%", "42 to 63%", "n/a",
+        "0.512",
         "0.481 to 0.543", "inconclusive", "+0.42", "−0.10 to +1.01", "12/38", "0/400", "0/20", "internal.html",
     ]  # fmt: skip
     assert [word for word in words if word not in done.stdout] == []

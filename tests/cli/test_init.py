@@ -248,6 +248,14 @@ def test_the_first_variant_is_evolved_where_that_is_wanted(task: dict[str, Any])
     assert (params.variants["evolve3"].evolve.steering is None) == bool(task)
 
 
+@pytest.mark.parametrize("task", [{}, {"label": None, "labels": {}}], ids=["classify", "text"])
+def test_the_first_variant_is_evolved_as_embeddings_where_that_is_wanted(task: dict[str, Any]) -> None:
+    params = settings(wanted="embed", **task)
+    assert (params.run.dp_train, params.run.evaluate) == ((), ("embed3",))
+    assert (params.run.decoder_pretrain, params.run.eda_evolve) == (("small",), {"embed3": "small"})
+    assert (params.variants["embed3"].embed.aim is None) == bool(task)
+
+
 def test_the_first_variant_is_selected_where_that_is_wanted() -> None:
     params = settings(wanted="select")
     assert (params.run.select, params.run.evaluate, params.run.teach_similar) == (("select3",), ("select3",), ())
@@ -259,6 +267,7 @@ def test_the_first_variant_is_selected_where_that_is_wanted() -> None:
     [
         ({"wanted": "select", "label": None, "labels": {}}, "--method select chooses texts for labels"),
         ({"wanted": "evolve", "chosen": "span", "labels": {}}, "--method evolve writes no free label"),
+        ({"wanted": "embed", "chosen": "span", "labels": {}}, "--method embed writes plain text"),
     ],
 )
 def test_a_method_fits_the_task(changes: dict[str, Any], problem: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
@@ -127,6 +128,11 @@ class Place:
         section.update(values)
         with path.open("w") as stream:
             yaml.dump(params, stream)
+
+    def variant(self, name: str) -> dict[str, Any]:
+        """A variant's settings, aliases resolved, to be changed and set under another name."""
+        content = YAML(typ="safe", pure=True).load((self.workspace / "params.yaml").read_text())
+        return dict(content["variants"][name])
 
     def stage(self, module: ModuleType, *arguments: str) -> tuple[int, str]:
         """Run a stage in this process, in the working directory: its exit status and what it printed."""

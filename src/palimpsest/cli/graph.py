@@ -12,7 +12,17 @@ from dvc.repo import Repo
 from palimpsest.errors import ParamsError
 
 # Stages that ask private rows something.
-SPENDERS = ("dp_train", "discriminator", "private_predict", "select", "private_evolve", "vote_select")
+SPENDERS = (
+    "dp_train",
+    "discriminator",
+    "private_predict",
+    "select",
+    "private_evolve",
+    "vote_select",
+    "eda_evolve",
+    "sentdp",
+    "custext",
+)
 
 
 def stale(workspace: Path) -> set[str]:

@@ -27,7 +27,7 @@ from palimpsest.records.structured import WHOLE_ROW
 
 PRESETS = ("modern", "paper")
 TASKS = ("classify", "span", "text", "json")
-METHODS = ("dp_lm", "predict", "select", "evolve")
+METHODS = ("dp_lm", "predict", "select", "evolve", "embed")
 _FEWEST = 20  # the smallest audit subset
 _IGNORED = {
     ".gitignore": """# Everything here but the settings is private, or made again by `palimpsest run`.
@@ -217,6 +217,8 @@ def check_source(source: Source) -> None:
         raise ParamsError("--method select chooses texts for labels.", "Give --label and --labels, or another method.")
     if source.method == "evolve" and source.task == "span":
         raise ParamsError("--method evolve writes no free label.", "Use --method predict for --task span.")
+    if source.method == "embed" and source.task not in ("classify", "text"):
+        raise ParamsError("--method embed writes plain text.", "Use --method predict for --task span or json.")
     if source.preset not in PRESETS:
         raise ParamsError(f"--preset is {source.preset!r}.", f"Choose one of {', '.join(PRESETS)}.")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", source.asset):

@@ -17,7 +17,7 @@ from palimpsest.report.formats import MISSING, number
 from stages import pricing
 from stages.spending import requested
 
-_CHOOSING = ("select", "evolve", "vote_select")
+_CHOOSING = ("select", "evolve", "vote_select", "embed", "sentdp")
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Priced:
         purpose: release or reference.
         plan: what its stage asks.
         whole: all that it costs: its own plan and that of the model it builds on.
+        own_delta: what that takes of delta beside its event.
         pending: whether the stage would run.
         variants: what is drawn from a model, free.
     """
@@ -39,6 +40,7 @@ class Priced:
     purpose: str
     plan: Plan
     whole: dpa.DpEvent
+    own_delta: float
     pending: bool
     variants: tuple[str, ...]
 
@@ -58,9 +60,9 @@ def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
 
 def _priced(context: Context, stage: str, name: str, pending: bool) -> Priced:
     params = context.params
-    plan, whole = pricing.planned(params, stage, name), pricing.whole(params, name)
+    plan, (whole, own_delta) = pricing.planned(params, stage, name), pricing.whole(params, name)
     variants = tuple(variant for variant, model in params.run.dp_lm.items() if model == name)
-    return Priced(f"{stage}@{name}", name, params.charged[name].purpose, plan, whole, pending, variants)
+    return Priced(f"{stage}@{name}", name, params.charged[name].purpose, plan, whole, own_delta, pending, variants)
 
 
 def asked_total(context: Context, variants: list[Priced]) -> float:
@@ -69,21 +71,33 @@ def asked_total(context: Context, variants: list[Priced]) -> float:
     What an earlier, stopped attempt of theirs reserved and never began, can replay or can continue is not counted
     twice.
     """
+    standing, wanted = _asked(context, variants)
+    return preview(context.asset, standing, {(name, 1): requests for name, requests in wanted.items()})
+
+
+def asked_delta(context: Context, variants: list[Priced]) -> float:
+    """What the deltas that no event carries add up to by then."""
+    standing, wanted = _asked(context, variants)
+    pending = [request for requests in wanted.values() for request in requests]
+    return sum(charge.own_delta for charge in standing if charge.counted) + sum(each.own_delta for each in pending)
+
+
+def _asked(context: Context, variants: list[Priced]) -> tuple[list[Charge], dict[str, list[Request]]]:
+    """The charges that stand, and what the pending releases ask by name."""
     pending = {item.name: item for item in variants if item.pending and item.purpose == "release"}
-    charges = context.ledger.charges(context.asset.name)
     standing = [
         charge
-        for charge in charges
+        for charge in context.ledger.charges(context.asset.name)
         if not (_planned(charge, pending.get(charge.variant)) and _reusable(context, charge))
     ]
-    return preview(context.asset, standing, {(name, 1): item.requests for name, item in pending.items()})
+    return standing, {name: item.requests for name, item in pending.items()}
 
 
 def _planned(charge: Charge, item: Priced | None) -> bool:
     """Whether the charge is one that the plan would make."""
     requests = item.requests if item else []
-    own = charge.query, charge.event, charge.partition
-    return any(own == (request.query, request.event, request.partition) for request in requests)
+    own = charge.query, charge.event, charge.own_delta, charge.partition
+    return any(own == (each.query, each.event, each.own_delta, each.partition) for each in requests)
 
 
 def _reusable(context: Context, charge: Charge) -> bool:
@@ -111,11 +125,15 @@ def show_plan(workspace: Path) -> None:
             out.print(f"{item.name}: {note}", markup=False)
     balance = context.ledger.balance(context.asset.name)
     after = asked_total(context, variants)
-    verdict = "[green]fits[/green]" if after <= context.asset.epsilon else "[red]does not fit[/red]"
+    beside, most = asked_delta(context, variants), context.asset.delta - context.asset.filter_delta
+    fits = after <= context.asset.epsilon and beside <= most
+    verdict = "[green]fits[/green]" if fits else "[red]does not fit[/red]"
     out.print(
         f"Budget of [bold]{context.asset.name}[/bold]: epsilon {context.asset.epsilon:g} at delta "
         f"{context.asset.delta:.3g}; spent {balance.spent:.3f}, after the pending runs {after:.3f}: {verdict}."
     )
+    if beside:
+        out.print(f"Deltas that no event carries: {beside:.3g} after the pending runs, of at most {most:.3g}.")
     out.print(
         "Budget cost: what one run adds to the data set's total. It is above the variant's own epsilon because the "
         "total also holds for plans chosen after looking at earlier results; several costs do not simply add up."
@@ -157,7 +175,7 @@ def _chosen_table(context: Context, variants: list[Priced]) -> Table:
     for item in variants:
         numbers = item.plan.numbers
         shown = [
-            f"{number(numbers['sigma'], 5)}\n({number(numbers.get('rounds'))})",
+            f"{number(numbers.get('sigma', numbers.get('scale')), 5)}\n({number(numbers.get('rounds'))})",
             f"{number(numbers.get('rows'))}\n({number(numbers.get('candidates'))})",
             f"{number(numbers.get('requests'))}\n({number(numbers.get('tokens'))})",
         ]
@@ -182,7 +200,7 @@ def _costs(context: Context, item: Priced) -> list[str]:
     """Epsilon by the plan's own accountant and by RDP, the cost to the budget, the state."""
     if not item.plan.feasible:
         return [MISSING, MISSING, MISSING, "[red]infeasible[/red]"]
-    delta = context.asset.delta
+    delta = context.asset.delta - item.own_delta
     own = f"{_epsilon(accounting.epsilon(item.whole, delta))}\n({accounting.primary(item.whole)})"
     costs = [own, _epsilon(accounting.epsilon(item.whole, delta, "rdp")), f"{budget_cost(context, item):.3f}"]
     return [*costs, "will run" if item.pending else "cached"]

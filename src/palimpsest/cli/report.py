@@ -62,6 +62,8 @@ def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
 def _epsilon(row: Row) -> str:
     if row["epsilon_proved"] is not None:
         return f"{row['epsilon_proved']:.3f}"
+    if row.get("token_epsilon") is not None:
+        return f"{row['token_epsilon']:g} a\nword"  # another unit: never beside the others without its name
     return {"public_only": "0", "reference": "∞"}.get(row["role"], MISSING)
 
 

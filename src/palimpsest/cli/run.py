@@ -64,7 +64,7 @@ def check_budget(context: Context, targets: Sequence[str]) -> None:
     asked = spenders & upstream(context.workspace, targets) if targets else spenders
     if not asked:
         return  # nothing will spend, and pricing would load the models' libraries
-    from palimpsest.cli.plan import asked_total, priced
+    from palimpsest.cli.plan import asked_delta, asked_total, priced
 
     pending = priced(context, only_pending=True)
     for item in pending:
@@ -73,7 +73,14 @@ def check_budget(context: Context, targets: Sequence[str]) -> None:
                 f"{item.name}: {' '.join(item.plan.notes)}.", "Change its settings, or take it out of run."
             )
     variants = [item for item in pending if item.purpose == "release" and item.stage in asked]
-    after = asked_total(context, variants)
+    after, beside = asked_total(context, variants), asked_delta(context, variants)
+    most = context.asset.delta - context.asset.filter_delta
+    if beside > most:
+        raise BudgetExceeded(
+            f"The deltas that no event carries would add up to {beside:.3g}; all releases of asset "
+            f"{context.asset.name!r} together may take {most:.3g}.",
+            "Nothing was charged and no row was read. Lower selection.delta_share of a variant of method embed.",
+        )
     if after <= context.asset.epsilon:
         return
     balance = context.ledger.balance(context.asset.name)

@@ -51,7 +51,7 @@ def receipts(context: Context) -> dict[str, dict[str, Any]]:
     """
     run, folder = context.params.run, context.workspace / "reports" / "receipts"
     models = (f"models/{name}" for name in (*run.dp_train, *run.discriminator))
-    names = [*models, *run.dp_lm, *run.private_predict, *run.select, *run.private_evolve, *run.vote_select]
+    names = [*models, *run.evaluate]
     paths = {name: folder / f"{name}.json" for name in names}
     try:
         return {name: dict(read_json(path)) for name, path in paths.items() if path.is_file()}
@@ -150,12 +150,14 @@ def _check_epsilons(asset: Asset, receipt: Mapping[str, Any], own: Sequence[Char
         if receipt["purpose"] == "release":
             yield "it is marked for release and adds no noise"
         return
-    delta = asset.delta - sum(charge.own_delta for charge in own)
+    beside = sum(charge.own_delta for charge in own)
+    delta = asset.delta - beside
     for field, accountant in (("epsilon", accounting.primary(event)), ("epsilon_rdp", "rdp")):
         again = accounting.epsilon(event, delta, accountant)
         if not _close(again, receipt[field]):
             yield f"epsilon by {accountant} is {again:.6f}; the receipt says {receipt[field]}"
-    if any(not _close(accounting.group_epsilon(event, row["k"], delta), row["epsilon"]) for row in receipt["group"]):
+    groups = [(accounting.group_epsilon(event, row["k"], asset.delta, beside), row) for row in receipt["group"]]
+    if any(not _close(again, row["epsilon"]) for again, row in groups):
         yield "the epsilons of its groups are others"
     alpha, beta = accounting.trade_off(event)
     if not (_equal(alpha, receipt["curve"]["alpha"]) and _equal(beta, receipt["curve"]["beta"])):
