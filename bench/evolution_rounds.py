@@ -4,8 +4,8 @@
 
 The author is the public corpus (`corpus`), or a small public language model that varies public texts (`base`). Each run
 is the product's generator under an even prior, its queries answered from rows at hand. Beside each round: accuracies of
-both classifiers of the utility audit on all test rows, and the Fréchet and energy distances of the selected texts from
-the training rows, with their floor (training rows against test rows) at the same number of rows.
+both classifiers of the utility audit on all test rows, and the distances of the selected texts (Fréchet, energy,
+Wasserstein) from the training rows, with their floor (training rows against test rows) at the same number of rows.
 """
 
 import argparse

@@ -1,20 +1,29 @@
 """In-context accuracy of a public language model on real test sets: zero-shot, real demonstrations, synthetic ones.
 
     python -m bench.incontext --data <folder> --lm <folder> [--context 96] [--tasks agnews trec mit_g mit_d]
-        [--rows agnews:predict3=<jsonl> ...]
+        [--rows agnews:embed3@3=<jsonl> agnews:words@3-per-word=<jsonl> ...] [--shots 0 1 6] [--out <json>]
 
-At most 300 test items, `--draws` draws of the demonstrations, contextual calibration; a number of demonstrations that
-the context does not hold is left out and said so. `gain` is against zero-shot, paired, with its 95 % interval: where
-real demonstrations do not gain, the model cannot judge rows.
+The table of each task has zero-shot first, then real demonstrations, then the given rows in their order, each with the
+epsilon that is written behind its `@`. At most 300 test items, `--draws` draws of the demonstrations, contextual
+calibration; a number of demonstrations that the context does not hold is left out and said so. The deviation is that
+between draws; `gain` is against zero-shot, paired, with its 95 % interval: where real demonstrations do not gain, the
+model cannot judge rows, and the table says so.
 """
 
 import argparse
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bench.reproduction import lines
 from palimpsest.audit.incontext import InContextAudit, audit_in_context
 from palimpsest.audit.statistics import Bootstrap
+from palimpsest.files import write_json
 from palimpsest.models.lm import load_lm
 from palimpsest.params.incontext import InContext
 from palimpsest.records.record import Record
@@ -24,6 +33,7 @@ ITEMS = {
     "mit_d": ("{text}\nDirector:", 10), "sst2": ("{text}\nSentiment:", 10),
 }  # fmt: skip
 SPANS = ("mit_g", "mit_d")
+LINE = re.compile(r"(?P<task>\w+):(?P<name>[^@=]+)(@(?P<epsilon>[^=]+))?=(?P<path>.+)")
 
 
 def main() -> None:
@@ -33,24 +43,54 @@ def main() -> None:
     parser.add_argument("--lm", type=Path, required=True)
     parser.add_argument("--context", type=int, help="positions that the model was trained on; none: its config's")
     parser.add_argument("--tasks", nargs="+", default=["agnews", "trec", "mit_g", "mit_d"], choices=ITEMS)
-    parser.add_argument("--rows", nargs="*", default=[], help="task:name=file of synthetic rows")
+    parser.add_argument("--rows", nargs="*", default=[], help="task:name@epsilon=file of synthetic rows")
     parser.add_argument("--shots", type=int, nargs="+", default=[0, 1, 2, 4, 16, 64])
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="where the whole documents go")
     args = parser.parse_args()
-    print("| task | rows | shots | accuracy | gain over zero-shot | can judge |\n|---|---|---|---|---|---|")
-    for task in args.tasks:
-        sets = {"real": args.data / f"{task}_train.jsonl.gz"}
-        given = (word.partition("=")[::2] for word in args.rows if word.startswith(f"{task}:"))
-        sets |= {name.partition(":")[2]: Path(path) for name, path in given}
-        for name, path in sets.items():
-            show(task, name, judged(args, task, path))
-
-
-def judged(args: argparse.Namespace, task: str, path: Path) -> InContextAudit:
-    """The answers behind demonstrations from one file."""
     model, tokenizer = load_lm(args.lm)
+    model.to("cuda" if torch.cuda.is_available() else "cpu")  # type: ignore[arg-type]
     if args.context:
         model.config.max_position_embeddings = args.context
+    print(
+        "| task | rows | epsilon | shots | accuracy | deviation | gain over zero-shot |\n|---|---|---|---|---|---|---|"
+    )
+    documents = [document for task in args.tasks for document in told(args, task, model, tokenizer)]
+    if args.out:
+        write_json(args.out, documents)
+
+
+def told(
+    args: argparse.Namespace, task: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> Iterator[dict[str, Any]]:
+    """Print the lines of a task, and give the document of each of its rows."""
+    real = judged(args, task, args.data / f"{task}_train.jsonl.gz", model, tokenizer)
+    show(task, "zero-shot", "0", [real.to_json("real", real.helps)["zero_shot"]])
+    if not real.helps:
+        print(f"| {task} | *this model cannot judge rows: real demonstrations do not beat zero-shot* | | | | | |")
+    for name, epsilon, path in [("real", "inf", None), *given(args.rows, task)]:
+        audit = real if path is None else judged(args, task, path, model, tokenizer)
+        document = audit.to_json(name, real.helps)
+        show(task, name, epsilon, document["shots"])
+        yield {"task": task, "epsilon": epsilon, **document}
+
+
+def given(rows: list[str], task: str) -> list[tuple[str, str, Path]]:
+    """Name, epsilon and file of each of a task's rows.
+
+    >>> given(["trec:a@3=a.jsonl", "agnews:b=b.jsonl", "trec:c=c@1.jsonl"], "trec")
+    [('a', '3', PosixPath('a.jsonl')), ('c', '', PosixPath('c@1.jsonl'))]
+    """
+    found = [LINE.fullmatch(row) for row in rows]
+    if unread := [row for row, match in zip(rows, found, strict=True) if match is None]:
+        raise SystemExit(f"rows are task:name@epsilon=file, got {unread}")
+    return [(one["name"], one["epsilon"] or "", Path(one["path"])) for one in found if one and one["task"] == task]
+
+
+def judged(
+    args: argparse.Namespace, task: str, path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> InContextAudit:
+    """The answers behind demonstrations from one file."""
     train, test = (records(file) for file in (path, args.data / f"{task}_test.jsonl.gz"))
     labels = () if task in SPANS else tuple(sorted({row.label or "" for row in test}))
     item, tokens = ITEMS[task]
@@ -67,16 +107,16 @@ def records(path: Path) -> list[Record]:
     return [Record(row["text"], row["label"].lower()) for row in plain or lines(path)]
 
 
-def show(task: str, name: str, audit: InContextAudit) -> None:
+def show(task: str, name: str, epsilon: str, shots: list[dict[str, Any]]) -> None:
     """The lines of one row."""
-    body = audit.to_json(name, audit.helps)
-    zero = body["zero_shot"]
-    print(f"| {task} | {name} | 0 | {interval(zero['accuracy'])} | | {'yes' if audit.helps else 'no'} |")
-    for shot in body["shots"]:
+    for shot in shots:
+        head = f"| {task} | {name} | {epsilon} | {shot['shots']} |"
         if not shot["fits"]:
-            print(f"| {task} | {name} | {shot['shots']} | needs {shot['needs']} positions | | |")
-        else:
-            print(f"| {task} | {name} | {shot['shots']} | {interval(shot['accuracy'])} | {interval(shot['gain'])} | |")
+            print(f"{head} needs {shot['needs']} positions or more rows | | |", flush=True)
+            continue
+        spread = "" if shot["deviation"] is None else f"{shot['deviation']:.3f}"
+        gain = "" if shot["gain"] is None else interval(shot["gain"])
+        print(f"{head} {interval(shot['accuracy'])} | {spread} | {gain} |", flush=True)
 
 
 def interval(value: dict[str, float]) -> str:
