@@ -251,9 +251,7 @@ def test_nan_weights_of_one_row_stay_in_that_row():
     with torch.no_grad():
         table.weight[1] = math.nan
     head = nn.Linear(2, 1)
-    found = one_sum(
-        nn.ModuleList([table, head]), lambda: head(table(torch.tensor([[0], [1]])))[:, 0, 0], 2, 1.0
-    )
+    found = one_sum(nn.ModuleList([table, head]), lambda: head(table(torch.tensor([[0], [1]])))[:, 0, 0], 2, 1.0)
     assert found.dropped == 1
     assert torch.isfinite(flat(found)).all()
 
