@@ -1,18 +1,20 @@
 """The audit's statistics: pure functions of counts and scores, each with its source."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import expit
+from scipy.special import expit, ndtr, ndtri
 from scipy.stats import beta, binom, norm, rankdata
 
 from palimpsest import validate
 
 _LARGEST_EPSILON = 64.0
+_LARGEST_MU = 16.0
+_LEAST_LOG_P = -700.0
 
 
 class Interval(NamedTuple):
@@ -175,6 +177,35 @@ def thin(points: np.ndarray, limit: int) -> np.ndarray:
     return points[np.unique(np.minimum(chosen, len(points) - 1))]
 
 
+# --- epsilon from independent trials ---------------------------------------------------------------------------
+
+
+def independent_epsilon(
+    false_positives: int, negatives: int, false_negatives: int, positives: int, delta: float, alpha: float
+) -> float:
+    """Lower bound on epsilon at confidence 1 - alpha, from independent trials at a threshold fixed in advance.
+
+    max(ln((1 - delta - FNR) / FPR), ln((1 - delta - FPR) / FNR)) at the upper ends of both rates, each Clopper-Pearson
+    at alpha / 2 (Jagielski, Ullman and Oprea 2020; the two errors' region: Kairouz, Oh and Viswanath 2015).
+
+    Args:
+        false_positives: trials without the record that were flagged.
+        negatives: trials without the record.
+        false_negatives: trials with it that were not flagged.
+        positives: trials with it.
+        delta: the claim's delta.
+        alpha: probability that the bound is above the truth.
+
+    >>> round(independent_epsilon(0, 1000, 0, 1000, delta=1e-5, alpha=0.05), 3)
+    5.601
+    """
+    validate.in_range(0, 1, delta=delta)
+    fpr = clopper_pearson(false_positives, negatives, 1.0 - alpha).high
+    fnr = clopper_pearson(false_negatives, positives, 1.0 - alpha).high
+    ratios = ((1.0 - delta - fnr) / fpr, (1.0 - delta - fpr) / fnr)
+    return max(0.0, math.log(max(*ratios, 1.0)))
+
+
 # --- epsilon from one run --------------------------------------------------------------------------------------
 
 
@@ -235,6 +266,80 @@ def epsilon_max(canaries: int, delta: float, alpha: float, guesses: int | None =
     return one_run_epsilon(canaries, guesses, guesses, delta, alpha)
 
 
+def one_run_curve_p_value(canaries: int, guesses: int, correct: int, curve: Callable[[float], float]) -> float:
+    """How likely an f-DP algorithm lets an attacker guess at least `correct` coins: an upper bound.
+
+    Source: Mahloujifar, Melis and Chaudhuri 2024, "Auditing f-differential privacy in one run", for two choices a coin.
+    With p_i the probability of i right guesses, for each T the right guesses of runs with at least T of them are
+    bounded by the wrong ones of runs with at least T - 1, through the curve: sum_(i >= T) i p_i / m <=
+    1 - f(sum_(i >= T) (r - i + 1) p_(i-1) / m). The largest tail that all of these bounds allow together is the p
+    value, to one part in a million or 1e-14. It uses the whole curve, where `one_run_p_value` keeps one point of it.
+
+    Args:
+        canaries: number of independent fair coins, guessed about or not.
+        guesses: how many of them the attack guesses, fixed before the run.
+        correct: right guesses.
+        curve: the claimed trade-off function f: false-positive rate -> the least false-negative rate. It must hold for
+            adding and for removing a record, and so be its own inverse.
+    """
+    _check_one_run(canaries, guesses, correct, 0.0, 1.0)
+    if correct == 0 or _allowed(canaries, guesses, correct, curve, 1.0):
+        return 1.0
+    low, high = _LEAST_LOG_P, 0.0
+    while high - low > 1e-6:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _allowed(canaries, guesses, correct, curve, math.exp(middle)) else (low, middle)
+    return math.exp(high)
+
+
+def one_run_gaussian_mu(canaries: int, guesses: int, correct: int, alpha: float) -> float:
+    """The largest mu whose Gaussian trade-off curve is refuted at alpha (Mahloujifar et al. 2024); 0 if none is.
+
+    Args:
+        canaries: number of independent fair coins.
+        guesses: how many of them the attack guesses, fixed before the run.
+        correct: right guesses.
+        alpha: probability of refuting a Gaussian that is the true curve.
+    """
+    _check_one_run(canaries, guesses, correct, 0.0, alpha)
+    validate.positive(alpha=alpha)
+    low, high = 0.0, _LARGEST_MU
+    while high - low > 1e-6:
+        mu = 0.5 * (low + high)
+        refuted = not _allowed(canaries, guesses, correct, lambda x, mu=mu: gaussian_trade_off(mu, x), alpha)  # type: ignore[misc]
+        low, high = (mu, high) if refuted else (low, mu)
+    return low
+
+
+def gaussian_trade_off(mu: float, alpha: float) -> float:
+    """The least false-negative rate at a false-positive rate, of N(0, 1) against N(mu, 1).
+
+    Source: Dong, Roth and Su 2022, the curve G_mu.
+    """
+    return float(ndtr(ndtri(1.0 - alpha) - mu))
+
+
+# --- many tests ------------------------------------------------------------------------------------------------
+
+
+def holm(p_values: Mapping[str, float], alpha: float) -> dict[str, bool]:
+    """Which hypotheses are rejected, so that a true one is among them with probability at most alpha (Holm 1979).
+
+    The k-th smallest of m p values is compared with alpha / (m - k + 1); the first that fails keeps all after it.
+
+    >>> holm({"noise": 0.01, "clipping": 0.02, "sampler": 0.2}, alpha=0.05)
+    {'noise': True, 'clipping': True, 'sampler': False}
+    """
+    for p_value in p_values.values():
+        validate.in_range(0, 1, p_value=p_value)
+    rejected = dict.fromkeys(p_values, False)
+    for left, name in zip(range(len(p_values), 0, -1), sorted(p_values, key=p_values.__getitem__), strict=True):
+        if p_values[name] > alpha / left:
+            break
+        rejected[name] = True
+    return rejected
+
+
 # --- resampling ------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +357,23 @@ def bootstrap_ratio(numerator: np.ndarray, denominator: np.ndarray, bootstrap: B
     tail = (1.0 - bootstrap.confidence) / 2.0
     low, high = np.nanquantile(ratios, [tail, 1.0 - tail])
     return Interval(float(low), float(high))
+
+
+def paired_difference(first: np.ndarray, second: np.ndarray, bootstrap: Bootstrap) -> Estimate:
+    """Mean of `first` less mean of `second`, both over the same items, with a paired bootstrap interval.
+
+    Args:
+        first: values of shape (items,), such as 1 where the first classifier was right.
+        second: the same for the second one.
+        bootstrap: number of resamples, confidence and seed.
+
+    Raises:
+        ValueError: the two do not have one value for each item.
+    """
+    if first.shape != second.shape or not len(first):
+        raise ValueError(f"got values of shapes {first.shape!r} and {second.shape!r} for the same items")
+    gained = first.astype(np.float64) - second
+    return Estimate(float(gained.mean()), *bootstrap_ratio(gained, np.ones_like(gained), bootstrap))
 
 
 def permutation_p(observed: float, null: Iterable[float]) -> float:
@@ -272,6 +394,21 @@ def _auc_bound(value: float, end: float, gap: Callable[[float], float]) -> float
 def _check_count(count: float, n: int, confidence: float) -> None:
     validate.in_range(0, n, count=count)
     validate.in_range(0, 1, confidence=confidence)
+
+
+def _allowed(canaries: int, guesses: int, correct: int, curve: Callable[[float], float], tail: float) -> bool:
+    """Whether f lets `correct` or more guesses be right with probability `tail` (Mahloujifar et al. 2024).
+
+    `right` and `wrong` are the least shares of canaries guessed rightly and wrongly in runs with at least i right
+    guesses, for i from `correct` down to 0, where together they cannot pass the share of canaries guessed about.
+    """
+    right, wrong = tail * correct / canaries, tail * (guesses - correct) / canaries
+    for i in range(correct - 1, -1, -1):
+        more = curve(1.0 - min(right, 1.0)) - wrong  # the curve is its own inverse
+        if more <= 0.0:  # and so it stays
+            break
+        right, wrong = right + i / (guesses - i) * more, wrong + more
+    return right + wrong <= guesses / canaries
 
 
 def _check_one_run(canaries: int, guesses: int, correct: int, delta: float, alpha: float) -> None:

@@ -1,0 +1,226 @@
+"""Whole trade-off curves as claims, and their test on independent trials.
+
+A claim is a function f: whoever tells whether a record was there, with a false-positive rate of alpha, misses it with a
+rate of at least f(alpha) (Dong, Roth, Su 2022). Every curve here holds for adding and for removing the record, so it is
+its own inverse. A test of the whole curve sees a fault that no single (epsilon, delta) on it would.
+"""
+
+import functools
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import dp_accounting as dpa
+import numpy as np
+from scipy.stats import beta, binom
+
+from palimpsest import validate
+from palimpsest.audit.statistics import (
+    Rate,
+    clopper_pearson,
+    gaussian_trade_off,
+    independent_epsilon,
+    one_run_gaussian_mu,
+)
+from palimpsest.privacy import accounting, events
+
+Curve: TypeAlias = Callable[[float], float]
+
+_LINES = 200
+_MOST_EPSILON = 100.0
+_LEAST_DELTA = 1e-9  # the curve is drawn up to its epsilon
+_ORDERS = 1.0 + np.geomspace(1e-2, 1e3, 100)
+_HALVINGS = 40
+_UNLIKELY = 1e-12
+
+
+@dataclass(frozen=True)
+class CurveTest:
+    """A claimed curve, tested on independent trials at a threshold fixed in advance.
+
+    Attributes:
+        false_positives: flagged trials without the record; both intervals hold together at confidence 1 - alpha.
+        true_positives: flagged trials with it.
+        allowed: the largest true-positive rate that the claim allows at the upper end of the false-positive rate.
+        epsilon: lower bound on epsilon at `delta` (`statistics.independent_epsilon`).
+        epsilon_max: the same for an attack that makes no mistake: the largest epsilon that so many trials could refute.
+        delta: at which both epsilons are read.
+        alpha: probability that a true claim is called violated.
+    """
+
+    false_positives: Rate
+    true_positives: Rate
+    allowed: float
+    epsilon: float
+    epsilon_max: float
+    delta: float
+    alpha: float
+
+    @property
+    def violated(self) -> bool:
+        """TPR_low > 1 - f(FPR_high)."""
+        return self.true_positives.low > self.allowed
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts, rates, intervals and the verdict."""
+        return {
+            "false_positives": self.false_positives.to_json(),
+            "true_positives": self.true_positives.to_json(),
+            "allowed_tpr": self.allowed,
+            "epsilon": self.epsilon,
+            "epsilon_max": self.epsilon_max,
+            "delta": self.delta,
+            "alpha": self.alpha,
+            "violated": self.violated,
+        }
+
+
+def curve_test(without: np.ndarray, present: np.ndarray, curve: Curve, delta: float, alpha: float) -> CurveTest:
+    """Whether so many true and false positives refute the claim.
+
+    Both rates are Clopper-Pearson at alpha / 2, so a true claim is refuted with probability at most alpha (the
+    trials being independent, and whatever flags them fixed before they are seen). As `curve` is its own inverse, the
+    same test holds for flagging absence. Coins of one training run whose canaries share weights are not independent:
+    for them see `statistics.one_run_curve_p_value`.
+
+    Args:
+        without: whether each trial without the record was flagged, bool (negatives,).
+        present: whether each trial with it was flagged, bool (positives,).
+        curve: the claim.
+        delta: at which lower bounds on epsilon are read.
+        alpha: probability of refuting a true claim.
+    """
+    validate.positive(negatives=len(without), positives=len(present), alpha=alpha)
+    false, true = _rate(without, alpha), _rate(present, alpha)
+    bound = independent_epsilon(false.count, false.n, true.n - true.count, true.n, delta, alpha)
+    most = independent_epsilon(0, false.n, 0, true.n, delta, alpha)
+    return CurveTest(false, true, 1.0 - curve(false.high), bound, most, delta, alpha)
+
+
+def power(negatives: int, positives: int, fpr: float, tpr: float, curve: Curve, alpha: float) -> float:
+    """The probability that `curve_test` refutes `curve` where the flags really have these two rates.
+
+    Exact but for 2e-12: the sum over all counts of false positives that are likelier than that.
+    """
+    ends = binom.ppf(_UNLIKELY, negatives, fpr), binom.isf(_UNLIKELY, negatives, fpr)
+    counts = np.arange(max(0, int(ends[0])), int(ends[1]) + 1)
+    allowed = [1.0 - curve(clopper_pearson(count, negatives, 1.0 - alpha).high) for count in counts.tolist()]
+    of_positives = np.arange(positives + 1)
+    lows = np.append(0.0, beta.ppf(alpha / 2.0, of_positives[1:], positives - of_positives[1:] + 1))  # they ascend
+    least = np.searchsorted(lows, allowed, side="right")
+    return float(binom.pmf(counts, negatives, fpr) @ binom.sf(least - 1, positives, tpr))
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+
+
+def one_run_gaussian_estimate(canaries: int, guesses: int, correct: int, delta: float, alpha: float) -> float:
+    """An *estimate* of epsilon from one run: of the Gaussian trade-off curves refuted at alpha, the weakest claim.
+
+    Where the audited algorithm's own curve is a Gaussian one, as an unsampled Gaussian mechanism's is, this is a lower
+    bound at confidence 1 - alpha. Elsewhere it says which Gaussian would look alike (Mahloujifar et al. 2024).
+
+    Args:
+        canaries: number of independent fair coins.
+        guesses: how many of them the attack guesses, fixed before the run.
+        correct: right guesses.
+        delta: at which the curve is read, in (0, 1).
+        alpha: probability of refuting a Gaussian that is the true curve.
+    """
+    mu = one_run_gaussian_mu(canaries, guesses, correct, alpha)
+    return accounting.gdp_epsilon(mu, delta) if mu > 0.0 else 0.0
+
+
+def gaussian_curve(mu: float) -> Curve:
+    """The curve of N(0, 1) against N(mu, 1): a Gaussian mechanism of sensitivity 1 and noise 1 / mu."""
+    return lambda alpha: gaussian_trade_off(mu, alpha)
+
+
+def approximate_curve(epsilon: float, delta: float) -> Curve:
+    """The curve of (epsilon, delta)-DP (Wasserman and Zhou 2010): two lines.
+
+    >>> round(approximate_curve(1.0, 0.0)(0.1), 4)
+    0.7282
+    """
+    return _lines(np.array([epsilon]), np.array([delta]))
+
+
+def event_curve(event: dpa.DpEvent) -> Curve:
+    """The curve that the ledger's events promise: what its primary accountant proves.
+
+    From privacy-loss distributions by 200 lines, each the (eps, delta(eps)) of the worse direction; from the rho of
+    zCDP by `zcdp_curve`. Either is at or below the event's true curve, so it is refuted only where the truth is.
+    """
+    if not accounting.is_private(event):
+        return lambda alpha: 0.0
+    if accounting.primary(event) == "zcdp":
+        return zcdp_curve(accounting.total_rho(event))
+    return _lines(*_points(json.dumps(events.to_json(event))))
+
+
+def zcdp_curve(rho: float, own_delta: float = 0.0) -> Curve:
+    """The curve of rho-zCDP: the two rates' own Renyi divergences are at most rho a at every order a.
+
+    Flagging is post-processing, so D_a(Bern(TPR) || Bern(FPR)) <= rho a and the same the other way round (Bun and
+    Steinke 2016, Lemma 2.2; Balle et al. 2020 show that nothing better follows from such bounds). Tighter than the way
+    through (epsilon, delta). A hundred orders stand for all: that only weakens the claim.
+
+    Args:
+        rho: what the event says.
+        own_delta: what it does not: the first argument of each divergence may be a law within this total variation of
+            the output's, as of `privacy.limited_domain`.
+    """
+    validate.positive(rho=rho)
+
+    def least(alpha: float) -> float:
+        low, high = alpha, 1.0
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if _within(middle, alpha, rho, own_delta) else (low, middle)
+        return 1.0 - high
+
+    return least
+
+
+@functools.lru_cache(maxsize=16)
+def _points(body: str) -> tuple[np.ndarray, np.ndarray]:
+    """Epsilons from 0 up, and the delta at each."""
+    event = events.from_json(json.loads(body))
+    top = min(_MOST_EPSILON, max(1.0, accounting.epsilon(event, _LEAST_DELTA)))
+    epsilons = np.linspace(0.0, top, _LINES)
+    return epsilons, np.array([accounting.delta(event, at) for at in epsilons.tolist()])
+
+
+def _lines(epsilons: np.ndarray, deltas: np.ndarray) -> Curve:
+    slopes = np.exp(epsilons)
+
+    def least(alpha: float) -> float:
+        return float(max(0.0, (1.0 - deltas - slopes * alpha).max(), ((1.0 - deltas - alpha) / slopes).max()))
+
+    return least
+
+
+def _within(tpr: float, fpr: float, rho: float, own_delta: float) -> bool:
+    """Whether two rates, tpr >= fpr, may be those of one flag under a claim of rho-zCDP."""
+    there, absent = max(tpr - own_delta, fpr), min(fpr + own_delta, tpr)  # the first argument of either divergence
+    return bool(np.all(_renyi(there, fpr) <= rho * _ORDERS) and np.all(_renyi(absent, tpr) <= rho * _ORDERS))
+
+
+def _renyi(p: float, q: float) -> np.ndarray:
+    """D_a(Bern(p) || Bern(q)) at `_ORDERS`, shape (orders,)."""
+    if p == q or not 0.0 < q < 1.0:
+        return np.full(len(_ORDERS), 0.0 if p == q else math.inf)
+    heads = _ORDERS * _log(p) + (1.0 - _ORDERS) * math.log(q)
+    tails = _ORDERS * _log(1.0 - p) + (1.0 - _ORDERS) * math.log1p(-q)
+    return np.logaddexp(heads, tails) / (_ORDERS - 1.0)
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0.0 else -math.inf
+
+
+def _rate(flagged: np.ndarray, alpha: float) -> Rate:
+    count = int(np.count_nonzero(flagged))
+    return Rate(count, len(flagged), *clopper_pearson(count, len(flagged), 1.0 - alpha))
