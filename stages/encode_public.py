@@ -1,11 +1,14 @@
 """Embed the public texts and the labels' public descriptions: who else needs them reads the file."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from palimpsest.files import atomic_path
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.params.load import load
+from palimpsest.params.schema import Params
 from palimpsest.records.write import read_public
 from stages.common import PUBLIC, start
 
@@ -20,6 +23,14 @@ def run() -> None:
     descriptions = encoder.encode(list(params.dataset.labels.values()))
     with atomic_path(EMBEDDINGS) as draft, draft.open("wb") as file:
         np.savez(file, texts=texts, descriptions=descriptions)
+
+
+def public_vectors(params: Params, texts: Sequence[str], encode: Callable[[Sequence[str]], np.ndarray]) -> np.ndarray:
+    """Vectors of the public training texts, (texts, d): the kept ones where there are labels and this stage runs."""
+    if not params.dataset.labels:
+        return encode(texts)
+    with np.load(EMBEDDINGS) as found:
+        return np.asarray(found["texts"])
 
 
 if __name__ == "__main__":

@@ -2,26 +2,36 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+import torch
+from torch.nn import functional
+
 from palimpsest.audit.membership import (
     Scores,
     audit_membership,
     bag_of_words_control,
     loss_attack,
+    min_k_attack,
     record_losses,
     reference_attack,
+    zlib_attack,
 )
 from palimpsest.files import read_json, write_json
 from palimpsest.generators.dp_lm import likelihood
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.model import ConditionalLm, new_model
-from palimpsest.generators.dp_lm.serialise import serialiser
+from palimpsest.generators.dp_lm.serialise import Serialiser, serialiser
 from palimpsest.params.load import load
+from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split
 from stages.common import BASE_LM, METRICS, MODELS, PRIVATE, RECEIPTS, start
 
 CONFIDENCE = 0.95
+MIN_K = 0.2  # share of a record's tokens that Min-K%++ averages, as published
 _BATCH = 100
+_POSITIONS = 1024  # tokens whose logits are held at once
+_LEAST = 1e-12  # variance of log p where a model is certain of the next token
 
 
 def run(name: str, model: str) -> None:
@@ -33,9 +43,15 @@ def run(name: str, model: str) -> None:
     base, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
     fitted = DpLmArtifact.load(MODELS / model)
     before, after = (losses(fitted, which, sides) for which in (base, fitted.model))
+    surprises = [token_scores(fitted.model, _rows(fitted), side) for side in sides]
     receipt = read_json(RECEIPTS / f"{name}.json")
     audit = audit_membership(
-        {"loss": loss_attack(after), "reference": reference_attack(after, before)},
+        {
+            "loss": loss_attack(after),
+            "reference": reference_attack(after, before),
+            "zlib": zlib_attack(after, *texts),
+            "min_k": min_k_attack(surprises[0], surprises[1], MIN_K),
+        },
         control,
         claim=receipt["epsilon"] if receipt["purpose"] == "release" else None,
         delta=params.delta,
@@ -54,13 +70,46 @@ def guessed(part: str) -> list[Record]:
 
 def losses(fitted: DpLmArtifact, model: ConditionalLm, sides: Sequence[Sequence[Record]]) -> Scores:
     """The loss of each record, serialised as in training."""
-    rows = serialiser(fitted.tokenizer, tuple(fitted.shares), fitted.max_tokens, fitted.loss_on)
+    rows = _rows(fitted)
 
     def loss(texts: Sequence[str], labels: Sequence[str | None]):  # type: ignore[no-untyped-def]
         records = [Record(text, label) for text, label in zip(texts, labels, strict=True)]
         return likelihood.record_losses(model, rows, records, _BATCH)
 
     return record_losses(loss, *sides)
+
+
+@torch.no_grad()
+def token_scores(model: ConditionalLm, rows: Serialiser, records: Sequence[Record]) -> list[np.ndarray]:
+    """How likely each counted token is beside what the model expects there: for Min-K%++ (Zhang et al. 2024).
+
+    Returns:
+        For each record (log p(token) - mean) / deviation, mean and deviation of log p over the model's own next
+        token, float64 of shape (tokens,).
+    """
+    found: list[np.ndarray] = []
+    firsts = range(0, len(records), _BATCH)
+    for first in track(firsts, name="tokens", total=len(firsts), unit="batch"):
+        inputs = rows.batch(records[first : first + _BATCH])
+        counted = inputs.counted[:, 1:]  # (B, T - 1)
+        states, targets = model.hidden(inputs.prompted)[:, :-1][counted], inputs.prompted[:, 1:][counted]
+        pieces = zip(states.split(_POSITIONS), targets.split(_POSITIONS), strict=True)
+        scores = torch.cat([standardised(model.logits(part), wanted) for part, wanted in pieces]).double().numpy()
+        found += np.split(scores, counted.sum(dim=1).cumsum(dim=0)[:-1].tolist())
+    return found
+
+
+def standardised(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """(log p(target) - mean) / deviation of log p under p itself, (n,); from logits (n, vocabulary), targets (n,)."""
+    log_p = functional.log_softmax(logits.float(), dim=-1)
+    p = log_p.exp()
+    mean = (p * log_p).sum(dim=-1)
+    variance = (p * (log_p - mean[:, None]).square()).sum(dim=-1)
+    return (log_p.gather(1, targets[:, None]).squeeze(1) - mean) / variance.clamp_min(_LEAST).sqrt()
+
+
+def _rows(fitted: DpLmArtifact) -> Serialiser:
+    return serialiser(fitted.tokenizer, tuple(fitted.shares), fitted.max_tokens, fitted.loss_on)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """A leaky model is refuted, an honest one is not, and an audit without power or with unfair coins says so."""
 
+import zlib
+
 import numpy as np
 import pytest
+import torch
 
 from palimpsest.audit.membership import (
     Control,
@@ -11,12 +14,20 @@ from palimpsest.audit.membership import (
     correct_guesses,
     guess_count,
     loss_attack,
+    min_k_attack,
     record_losses,
     reference_attack,
+    zlib_attack,
 )
 from palimpsest.audit.statistics import Estimate, Interval
 from palimpsest.errors import DataError
+from palimpsest.generators.dp_lm.likelihood import record_losses as model_losses
+from palimpsest.generators.dp_lm.model import new_model
+from palimpsest.generators.dp_lm.serialise import serialiser
+from palimpsest.models.lm import pretrain_lm
+from palimpsest.params.dp_lm import EmbeddedLm
 from palimpsest.records.record import Record
+from stages.mia import standardised, token_scores
 
 PASSED = Control(Estimate(0.5, 0.4, 0.6), Interval(0.4, 0.6))
 FAILED = Control(Estimate(0.9, 0.8, 1.0), Interval(0.4, 0.6))
@@ -27,7 +38,7 @@ def scores(shift, size=300, seed=0):
     return Scores(rng.normal(shift, 1, size), rng.normal(0, 1, size))
 
 
-def audit(attacks, control=PASSED, claim=1.0, guess_share=0.2, seed=0):
+def audit(attacks, control=PASSED, claim=1.0, guess_share=0.2, seed=0, guessed="both"):
     return audit_membership(
         attacks,
         control,
@@ -37,6 +48,7 @@ def audit(attacks, control=PASSED, claim=1.0, guess_share=0.2, seed=0):
         alpha=0.05,
         confidence=0.95,
         seed=seed,
+        guessed=guessed,
     )
 
 
@@ -144,6 +156,76 @@ def test_attacks_from_losses():
     assert (loss_attack(tuned).members.tolist(), loss_attack(tuned).nonmembers.tolist()) == ([-2.0, -1.0], [-4.0])
     reference = reference_attack(tuned, base)
     assert (reference.members.tolist(), reference.nonmembers.tolist()) == ([7.0, 0.0], [5.0])
+
+
+def test_an_attack_that_finds_few_members_for_sure_guesses_at_the_top_alone():
+    few = Scores(np.append(np.ones(60), np.zeros(240)), np.zeros(300))
+    one_sided, both = audit({"rare": few}, guess_share=0.1, guessed="members"), audit({"rare": few}, guess_share=0.1)
+    assert (one_sided.epsilon_lower.guessed, one_sided.epsilon_lower.correct) == ("members", 60)
+    assert both.epsilon_lower.correct < 55
+    assert one_sided.epsilon_lower.value > 2.0 > both.epsilon_lower.value
+
+
+def test_guessing_at_the_top_alone_refutes_a_true_claim_rarely():
+    refuted = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        coins, truthful = rng.random(200) < 0.5, rng.random(200) < np.e / (1 + np.e)
+        answers = (coins == truthful).astype(float)
+        response = Scores(answers[coins], answers[~coins])
+        refuted += audit({"response": response}, guess_share=0.4, seed=seed, guessed="members").verdict == "refuted"
+    assert refuted <= 0.05 * 200
+
+
+def test_a_loss_counts_less_where_there_is_more_to_compress():
+    losses, members, nonmembers = Scores(np.array([2.0, 2.0]), np.array([4.0])), ["ab" * 200, "q8#zK!"], ["ü"]
+    found = zlib_attack(losses, members, nonmembers)
+    sizes = [len(zlib.compress(text.encode())) for text in (*members, *nonmembers)]
+    assert found.members.tolist() == [-2.0 / sizes[0], -2.0 / sizes[1]]
+    assert found.nonmembers.tolist() == [-4.0 / sizes[2]]
+
+
+def test_min_k_averages_the_least_likely_tokens():
+    ten = np.array([3.0, -2.0, 5.0, -4.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    found = min_k_attack([ten, np.array([7.0, 9.0])], [np.array([]), ten[:4]], 0.2)
+    assert (found.members.tolist(), found.nonmembers.tolist()) == ([-3.0, 7.0], [0.0, -4.0])
+
+
+def test_a_token_is_compared_with_what_the_model_expects():
+    logits = torch.tensor([[2.0, 0.0, -1.0, 0.5], [0.0, 0.0, 0.0, 0.0]])
+    p = torch.softmax(logits[0].double(), dim=0)
+    mean = (p * p.log()).sum()
+    deviation = (p * (p.log() - mean) ** 2).sum().sqrt()
+    found = standardised(logits[[0, 0, 1]], torch.tensor([0, 2, 3]))
+    expected = [float((p[token].log() - mean) / deviation) for token in (0, 2)]
+    assert found[:2].tolist() == pytest.approx(expected, rel=1e-5)
+    assert abs(float(found[2])) < 1.0  # all tokens are equally likely: none is a surprise
+
+
+def test_token_scores_belong_to_their_record_and_to_the_tokens_of_its_loss(tmp_path):
+    lines = ["the lamp is great", "the radio is awful and poor", "a fine kettle"]
+    settings = EmbeddedLm(
+        layers=1, width=16, heads=2, vocabulary=300, context=32, epochs=2, batch=3, learning_rate=0.01, warmup=0.0,
+        schedule="constant", weight_decay=0.0,
+    )  # fmt: skip
+    pretrain_lm(lines, lines, settings, 0, tmp_path / "base")
+    model, tokenizer = new_model(tmp_path / "base", 2, 1, 0)
+    rows = serialiser(tokenizer, ("x", "y"), 16, "text")
+    records = [Record(line, label) for line in lines for label in ("x", "y")] + [Record("no label of these", "z")]
+    found = token_scores(model, rows, records)
+    for record, scores in zip(records, found, strict=True):
+        batch = rows.batch([record])
+        counted = batch.counted[0, 1:]
+        log_p = torch.log_softmax(model.lm(batch.prompted).logits[0, :-1][counted].double(), dim=-1)
+        tokens = batch.prompted[0, 1:][counted]
+        mean = (log_p.exp() * log_p).sum(dim=1)
+        deviation = (log_p.exp() * (log_p - mean[:, None]) ** 2).sum(dim=1).sqrt()
+        own = log_p[torch.arange(len(tokens)), tokens]
+        assert scores == pytest.approx(((own - mean) / deviation).detach().numpy(), abs=1e-3)
+        if record.label != "z":
+            assert model_losses(model, rows, [record], 1)[0] == pytest.approx(-float(own.detach().mean()), abs=1e-4)
+    assert [len(scores) for scores in found[:2]] == [len(found[0])] * 2
+    assert len(found[-1]) == 0
 
 
 def test_a_loss_that_is_not_finite_is_an_error_that_quotes_no_row():

@@ -5,6 +5,7 @@ all of them: cutting both sides to one size makes the coins depend on each other
 number of right guesses, and the bound no longer holds.
 """
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -31,6 +32,7 @@ from palimpsest.errors import DataError
 from palimpsest.records.record import Record
 
 Verdict = Literal["refuted", "not refuted", "inconclusive"]
+Guessed = Literal["both", "members"]
 RecordLoss = Callable[[Sequence[str], Sequence[str | None]], np.ndarray]
 
 METHOD = "one run, (epsilon, delta), Steinke et al. 2023; Bonferroni over attacks"
@@ -119,6 +121,7 @@ class EpsilonLower:
         delta: of the claim.
         alpha: probability of a false refutation, over all attacks together.
         per_attack: number of correct guesses of every attack.
+        guessed: what is said of a record: "both", member or non-member, or "members", nothing but member.
     """
 
     value: float
@@ -129,6 +132,7 @@ class EpsilonLower:
     delta: float
     alpha: float
     per_attack: Mapping[str, int]
+    guessed: Guessed = "both"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -137,6 +141,7 @@ class EpsilonLower:
             "attack": self.attack,
             "canaries": self.canaries,
             "guesses": self.guesses,
+            "guessed": self.guessed,
             "correct": self.correct,
             "per_attack": dict(self.per_attack),
             "delta": self.delta,
@@ -193,6 +198,7 @@ def audit_membership(
     alpha: float,
     confidence: float,
     seed: int,
+    guessed: Guessed = "both",
 ) -> MembershipAudit:
     """Judge one claim by all attacks together.
 
@@ -208,10 +214,12 @@ def audit_membership(
         alpha: probability of a false refutation.
         confidence: of the intervals of AUC and TPR.
         seed: orders records of equal score.
+        guessed: "both" calls the highest scores members and the lowest non-members; "members" makes all its guesses
+            at the top, for attacks to which a low score says little. The bound holds for either, fixed in advance.
     """
     members, nonmembers = _sizes(attacks)
     guesses = guess_count(members + nonmembers, guess_share)
-    bound = _epsilon_lower(attacks, guesses, delta, alpha, seed)
+    bound = _epsilon_lower(attacks, guesses, delta, alpha, seed, guessed)
     return MembershipAudit(
         members=members,
         nonmembers=nonmembers,
@@ -272,6 +280,32 @@ def reference_attack(tuned: Scores, base: Scores) -> Scores:
     return Scores(base.members - tuned.members, base.nonmembers - tuned.nonmembers)
 
 
+def zlib_attack(tuned: Scores, members: Sequence[str], nonmembers: Sequence[str]) -> Scores:
+    """A record of low loss for what its text is worth to a compressor is rather a member (Carlini et al. 2021).
+
+    The score is minus the mean token loss over the bytes that zlib makes of the text: repetitive text has a low loss
+    under any model, and few bytes.
+
+    Args:
+        tuned: losses under the fitted model.
+        members, nonmembers: the texts.
+    """
+    return Scores(-tuned.members / _compressed(members), -tuned.nonmembers / _compressed(nonmembers))
+
+
+def min_k_attack(members: Sequence[np.ndarray], nonmembers: Sequence[np.ndarray], share: float) -> Scores:
+    """A record without very unlikely tokens is rather a member: Min-K%++ (Zhang et al. 2024).
+
+    Args:
+        members, nonmembers: of each record, how much likelier each token is than the model expects of what follows its
+            history: (log p(token) - mean) / deviation, both of log p under the model itself; shape (tokens,).
+        share: of a record's tokens, the least likely ones, that are averaged; at least one. A record without a token
+            has 0, which is what the model expects.
+    """
+    validate.in_range(0, 1, share=share)
+    return Scores(*(np.array([_lowest_mean(row, share) for row in side]) for side in (members, nonmembers)))
+
+
 def measure_attack(scores: Scores, confidence: float) -> Attack:
     """AUC, TPR at 1 % FPR, ROC curve and advantage of one attack."""
     curve = roc_curve(scores.members, scores.nonmembers)
@@ -289,15 +323,17 @@ def guess_count(canaries: int, share: float) -> int:
     return min(canaries, max(2, 2 * int(share * canaries / 2)))
 
 
-def correct_guesses(scores: Scores, guesses: int, seed: int) -> int:
+def correct_guesses(scores: Scores, guesses: int, seed: int, guessed: Guessed = "both") -> int:
     """Right guesses where the top half of the `guesses` is called members and the bottom half non-members.
 
-    Records of equal score are ordered at random: their order in the arrays would tell the coins.
+    With `guessed` "members" all guesses are at the top. Records of equal score are ordered at random: their order in
+    the arrays would tell the coins.
     """
     values = np.concatenate([scores.members, scores.nonmembers])
     is_member = np.arange(len(values)) < len(scores.members)
     order = np.lexsort((np.random.default_rng(seed).random(len(values)), values))
-    bottom, top = order[: guesses // 2], order[len(order) - (guesses - guesses // 2) :]
+    low = guesses // 2 if guessed == "both" else 0
+    bottom, top = order[:low], order[len(order) - (guesses - low) :]
     return int((~is_member[bottom]).sum() + is_member[top].sum())
 
 
@@ -308,12 +344,26 @@ def _sizes(attacks: Mapping[str, Scores]) -> tuple[int, int]:
     return sizes.pop()
 
 
-def _epsilon_lower(attacks: Mapping[str, Scores], guesses: int, delta: float, alpha: float, seed: int) -> EpsilonLower:
-    correct = {name: correct_guesses(scores, guesses, seed) for name, scores in attacks.items()}
+def _epsilon_lower(
+    attacks: Mapping[str, Scores], guesses: int, delta: float, alpha: float, seed: int, guessed: Guessed
+) -> EpsilonLower:
+    correct = {name: correct_guesses(scores, guesses, seed, guessed) for name, scores in attacks.items()}
     best = max(correct, key=lambda name: correct[name])
     canaries = len(attacks[best].members) + len(attacks[best].nonmembers)
     value = one_run_epsilon(canaries, guesses, correct[best], delta, alpha / len(attacks))
-    return EpsilonLower(value, best, canaries, guesses, correct[best], delta, alpha, correct)
+    return EpsilonLower(value, best, canaries, guesses, correct[best], delta, alpha, correct, guessed)
+
+
+def _compressed(texts: Sequence[str]) -> np.ndarray:
+    """Bytes of each text after zlib, float64 (texts,); never 0."""
+    return np.array([len(zlib.compress(text.encode("utf-8", "surrogatepass"))) for text in texts], dtype=np.float64)
+
+
+def _lowest_mean(values: np.ndarray, share: float) -> float:
+    """Mean of the lowest share of the values, of one at least; 0 without any."""
+    if not len(values):
+        return 0.0
+    return float(np.sort(values)[: max(1, int(share * len(values)))].mean())
 
 
 def _both_coins_in_each_half(coins: np.ndarray, seed: int) -> np.ndarray:

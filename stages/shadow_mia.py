@@ -1,0 +1,97 @@
+"""Membership inference with shadow models against the model of one variant: dearer, and asked for by name.
+
+Shadow models start from the public base model and are trained, without noise, on halves of the private training rows
+that nobody guesses about. They live in memory alone.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from palimpsest.audit.membership import Scores, audit_membership, bag_of_words_control
+from palimpsest.audit.shadow import Population, lira_attack, rmia_attack
+from palimpsest.files import read_json, write_json
+from palimpsest.generators.dp_lm import likelihood
+from palimpsest.generators.dp_lm.artifact import DpLmArtifact
+from palimpsest.generators.dp_lm.model import ConditionalLm, new_model
+from palimpsest.generators.dp_lm.serialise import UNLABELLED, Serialiser, serialiser
+from palimpsest.models.lm import train
+from palimpsest.models.tokens import encode_texts
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.progress import track
+from palimpsest.records.record import Record
+from palimpsest.records.write import read_split
+from stages.common import BASE_LM, METRICS, MODELS, PRIVATE, RECEIPTS, start
+from stages.mia import guessed, losses
+
+CONFIDENCE = 0.95
+SHADOWS = 4
+OFFSET, GAMMA = 0.5, 1.0  # of RMIA
+_BATCH = 100
+
+
+def run(name: str, model: str) -> None:
+    """models/<model>, models/base, the private splits -> shadow_membership.json of the variant."""
+    params = load()
+    sides = [guessed("train"), guessed("holdout")]
+    texts = [[row.text for row in side] for side in sides]
+    control = bag_of_words_control(*texts, confidence=CONFIDENCE, seed=params.seed)
+    fitted = DpLmArtifact.load(MODELS / model)
+    receipt = read_json(RECEIPTS / f"{name}.json")
+    audit = audit_membership(
+        attacks(params, fitted, sides),
+        control,
+        claim=receipt["epsilon"] if receipt["purpose"] == "release" else None,
+        delta=params.delta,
+        guess_share=params.audit.guesses,
+        alpha=params.audit.alpha,
+        confidence=CONFIDENCE,
+        seed=params.seed,
+    )
+    write_json(METRICS / name / "shadow_membership.json", audit.to_json(name) | {"shadows": SHADOWS})
+
+
+def attacks(params: Params, fitted: DpLmArtifact, sides: Sequence[Sequence[Record]]) -> dict[str, Scores]:
+    """LiRA and RMIA; the population of RMIA are the private test rows, on which nothing is trained."""
+    rows = serialiser(fitted.tokenizer, tuple(fitted.shares), fitted.max_tokens, fitted.loss_on)
+    population = [Record(row.text, row.label) for row in read_split(PRIVATE / "test.parquet")]
+    target = losses(fitted, fitted.model, sides)
+    on_population = likelihood.record_losses(fitted.model, rows, population, _BATCH)
+    records, shadows = unguessed(), list[Scores]()
+    others: list[np.ndarray] = []
+    for number in track(range(SHADOWS), name="shadow models", total=SHADOWS, unit="model"):
+        shadow = shadow_model(params, rows, records, number)
+        shadows.append(losses(fitted, shadow, sides))
+        others.append(likelihood.record_losses(shadow, rows, population, _BATCH))
+    return {
+        "lira": lira_attack(target, shadows, pooled=True),
+        "rmia": rmia_attack(target, shadows, Population(on_population, np.stack(others)), offset=OFFSET, gamma=GAMMA),
+    }
+
+
+def unguessed() -> list[Record]:
+    """The training rows that nobody guesses about: no coin of a guessed record decides what is among them."""
+    return [Record(row.text, row.label) for row in read_split(PRIVATE / "train.parquet") if not row.guess]
+
+
+def shadow_model(params: Params, rows: Serialiser, records: Sequence[Record], number: int) -> ConditionalLm:
+    """The public base model, trained on a random half of the records as it was on public prompts."""
+    model, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
+    chosen = np.random.default_rng([params.seed, number]).permutation(len(records))[: max(1, len(records) // 2)]
+    train(model.lm.train(), _sequences(rows, [records[index] for index in chosen]), params.models.prompts, number)
+    model.lm.eval()
+    return model
+
+
+def _sequences(rows: Serialiser, records: Sequence[Record]) -> list[list[int]]:
+    """`BOS label SEP text EOS` of each record whose label is public."""
+    free = tuple(rows.prompts) == (UNLABELLED,)
+    labels = [UNLABELLED if free else row.label or "" for row in records]
+    encoded = encode_texts(rows.tokenizer, [row.text for row in records], rows.max_tokens)
+    known = [(label, text) for label, text in zip(labels, encoded, strict=True) if text and label in rows.prompts]
+    return [[*rows.prompt(label), *text, rows.ids.eos] for label, text in known]
+
+
+if __name__ == "__main__":
+    start(run)

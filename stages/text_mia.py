@@ -1,0 +1,66 @@
+"""Membership inference from the released rows of one variant alone, whatever method wrote them."""
+
+from collections.abc import Sequence
+
+from palimpsest.audit.membership import Scores, audit_membership, bag_of_words_control
+from palimpsest.audit.text_membership import Phantom, Released, embedding_attack, phantom_test, text_attacks
+from palimpsest.files import read_json, write_json
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.records.private import SplitRow
+from palimpsest.records.record import Record
+from palimpsest.records.write import read_public, read_split, read_synthetic
+from stages.common import METRICS, PRIVATE, PUBLIC, RECEIPTS, SYNTHETIC, start
+from stages.encode_public import public_vectors
+from stages.encoding import encoders
+
+CONFIDENCE = 0.95
+NGRAM = 3  # longest n-gram of the n-gram model
+RARE = (1, 2, 3, 5)  # n of the n-grams that a single private record has
+_AT_ONCE = 64  # no guarantee rests on these vectors
+
+
+def run(name: str) -> None:
+    """Synthetic rows, members and non-members, public rows -> text_membership.json of the variant."""
+    params = load()
+    splits = [read_split(PRIVATE / f"{part}.parquet") for part in ("train", "holdout")]
+    released = released_rows(params, name, splits)
+    texts = [[row.text for row in side] for side in (released.members, released.nonmembers)]
+    control = bag_of_words_control(*texts, confidence=CONFIDENCE, seed=params.seed)
+    others = [row.text for rows in splits for row in rows if not row.guess]
+    phantom = phantom_test(released, others, RARE, CONFIDENCE)
+    receipt = read_json(RECEIPTS / f"{name}.json")
+    audit = audit_membership(
+        attacks(params, released, phantom),
+        control,
+        claim=receipt["epsilon"] if receipt["purpose"] == "release" else None,
+        delta=params.delta,
+        guess_share=params.audit.guesses,
+        alpha=params.audit.alpha,
+        confidence=CONFIDENCE,
+        seed=params.seed,
+        guessed="members",  # of most records a release says nothing: that is no sign of a non-member
+    )
+    write_json(METRICS / name / "text_membership.json", audit.to_json(name) | {"phantom": phantom.to_json()})
+
+
+def released_rows(params: Params, name: str, splits: Sequence[Sequence[SplitRow]]) -> Released:
+    """The synthetic rows of a variant, the guess records of train and holdout, and the public texts."""
+    members, nonmembers = ([Record(row.text, row.label) for row in rows if row.guess] for rows in splits)
+    synthetic = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
+    return Released(synthetic, members, nonmembers, [row.text for row in read_public(PUBLIC / "train.parquet")])
+
+
+def attacks(params: Params, released: Released, phantom: Phantom) -> dict[str, Scores]:
+    """Every attack that the parameters allow; which ones they are does not hang on the rows."""
+    found = text_attacks(released, order=NGRAM, labelled=bool(params.dataset.labels), seed=params.seed)
+    encode = encoders(params, batch=_AT_ONCE)
+    public = public_vectors(params, released.public, encode.others)
+    records = encode.rows([row.text for row in released.records])
+    synthetic = encode.others([row.text for row in released.synthetic])
+    embedded = embedding_attack(released, records, synthetic, public, params.seed)
+    return found | {"nearest_embeddings": embedded, "rare": released.scores(phantom.found)}
+
+
+if __name__ == "__main__":
+    start(run)
