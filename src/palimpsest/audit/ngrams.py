@@ -7,21 +7,25 @@ All counts are exact. N-grams are not hashed: the (n+1)-grams of two corpora are
 n-gram, next word), packed into 64 bits, so only positions that still match are carried from one order to the next.
 """
 
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from palimpsest import validate
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, permutation_p
 from palimpsest.errors import DataError
-from palimpsest.records.duplicates import wording, words
+from palimpsest.records.duplicates import wording
 
 _BITS = 64  # permutations that one machine word carries
 _CHUNK = 1 << 16  # n-grams whose bits are unpacked at once
+_SPACES = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) == "_")}  # what ends a word
+_EMPTY = 2**32 - 1  # no word's number
+_NO_IDS, _NO_SIZES = np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -166,20 +170,35 @@ class Corpus:
     @classmethod
     def read(cls, texts: Sequence[str], vocabulary: dict[str, int]) -> "Corpus":
         """Split texts into words and number them; new words are added to `vocabulary`."""
-        ids, lengths = array("I"), array("I")
-        for text in texts:
-            before = len(ids)
-            ids.extend([vocabulary.setdefault(word, len(vocabulary)) for word in words(text)])
-            lengths.append(len(ids) - before)
-        sizes = np.array(lengths, dtype=np.int64)
-        ends = np.repeat(sizes.cumsum(), sizes)
-        left = (ends - np.arange(len(ids))).astype(np.int32)
+        parts = [_numbered(texts[start : start + _CHUNK], vocabulary) for start in range(0, len(texts), _CHUNK)]
+        ids = np.concatenate([_NO_IDS, *(part for part, _ in parts)])
+        sizes = np.concatenate([_NO_SIZES, *(part for _, part in parts)])
+        left = np.repeat(sizes.cumsum(), sizes)
+        left -= np.arange(len(ids))
         row = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-        return cls(np.array(ids, dtype=np.uint32), row, left, len(sizes))
+        return cls(ids, row, left.astype(np.int32), len(sizes))
 
     def ngrams_per_row(self, order: int) -> np.ndarray:
         """Number of n-gram occurrences in each text; shape (rows,)."""
         return np.bincount(self.row[self.left >= order], minlength=self.rows)
+
+
+def _numbered(texts: Sequence[str], vocabulary: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Word ids of all texts, uint32 (words,), and how many words each text has, int64 (texts,)."""
+    split = pc.ascii_split_whitespace(pa.array([_spaced(text) for text in texts], pa.string()))
+    found = split.flatten().dictionary_encode()  # an empty text, and a space at an end, make an empty word
+    numbers = [
+        vocabulary.setdefault(word, len(vocabulary)) if word else _EMPTY for word in found.dictionary.to_pylist()
+    ]
+    ids = np.array(numbers, dtype=np.uint32)[found.indices.to_numpy(zero_copy_only=False)]
+    row = np.repeat(np.arange(len(texts)), split.value_lengths().to_numpy())
+    kept = ids != _EMPTY
+    return ids[kept], np.bincount(row[kept], minlength=len(texts))
+
+
+def _spaced(text: str) -> str:
+    """The text's `words`, with spaces between them; ASCII has no compatibility form and no special case."""
+    return text.lower().translate(_SPACES) if text.isascii() else wording(text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,16 +222,18 @@ class SharedNgrams:
 
 def shared_ngrams(first: Corpus, second: Corpus) -> Iterator[SharedNgrams]:
     """The shared n-grams for n = 1, 2, ... as long as there are any."""
-    left, right = _Matches.everywhere(first), _Matches.everywhere(second)
-    for order in count():
+    left, right, distinct = _shared_words(first, second)
+    if not distinct:
+        return
+    yield _shared(1, distinct, left, right)
+    for order in count(1):
         left_keys, left = left.extended(order)
         right_keys, right = right.extended(order)
         shared = _in_both(left_keys, right_keys)
         if not len(shared):
             return
         left, right = left.ranked(left_keys, shared), right.ranked(right_keys, shared)
-        rows = first.row[left.position], second.row[right.position]
-        yield SharedNgrams(order + 1, len(shared), rows[0], left.gram, rows[1], right.gram)
+        yield _shared(order + 1, len(shared), left, right)
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,9 +244,9 @@ class _Matches:
     position: np.ndarray  # (matches,)
     gram: np.ndarray  # (matches,) uint64, below 2^32
 
-    @classmethod
-    def everywhere(cls, corpus: Corpus) -> "_Matches":
-        return cls(corpus, np.arange(len(corpus.ids)), np.zeros(len(corpus.ids), dtype=np.uint64))
+    @property
+    def row(self) -> np.ndarray:
+        return self.corpus.row[self.position]
 
     def extended(self, order: int) -> "tuple[np.ndarray, _Matches]":
         """Those that one more word follows in the same text, sorted by the (n-gram, word) key, which is exact."""
@@ -239,6 +260,27 @@ class _Matches:
         """Those whose key is shared, with their new rank."""
         rank, hit = _look_up(keys, shared)
         return _Matches(self.corpus, self.position[hit], rank[hit].astype(np.uint64))
+
+
+def _shared(order: int, distinct: int, left: _Matches, right: _Matches) -> SharedNgrams:
+    return SharedNgrams(order, distinct, left.row, left.gram, right.row, right.gram)
+
+
+def _shared_words(first: Corpus, second: Corpus) -> tuple[_Matches, _Matches, int]:
+    """The matches of n = 1, and how many words are shared: words are numbered, so nothing needs sorting."""
+    size = 1 + max((int(corpus.ids.max()) for corpus in (first, second) if len(corpus.ids)), default=0)
+    present = np.zeros((2, size), dtype=bool)
+    for found, corpus in zip(present, (first, second), strict=True):
+        found[corpus.ids] = True
+    shared = present[0] & present[1]
+    rank = shared.cumsum(dtype=np.uint64) - np.uint64(1)
+    left, right = (_ranked_words(corpus, shared, rank) for corpus in (first, second))
+    return left, right, int(shared.sum())
+
+
+def _ranked_words(corpus: Corpus, shared: np.ndarray, rank: np.ndarray) -> _Matches:
+    position = np.flatnonzero(shared[corpus.ids])
+    return _Matches(corpus, position, rank[corpus.ids[position]])
 
 
 def _in_both(first: np.ndarray, second: np.ndarray) -> np.ndarray:

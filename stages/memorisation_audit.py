@@ -1,0 +1,43 @@
+"""Count what the synthetic rows repeat of single private records, beside what they share with records no one read."""
+
+from palimpsest.audit.memorisation import Corpora, Secrets, Settings, memorisation
+from palimpsest.files import write_json
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.records.world.details import CANARY_KIND, Mint
+from palimpsest.records.world.draw import Draw
+from palimpsest.records.world.facts import load_facts
+from palimpsest.records.write import read_public, read_split, read_synthetic
+from stages.common import METRICS, PRIVATE, PUBLIC, SYNTHETIC, start
+
+CONFIDENCE = 0.95
+CLOSENESS = 0.8  # of a near match: one character in five may be wrong
+_DECOYS = 200  # more than there are secrets: they cost no private row
+
+
+def run(name: str) -> None:
+    """Synthetic rows, members and non-members, public rows, the world's secrets -> memorisation.json of the variant."""
+    params = load()
+    synthetic = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
+    members, holdout = (
+        [row.text for row in read_split(PRIVATE / f"{part}.parquet") if row.guess] for part in ("train", "holdout")
+    )
+    public = [row.text for row in read_public(PUBLIC / "train.parquet")]
+    texts = Corpora([row.text for row in synthetic], members, holdout, public)
+    settings = Settings(params.audit.similarity, params.audit.shingle, CLOSENESS, CONFIDENCE)
+    audit = memorisation(texts, planted_secrets(params), settings)
+    write_json(METRICS / name / "memorisation.json", audit.to_json(name))
+
+
+def planted_secrets(params: Params) -> Secrets | None:
+    """The canaries of the invented world, and as many as needed that were never planted; None for another data set."""
+    if params.world is None:
+        return None
+    planted = tuple(canary.value for canary in load_facts("data/raw/facts.json").canaries)
+    mint, draw = Mint(), Draw(params.seed, "decoys")
+    decoys = {mint.value(CANARY_KIND, draw) for _ in range(_DECOYS)} - set(planted)
+    return Secrets(planted, tuple(sorted(decoys))) if planted else None
+
+
+if __name__ == "__main__":
+    start(run)
