@@ -1,0 +1,74 @@
+"""Invented texts, each with a fair coin that says whether a run reads it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.records.record import Record
+
+_HEADS, _TAILS = ("ba", "do", "fe", "gi", "ku", "lo", "ma", "ni", "po", "ra", "se", "tu"), ("lan", "mer", "sok", "tiv")
+
+
+@dataclass(frozen=True, eq=False)
+class Canaries:
+    """Records that exist nowhere but in a test of the privacy code.
+
+    Attributes:
+        records: one for each coin, all different.
+    """
+
+    records: tuple[Record, ...]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def flip(self) -> np.ndarray:
+        """An independent fair coin for each, bool (canaries,), of the operating system's entropy: True is in."""
+        return NoiseSource().bernoulli(len(self), 0.5)
+
+    def members(self, coins: np.ndarray) -> list[Record]:
+        """The records whose coin says in."""
+        return [record for record, inside in zip(self.records, coins, strict=True) if inside]
+
+
+def invented_words(count: int, seed: int) -> list[str]:
+    """So many different words that mean nothing, in an order of their own for each seed.
+
+    >>> invented_words(3, 0)
+    ['fetusok', 'logimer', 'dopomer']
+    """
+    every = ["".join(parts) for parts in product(_HEADS, _HEADS, _TAILS)]
+    if len(every) < count:
+        raise ValueError(f"there are {len(every)} invented words, got {count} to make")
+    return np.random.default_rng(seed).permutation(every)[:count].tolist()
+
+
+def of_own_words(words: Sequence[str], labels: Sequence[str], shared: Sequence[Sequence[str]]) -> Canaries:
+    """Canaries that are each about a word of their own: it three times, then what they share with others.
+
+    Args:
+        words: one for each canary.
+        labels: of each canary.
+        shared: the words that each has with others, behind its own.
+    """
+    texts = (" ".join([word] * 3 + list(own)) for word, own in zip(words, shared, strict=True))
+    return Canaries(tuple(Record(text, label) for text, label in zip(texts, labels, strict=True)))
+
+
+def of_drawn_words(words: Sequence[str], labels: Sequence[str], length: int, seed: int) -> Canaries:
+    """Canaries of `length` words drawn at random, one for each label that is given."""
+    rng = np.random.default_rng(seed)
+    texts = (" ".join(rng.choice(words, length).tolist()) for _ in labels)
+    return Canaries(tuple(Record(text, label) for text, label in zip(texts, labels, strict=True)))
+
+
+def counterpart(text: str) -> str:
+    """A public text of the same words, in the opposite order: alike to an encoder that sees words alone.
+
+    >>> counterpart("one one two")
+    'two one one'
+    """
+    return " ".join(reversed(text.split()))

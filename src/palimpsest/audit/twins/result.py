@@ -1,0 +1,122 @@
+"""What an end-to-end audit of one method found, and its verdict."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palimpsest.audit.membership import Scores, Verdict, correct_guesses
+from palimpsest.audit.statistics import epsilon_max, one_run_epsilon
+
+ALPHA = 1e-4  # of one correct run: eight methods together raise at most 8e-4 false alarms a run of all
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a method, and one attack on what it showed. Every coin is guessed, which fixes their number.
+
+    Attributes:
+        canaries: coins, all of them guessed.
+        correct: right guesses.
+        claim: epsilon of the run's own receipt.
+        delta: of the claim.
+    """
+
+    canaries: int
+    correct: int
+    claim: float
+    delta: float
+
+    @property
+    def epsilon_lower(self) -> float:
+        """Every claim below it is refuted at confidence 1 - ALPHA (Steinke et al. 2023)."""
+        return one_run_epsilon(self.canaries, self.canaries, self.correct, self.delta, ALPHA)
+
+    @property
+    def eps_max(self) -> float:
+        """The largest claim that so many coins could refute."""
+        return epsilon_max(self.canaries, self.delta, ALPHA)
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the run tells more than it claims."""
+        return self.epsilon_lower > self.claim
+
+
+@dataclass(frozen=True)
+class Twin:
+    """The same run with one planted fault: it should be refuted.
+
+    Attributes:
+        fault: what was wrong.
+        trial: what came of it.
+    """
+
+    fault: str
+    trial: Trial
+
+    @property
+    def caught(self) -> bool:
+        return self.trial.refuted
+
+    def to_json(self) -> dict[str, Any]:
+        return {"fault": self.fault, **_numbers(self.trial), "caught": self.caught}
+
+
+@dataclass(frozen=True)
+class TwinAudit:
+    """The audit of one method: a function of invented canaries and their coins alone, so it may be published.
+
+    Attributes:
+        method: whose code ran.
+        trial: the code as it is.
+        twins: the code with a fault each.
+    """
+
+    method: str
+    trial: Trial
+    twins: tuple[Twin, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """`inconclusive` where a twin was not caught, or none was tried: the attack could then not have seen a fault.
+
+        A run that was refuted is refuted whatever its twins did.
+        """
+        if self.trial.refuted:
+            return "refuted"
+        return "not refuted" if self.twins and all(twin.caught for twin in self.twins) else "inconclusive"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "zone": "publishable",
+            "test": "one run, (epsilon, delta), Steinke et al. 2023, on the released output",
+            "alpha": ALPHA,
+            "delta": self.trial.delta,
+            "claim": self.trial.claim,
+            "canaries": self.trial.canaries,
+            "guesses": self.trial.canaries,
+            **_numbers(self.trial),
+            "eps_max": self.trial.eps_max,
+            "twins": [twin.to_json() for twin in self.twins],
+            "verdict": self.verdict,
+        }
+
+
+def judged(scores: np.ndarray, coins: np.ndarray, claim: float, delta: float, seed: int) -> Trial:
+    """Guess that the half with the higher scores was in; canaries of equal score are ordered at random.
+
+    Args:
+        scores: one for each canary, larger for "rather in"; made without sight of the coins.
+        coins: bool (canaries,).
+        claim: epsilon of the run's receipt.
+        delta: of the claim.
+        seed: of the order of equal scores.
+    """
+    sides = Scores(scores[coins], scores[~coins])
+    return Trial(len(coins), correct_guesses(sides, len(coins), seed), claim, delta)
+
+
+def _numbers(trial: Trial) -> dict[str, Any]:
+    return {"correct": trial.correct, "epsilon_lower": trial.epsilon_lower}

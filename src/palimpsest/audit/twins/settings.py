@@ -1,0 +1,141 @@
+"""The smallest settings of each method that run its whole code: sections of an invented workspace's params.yaml."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from palimpsest.params.schema import Params
+
+ASSET, TEXT, LABEL = "invented_canaries", "text", "label"
+EPSILON, DELTA = 1.0, 1e-7  # of every claim: at a larger epsilon no black-box attack sees a missing noise
+CLIPPING_NORM = 0.01  # far below the length of any gradient here
+_CAP = 100.0  # of the invented asset's budget
+
+Section = Mapping[str, Any]
+
+_FILTERS: Section = {
+    "chain": [], "min_words": 1, "max_words": None, "similarity": 0.9, "shingle": 3, "quantile": 0.9, "threshold": 0.5,
+}  # fmt: skip
+_COUNTED: Section = {"label_counts": "prior", "prior": None, "histogram_share": 0.01}
+_VOTES: Section = {"neighbours": 1, "threshold": 0.0, "selection": "rank"}
+_DP_SGD: Section = {
+    "schedule": "constant", "warmup": 0.0, "betas": [0.9, 0.98], "adam_eps": 1e-8, "weight_decay": 0.0,
+    "noise_correction": False, "clipping_norm": CLIPPING_NORM, "max_tokens": 12, "micro_batch": 512,
+    "checkpoint_steps": 1000,
+}  # fmt: skip
+PROMPT: Section = {
+    "private": "{label}{separator}{text}{separator}", "public": "{label}{separator}", "chat": False, "text_tokens": 8,
+    "joint": " | ", "ends": "eos",
+}  # fmt: skip
+
+
+def invented_params(params: Params, sections: Section, encoder: Path) -> Params:
+    """The user's params.yaml with data, budget, models and runs of an invented workspace in place of its own.
+
+    Only what no audited stage reads is left of the user's. No seed fixes the noise.
+
+    Args:
+        params: the workspace's.
+        sections: keys of params.yaml whose values replace others; those of `run` are filled up with nothing.
+        encoder: folder of the invented sentence encoder.
+    """
+    body = params.model_dump(mode="json")
+    nothing: dict[str, Any] = {name: [] if isinstance(value, list) else {} for name, value in body["run"].items()}
+    emptied: dict[str, Any] = {
+        name: {} for name in ("taught", "authors", "decoders", "lms", "discriminators", "variants")
+    }
+    body |= {**emptied, **sections, "run": {**nothing, **sections["run"]}, "world": None}
+    body["models"] |= {"lm": "embedded", "encoder": str(encoder), "classifier": None}
+    body["privacy"] = {"budget": {"epsilon": _CAP, "delta": DELTA}, "ledger": None}
+    body["utility"] |= {"in_context": None, "evaluators": ["tfidf_lr"]}
+    body["release"] |= {"variants": []}
+    body["audit"]["size"] = body["dataset"]["n_public"]
+    body["testing"] = {"noise_seed": None}
+    return Params.model_validate(body)
+
+
+def dataset(labels: Mapping[str, str], n_public: int) -> Section:
+    """The section `dataset`. The files are named and never read: the stages before it did not run."""
+    return {
+        "asset": ASSET, "task": "classify", "private": "invented", "test": None, "test_share": 0.0,
+        "public": "invented", "public_labels": False, "public_test": "invented", "text": TEXT, "label": LABEL,
+        "labels": dict(labels), "json_schema": None, "n_public": n_public, "max_length": 1000,
+        "unit": {"column": None, "max_rows": 1},
+    }  # fmt: skip
+
+
+def variant(method: str, epsilon: float = EPSILON, **settings: Any) -> Section:
+    """A variant of that method, to be released."""
+    return {"method": method, "purpose": "release", "epsilon": epsilon, method: settings}
+
+
+def language_model(epsilon: float, epochs: int, batch: int, learning_rate: float) -> Section:
+    """A language model of `dp_lm`, without a discriminator."""
+    train = {
+        **_DP_SGD, **_COUNTED, "epochs": epochs, "batch": batch, "learning_rate": learning_rate, "clipping": "joint",
+        "discriminator_weight": 0.0, "discriminator_width": 0, "discriminator_reads": "hidden", "prefix_step": 4,
+        "loss_on": "text", "freeze_first": 0, "freeze_last": 0, "freeze_embeddings": False, "lora_rank": 0,
+        "precision": "float32",
+    }  # fmt: skip
+    return {"purpose": "release", "epsilon": epsilon, "train": train}
+
+
+def discriminator(epochs: int, batch: int, learning_rate: float) -> Section:
+    """A linear discriminator that reads the sentence encoder."""
+    train = {
+        **_DP_SGD, "epochs": epochs, "batch": batch, "learning_rate": learning_rate, "reads": "encoder", "width": 0,
+        "prefix_step": 4,
+    }  # fmt: skip
+    return {"purpose": "release", "epsilon": EPSILON, "train": train}
+
+
+def predict(tokens: int) -> Section:
+    """A variant of `predict` that writes so many tokens from each batch of one record."""
+    return variant(
+        "predict", clipping="fixed", batch_size=1, batches=None, clip=None, tokens=tokens, temperature=1.0, top_k=0,
+        sparse_vector=None, max_tokens=tokens, most_tokens=None, typical_tokens=tokens, keep_unfinished=True,
+        together=4096, micro_batch=512, checkpoint_tokens=tokens, means=None, prompt=PROMPT, filters=_FILTERS,
+        **_COUNTED,
+    )  # fmt: skip
+
+
+def select(rows: int) -> Section:
+    """A variant of `select`."""
+    return variant("select", rows=rows, batch=1, domain=1.0, **_COUNTED)
+
+
+def evolve(epsilon: float, rows: int, rounds: int, expand: int) -> Section:
+    """A variant of `evolve`."""
+    return variant(
+        "evolve", epsilon, rows=rows, batch=1, rounds=rounds, expand=expand, look_ahead=0, votes=_VOTES, steering=None,
+        filters=_FILTERS, **_COUNTED,
+    )  # fmt: skip
+
+
+def vote_select(keep: float) -> Section:
+    """A variant of `vote_select`."""
+    return variant("vote_select", keep=keep, votes=_VOTES, batch=1)
+
+
+def sentdp(rows: int, directions: int) -> Section:
+    """A variant of `sentdp`."""
+    return variant("sentdp", rows=rows, batch=1, directions=directions, **_COUNTED)
+
+
+def embed(rows: int, rounds: int, start: int, offspring: int, parents: int) -> Section:
+    """A variant of `embed`."""
+    return variant(
+        "embed", rows=rows, batch=1, rounds=rounds, start=start, offspring=offspring, parents=parents,
+        selection={"kind": "gaussian", "neighbours": 1}, eda={"smoothing": 0.1, "best": 10, "components": 1},
+        readable=None, aim=None, filters=_FILTERS,
+        decode={"samples": 1, "corrections": 0, "temperature": 1.0, "top_p": 1.0, "max_tokens": 4, "batch": 512},
+        **_COUNTED,
+    )  # fmt: skip
+
+
+def decoder() -> Section:
+    """A decoder that is hardly trained: what it writes is not attacked."""
+    return {
+        "prefix": 1, "width": 8, "epochs": 1, "batch": 64, "learning_rate": 1e-3, "warmup": 0.0, "schedule": "constant",
+        "weight_decay": 0.0, "noise": 0.1, "max_tokens": 8, "sentences": 200, "heldout": 10,
+    }  # fmt: skip

@@ -1,0 +1,175 @@
+"""Audit one method end to end: its stages run on invented rows, as they are and with planted faults."""
+
+import contextlib
+import io
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+
+from palimpsest.audit.twins.attacks import Release
+from palimpsest.audit.twins.faults import planted
+from palimpsest.audit.twins.models import save_base, save_encoder
+from palimpsest.audit.twins.result import Trial, Twin, TwinAudit, judged
+from palimpsest.audit.twins.scenes import NAME, SCENES, Scene, Step
+from palimpsest.audit.twins.settings import ASSET, invented_params
+from palimpsest.errors import ParamsError
+from palimpsest.files import read_json, write_json
+from palimpsest.params.load import FILE, LEDGER_VARIABLE, load
+from palimpsest.params.schema import Params
+from palimpsest.privacy.ledger import Asset, Ledger
+from palimpsest.records.private import SplitRow
+from palimpsest.records.record import Record
+from palimpsest.records.write import write_public, write_split
+from stages import (
+    decoder_pretrain,
+    discriminator,
+    dp_train,
+    eda_evolve,
+    encode_public,
+    private_evolve,
+    private_predict,
+    select,
+    sentdp,
+    vote_select,
+)
+from stages.common import BASE_LM, EVOLVED, METRICS, MODEL_RECEIPTS, MODELS, PRIVATE, PUBLIC, RECEIPTS, SYNTHETIC, start
+
+_STAGES: dict[str, ModuleType] = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (
+        encode_public,
+        decoder_pretrain,
+        dp_train,
+        discriminator,
+        private_predict,
+        select,
+        private_evolve,
+        vote_select,
+        eda_evolve,
+        sentdp,
+    )
+}
+_ENCODER = MODELS / "encoder"
+
+
+def run(method: str) -> None:
+    """-> reports/metrics/twins/<method>.json.
+
+    Raises:
+        ParamsError: there is no such method.
+    """
+    if method not in SCENES:
+        raise ParamsError(f"There is no end-to-end audit of {method!r}.", f"Choose one of {', '.join(SCENES)}.")
+    params = load()
+    found = audited(SCENES[method](params.seed), params)
+    write_json(METRICS / "twins" / f"{method}.json", found.to_json())
+
+
+def audited(scene: Scene, params: Params) -> TwinAudit:
+    """Run a method's own stages as they are and once for each fault, and attack what each run shows.
+
+    Args:
+        scene: what runs.
+        params: of the workspace; what no audited stage reads stays as it is.
+    """
+    with TemporaryDirectory() as home:
+        place = Place(Path(home).resolve(), scene)
+        place.prepare(params)
+        trial = place.run(None)
+        return TwinAudit(scene.method, trial, tuple(Twin(fault, place.run(fault)) for fault in scene.faults))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A temporary folder with an invented workspace, and a new ledger beside it for every run.
+
+    Guarantee: a run reads canaries, texts and models that the scene invented, in a folder of its own, and is charged to
+    a ledger that lies there: neither the user's rows nor the user's ledger are opened. `planted` holds faults off any
+    other rows.
+
+    Attributes:
+        home: the folder, an absolute path.
+        scene: what runs.
+    """
+
+    home: Path
+    scene: Scene
+
+    def prepare(self, params: Params) -> None:
+        """Write settings, public texts and public models, and run the stages that read these alone."""
+        workspace, scene = self.home / "workspace", self.scene
+        workspace.mkdir()
+        invented = invented_params(params, scene.sections, workspace / _ENCODER)
+        (workspace / FILE).write_text(invented.model_dump_json(), encoding="utf-8")
+        texts = [Record(text) for text in scene.public]
+        write_public(workspace / PUBLIC / "train.parquet", texts)
+        write_public(workspace / PUBLIC / "heldout.parquet", texts)
+        save_encoder(scene.words, workspace / _ENCODER)
+        save_base(scene.words, scene.sharpness, params.seed, workspace / BASE_LM)
+        with _entered(workspace, self.home / "none.db"):
+            _run(scene.before)
+
+    def run(self, fault: str | None) -> Trial:
+        """Flip the coins, run the stages on the canaries that are in, with one fault or none, and attack."""
+        coins = self.scene.canaries.flip()
+        with TemporaryDirectory(dir=self.home) as own:
+            workspace, books = Path(own) / "workspace", Path(own) / "ledger.db"
+            shutil.copytree(self.home / "workspace", workspace)
+            with _entered(workspace, books):
+                params = load()
+                _register(params, books)
+                _write_rows(self.scene.canaries.members(coins))
+                with planted(fault, self.scene.canaries.records):
+                    _run(self.scene.steps)
+                return judged(self.scene.attack(_release()), coins, _claim(), params.delta, params.seed)
+
+
+def _register(params: Params, books: Path) -> None:
+    terms = params.delta, params.privacy.budget.epsilon, params.dataset.n_public
+    Ledger.create(f"sqlite:///{books}").register(Asset(ASSET, *terms))
+
+
+def _write_rows(rows: list[Record]) -> None:
+    write_split(PRIVATE / "train.parquet", [SplitRow(row.text, row.label, guess=True) for row in rows])
+    write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": "invented"})
+
+
+def _run(steps: tuple[Step, ...]) -> None:
+    """Run stages one after another, without what they say of the invented budget."""
+    for stage, *arguments in steps:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            _STAGES[stage].run(*arguments)
+
+
+def _release() -> Release:
+    rows, model, rounds = SYNTHETIC / NAME, MODELS / NAME, EVOLVED / f"{NAME}.npz"
+    return Release(rows, model, rounds, BASE_LM, _ENCODER)
+
+
+def _claim() -> float:
+    """The epsilon of the run's receipt."""
+    found = [folder / f"{NAME}.json" for folder in (RECEIPTS, MODEL_RECEIPTS)]
+    return float(next(read_json(path)["epsilon"] for path in found if path.is_file()))
+
+
+@contextmanager
+def _entered(workspace: Path, books: Path) -> Iterator[None]:
+    """Make a workspace the working directory and its ledger the ledger."""
+    before = os.environ.get(LEDGER_VARIABLE)
+    os.environ[LEDGER_VARIABLE] = str(books)
+    try:
+        with contextlib.chdir(workspace):
+            yield
+    finally:
+        os.environ.pop(LEDGER_VARIABLE)
+        if before is not None:
+            os.environ[LEDGER_VARIABLE] = before
+
+
+if __name__ == "__main__":
+    start(run)

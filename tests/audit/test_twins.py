@@ -1,0 +1,213 @@
+"""Every method end to end: as it is it is not refuted, with a planted fault it is."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from palimpsest.audit.twins import faults
+from palimpsest.audit.twins.canaries import Canaries, counterpart, invented_words
+from palimpsest.audit.twins.faults import FAULTS, NO_NOISE, planted
+from palimpsest.audit.twins.models import save_encoder
+from palimpsest.audit.twins.result import ALPHA, Trial, Twin, TwinAudit, judged
+from palimpsest.audit.twins.scenes import COINS, SCENES
+from palimpsest.audit.twins.settings import ASSET, DELTA
+from palimpsest.errors import LedgerError, ParamsError
+from palimpsest.files import read_json
+from palimpsest.models.encoder import Encoder
+from palimpsest.params.load import FILE, LEDGER_VARIABLE, load
+from palimpsest.params.schema import Params
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.ledger import Ledger, Reservation
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.view import PrivateView
+from palimpsest.records.record import Record
+from palimpsest.records.schema import PublicSchema
+from palimpsest.records.write import read_split, write_synthetic
+from stages import select, twins
+from stages.common import PRIVATE
+
+ROOT = Path(__file__).parents[2]
+CAUGHT, MISSED = Trial(200, 200, 1.0, DELTA), Trial(200, 100, 1.0, DELTA)
+
+
+@pytest.fixture(scope="module")
+def params() -> Params:
+    return load(ROOT)
+
+
+@pytest.mark.parametrize("method", SCENES)
+def test_the_code_is_not_refuted_and_its_twin_without_noise_is(params: Params, method: str):
+    scene = SCENES[method](params.seed)
+    assert NO_NOISE in scene.faults
+    found = twins.audited(replace(scene, faults=(NO_NOISE,)), params)
+    assert found.verdict == "not refuted"
+    assert [(twin.fault, twin.caught) for twin in found.twins] == [(NO_NOISE, True)]
+    assert 0.9 < found.trial.claim <= 1.0
+    assert found.trial.canaries == COINS
+    assert found.trial.claim < found.twins[0].trial.epsilon_lower <= found.trial.eps_max
+
+
+def test_all_correct_runs_together_raise_few_false_alarms():
+    assert len(SCENES) * ALPHA <= 1e-3
+
+
+def test_a_leak_planted_in_a_stage_is_in_the_audited_path(params: Params, monkeypatch: pytest.MonkeyPatch):
+    def copying(_rows: object, *rest: object) -> None:
+        leaked = [Record(counterpart(row.text), row.label) for row in read_split(PRIVATE / "train.parquet")]
+        write_synthetic(leaked, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(select, "write_synthetic", copying)
+    found = twins.audited(replace(SCENES["select"](0), faults=()), params)
+    assert found.verdict == "refuted"
+
+
+def test_the_stage_writes_one_publishable_file_and_touches_no_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / FILE).write_text((ROOT / FILE).read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "own.db"))
+    twins.run("select")
+    files = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()]
+    assert sorted(files) == [FILE, "reports/metrics/twins/select.json"]
+    assert os.environ[LEDGER_VARIABLE] == str(tmp_path / "own.db")
+    assert Path.cwd() == tmp_path
+    body = read_json("reports/metrics/twins/select.json")
+    assert (body["method"], body["zone"], body["verdict"]) == ("select", "publishable", "not refuted")
+    assert body["correct"] < body["twins"][0]["correct"] <= body["guesses"] == body["canaries"] == COINS
+
+
+def test_a_method_that_has_no_audit_is_named(tmp_path: Path):
+    with pytest.raises(ParamsError, match="custext"):
+        twins.run("custext")
+
+
+# Verdicts.
+
+
+@pytest.mark.parametrize(
+    ("trial", "others", "verdict"),
+    [
+        (MISSED, (CAUGHT, CAUGHT), "not refuted"),
+        (MISSED, (CAUGHT, MISSED), "inconclusive"),
+        (MISSED, (), "inconclusive"),
+        (CAUGHT, (CAUGHT,), "refuted"),
+        (CAUGHT, (MISSED,), "refuted"),
+        (Trial(5, 3, 1.0, DELTA), (Trial(5, 5, 1.0, DELTA),), "inconclusive"),  # five coins can refute nothing
+    ],
+)
+def test_a_verdict_needs_every_twin(trial: Trial, others: tuple[Trial, ...], verdict: str):
+    found = TwinAudit("select", trial, tuple(Twin(NO_NOISE, other) for other in others))
+    assert found.verdict == found.to_json()["verdict"] == verdict
+
+
+def test_the_bound_of_a_run_that_tells_everything_is_the_largest_there_is():
+    assert CAUGHT.epsilon_lower == CAUGHT.eps_max > 3.0
+    assert MISSED.epsilon_lower == 0.0
+
+
+def test_the_higher_half_is_guessed_to_be_in():
+    coins = np.arange(COINS) % 2 == 0
+    assert judged(coins.astype(float), coins, 1.0, DELTA, 0).correct == COINS
+    assert judged(-coins.astype(float), coins, 1.0, DELTA, 0).correct == 0
+
+
+def test_equal_scores_do_not_tell_coins_by_their_order():
+    coins = np.arange(COINS) < COINS // 2
+    assert 60 < judged(np.zeros(COINS), coins, 1.0, DELTA, 3).correct < 140
+
+
+# Canaries.
+
+
+@pytest.mark.parametrize("method", SCENES)
+def test_canaries_differ_and_none_is_public(method: str):
+    scene = SCENES[method](0)
+    texts = [record.text for record in scene.canaries.records]
+    assert len(set(texts)) == len(texts) == COINS
+    assert not set(texts) & set(scene.public)
+
+
+def test_another_seed_invents_other_canaries():
+    assert SCENES["select"](0).canaries.records != SCENES["select"](1).canaries.records
+
+
+def test_coins_are_fair_and_thrown_anew():
+    canaries = Canaries((Record("one", None),) * 4000)
+    first, second = canaries.flip(), canaries.flip()
+    assert 1800 < first.sum() < 2200
+    assert 1800 < (first == second).sum() < 2200
+    assert len(canaries.members(first)) == first.sum()
+
+
+def test_invented_words_run_out():
+    assert len(set(invented_words(576, 0))) == 576
+    with pytest.raises(ValueError, match="577"):
+        invented_words(577, 0)
+
+
+def test_a_counterpart_has_the_same_vector_and_is_near_no_other_canary(tmp_path: Path):
+    scene = SCENES["evolve"](0)
+    save_encoder(scene.words, tmp_path)
+    read = Encoder(tmp_path).encode_batch
+    own, public = read([record.text for record in scene.canaries.records]), read(list(scene.public))
+    assert np.array_equal(own, public)
+    assert np.triu(own @ public.T, 1).max() < 0.2
+
+
+# Faults.
+
+
+def attributes() -> list[object]:
+    return [vars(owner)[name] for changes in FAULTS.values() for owner, name, _ in changes] + [PrivateView.__init__]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_there_inside_the_block_and_gone_behind_it(fault: str):
+    before = attributes()
+    with planted(fault, ()):
+        assert sum(one is not other for one, other in zip(attributes(), before, strict=True)) == 1 + len(FAULTS[fault])
+    assert attributes() == before
+    with pytest.raises(KeyError, match="stop"), planted(fault, ()):
+        raise KeyError("stop")
+    assert attributes() == before
+
+
+def test_no_fault_changes_nothing():
+    before = attributes()
+    with planted(None, ()):
+        assert attributes() == before
+
+
+@pytest.fixture
+def open_view(tmp_path: Path) -> Callable[[str, str], PrivateView]:
+    def opens(asset: str, text: str) -> PrivateView:
+        schema = PublicSchema(asset, "classify", "text", n_public=30, max_length=99, label="label", labels={"a": "a"})
+        ledger = Ledger.create(f"sqlite:///{tmp_path}/ledger.db")
+        return PrivateView([PrivateRow(text, "a")], schema, ledger, Reservation((), 1, {}), NoiseSource())
+
+    return opens
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_fault_meets_rows_or_an_asset_that_it_did_not_invent(
+    open_view: Callable[[str, str], PrivateView], fault: str
+):
+    invented = [Record("invented", "a"), Record("other", "a")]
+    with planted(fault, invented):
+        open_view(ASSET, "invented")
+        with pytest.raises(LedgerError, match="not invented"):
+            open_view(ASSET, "real")
+        with pytest.raises(LedgerError, match="not invented"):
+            open_view("demo", "invented")
+    open_view("demo", "real")
+
+
+def test_faults_do_what_they_are_called():
+    noise, scores = NoiseSource(), [1, 5, 3]
+    with planted(NO_NOISE, ()):
+        assert not noise.normal(100).any()
+        assert faults.depth.gumbel_top_k(scores, 2, 1e6) == [1, 2]
+    assert noise.normal(100).any()
