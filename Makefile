@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 DEMO := $(BIN)/.demo-installed
 TEST := $(BIN)/.test-installed
 
-.PHONY: demo test lint install
+.PHONY: demo test lint install mutants
 
 demo: $(DEMO)  ## set up and run the main job on the embedded data set; offline after the install
 	$(BIN)/palimpsest register
+	$(BIN)/palimpsest keys new --keep
 	$(BIN)/palimpsest run
 
 test: $(TEST) lint  ## everything CI checks
@@ -18,6 +19,9 @@ lint: $(TEST)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+mutants: $(TEST)  ## plant faults in the privacy code one by one; each must be noticed by a test
+	$(BIN)/python -m bench.mutants --seeds 20 --write docs/results
 
 install: $(DEMO)
 

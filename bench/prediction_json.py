@@ -88,6 +88,8 @@ def settings(params: dict[str, Any]) -> dict[str, Any]:
     params["variants"]["difference"] = template | {"predict": shared | {"tokens": 150, "batch_size": 32}}
     names = list(params["variants"])
     params["run"] |= {"private_predict": dict.fromkeys(names, "taught/similar"), "evaluate": names}
+    params["run"] |= {"audit": [], "twins": []}
+    params["release"]["variants"] = []
     params["lms"] = {}
     return params
 

@@ -61,7 +61,9 @@ def settings(params: dict[str, Any], name: str) -> dict[str, Any]:
     names = list(params["variants"])
     params["run"] |= {
         "private_predict": dict.fromkeys(names, "taught/similar"), "embedding_audit": [], "evaluate": names,
+        "audit": [], "twins": [],
     }  # fmt: skip
+    params["release"]["variants"] = []
     params["lms"] = {}
     params["public_only"] = {"rows": 1000}
     return params

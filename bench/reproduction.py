@@ -126,7 +126,9 @@ def settings(params: dict[str, Any], task: dict[str, Any], args: argparse.Namesp
     params["run"] |= {
         "dp_train": ["lm", "multi"], "discriminator": {"head": "lm", "judge": "lm"}, "dp_lm": VARIANTS,
         "embedding_audit": ["base", "lm", "multi"], "evaluate": list(VARIANTS),
+        "audit": [], "twins": [],
     }  # fmt: skip
+    params["release"]["variants"] = []
     params["models"]["prompts"] |= {"epochs": 1, "max_tokens": task["tokens"]}
     params["public_only"] = {"rows": args.rows}
     params["audit"]["separation"] |= {"rows": 2000, "max_tokens": task["tokens"], "projections": ["pca"]}

@@ -1,4 +1,4 @@
-"""The end of a flow run: a table of its stages, with the budget that each spent, and the way to the report."""
+"""The end of a flow run: a table of its stages, with the budget that each spent, and the way to the pages."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,16 +13,20 @@ from palimpsest.files import read_json
 
 TABLE_KEY = "stages"
 REPORT_KEY = "report"
-_REPORT = Path("reports") / "internal.html"
+_PAGES = {
+    "Internal audit report": (Path("reports") / "internal.html", "Private zone: do not share it."),
+    "Privacy card": (Path("reports") / "card.html", "Made of what may be published."),
+    "Release": (Path("release") / "card.html", "The card of the folder that may leave."),
+}
 
 
 def publish(
     workspace: Path, stages: Sequence[Stage], states: Mapping[str, State[Any]], outcomes: Mapping[str, Outcome]
 ) -> None:
-    """Store the table of stages and the link to the report as artifacts of the current flow run."""
+    """Store the table of stages and the links to the pages as artifacts of the current flow run."""
     table = [row(workspace, stage, states[stage.name].name or "", outcomes.get(stage.name)) for stage in stages]
     create_table_artifact(table, key=TABLE_KEY, description="What this run did, and what it charged.")
-    create_markdown_artifact(_link(workspace / _REPORT), key=REPORT_KEY, description="The audit of this workspace.")
+    create_markdown_artifact(links(workspace), key=REPORT_KEY, description="The audit of this workspace.")
 
 
 def row(workspace: Path, stage: Stage, state: str, outcome: Outcome | None) -> dict[str, Any]:
@@ -57,8 +61,12 @@ def _charged(receipt: Mapping[str, Any]) -> str:
     return "unbounded" if epsilon is None else f"{epsilon:.4g}"
 
 
-def _link(report: Path) -> str:
-    if not report.is_file():
-        return f"No report yet: the stage that writes `{report}` has not run."
+def links(workspace: Path) -> str:
+    """Markdown with the pages that are there: what each is, its address, and whether it may be shared."""
+    found = {name: (workspace / path, note) for name, (path, note) in _PAGES.items() if (workspace / path).is_file()}
+    if not found:
+        return f"No report yet: the stage that writes `{next(iter(_PAGES.values()))[0]}` has not run."
     # Browsers refuse to follow a link from a web page to a file, so the address is there to copy, too.
-    return f"[Internal audit report]({report.as_uri()})\n\n`{report.as_uri()}`\n\nPrivate zone: do not share it."
+    return "\n\n".join(
+        f"[{name}]({page.as_uri()})\n\n`{page.as_uri()}`\n\n{note}" for name, (page, note) in found.items()
+    )

@@ -9,7 +9,7 @@ from palimpsest.params.load import load
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split, read_synthetic
 from stages.common import METRICS, PRIVATE, SYNTHETIC, start
-from stages.downstream_eval import BASELINES, CONFIDENCE, RESAMPLES, score
+from stages.downstream_eval import BASELINES, CONFIDENCE, RESAMPLES, private_test, score
 
 
 def run() -> None:
@@ -17,7 +17,8 @@ def run() -> None:
     params = load()
     real = [Record(row.text, row.label) for row in read_split(PRIVATE / "train.parquet")]
     public = read_synthetic(SYNTHETIC / "public_only", params.dataset.text, params.dataset.label)
-    audits = {"real": score(params, real), "public_only": score(params, public)}
+    test = private_test()
+    audits = {"real": score(params, real, test), "public_only": score(params, public, test)}
     draws = Bootstrap(resamples=RESAMPLES, confidence=CONFIDENCE, seed=params.seed)
     for name, audit in audits.items():
         write_json(METRICS / name / "utility.json", body(name, audit, audits["real"], draws))

@@ -34,7 +34,7 @@ def run(name: str) -> None:
     """data/synthetic/<variant>.parquet, data/private/test.parquet -> utility.json of the variant."""
     params = load()
     rows = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    audit = score(params, rows)
+    audit = score(params, rows, private_test())
     body = audit.to_json(name)
     baselines = read_json(BASELINES)
     for evaluator, evaluation in audit.evaluations.items():
@@ -42,9 +42,13 @@ def run(name: str) -> None:
     write_json(METRICS / name / "utility.json", body)
 
 
-def score(params: Params, rows: Sequence[Record]) -> UtilityAudit:
-    """All evaluators of params.yaml, trained on these rows."""
-    test = [Record(row.text, row.label) for row in read_split(PRIVATE / "test.parquet")]
+def private_test() -> list[Record]:
+    """The private test rows."""
+    return [Record(row.text, row.label) for row in read_split(PRIVATE / "test.parquet")]
+
+
+def score(params: Params, rows: Sequence[Record], test: Sequence[Record]) -> UtilityAudit:
+    """All evaluators of params.yaml, trained on these rows and scored on those."""
     settings = LinearSettings(range(params.utility.seeds), params.utility.validation_share, CONFIDENCE)
     evaluators = {"minilm_lr": _minilm, "tfidf_lr": _tfidf, "finetuned": _finetuned}
     found: dict[str, Evaluation] = {}

@@ -1,4 +1,4 @@
-"""The audit page, the privacy statement, the final table, and the same figures as DVC plots."""
+"""The audit page, the public card, the privacy statement, the final table, and the same figures as DVC plots."""
 
 import platform
 import re
@@ -19,14 +19,20 @@ from palimpsest.params.schema import RESERVED, Params
 from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.ledger import Ledger
 from palimpsest.report import tables
+from palimpsest.report.card import render_card
 from palimpsest.report.page import render_internal
+from palimpsest.report.second import second_opinions
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import EVALUATORS, summarise
 from stages.common import METRICS, RECEIPTS, start
 
 REPORTS = Path("reports")
 _NAMED = re.compile(r"\$\{([\w.]+)\}")
-_KINDS = ("utility", "incontext", "membership", "ngrams", "facts", "structure", "evolution", "generation")
+_KINDS = (
+    "utility", "incontext", "membership", "text_membership", "shadow_membership", "ngrams", "memorisation", "anonymity",
+    "fidelity", "facts", "structure", "evolution", "generation",
+)  # fmt: skip
+_CONTENT = ("text_membership", "memorisation", "anonymity", "fidelity")
 _PACKAGES = ("torch", "transformers", "dp-accounting", "opendp", "dvc", "scikit-learn")
 
 
@@ -37,16 +43,37 @@ def run() -> None:
     books = ledger_summary(ledger, ledger.asset(params.dataset.asset))
     metrics, receipts, stages = read_metrics(params), read_receipts(params), read_stages(Path("dvc.yaml"))
     summary = summarise(metrics, receipts, books)
-    verdicts = {row.variant: row.membership.verdict for row in summary.rows if row.membership}
-    document = statement(receipts, books, asdict(params.schema_of_data), stages, verdicts)
+    verdicts = {row.variant: row.verdict for row in summary.rows if row.verdict}
+    document = statement(receipts, books, asdict(params.schema_of_data), stages, verdicts, second_opinions(receipts))
     examined = read_models(params), read_decoders(params)
     page = render_internal(summary, metrics, receipts, books, document, stages, provenance(), *examined)
-    with atomic_path(REPORTS / "internal.html") as draft:
-        draft.write_text(page, encoding="utf-8")
+    _write(REPORTS / "internal.html", page)
+    scores, twins = read_scores(params), read_twins(params)
+    card = render_card(
+        document, books, receipts, stages, provenance(), variants=params.may_leave, scores=scores, twins=twins
+    )
+    _write(REPORTS / "card.html", card)
     write_json(REPORTS / "statement.json", document)
     write_json(REPORTS / "summary.json", summary.to_json())
     write_json(REPORTS / "plots" / "utility.json", tables.frontier(summary, EVALUATORS[0]))
     write_json(REPORTS / "plots" / "overlap.json", tables.excess(metrics))
+
+
+def _write(path: Path, page: str) -> None:
+    with atomic_path(path) as draft:
+        draft.write_text(page, encoding="utf-8")
+
+
+def read_scores(params: Params) -> dict[str, Any] | None:
+    """What classifiers score on the declared public test file; None where there is none."""
+    path = METRICS / "public.json"
+    return dict(read_json(path)) if params.dataset.public_test is not None and path.is_file() else None
+
+
+def read_twins(params: Params) -> dict[str, dict[str, Any]]:
+    """method -> its end-to-end audit on invented canaries, of the methods that were audited."""
+    paths = {name: METRICS / "twins" / f"{name}.json" for name in params.run.twins}
+    return {name: dict(read_json(path)) for name, path in paths.items() if path.is_file()}
 
 
 def read_metrics(params: Params) -> dict[str, dict[str, Any]]:
@@ -69,6 +96,8 @@ def _kinds(params: Params, name: str) -> list[str]:
         "structure": params.dataset.json_schema is None,
         "evolution": name not in (*run.private_evolve, *run.eda_evolve),
     }
+    taken_back["shadow_membership"] = name not in run.shadow_mia
+    taken_back |= dict.fromkeys(_CONTENT, name not in run.audit)
     return [kind for kind in _KINDS if not taken_back.get(kind, False)]
 
 

@@ -56,7 +56,8 @@ def read_yaml(path: Path) -> Any:
 def rendered(json: bool) -> str:
     """The template's graph for the clone, or what it were if its records were JSON."""
     files = Environment(loader=PackageLoader("palimpsest.cli"), undefined=StrictUndefined, keep_trailing_newline=True)
-    return files.get_template("dvc.yaml.j2").render(clone=True, world=True, test=True, labels=True, json=json)
+    has = dict.fromkeys(("clone", "world", "test", "public_test", "labels"), True)
+    return files.get_template("dvc.yaml.j2").render(**has, json=json)
 
 
 STAGES: dict[str, Body] = read_yaml(ROOT / "dvc.yaml")["stages"]
@@ -166,7 +167,9 @@ def _untrusted(stages: Mapping[str, Body]) -> set[str]:
 
 def _reads(stage: Body, written: Collection[str]) -> set[str]:
     """The files of the graph that a stage depends on, those in a folder that it names included."""
-    paths = {any_name(INPUTS.get(dependency, dependency)) for dependency in stage["deps"]}
+    gates = stage["meta"].get("gates", [])  # they can stop a stage, and reach nothing that it writes
+    found = [dependency for dependency in stage["deps"] if dependency not in gates]
+    paths = {any_name(INPUTS.get(dependency, dependency)) for dependency in found}
     return paths | {path for path in written if any(inside(path, folder) for folder in paths)}
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from flows.graph import Stage
 from flows.runner import How, Outcome
-from flows.summary import row
+from flows.summary import links, row
 from palimpsest.files import write_json
 
 SPENDER = Stage("train", "", zone="dp", receipt="receipt.json")
@@ -37,3 +37,15 @@ def test_a_missing_receipt_is_not_taken_for_nothing(tmp_path: Path) -> None:
 def test_a_stage_that_charges_nothing_says_nothing(tmp_path: Path) -> None:
     line = row(tmp_path, Stage("evaluate", ""), "Completed", Outcome(How.REPRODUCED, 1.26))
     assert line == {"stage": "evaluate", "state": "Completed", "seconds": 1.3, "epsilon spent": ""}
+
+
+def test_every_page_that_is_there_is_linked_with_what_it_may_be_used_for(tmp_path: Path) -> None:
+    assert "No report yet" in links(tmp_path)
+    for name in ("reports/internal.html", "release/card.html"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = links(tmp_path)
+    assert (tmp_path / "reports" / "internal.html").as_uri() in found
+    assert (tmp_path / "release" / "card.html").as_uri() in found
+    assert "Private zone: do not share it." in found
+    assert "reports/card.html" not in found

@@ -17,8 +17,10 @@ Change = Callable[[dict[str, Any]], None]
 
 
 def body() -> dict[str, Any]:
-    """The demo's params.yaml as plain values, its merge keys resolved."""
-    return copy.deepcopy(YAML(typ="safe", pure=True).load(DEMO.read_text(encoding="utf-8")))
+    """The demo's params.yaml as plain values, its merge keys resolved; nothing leaves, so that any variant may go."""
+    content = copy.deepcopy(YAML(typ="safe", pure=True).load(DEMO.read_text(encoding="utf-8")))
+    content["run"]["audit"], content["release"]["variants"] = [], []
+    return content
 
 
 def setting(path: str, value: Any) -> Change:
@@ -90,6 +92,12 @@ REFUSED = {
     "plain with a filter": ("variants.dp3.variant", "plain", ["variants.dp3", "has no discriminator"]),
     "examined but not fitted": ("run.embedding_audit", ["dp9"], ["run.embedding_audit", "'dp9'", "base"]),
     "a filter twice": ("variants.dp3.generate.filters.chain", ["length", "length"], ["chain names each filter once"]),
+    "attacked but not run": ("run.audit", ["dp9"], ["run.audit", "'dp9'", "run.evaluate"]),
+    "released but not run": ("release.variants", ["dp9"], ["release.variants", "'dp9'", "run.evaluate"]),
+    "a reference released": ("release.variants", ["inf"], ["release.variants", "'inf'", "never leaves"]),
+    "released twice": ("release.variants", ["dp3", "dp3"], ["release.variants", "'dp3'", "twice"]),
+    "another model in the shadow": ("run.shadow_mia", {"dp3": "inf"}, ["run.shadow_mia", "dp3: inf", "run.dp_lm"]),
+    "a method without an end-to-end audit": ("run.twins", ["custext"], ["run.twins", "'custext'", "'dp_lm'"]),
     "heads": ("models.embedded_lm.heads", 5, ["models.embedded_lm", "128", "5", "multiple"]),
 }
 
@@ -98,6 +106,11 @@ REFUSED = {
 def test_an_error_names_the_key_its_value_and_what_is_allowed(path: str, value: Any, words: list[str]) -> None:
     problem = refused(setting(path, value))
     assert [word for word in words if word not in problem] == []
+
+
+def test_a_least_accuracy_needs_a_public_test_file() -> None:
+    problem = refused(setting("release.gates.accuracy", 0.5), setting("dataset.public_test", None))
+    assert "release.gates.accuracy is asked for; dataset.public_test must" in problem
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:

@@ -54,6 +54,7 @@ def test_every_key_of_the_demo_has_its_row() -> None:
     content["lms"] = {"<name>": content["lms"]["dp3"]}
     content["discriminators"] = {"<name>": content["discriminators"]["judge3"]}
     content["run"] |= {"dp_lm": {}, "discriminator": {}, "private_predict": {}, "private_evolve": {}, "eda_evolve": {}}
+    content["run"]["shadow_mia"] = {}
     content["dataset"]["labels"] = {}
     described = {line.split("`")[1] for line in render().splitlines() if line.startswith("| `")}
     named = {f"{section}.<name>" for section in ("variants", "taught", "authors", "decoders", "lms", "discriminators")}

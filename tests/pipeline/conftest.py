@@ -58,7 +58,7 @@ def _shrink(place: Place) -> None:
     place.edit("variants", WRITTEN, "predict", "prompt", text_tokens=16)
     place.edit("variants", WRITTEN, "predict", "means", batch=64)
     names = [VARIANT, "inf"]
-    place.edit("run", dp_train=names, dp_lm=dict(zip(names, names, strict=True)), evaluate=[*names, WRITTEN])
+    place.edit("run", dp_train=names, dp_lm=dict(zip(names, names, strict=True)), evaluate=[*names, WRITTEN], twins=[])
     place.edit("run", teach_similar=["similar"], private_predict={WRITTEN: "taught/similar"})
 
 

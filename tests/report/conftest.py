@@ -1,6 +1,62 @@
-"""Makes `report_world` importable from the tests beside it, whichever way pytest imports them."""
+"""A browser for the pages; and `report_world` importable from the tests beside it, however pytest imports them."""
 
+import os
+import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+pytest.register_assert_rewrite("in_browser")
+
+from in_browser import Open  # noqa: E402
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    chromium, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        if os.environ.get("PALIMPSEST_WITHOUT_BROWSER") == "1":
+            pytest.skip("no Chromium, and PALIMPSEST_WITHOUT_BROWSER=1 allows that")
+        pytest.fail(
+            "The page is tested in Chromium. Install chromium and chromedriver, or set PALIMPSEST_WITHOUT_BROWSER=1."
+        )
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    running = webdriver.Chrome(options=options, service=Service(driver))
+    yield running
+    running.quit()
+
+
+@pytest.fixture
+def opened(browser: webdriver.Chrome, tmp_path: Path) -> Open:
+    def show(html: str, width: int = 1280, scheme: str = "light") -> webdriver.Chrome:
+        path = tmp_path / "internal.html"
+        path.write_text(html, encoding="utf-8")
+        browser.get_log("browser")
+        browser.get_log("performance")
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": features})
+        size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.get(path.as_uri())
+        WebDriverWait(browser, 20).until(
+            lambda shown: shown.execute_script("return document.documentElement.dataset.drawn")
+        )
+        return browser
+
+    return show

@@ -450,3 +450,76 @@ def world_stages() -> list[dict[str, Any]]:
 def world_provenance() -> dict[str, str]:
     """Versions of nothing in particular."""
     return {"palimpsest": "0.1.0", "python": "3.11.9", "torch": "2.13.0", "created": "2031-05-04T10:12:00Z"}
+
+
+def text_membership(variant: str, shift: float, claim: float | None, seed: int) -> dict[str, Any]:
+    """Attacks on the rows alone, with the phantom test beside them."""
+    orders = {
+        str(n): {"features": 900 * n, "train": rate(12 // n, MEMBERS), "holdout": rate(9 // n, MEMBERS), "p": 0.3}
+        for n in (1, 2)
+    }
+    return membership(variant, shift, claim, seed) | {"phantom": {"orders": orders, "p": 0.6}}
+
+
+def rate(count: int, n: int) -> dict[str, Any]:
+    """A share with some interval."""
+    return {"count": count, "n": n, "rate": count / n, "low": max(0.0, count / n - 0.01), "high": count / n + 0.01}
+
+
+def memorisation(variant: str, copies: int) -> dict[str, Any]:
+    """Copies of members, one personal value, and secrets."""
+
+    def contrast(exposed: int, control: int) -> dict[str, Any]:
+        excess = {"value": (exposed - control) / MEMBERS, "low": -0.01, "high": 0.02, "p": 0.4}
+        return {"exposed": rate(exposed, MEMBERS), "control": rate(control, MEMBERS), "excess": excess}
+
+    def repeats(count: int) -> dict[str, Any]:
+        sides = {side: rate(count, 4000) for side in ("train", "holdout", "public")}
+        return sides | {"excess": {"value": 0.0, "low": -0.1, "high": 0.1}, "records": contrast(count, 0)}
+
+    return {
+        "variant": variant, "zone": "internal", "near_duplicates": repeats(copies),
+        "personal": {"email": repeats(0), "name": repeats(1)},
+        "secrets": {"exact": contrast(copies, 0), "near": contrast(copies, 0)},
+    }  # fmt: skip
+
+
+def anonymity(variant: str, risk: float) -> dict[str, Any]:
+    """Two attacks, one that a guess beats."""
+
+    def evidence(criterion: str, informed: bool) -> dict[str, Any]:
+        return {
+            "criterion": criterion, "main": rate(60, MEMBERS), "control": rate(50, MEMBERS), "baseline": 0.05,
+            "risk": _around(risk, 0.03), "cap": 0.9, "informed": informed,
+        }  # fmt: skip
+
+    attacks = {"singling_out": evidence("singling out", True), "linkability": evidence("linkability", False)}
+    return {"variant": variant, "zone": "internal", "members": MEMBERS, "nonmembers": MEMBERS, "attacks": attacks}
+
+
+def fidelity(variant: str, value: float) -> dict[str, Any]:
+    """A distance, a share, and a measure that cannot tell public text from private."""
+
+    def measured(better: str, own: float, floor: float, public: float | None) -> dict[str, Any]:
+        return {
+            "better": better, "n": 500, "value": own, "unseen": own, "public": public, "floor": floor,
+            "floor_low": floor - 0.01, "floor_high": floor + 0.01,
+        }  # fmt: skip
+
+    measures = {
+        "frechet": measured("lower", value, 0.2, 0.9), "coverage": measured("higher", 0.6, 0.9, 0.3),
+        "precision": measured("higher", 0.7, 0.9, 0.89), "length": measured("lower", 0.7, 0.4, None),
+    }  # fmt: skip
+    return {"variant": variant, "zone": "internal", "measures": measures}
+
+
+def world_of_audits() -> dict[str, Any]:
+    """The world with the audits of its rows."""
+    metrics = world_metrics()
+    for number, name in enumerate(("dp3", "inf")):
+        metrics[name] |= {
+            "text_membership": text_membership(name, 0.1 + number, None if number else 2.98, 9 + number),
+            "memorisation": memorisation(name, 30 * number), "anonymity": anonymity(name, 0.1 + 0.4 * number),
+            "fidelity": fidelity(name, 0.5 + 0.1 * number),
+        }  # fmt: skip
+    return {"metrics": metrics}

@@ -2,13 +2,18 @@
 
 import hashlib
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from in_browser import (
+    Open,
+    assert_can_be_read_out,
+    assert_drawn,
+    assert_fits_on_paper,
+    assert_marked_private,
+    assert_quiet,
+)
 from report_world import (
     LABELS,
     decoder,
@@ -23,6 +28,7 @@ from report_world import (
     world_ledger,
     world_metrics,
     world_models,
+    world_of_audits,
     world_of_choosing,
     world_of_embedding,
     world_of_writing,
@@ -32,9 +38,7 @@ from report_world import (
     world_stages,
 )
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 
 from palimpsest.files import write_json
 from palimpsest.report.claims import claims, digest
@@ -42,13 +46,7 @@ from palimpsest.report.page import render_internal
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import summarise
 
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 HOSTILE = "</script><script>window.broken=1</script><img src=x onerror='window.broken=1'>{{ 7 * 7 }}"
-
-Open = Callable[..., webdriver.Chrome]
 
 
 def page(
@@ -69,102 +67,6 @@ def page(
     return render_internal(summary, metrics, receipts, ledger, promise, stages, origin, models, decoders or {})
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    chromium, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-    if not (chromium and driver):
-        if os.environ.get("PALIMPSEST_WITHOUT_BROWSER") == "1":
-            pytest.skip("no Chromium, and PALIMPSEST_WITHOUT_BROWSER=1 allows that")
-        pytest.fail(
-            "The page is tested in Chromium. Install chromium and chromedriver, or set PALIMPSEST_WITHOUT_BROWSER=1."
-        )
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    running = webdriver.Chrome(options=options, service=Service(driver))
-    yield running
-    running.quit()
-
-
-@pytest.fixture
-def opened(browser: webdriver.Chrome, tmp_path: Path) -> Open:
-    def show(html: str, width: int = 1280, scheme: str = "light") -> webdriver.Chrome:
-        path = tmp_path / "internal.html"
-        path.write_text(html, encoding="utf-8")
-        browser.get_log("browser")
-        browser.get_log("performance")
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": features})
-        size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        browser.get(path.as_uri())
-        WebDriverWait(browser, 20).until(
-            lambda shown: shown.execute_script("return document.documentElement.dataset.drawn")
-        )
-        return browser
-
-    return show
-
-
-def assert_drawn(shown: webdriver.Chrome) -> int:
-    """Every figure has a drawing of some size with marks in it; returns how many there are."""
-    script = """return [...document.querySelectorAll('.plot')].map(plot => {
-      const drawing = plot.querySelector('svg'), box = drawing.getBoundingClientRect();
-      const marks = drawing.querySelectorAll('.role-mark path, .role-mark rect, .role-mark line').length;
-      return { id: plot.id, width: box.width, height: box.height, marks, broken: drawing.outerHTML.includes('NaN') };
-    })"""
-    plots = shown.execute_script(script)
-    bad = [p for p in plots if p["width"] < 200 or p["height"] < 40 or not p["marks"] or p["broken"]]
-    assert bad == []
-    return len(plots)
-
-
-def assert_quiet(shown: webdriver.Chrome) -> None:
-    """No message in the console, and nothing asked for but the file itself."""
-    assert shown.get_log("browser") == []
-    events = [json.loads(entry["message"])["message"] for entry in shown.get_log("performance")]
-    asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-    own = ("data:", "chrome://")  # what the page holds itself, and what the browser's own first page asks for
-    assert [url for url in asked if not url.startswith(own)] == [shown.current_url]
-
-
-def assert_marked_private(shown: webdriver.Chrome) -> None:
-    """In the title, in a banner that stays when one scrolls, and at the end."""
-    assert shown.title.startswith("PRIVATE ZONE")
-    shown.execute_script("window.scrollTo(0, document.body.scrollHeight / 2)")
-    banner = shown.find_element(By.CSS_SELECTOR, ".zone")
-    assert "private zone" in banner.text.lower()
-    assert shown.execute_script("return arguments[0].getBoundingClientRect().top", banner) == 0
-    assert "may not leave" in shown.find_element(By.TAG_NAME, "footer").text
-
-
-def assert_can_be_read_out(shown: webdriver.Chrome) -> None:
-    """Drawings have words and numbers, tables have names, what scrolls can be reached by keyboard."""
-    script = """return [
-      ...document.querySelectorAll('.drawing:not([role=img][aria-label]), .plot:not(.drawing .plot)'),
-      ...document.querySelectorAll('table:not(:has(caption)), figure:not(:has(figcaption):has(details tbody tr))'),
-      ...[...document.querySelectorAll('.scroll, .sheet')]
-        .filter(part => part.scrollWidth > part.clientWidth + 1 && part.tabIndex < 0),
-    ].map(part => part.outerHTML.slice(0, 200))"""
-    assert shown.execute_script(script) == []
-    levels = shown.execute_script("return [...document.querySelectorAll('h1,h2,h3,h4')].map(part => +part.tagName[1])")
-    assert levels[0] == 1
-    assert 2 in levels
-
-
-def assert_fits_on_paper(shown: webdriver.Chrome) -> None:
-    """A4 without its margins is 182 mm wide: 688 CSS pixels. The numbers behind the figures are printed too."""
-    shown.execute_script("window.dispatchEvent(new Event('beforeprint'))")
-    shown.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    size = {"width": 688, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
-    shown.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    assert shown.execute_script("return document.documentElement.scrollWidth") <= 688
-    heights = "return [...document.querySelectorAll('details table')].map(t => t.getBoundingClientRect().height)"
-    assert min(shown.execute_script(heights)) > 0
-
-
 def test_the_page_on_a_desk(opened: Open) -> None:
     shown = opened(page())
     assert assert_drawn(shown) == 15
@@ -172,6 +74,25 @@ def test_the_page_on_a_desk(opened: Open) -> None:
     assert_can_be_read_out(shown)
     assert_quiet(shown)
     assert_fits_on_paper(shown)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_a_page_with_audits_of_the_rows(opened: Open, width: int, scheme: str) -> None:
+    shown = opened(page(**world_of_audits()), width, scheme)
+    assert assert_drawn(shown) == 21
+    assert_can_be_read_out(shown)
+    assert shown.execute_script("return document.documentElement.scrollWidth") <= width
+    (line,) = (line for line in lines(shown, "Verdict per variant") if line[0].startswith("dp3"))
+    assert line[4] == "not refuted"
+    assert_quiet(shown)
+
+
+def test_an_attack_on_the_rows_alone_refutes_as_one_on_the_model_does() -> None:
+    world = world_of_audits()
+    world["metrics"]["dp3"]["text_membership"] |= {"verdict": "refuted"}
+    seen = first_screen(page(**world))
+    assert "Do not release it." in seen
+    assert '<b class="stop">refuted</b>' in seen
 
 
 @pytest.mark.parametrize("width", [1280, 390])

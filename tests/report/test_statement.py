@@ -1,13 +1,18 @@
 import copy
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dp_accounting import GaussianDpEvent
 from jsonschema import Draft202012Validator
 from report_world import charge, query, receipt, world_ledger, world_receipts, world_schema, world_stages
 
+from palimpsest.privacy.accounting import gdp_epsilon
+from palimpsest.privacy.events import to_json
+from palimpsest.report.second import second_opinions
 from palimpsest.report.statement import schema, statement
 
 CHECK = Draft202012Validator(schema())
@@ -252,3 +257,28 @@ def test_an_assumption_holds_only_with_a_test_that_exists() -> None:
         if item["test"]:
             path, name = item["test"].split("::")
             assert re.search(rf"def {name}\(", (TESTS.parent / path).read_text(encoding="utf-8")), item["id"]
+
+
+@pytest.mark.parametrize(("second", "agree"), [(2.97, True), (3.03, True), (3.05, False), (9.0, False)])
+def test_a_second_accountant_that_finds_more_is_a_contradiction(second: float, agree: bool) -> None:
+    promise = statement(world_receipts(), world_ledger(), world_schema(), world_stages(), None, {"dp3": second})
+    CHECK.validate(json.loads(json.dumps(promise)))
+    (release,) = promise["releases"]
+    assert (release["accounting"]["epsilon_fourier"], release["accounting"]["agree"]) == (second, agree)
+    assert any("contradict" in flag for flag in release["flags"]) == (not agree)
+
+
+def test_the_second_opinion_composes_what_the_receipt_lists() -> None:
+    lines = [query("dp3", "votes", to_json(GaussianDpEvent(2.0)), f"{i}", ["batch", str(i)]) for i in range(3)]
+    body = {"epsilon": 2.0, "delta": 1e-5, "queries": lines}
+    whole = body | {"queries": [{**line, "partition": None} for line in lines]}
+    own = body | {"queries": [{**lines[0], "own_delta": 5e-6}]}
+    found = second_opinions({"parts": body, "whole": whole, "own": own, "reference": {"epsilon": None}})
+    assert found["parts"] == pytest.approx(gdp_epsilon(0.5, 1e-5), rel=2e-3)
+    assert found["whole"] == pytest.approx(gdp_epsilon(0.5 * math.sqrt(3), 1e-5), rel=2e-3)
+    assert found["own"] == pytest.approx(gdp_epsilon(0.5, 5e-6), rel=2e-3)
+    assert found["reference"] is None
+
+
+def test_every_layer_has_its_status() -> None:
+    assert {layer["status"] for layer in made()["layers"]} == {"proved", "tested", "assumed", "not covered"}

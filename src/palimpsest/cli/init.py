@@ -34,6 +34,7 @@ _IGNORED = {
 /data/
 /models/
 /reports/
+/release/
 /.palimpsest/
 """,
     ".dvcignore": "__pycache__/\n",
@@ -190,6 +191,7 @@ def rendered(source: Source) -> dict[str, str]:
         clone=False,
         world=False,
         test=source.test is not None,
+        public_test=source.public_test is not None,
         labels=bool(source.labels),
         json=source.task == "json",
     )

@@ -30,6 +30,9 @@ app = typer.Typer(
     add_completion=False,
 )
 
+keys = typer.Typer(help="The key that signs releases.", no_args_is_help=True)
+app.add_typer(keys, name="keys")
+
 Workspace = Annotated[Path, typer.Option("--workspace", "-w", help="The folder with params.yaml and dvc.yaml.")]
 
 
@@ -86,11 +89,32 @@ def report(workspace: Workspace = Path()) -> None:
 
 
 @app.command()
-def verify(workspace: Workspace = Path()) -> None:
-    """Recompute every epsilon from the ledger's events, with two accountants, and check the chain."""
+def verify(
+    release: Annotated[
+        Path | None, typer.Argument(help="A release to check, offline and on any machine; none checks the workspace.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="The releaser's public key, a PEM file, or its fingerprint.")] = None,
+    workspace: Workspace = Path(),
+) -> None:
+    """Recompute every epsilon from the ledger's events and check the chain; of a release, every byte and signature."""
+    if release is not None:
+        from palimpsest.cli.verify_release import check_release
+
+        raise typer.Exit(check_release(release, key))
     from palimpsest.cli.verify import verify_workspace
 
     raise typer.Exit(verify_workspace(workspace))
+
+
+@keys.command("new")
+def new_key(
+    path: Annotated[Path | None, typer.Option(help="Where to put it, outside any workspace.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the key that is there, if there is one.")] = False,
+) -> None:
+    """Make the key that signs releases, readable by its owner alone, and print its fingerprint."""
+    from palimpsest.cli.keys import make_key
+
+    make_key(path, keep=keep)
 
 
 @app.command()

@@ -87,8 +87,11 @@ def _ratio(row: Row, evaluator: str, field: str) -> str:
     return f"{percent(found['value'])}\n{100 * found['low']:.0f} to {percent(found['high'], 0)}"
 
 
-def _membership(row: Row) -> str:
-    found = row["membership"]
+def _membership(kind: str) -> Callable[[Row], str]:
+    return lambda row: _attacked(row[kind])
+
+
+def _attacked(found: Row | None) -> str:
     if found is None:
         return MISSING
     return f"{found['auc']['value']:.3f}\n{found['auc']['low']:.3f} to {found['auc']['high']:.3f}\n{found['verdict']}"
@@ -109,7 +112,8 @@ def _share(field: str) -> Callable[[Row], str]:
 
 
 _AUDIT: Columns = (
-    ("membership\nAUC", _membership),
+    ("AUC of\nthe model", _membership("membership")),
+    ("AUC of\nthe rows", _membership("text_membership")),
     ("5-gram\nexcess", _excess),
     ("facts\ncarried", _share("facts_carried")),
     ("facts\nleaked", _share("individual_leaked")),

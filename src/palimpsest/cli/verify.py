@@ -12,7 +12,7 @@ from palimpsest.cli.context import Context, opened
 from palimpsest.errors import LedgerError
 from palimpsest.files import read_json
 from palimpsest.params.schema import Run
-from palimpsest.privacy import accounting, events
+from palimpsest.privacy import accounting, events, fourier
 from palimpsest.privacy.ledger import Asset, Charge, composed
 
 _TOLERANCE = 1e-6
@@ -156,6 +156,9 @@ def _check_epsilons(asset: Asset, receipt: Mapping[str, Any], own: Sequence[Char
         again = accounting.epsilon(event, delta, accountant)
         if not _close(again, receipt[field]):
             yield f"epsilon by {accountant} is {again:.6f}; the receipt says {receipt[field]}"
+    second = fourier.epsilon(event, delta)
+    if second is not None and second.low > receipt["epsilon"] * (1 + 1e-3):
+        yield f"the Fourier accountant gives at least {second.low:.6f}, above the receipt's epsilon"
     groups = [(accounting.group_epsilon(event, row["k"], asset.delta, beside), row) for row in receipt["group"]]
     if any(not _close(again, row["epsilon"]) for again, row in groups):
         yield "the epsilons of its groups are others"

@@ -21,6 +21,7 @@ from palimpsest.params.embed import CusTextSettings, DecoderSettings, EmbedSetti
 from palimpsest.params.evolve import EvolveSettings, SelectSettings, VoteSelectSettings
 from palimpsest.params.incontext import InContext
 from palimpsest.params.predict import FewShotSettings, PredictSettings, Similar
+from palimpsest.params.release import Release
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.records.structured import WHOLE_ROW
@@ -272,6 +273,9 @@ Variant = Annotated[
 ]
 
 
+Audited = Literal["dp_lm", "discriminator", "predict", "select", "evolve", "vote_select", "embed", "sentdp"]
+
+
 class Run(Section):
     """What runs. Names are keys of `lms`, `discriminators` and `variants`."""
 
@@ -306,6 +310,18 @@ class Run(Section):
         description="Rows whose texts stand as demonstrations before test items: public_only, and those of evaluate."
     )
     evaluate: tuple[str, ...] = Field(description="Every variant above, in the order of the pages.")
+    audit: tuple[str, ...] = Field(
+        description="Variants of evaluate whose rows are attacked without a model, searched for memorised content, and "
+        "compared with the private rows; [] leaves these audits out."
+    )
+    shadow_mia: Mapping[str, str] = Field(
+        description="Variants of dp_lm that are attacked with shadow models too, each with its fitted model: "
+        "slow, for several models are trained, on no record that is guessed about."
+    )
+    twins: tuple[Audited, ...] = Field(
+        description="Methods whose code is audited end to end, on invented records, beside copies that are broken on "
+        "purpose. Free: no private row is read."
+    )
 
 
 class Finetune(Section):
@@ -388,6 +404,7 @@ class Params(Section):
     public_only: PublicOnly
     utility: Utility
     audit: Audit
+    release: Release
     testing: Testing
 
     @field_validator("taught", "authors", "decoders", "lms", "discriminators", "variants")
@@ -414,6 +431,7 @@ class Params(Section):
             _check_finetuned,
             _check_in_context,
             _check_audit,
+            _check_release,
             _check_ledger,
         ):
             check(self)
@@ -451,6 +469,12 @@ class Params(Section):
         """Everything that asks private rows something, by name: models that are fitted, and variants that write."""
         writing = {name: row for name, row in self.variants.items() if isinstance(row, Fitted)}
         return {**self.fitted, **writing}
+
+    @property
+    def may_leave(self) -> tuple[str, ...]:
+        """The variants that a card describes: those to release, or while none is named, all that are meant for it."""
+        meant = tuple(name for name in self.run.evaluate if self.source_of(name).purpose == "release")
+        return self.release.variants or meant
 
     def source_of(self, variant: str) -> Fitted:
         """What a variant's rows are charged as: the model that they are drawn from, or the variant itself."""
@@ -664,6 +688,20 @@ def _check_in_context(params: Params) -> None:
 def _check_audit(params: Params) -> None:
     if params.audit.size > params.dataset.n_public:
         raise ValueError(f"audit.size is {params.audit.size}; allowed is at most n_public = {params.dataset.n_public}")
+
+
+def _check_release(params: Params) -> None:
+    run, release = params.run, params.release
+    _known("run.audit", run.audit, "run.evaluate", run.evaluate)
+    for name, model in run.shadow_mia.items():
+        if run.dp_lm.get(name) != model:
+            raise ValueError(f"run.shadow_mia has {name}: {model}; allowed are the pairs of run.dp_lm")
+    _known("release.variants", release.variants, "run.evaluate", run.evaluate)
+    for name in release.variants:
+        if params.source_of(name).purpose != "release":
+            raise ValueError(f"release.variants names {name!r}, which is a reference run and never leaves")
+    if release.gates.accuracy is not None and params.dataset.public_test is None:
+        raise ValueError("release.gates.accuracy is asked for; dataset.public_test must then name a file, got null")
 
 
 def _check_ledger(params: Params) -> None:

@@ -44,16 +44,53 @@ def claims(
     statement: Mapping[str, Any],
 ) -> tuple[Claim, ...]:
     """Every claim of the page, the proved ones first."""
-    refuted = {row.variant for row in summary.of("release") if row.membership and row.membership.verdict == "refuted"}
+    refuted = {row.variant for row in summary.of("release") if row.verdict == "refuted"}
     sound = statement["status"] == "DIFFERENTIALLY PRIVATE" and not refuted
     found = [*_proved(receipts, statement, refuted), _total(ledger, sound)]
     for row in summary.of("release"):
         found += _measured(row, metrics.get(row.variant, {}))
-    found += [_assumption(item) for item in statement["assumptions"]]
-    found += [
+    return _in_order([*found, *_stated(statement)])
+
+
+def public_claims(
+    statement: Mapping[str, Any],
+    receipts: Mapping[str, Mapping[str, Any]],
+    ledger: Mapping[str, Any],
+    twins: Mapping[str, Mapping[str, Any]],
+) -> tuple[Claim, ...]:
+    """The claims that rest on nothing from the private zone: those of a card, the proved ones first.
+
+    Args:
+        statement: the privacy statement.
+        receipts: variant -> its receipt.
+        ledger: the asset's ledger summary.
+        twins: method -> its end-to-end audit on invented canaries.
+    """
+    sound = statement["status"] == "DIFFERENTIALLY PRIVATE"
+    found = [*_proved(receipts, statement, set()), _total(ledger, sound)]
+    found += [_end_to_end(method, audit) for method, audit in twins.items()]
+    return _in_order([*found, *_stated(statement)])
+
+
+def _end_to_end(method: str, audit: Mapping[str, Any]) -> Claim:
+    caught = sum(twin["caught"] for twin in audit["twins"])
+    sentence = (
+        f"An attack on the code of method {method}, on invented records and at a claim of ε = "
+        f"{number(audit['claim'])}: {audit['verdict']}; it caught {caught} of {len(audit['twins'])} broken versions."
+    )
+    status = "not covered" if audit["verdict"] == "inconclusive" else "tested"
+    return Claim(f"T-{method}", sentence, status, f"reports/metrics/twins/{method}.json", digest(audit))
+
+
+def _stated(statement: Mapping[str, Any]) -> list[Claim]:
+    """What the statement itself says is assumed, and not covered."""
+    return [_assumption(item) for item in statement["assumptions"]] + [
         Claim(f"N-{item['id']}", item["sentence"], "not covered", "reports/statement.json")
         for item in statement["not_covered"]
     ]
+
+
+def _in_order(found: list[Claim]) -> tuple[Claim, ...]:
     return tuple(sorted(found, key=lambda claim: STATUSES.index(claim.status)))
 
 
@@ -84,11 +121,18 @@ def _total(ledger: Mapping[str, Any], sound: bool) -> Claim:
 
 
 def _measured(row: Row, found: Mapping[str, Any]) -> Iterator[Claim]:
-    if row.membership:
-        most = row.membership.eps_max
-        power = "" if most is None else f" (they could refute a claim of up to ε = {number(most, 2)})"
-        sentence = f"Membership attacks on {row.variant}: {row.membership.verdict}{power}."
-        yield _claim("M", row, "membership", sentence, found, row.membership.verdict != "inconclusive")
+    audits = (
+        ("M", "membership", "model", row.membership),
+        ("R", "text_membership", "rows alone", row.text_membership),
+        ("S", "shadow_membership", "model beside shadow models", row.shadow_membership),
+    )
+    for prefix, kind, seen, audit in audits:
+        if audit:
+            power = (
+                "" if audit.eps_max is None else f" (they could refute a claim of up to ε = {number(audit.eps_max, 2)})"
+            )
+            sentence = f"Membership attacks on {row.variant} that see its {seen}: {audit.verdict}{power}."
+            yield _claim(prefix, row, kind, sentence, found, audit.verdict != "inconclusive")
     if row.ngram_excess:
         rate = row.ngram_excess.rate
         sentence = (

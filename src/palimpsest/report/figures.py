@@ -10,8 +10,24 @@ from typing import Any
 import altair as alt
 
 from palimpsest.report.embedding import ALL, READABLE, SELECTED
+from palimpsest.report.evidence import MEMBERS, OTHERS
 from palimpsest.report.formats import points
-from palimpsest.report.tables import ATTACKED, DETECTABLE, PARSED, PROVED, VALID, Rows
+from palimpsest.report.tables import (
+    AFTER,
+    ATTACKED,
+    BEFORE,
+    BLIND,
+    BROKEN,
+    CLAIM,
+    CORRECT,
+    DETECTABLE,
+    FOUND,
+    PARSED,
+    POWER,
+    PROVED,
+    VALID,
+    Rows,
+)
 from palimpsest.report.theme import BLUE, CORPORA, GREEN, GREY, ORANGE, PURPLE, SERIES, SHAPES, ZONES, colors, cycle
 
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
@@ -72,6 +88,56 @@ def bracket(rows: Rows) -> Chart:
         .encode(x="min(epsilon):Q", x2="max(epsilon):Q")
     )
     return _finish(alt.layer(between, marks), _ROW * len(_names(rows, "variant")) + 20, columns=1)
+
+
+def plain(rows: Rows) -> Chart:
+    """What a proven curve lets an attacker find and believe, beside what guessing gives."""
+    kinds, hues = [BLIND, FOUND, BEFORE, AFTER], [GREY, ORANGE, GREY, BLUE]
+    base = alt.Chart(_data(rows)).encode(
+        y=alt.Y("variant:N", title=None, sort=_names(rows, "variant"), axis=alt.Axis(labelLimit=150)),
+        yOffset=alt.YOffset("what:N", sort=kinds),
+        tooltip=_tips("variant:N", "what:N", "share:Q"),
+    )
+    share = alt.X("share:Q", title="of 100 records", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
+    bars = base.mark_bar().encode(
+        x=share, color=alt.Color("what:N", title=None, scale=alt.Scale(domain=kinds, range=hues))
+    )
+    text = base.mark_text(align="left", dx=4, fontSize=11).encode(x=share, text=alt.Text("share:Q", format=".1%"))
+    return _finish(alt.layer(bars, text), 3 * _ROW * len(_names(rows, "variant")) + 20, columns=2)
+
+
+def limits(rows: Rows) -> Chart:
+    """The upper bound on every attack's ROC curve, a line per release, and the line of guessing."""
+    variants, floor = _names(rows, "variant"), min(row["fpr"] for row in rows)
+    scale = alt.Scale(type="log", domain=[floor, 1], nice=False, clamp=True)
+    rates = alt.Axis(format=".3~%", values=[rate for rate in _DECADES if rate >= floor])
+    x = alt.X("fpr:Q", title="outsiders accused (log)", scale=scale, axis=rates)
+    y = alt.Y("tpr:Q", title="members found, at most (log)", scale=scale, axis=rates)
+    dashes = alt.Scale(domain=variants, range=cycle(variants, ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])))
+    lines = alt.Chart(_data(rows)).mark_line(strokeWidth=2, clip=True)
+    lines = lines.encode(x=x, y=y, color=_variants(variants), tooltip=_tips("variant:N", "fpr:Q", "tpr:Q"))
+    lines = lines.encode(strokeDash=alt.StrokeDash("variant:N", title=None, scale=dashes))
+    ends = [{"fpr": rate, "tpr": rate} for rate in (floor, 1.0)]
+    guess = alt.Chart(_data(ends)).mark_line(color=GREY, strokeDash=[4, 3]).encode(x=x, y=y)
+    return _finish(alt.layer(guess, lines), 280)
+
+
+def twins(rows: Rows) -> Chart:
+    """Per method, what the audit of invented records claims, shows, could show, and shows of broken code."""
+    kinds, hues = [CLAIM, CORRECT, BROKEN, POWER], [BLUE, GREEN, ORANGE, GREY]
+    marks = alt.Scale(domain=kinds, range=["square", "circle", "triangle-up", "diamond"])
+    dots = (
+        alt.Chart(_data(rows))
+        .mark_point(filled=True, size=130, opacity=1)
+        .encode(
+            x=alt.X("epsilon:Q", title="ε", scale=alt.Scale(domainMin=0, nice=True)),
+            y=alt.Y("method:N", title=None, sort=_names(rows, "method"), axis=alt.Axis(offset=12)),
+            color=alt.Color("kind:N", title=None, scale=alt.Scale(domain=kinds, range=hues)),
+            shape=alt.Shape("kind:N", title=None, scale=marks),
+            tooltip=_tips("method:N", "kind:N", "fault:N", "epsilon:Q"),
+        )
+    )
+    return _finish(alt.layer(dots), _ROW * len(_names(rows, "method")) + 20, columns=2)
 
 
 def roc(curves: Rows, band: Rows, forbidden: Rows) -> Chart:
@@ -140,6 +206,65 @@ def excess(rows: Rows) -> Chart:
     )
     dots = base.mark_point(filled=True, size=70, opacity=1).encode(y="value:Q", shape=_shapes(variants))
     return _finish(alt.layer(_level(0.0), spread, dots), 260)
+
+
+def phantoms(rows: Rows) -> Chart:
+    """Records given away by n-grams that they alone have: members beside records that were never read, per n."""
+    sides, variants = [MEMBERS, OTHERS], _names(rows, "variant")
+    base = alt.Chart(_data(rows)).encode(
+        y=alt.Y("variant:N", title=None, sort=variants, axis=alt.Axis(labelLimit=150)),
+        yOffset=alt.YOffset("order:O"),
+        color=alt.Color("side:N", title=None, scale=alt.Scale(domain=sides, range=[ORANGE, BLUE])),
+        tooltip=_tips("variant:N", "order:O", "side:N", "count:Q", "n:Q", "rate:Q", "low:Q", "high:Q", "p:Q"),
+    )
+    low = alt.X("low:Q", title="records whose own n-grams came out", axis=alt.Axis(format="%"))
+    spread = base.mark_rule(strokeWidth=2).encode(x=low, x2="high:Q")
+    shape = alt.Shape("side:N", title=None, scale=alt.Scale(domain=sides, range=["circle", "square"]))
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(x="rate:Q", shape=shape)
+    return _finish(alt.layer(spread, dots), _ROW * len(variants) * max(2, len(_names(rows, "order"))) + 20)
+
+
+def differences(rows: Rows, what: str, title: str) -> Chart:
+    """Members less a control, with intervals, and the line of none; a tick where a proved cap lies."""
+    variants, kinds = _names(rows, "variant"), _names(rows, what)
+    value = "risk" if "risk" in rows[0] else "value"
+    base = alt.Chart(_data(rows)).encode(
+        y=alt.Y(f"{what}:N", title=None, sort=kinds, axis=alt.Axis(labelLimit=200)),
+        yOffset=alt.YOffset("variant:N", sort=variants),
+        color=_variants(variants),
+        tooltip=_tips("variant:N", f"{what}:N", f"{value}:Q", "low:Q", "high:Q"),
+    )
+    none = alt.Chart(_data([{"level": 0.0}])).mark_rule(color=GREY, strokeDash=[4, 3]).encode(x="level:Q")
+    low = alt.X("low:Q", title=title, axis=alt.Axis(format="+.1%"))
+    spread = base.mark_rule(strokeWidth=2).encode(x=low, x2="high:Q")
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(x=f"{value}:Q", shape=_shapes(variants))
+    capped = [row for row in rows if row.get("cap") is not None]
+    caps = alt.Chart(_data(capped)).mark_tick(thickness=3, size=12).encode(
+        x="cap:Q", y=alt.Y(f"{what}:N", sort=kinds), yOffset=alt.YOffset("variant:N", sort=variants),
+        color=_variants(variants), tooltip=_tips("variant:N", f"{what}:N", "cap:Q"),
+    )  # fmt: skip
+    layers = [none, spread, dots, *([caps] if capped else [])]
+    return _finish(alt.layer(*layers), max(2 * _ROW, 12 * len(variants)) * len(kinds) + 20)
+
+
+def likeness(rows: Rows) -> Chart:
+    """Where each measure puts each variant between rows like the private ones and public text."""
+    variants, kinds = _names(rows, "variant"), _names(rows, "measure")
+    ends = alt.Chart(_data([{"level": 0.0}, {"level": 1.0}]))
+    marks = ends.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x="level:Q")
+    dots = (
+        alt.Chart(_data(rows))
+        .mark_point(filled=True, size=80, opacity=1)
+        .encode(
+            x=alt.X("place:Q", title="0: as private rows to each other; 1: as public text"),
+            y=alt.Y("measure:N", title=None, sort=kinds, axis=alt.Axis(labelLimit=200)),
+            yOffset=alt.YOffset("variant:N", sort=variants),
+            color=_variants(variants),
+            shape=_shapes(variants),
+            tooltip=_tips("variant:N", "measure:N", "value:Q", "unseen:Q", "public:Q", "floor:Q", "n:Q"),
+        )
+    )
+    return _finish(alt.layer(marks, dots), max(_ROW, 9 * len(variants)) * len(kinds) + 20)
 
 
 def carried(rows: Rows) -> Chart:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from palimpsest.report import embedding, figures, tables
+from palimpsest.report import embedding, evidence, figures, tables
 from palimpsest.report.formats import per_word, percent
 from palimpsest.report.summary import BASELINES, Metrics, Summary
 from palimpsest.report.tables import Rows
@@ -64,17 +64,21 @@ def gallery(
     return (
         *_bracket(summary),
         *_rocs(metrics, receipts),
+        *_from_rows(metrics),
         *_overlaps(metrics),
+        *_repeated(metrics),
+        *_anonymity(metrics),
         *_frontiers(summary),
         *_classes(summary, metrics),
         *_in_context(metrics, receipts),
         *separations(models),
         *_carried(metrics),
         *_structures(metrics),
+        *_likeness(metrics),
         *_distances(metrics),
         *_votes(metrics),
         *_shapes(metrics),
-        _waterfall(ledger),
+        waterfall(ledger),
     )
 
 
@@ -139,7 +143,13 @@ def _bracket(summary: Summary) -> Iterator[Figure]:
 
 
 def _rocs(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
-    for variant, found in _having(metrics, "membership"):
+    yield from _rocs_of(metrics, receipts, "membership", "Membership attacks on {}")
+    yield from _rocs_of(metrics, receipts, "text_membership", "Membership attacks on the rows of {} alone")
+    yield from _rocs_of(metrics, receipts, "shadow_membership", "Membership attacks on {} with shadow models")
+
+
+def _rocs_of(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]], kind: str, title: str) -> Iterator[Figure]:
+    for variant, found in _having(metrics, kind):
         points, band = tables.roc(found), tables.null_band(found)
         curve = read_tradeoff(receipts[variant]) if variant in receipts else None
         region = tables.forbidden(curve, tables.rate_floor(found)) if curve else []
@@ -147,11 +157,59 @@ def _rocs(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]]) -> Iterat
         aucs = ", ".join(f"{name} {attack['auc']:.3f}" for name, attack in found["attacks"].items())
         yield Figure(
             section="Privacy",
-            title=f"Membership attacks on {variant}",
+            title=title.format(variant),
             caption=f"Inside the grey band an attack does no better than chance (95%, pointwise).{claim}",
             alt=f"Share of members found against share of non-members accused, both on log axes. AUC: {aucs}.",
             chart=figures.roc(points, band, region),
             rows=points,
+        )
+
+
+def _from_rows(metrics: Metrics) -> Iterator[Figure]:
+    """What the rows alone give away, whatever wrote them."""
+    rows = evidence.phantoms(metrics)
+    if rows:
+        yield Figure(
+            section="Privacy",
+            title="Words that one record alone has",
+            caption="Records of which an n-gram that no other private record and no public text has is in the rows; "
+            "the lines of a variant are n. As many that were never read are given away by chance. 95% intervals.",
+            alt=_list("Share of records", rows, "variant", "order", "side", value="rate"),
+            chart=figures.phantoms(rows),
+            rows=rows,
+            wide=True,
+        )
+
+
+def _repeated(metrics: Metrics) -> Iterator[Figure]:
+    rows = evidence.repeats(metrics)
+    if rows:
+        yield Figure(
+            section="Memorisation",
+            title="Records and secrets that the rows repeat",
+            caption="Share of members that are repeated, less the share of records that were never read (of planted "
+            "secrets: less secrets that were never planted). 95% intervals.",
+            alt=_list("Excess", rows, "variant", "what", value="value"),
+            chart=figures.differences(rows, "what", "members less the control"),
+            rows=rows,
+            wide=True,
+        )
+
+
+def _anonymity(metrics: Metrics) -> Iterator[Figure]:
+    rows = evidence.risks(metrics)
+    if rows:
+        yield Figure(
+            section="Evidence on anonymity",
+            title="Singling out, linkability, inference",
+            caption="How much better each attack does on members than on records that were never read, of what is left "
+            "to do better: (main - control) / (1 - control), with 95% intervals. Ticks: the most that the proved curve "
+            "allows. An attack that no guess at random is worse than says nothing (column informed). This is evidence "
+            "on three criteria, not a finding that the rows are outside data-protection law.",
+            alt=_list("Risk", rows, "variant", "attack", value="risk"),
+            chart=figures.differences(rows, "attack", "risk"),
+            rows=rows,
+            wide=True,
         )
 
 
@@ -281,6 +339,23 @@ def _carried(metrics: Metrics) -> Iterator[Figure]:
         )
 
 
+def _likeness(metrics: Metrics) -> Iterator[Figure]:
+    rows = evidence.fidelity(metrics)
+    drawn = [row for row in rows if row["place"] is not None]
+    if drawn:
+        yield Figure(
+            section="Fidelity",
+            title="How like the private rows the synthetic ones are, as sets",
+            caption="Each measure at one number of rows, between what two halves of the private rows measure (0) and "
+            "what public text does (1). Left of 0 is nearer to the members than private rows are to each other: look "
+            "at the column unseen, against the holdout. What cannot tell public text from private is not drawn.",
+            alt=_list("Place", drawn, "variant", "measure", value="place"),
+            chart=figures.likeness(drawn),
+            rows=rows,
+            wide=True,
+        )
+
+
 def _distances(metrics: Metrics) -> Iterator[Figure]:
     for measure, name in _MEASURES.items():
         rows = [row for row in embedding.distances(metrics) if row["measure"] == measure]
@@ -354,7 +429,8 @@ def _shapes(metrics: Metrics) -> Iterator[Figure]:
         )
 
 
-def _waterfall(ledger: Mapping[str, Any]) -> Figure:
+def waterfall(ledger: Mapping[str, Any]) -> Figure:
+    """The budget, charge by charge."""
     rows = tables.waterfall(ledger)
     return Figure(
         section="Budget",

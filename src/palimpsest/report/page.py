@@ -48,65 +48,71 @@ def render_internal(
     """
     answers = tables.in_context(metrics, receipts)
     drawn = [*gallery(summary, metrics, receipts, ledger, models=models), pipeline(stages)]
-    environment = _environment()
-    script = Markup(environment.get_template("internal.js").render())
-    return environment.get_template("internal.html.j2").render(
-        summary=summary,
-        ledger=ledger,
-        statement=statement,
-        stages=stages,
-        provenance=provenance,
-        claims=claims(summary, metrics, receipts, ledger, statement),
-        alerts=_alerts(summary, statement),
-        bar=_bar(ledger),
-        written=tables.written(metrics, receipts),
-        chosen=tables.chosen(metrics, receipts),
-        replaced=embedding.replaced(metrics, receipts),
-        decoders=embedding.decoders(decoders),
-        decoded=embedding.decoded(decoders),
-        filtered=embedding.filtered(metrics),
-        answers=tables.by_shots(answers),
-        shots=sorted({row["shots"] for row in answers}),
-        doubt=cannot_judge(metrics),
-        words={row.variant: per_word(row.token_epsilon) for row in summary.rows if row.token_epsilon is not None},
-        sections=_sections(drawn[:-1]),
-        pipeline=_numbered(drawn)[-1],
-        drawings={"config": PAGE_CONFIG, "specs": [figure.chart.to_dict() for figure in drawn]},
-        library=Markup(_library()),
-        script=script,
-        policy=_policy(_library(), script),
+    script = Markup(environment().get_template("internal.js").render())
+    return (
+        environment()
+        .get_template("internal.html.j2")
+        .render(
+            summary=summary,
+            ledger=ledger,
+            statement=statement,
+            stages=stages,
+            provenance=provenance,
+            claims=claims(summary, metrics, receipts, ledger, statement),
+            alerts=_alerts(summary, statement),
+            bar=_bar(ledger),
+            written=tables.written(metrics, receipts),
+            chosen=tables.chosen(metrics, receipts),
+            replaced=embedding.replaced(metrics, receipts),
+            decoders=embedding.decoders(decoders),
+            decoded=embedding.decoded(decoders),
+            filtered=embedding.filtered(metrics),
+            answers=tables.by_shots(answers),
+            shots=sorted({row["shots"] for row in answers}),
+            doubt=cannot_judge(metrics),
+            words={row.variant: per_word(row.token_epsilon) for row in summary.rows if row.token_epsilon is not None},
+            sections=sections(drawn[:-1]),
+            pipeline=numbered(drawn)[-1],
+            drawings=drawings(drawn),
+            library=Markup(library()),
+            script=script,
+            policy=policy(library(), script),
+        )
     )
 
 
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """The templates, with every value from data escaped."""
+    found = Environment(
         loader=PackageLoader("palimpsest.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "percent": percent, "points": points}
-    return environment
+    found.filters |= {"number": number, "percent": percent, "points": points}
+    return found
 
 
-def _numbered(drawn: Sequence[Figure]) -> list[tuple[int, Figure]]:
+def numbered(drawn: Sequence[Figure]) -> list[tuple[int, Figure]]:
+    """(number, figure), from 1."""
     return list(enumerate(drawn, start=1))
 
 
-def _sections(drawn: Sequence[Figure]) -> list[tuple[str, list[tuple[int, Figure]]]]:
-    return [(name, list(group)) for name, group in groupby(_numbered(drawn), key=lambda item: item[1].section)]
+def sections(drawn: Sequence[Figure]) -> list[tuple[str, list[tuple[int, Figure]]]]:
+    """(heading, numbered figures) in their order."""
+    return [(name, list(group)) for name, group in groupby(numbered(drawn), key=lambda item: item[1].section)]
 
 
 def _alerts(summary: Summary, statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a reader must see first: (level, sentence)."""
     alerts = [("stop", f"{statement['status']}: {reason}") for reason in statement["reasons"]]
     for row in summary.of("release"):
-        if row.membership and row.membership.verdict == "refuted":
+        if row.verdict == "refuted":
             alerts.append(("stop", f"An attack refuted the privacy claim of {row.variant}. Do not release it."))
-        if row.membership and not row.membership.control_passed:
+        if not all(found.control_passed for found in row.attacks):
             alerts.append(("look", f"The control of {row.variant}'s membership test failed: its verdict says nothing."))
-        if row.membership is None:
+        if not row.attacks:
             alerts.append(("look", f"{row.variant} was not attacked: nothing here tests its privacy claim."))
     for release in statement["releases"]:
         alerts += [("look", f"{release['variant']}: {flag}") for flag in release["flags"]]
@@ -123,14 +129,19 @@ def _bar(ledger: Mapping[str, Any]) -> dict[str, float]:
     return {"spent": used - reserved, "reserved": reserved, "left": 1 - used}
 
 
+def drawings(drawn: Sequence[Figure]) -> dict[str, Any]:
+    """What the page's script draws."""
+    return {"config": PAGE_CONFIG, "specs": [figure.chart.to_dict() for figure in drawn]}
+
+
 @cache
-def _library() -> str:
+def library() -> str:
     """Vega, Vega-Lite and their embedder in one script, of the version that Altair writes for."""
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
 
 
-def _policy(*scripts: str) -> Markup:
+def policy(*scripts: str) -> Markup:
     """A content policy under which only these scripts run and nothing is fetched."""
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     return Markup(

@@ -90,10 +90,34 @@ class Row:
     token_epsilon: float | None
     scores: tuple[Score, ...]
     membership: Membership | None
+    text_membership: Membership | None
+    shadow_membership: Membership | None
     ngram_excess: Excess | None
     facts_carried: Share | None
     individual_leaked: Share | None
     canaries_leaked: Share | None
+
+    @property
+    def attacks(self) -> tuple[Membership, ...]:
+        """The membership audits that were made: of the model, of the rows alone, with shadow models."""
+        audits = (self.membership, self.text_membership, self.shadow_membership)
+        return tuple(found for found in audits if found is not None)
+
+    @property
+    def verdict(self) -> str | None:
+        """Over all membership audits: refuted if one refutes; inconclusive unless one could have; None without any."""
+        verdicts = [found.verdict for found in self.attacks]
+        return next((word for word in ("refuted", "not refuted", "inconclusive") if word in verdicts), None)
+
+    @property
+    def epsilon_lower(self) -> float | None:
+        """The highest lower bound that an attack showed; None without any."""
+        return max((found.epsilon_lower for found in self.attacks), default=None)
+
+    @property
+    def strongest(self) -> Membership | None:
+        """The audit that showed the highest lower bound."""
+        return max(self.attacks, key=lambda found: found.epsilon_lower, default=None)
 
     def score(self, evaluator: str) -> Score | None:
         """The score by this evaluator, or None."""
@@ -162,6 +186,8 @@ def _row(variant: str, metrics: Metrics, receipts: Mapping[str, Mapping[str, Any
         token_epsilon=receipt.get("plan", {}).get("token_epsilon"),
         scores=_scores(variant, metrics),
         membership=_membership(found.get("membership")),
+        text_membership=_membership(found.get("text_membership")),
+        shadow_membership=_membership(found.get("shadow_membership")),
         ngram_excess=_excess(found.get("ngrams")),
         facts_carried=Share(facts["carried"], facts["total"]) if facts else None,
         individual_leaked=Share(facts["individual"]["leaked"], facts["individual"]["total"]) if facts else None,

@@ -22,6 +22,8 @@ _Z95 = 1.959963984540054
 _DRAWN = 300  # points of one panel: more make the page large and the panel black
 _CHOOSERS = ("select", "evolve", "vote_select", "embed", "sentdp")  # private rows choose their texts, and never write
 _WRITERS = ("predict", "fewshot")  # methods that read private rows while they write, and learn nothing from them
+BLIND, FOUND, BEFORE, AFTER = "found by guessing", "found at most", "believed before", "believed after, at most"
+CLAIM, CORRECT, BROKEN, POWER = "claim", "the code as it is", "broken on purpose", "largest claim it could refute"
 ZERO_SHOT, NO_PROMISE = "zero-shot", "∞"
 PARSED, VALID = "is JSON", "conforms to the schema"
 PROVED, ATTACKED, DETECTABLE = "proved cap", "attacked lower bound", "largest claim the attack could refute"
@@ -48,11 +50,11 @@ def bracket(summary: Summary) -> Rows:
     """variant, kind, epsilon: the proven cap, what attacks showed, and the most they could have shown."""
     rows: Rows = []
     for row in summary.of("release", "reference"):
-        attack = row.membership
+        most = [attack.eps_max for attack in row.attacks if attack.eps_max is not None]
         values = {
             PROVED: row.epsilon_proved,
-            ATTACKED: attack.epsilon_lower if attack else None,
-            DETECTABLE: attack.eps_max if attack else None,
+            ATTACKED: row.epsilon_lower,
+            DETECTABLE: max(most, default=None),
         }
         rows += [{"variant": row.variant, "kind": k, "epsilon": v} for k, v in values.items() if v is not None]
     return rows
@@ -407,3 +409,56 @@ def _stretched(values: np.ndarray) -> list[float]:
     """From 0 to 1, with three decimals; one half where all values are equal."""
     width = np.ptp(values)
     return ((values - values.min()) / width).round(3).tolist() if width else [0.5] * len(values)
+
+
+def plain(releases: Sequence[Mapping[str, Any]]) -> Rows:
+    """variant, what, share: what each proven curve lets an attacker find and believe, beside guessing."""
+    return [
+        {"variant": release["variant"], "what": what, "share": release["meaning"][key]}
+        for release in releases
+        if release["meaning"]
+        for what, key in (
+            (BLIND, "false_positive_rate"),
+            (FOUND, "true_positive_rate"),
+            (BEFORE, "prior"),
+            (AFTER, "belief"),
+        )
+    ]
+
+
+def limits(curves: Mapping[str, TradeOff], floor: float = 1e-3, points: int = 60) -> Rows:
+    """variant, fpr, tpr: no attack on a release lies above its line."""
+    grid = np.geomspace(floor, 1.0, points)
+    return [
+        {"variant": name, "fpr": float(fpr), "tpr": curve.true_positives(float(fpr))}
+        for name, curve in curves.items()
+        for fpr in grid
+    ]
+
+
+def twins(audits: Mapping[str, Mapping[str, Any]]) -> Rows:
+    """method, kind, fault, epsilon: what each end-to-end audit claims, shows, and shows of code broken on purpose."""
+    return [row for method, audit in audits.items() for row in _twins(method, audit)]
+
+
+def _twins(method: str, audit: Mapping[str, Any]) -> Rows:
+    own = ((CLAIM, "", audit["claim"]), (CORRECT, "", audit["epsilon_lower"]), (POWER, "", audit["eps_max"]))
+    broken = [(BROKEN, twin["fault"], twin["epsilon_lower"]) for twin in audit["twins"]]
+    return [
+        {"method": method, "kind": kind, "fault": fault, "epsilon": epsilon} for kind, fault, epsilon in (*own, *broken)
+    ]
+
+
+def public_scores(scores: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> dict[str, Rows]:
+    """Evaluator -> the rows of its frontier: accuracy on the declared public test file, no epsilon for public text."""
+    known = {release["variant"]: release for release in releases}
+    found: dict[str, Rows] = {}
+    for variant, evaluators in scores["variants"].items():
+        release = known.get(variant)
+        if release is None and variant not in BASELINES:
+            continue
+        for evaluator, score in evaluators.items():
+            row = {"variant": variant, "series": release["method"] if release else variant}
+            row |= {"epsilon": release["epsilon"] if release else None}
+            found.setdefault(evaluator, []).append(row | {key: score[key] for key in ("accuracy", "low", "high")})
+    return found

@@ -1,0 +1,47 @@
+"""Settings of what leaves the workspace. Every value is written in params.yaml."""
+
+from collections import Counter
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class Gates(BaseModel):
+    """What a release has to reach beside its privacy."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    accuracy: float | None = Field(
+        ge=0,
+        le=1,
+        description="Least accuracy of every released variant on dataset.public_test, by its best evaluator; null: "
+        "not asked.",
+    )
+
+
+class Release(BaseModel):
+    """What leaves the workspace: the rows of some variants, with everything that says what they promise."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    variants: tuple[str, ...] = Field(
+        description="Variants whose rows leave, all of purpose release; [] releases nothing."
+    )
+    title: str = Field(min_length=1, max_length=200, description="Name of the released data set.")
+    license: str | None = Field(
+        description="Licence of the released rows, as an SPDX identifier or a URL; null: other."
+    )
+    gates: Gates
+
+    @field_validator("variants")
+    @classmethod
+    def _named_once(cls, variants: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := sorted(name for name, count in Counter(variants).items() if count > 1):
+            raise ValueError(f"variants names {twice} twice")
+        return variants
+
+    @field_validator("title", "license")
+    @classmethod
+    def _one_line(cls, text: str | None) -> str | None:
+        if text is not None and not text.isprintable():
+            raise ValueError("write it on one line")
+        return text

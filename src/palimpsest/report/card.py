@@ -1,0 +1,212 @@
+"""The public card of a release: one HTML file made of what may be published, and of nothing else.
+
+Guarantee: every number on the card is a function of the plans, the ledger, ledgered outputs, files declared public, and
+invented canaries with their coins. It takes no document of the private zone: one that says "internal" is refused.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from palimpsest.errors import DataError
+from palimpsest.report import figures, tables
+from palimpsest.report.claims import Claim, public_claims
+from palimpsest.report.formats import number
+from palimpsest.report.gallery import Figure, pipeline, waterfall
+from palimpsest.report.page import drawings, environment, library, numbered, policy, sections
+from palimpsest.report.tradeoff import read_tradeoff
+
+PUBLISHABLE = "publishable"
+HOLDS, FAILS = "holds", "fails"
+
+Documents = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One attempt to show that the claim is wrong, and what came of it.
+
+    Attributes:
+        name: what was tried.
+        outcome: holds, fails, refuted, not refuted or inconclusive.
+        sentence: what that means.
+        evidence: the file in the release, or the test, that carries it.
+    """
+
+    name: str
+    outcome: str
+    sentence: str
+    evidence: str
+
+
+def render_card(
+    statement: Mapping[str, Any],
+    ledger: Mapping[str, Any],
+    receipts: Documents,
+    stages: Sequence[Mapping[str, Any]],
+    provenance: Mapping[str, str],
+    *,
+    variants: Sequence[str],
+    scores: Mapping[str, Any] | None = None,
+    twins: Documents | None = None,
+    fingerprint: str | None = None,
+) -> str:
+    """The card as HTML text: styles, drawings and the drawing library inside, no address outside.
+
+    Args:
+        statement: the privacy statement.
+        ledger: the asset's ledger summary.
+        receipts: variant -> its receipt.
+        stages: the DAG.
+        provenance: name -> version of everything that matters, and "created".
+        variants: those that are released; the statement's other releases stay in its totals.
+        scores: what classifiers trained on the rows score on a test file declared public; None where there is none.
+        twins: method -> its end-to-end audit on invented canaries.
+        fingerprint: of the key that signs the release; None for a copy that is not signed.
+
+    Raises:
+        DataError: scores or twins are not declared publishable.
+    """
+    twins = twins or {}
+    for name, document in {"scores": scores, **twins}.items():
+        if document is not None and document.get("zone") != PUBLISHABLE:
+            raise DataError(f"The document {name!r} is not publishable.", "Leave it out of the card.")
+    releases = [release for release in statement["releases"] if release["variant"] in variants]
+    drawn = [*_figures(releases, receipts, ledger, scores, twins), pipeline(stages)]
+    script = Markup(environment().get_template("internal.js").render())
+    return (
+        environment()
+        .get_template("card.html.j2")
+        .render(
+            statement=statement,
+            releases=releases,
+            rows=scores["rows"] if scores else {},
+            alerts=_alerts(statement, releases),
+            gates=gates(statement, releases, twins),
+            accountants=accountants,
+            claims=_claims(statement, receipts, ledger, twins),
+            sections=sections(drawn[:-1]),
+            pipeline=numbered(drawn)[-1],
+            provenance=provenance,
+            fingerprint=fingerprint,
+            drawings=drawings(drawn),
+            library=Markup(library()),
+            script=script,
+            policy=policy(library(), script),
+        )
+    )
+
+
+def gates(statement: Mapping[str, Any], releases: Sequence[Mapping[str, Any]], twins: Documents) -> list[Gate]:
+    """What was tried to show that the claim is wrong, the whole first, then one by one."""
+    private = statement["status"] == "DIFFERENTIALLY PRIVATE"
+    found = [
+        Gate(
+            "Status",
+            HOLDS if private else FAILS,
+            "Every release has a finite epsilon, fresh noise and a whole ledger." if private else _reasons(statement),
+            "statement.json",
+        )
+    ]
+    found += [_accounting_gate(release) for release in releases]
+    methods = {release["method"] for release in releases}
+    return found + [_twin_gate(name, audit) for name, audit in twins.items() if name in methods]
+
+
+def _reasons(statement: Mapping[str, Any]) -> str:
+    return " ".join(statement["reasons"]) or "Nothing is released."
+
+
+def _accounting_gate(release: Mapping[str, Any]) -> Gate:
+    agree = release["accounting"]["agree"]
+    if agree is None:
+        words = "One accountant alone takes all of its mechanisms; there is no second opinion."
+        return Gate(f"Accountants, {release['variant']}", "inconclusive", words, "statement.json")
+    listed = "; ".join(f"{name} {number(epsilon, 4)}" for name, epsilon in accountants(release))
+    words = "Independent accountants agree" if agree else "Accountants contradict each other"
+    return Gate(
+        f"Accountants, {release['variant']}", HOLDS if agree else FAILS, f"{words}: {listed}.", "statement.json"
+    )
+
+
+def accountants(release: Mapping[str, Any]) -> list[tuple[str, float | None]]:
+    """(name, epsilon) of every accountant that takes the release's mechanisms, the stated one first."""
+    found = release["accounting"]
+    named = [(found["name"], found["epsilon"])]
+    named += [("Fourier accountant", found["epsilon_fourier"])] if found.get("epsilon_fourier") is not None else []
+    return named + ([("Rényi DP", found["epsilon_rdp"])] if found["accountant"] != "rdp" else [])
+
+
+def _twin_gate(method: str, audit: Mapping[str, Any]) -> Gate:
+    caught = sum(twin["caught"] for twin in audit["twins"])
+    sentence = (
+        f"The same code on {audit['canaries']} invented records, claiming ε = {number(audit['claim'])}: the attack "
+        f"shows ε ≥ {number(audit['epsilon_lower'], 2)}, and could have shown {number(audit['eps_max'], 2)}. It caught "
+        f"{caught} of {len(audit['twins'])} versions of the code that were broken on purpose."
+    )
+    return Gate(f"Attack on {method}, end to end", audit["verdict"], sentence, "audit.json")
+
+
+def _alerts(statement: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    stops = [("stop", f"{statement['status']}: {reason}") for reason in statement["reasons"]]
+    return stops + [("look", f"{release['variant']}: {flag}") for release in releases for flag in release["flags"]]
+
+
+def _claims(
+    statement: Mapping[str, Any], receipts: Documents, ledger: Mapping[str, Any], twins: Documents
+) -> tuple[Claim, ...]:
+    return public_claims(statement, receipts, ledger, twins)
+
+
+def _figures(
+    releases: Sequence[Mapping[str, Any]],
+    receipts: Documents,
+    ledger: Mapping[str, Any],
+    scores: Mapping[str, Any] | None,
+    twins: Documents,
+) -> Iterator[Figure]:
+    if words := tables.plain(releases):
+        yield Figure(
+            section="Privacy",
+            title="What epsilon means",
+            caption="Of 100 records, how many the best possible attack finds while it wrongly accuses 1 in 100 "
+            "outsiders; and how sure someone may be about a record, who held 1 in 100 likely before. Proved, for any "
+            "attack.",
+            alt="; ".join(f"{row['variant']}, {row['what']}: {100 * row['share']:.1f} in 100" for row in words) + ".",
+            chart=figures.plain(words),
+            rows=words,
+        )
+    curves = {release["variant"]: read_tradeoff(receipts[release["variant"]]) for release in releases}
+    if limits := tables.limits({name: curve for name, curve in curves.items() if curve}):
+        yield Figure(
+            section="Privacy",
+            title="What no attack can pass",
+            caption="The most members that any attack finds, for each share of outsiders it accuses. Grey: guessing.",
+            alt=f"Upper bounds of the ROC curve of {', '.join(curves)}.",
+            chart=figures.limits(limits),
+            rows=limits,
+        )
+    if bars := tables.twins(twins):
+        yield Figure(
+            section="Privacy",
+            title="Could the audit have failed?",
+            caption="Each method's own code on invented records at a claim small enough to be refuted. The attack on "
+            "the code as it is must stay left of its claim; versions broken on purpose must pass it.",
+            alt="; ".join(f"{row['method']}, {row['kind']}: {row['epsilon']:.3g}" for row in bars) + ".",
+            chart=figures.twins(bars),
+            rows=bars,
+            wide=True,
+        )
+    for evaluator, rows in (tables.public_scores(scores, releases) if scores else {}).items():
+        yield Figure(
+            section="Utility",
+            title=f"Usefulness for its privacy, by {evaluator}",
+            caption="A classifier trained on the rows and tested on a file that was declared public, with 95% "
+            "intervals. Level line: public text alone.",
+            alt="; ".join(f"{row['variant']} {row['accuracy']:.3g}" for row in rows) + ".",
+            chart=figures.frontier(rows),
+            rows=rows,
+        )
+    yield waterfall(ledger)

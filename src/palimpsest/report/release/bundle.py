@@ -1,0 +1,225 @@
+"""The folder of a release: written beside its place, signed, and put there whole.
+
+Guarantee: nothing gets in but what `Contents` names. Rows are written anew from their columns, so neither a further
+column nor a file's metadata comes along; measurements pass `allowed`; and each name has its place in `FILES`.
+"""
+
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from palimpsest.files import write_json
+from palimpsest.records.record import Record
+from palimpsest.records.write import write_synthetic
+from palimpsest.report.release import allowed
+from palimpsest.report.release.card import Described, readme
+from palimpsest.report.release.croissant import croissant
+from palimpsest.report.release.envelope import Signed, seal
+from palimpsest.report.release.keys import public_pem
+
+AUDIT_VERSION = 1
+ROWS = "data"
+CARD, README, STATEMENT, AUDIT, LEDGER = "card.html", "README.md", "statement.json", "audit.json", "ledger.json"
+TRADEOFF, CROISSANT, PROVENANCE, KEY, ENVELOPE = (
+    "tradeoff.json",
+    "croissant.json",
+    "prov.json",
+    "key.pub",
+    "envelope.json",
+)
+FILES = (CARD, README, STATEMENT, AUDIT, LEDGER, TRADEOFF, CROISSANT, PROVENANCE, KEY, ENVELOPE)
+_PIECE = 1 << 20
+
+Documents = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Documents of which parts may leave; `allowed` decides which.
+
+    Attributes:
+        receipts: variant -> its receipt.
+        generation: variant -> what was drawn and removed; None where nothing was counted.
+        scores: on the declared public test file; None where there is none.
+        twins: method -> its end-to-end audit on invented canaries.
+        scanned: scan -> how many rows were looked at; none of them was found, else there were no release.
+    """
+
+    receipts: Documents
+    generation: Mapping[str, Mapping[str, Any] | None]
+    scores: Mapping[str, Any] | None
+    twins: Documents
+    scanned: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All that leaves.
+
+    Attributes:
+        described: what describes it.
+        rows: variant -> its synthetic rows.
+        page: the card as HTML.
+        audit: the publishable measurements.
+        ledger: the ledger's extract.
+        provenance: name -> SHA-256 of the files with rows, to the PROV document.
+    """
+
+    described: Described
+    rows: Mapping[str, Sequence[Record]]
+    page: str
+    audit: Mapping[str, Any]
+    ledger: Mapping[str, Any]
+    provenance: Callable[[Mapping[str, str]], Mapping[str, Any]]
+
+
+def audit_document(measured: Measured, statement: Mapping[str, Any], books: Mapping[str, Any]) -> dict[str, Any]:
+    """audit.json: the fields of each document that may leave, those of the private zone left out.
+
+    Raises:
+        DataError: a field has another form than it may have.
+    """
+    names = (*measured.receipts, "public_only")
+    scores = allowed.publishable(measured.scores, allowed.SCORES, "public.json")
+    audits = {name: allowed.publishable(audit, allowed.TWINS, name) for name, audit in measured.twins.items()}
+    return {
+        "audit_version": AUDIT_VERSION,
+        "zone": "publishable",
+        "status": statement["status"],
+        "ledger": allowed.picked(books, allowed.BOOKS, "ledger"),
+        "variants": {name: _variant(name, measured) for name in measured.receipts},
+        "utility": None if scores is None else _named(scores, names),
+        "end_to_end": {name: audit for name, audit in audits.items() if audit is not None},
+        "scans": {name: {"rows": rows, "found": 0} for name, rows in measured.scanned.items()},
+    }
+
+
+def _variant(name: str, measured: Measured) -> dict[str, Any]:
+    drawn = measured.generation.get(name)
+    return {
+        "receipt": allowed.picked(measured.receipts[name], allowed.RECEIPT, f"receipt of {name}"),
+        "generation": allowed.publishable(drawn, allowed.GENERATION, f"generation.json of {name}"),
+    }
+
+
+def _named(scores: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The scores of these rows alone."""
+    return {part: {name: found[name] for name in names if name in found} for part, found in scores.items()}
+
+
+def assemble(
+    target: Path, contents: Contents, key: Ed25519PrivateKey, inspect: Callable[[Path], None] | None = None
+) -> dict[str, str]:
+    """Write, sign and put the folder in its place; name -> SHA-256 of its files.
+
+    Guarantee: a reader finds the old folder, none, or the whole new one, whenever the process ends.
+
+    Args:
+        target: the folder; one that exists is replaced.
+        contents: all that leaves.
+        key: signs the list of files.
+        inspect: looks at the folder before it is put in its place, and raises where it may not be.
+    """
+    with swapped(target) as draft:
+        _write_rows(draft, contents)
+        data = digests(draft)
+        sizes = {name: (draft / name).stat().st_size for name in data}
+        _write_documents(draft, contents, data, sizes)
+        (draft / KEY).write_bytes(public_pem(key.public_key()))
+        files = digests(draft)
+        (draft / ENVELOPE).write_bytes(seal(Signed(files, _predicate(contents.described)), key))
+        if inspect is not None:
+            inspect(draft)
+    return files
+
+
+def _write_rows(draft: Path, contents: Contents) -> None:
+    (draft / ROWS).mkdir(parents=True)
+    data = contents.described.data
+    for name, records in contents.rows.items():
+        write_synthetic(records, draft / ROWS / name, data.text, data.label)
+
+
+def _write_documents(draft: Path, contents: Contents, data: Mapping[str, str], sizes: Mapping[str, int]) -> None:
+    described = contents.described
+    texts = {CARD: contents.page, README: readme(described)}
+    for name, text in texts.items():
+        (draft / name).write_text(text, encoding="utf-8", newline="\n")
+    documents = {
+        STATEMENT: described.statement,
+        AUDIT: contents.audit,
+        LEDGER: contents.ledger,
+        TRADEOFF: curves(described.statement),
+        CROISSANT: croissant(described, data, sizes),
+        PROVENANCE: contents.provenance(data),
+    }
+    for name, document in documents.items():
+        write_json(draft / name, document)
+
+
+def curves(statement: Mapping[str, Any]) -> dict[str, Any]:
+    """variant -> its proven trade-off curve: false-positive rates alpha, the least false-negative rate beta at each."""
+    return {release["variant"]: release["curve"] for release in statement["releases"]}
+
+
+def _predicate(described: Described) -> dict[str, Any]:
+    statement = described.statement
+    return {
+        "asset": described.data.asset,
+        "status": statement["status"],
+        "releases": [{name: one[name] for name in ("variant", "epsilon", "delta")} for one in statement["releases"]],
+        "ledger_head": statement["ledger"]["head"],
+        "palimpsest": described.version,
+        "day": described.day,
+    }
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Name -> SHA-256 of every file below a folder, sorted."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): digest(path) for path in paths}
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, read in pieces."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            found.update(piece)
+    return found.hexdigest()
+
+
+@contextmanager
+def swapped(target: Path) -> Iterator[Path]:
+    """An empty folder that takes the place of `target` when the block ends well.
+
+    The old folder is moved aside whole before it is deleted: a killed process leaves no half of it under its name.
+    """
+    target = target.absolute()
+    draft, old = (target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.{end}") for end in ("part", "old"))
+    draft.mkdir(parents=True)
+    try:
+        yield draft
+        _swap(draft, target, old)
+    finally:
+        for path in (draft, old):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _swap(draft: Path, target: Path, old: Path) -> None:
+    if target.exists():
+        os.rename(target, old)
+    try:
+        os.rename(draft, target)
+    except OSError:
+        if old.exists():
+            os.rename(old, target)
+        raise

@@ -1,0 +1,197 @@
+"""The data-set card: README.md as repositories of data sets read it, with its numbers in the front matter."""
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from palimpsest.errors import DataError
+from palimpsest.params.release import Release
+from palimpsest.records.schema import PublicSchema
+from palimpsest.report.formats import number
+
+_FENCE = "---\n"
+_TASKS = {
+    "classify": "text-classification",
+    "span": "text-classification",
+    "text": "text-generation",
+    "json": "text-generation",
+}
+_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+_MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]<>#|!&"})
+
+
+@dataclass(frozen=True)
+class Described:
+    """What describes a release: all of it public.
+
+    Attributes:
+        release: its settings.
+        data: the public facts of the data set.
+        statement: the privacy statement of the released variants.
+        rows: variant -> how many rows leave.
+        fingerprint: of the signing key.
+        version: of palimpsest.
+        day: YYYY-MM-DD.
+    """
+
+    release: Release
+    data: PublicSchema
+    statement: Mapping[str, Any]
+    rows: Mapping[str, int]
+    fingerprint: str
+    version: str
+    day: str
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Column -> what it holds."""
+        text = "text" if self.data.keys is not None and self.data.text == "*" else self.data.text
+        found = {text: "A synthetic record, a JSON object." if self.data.task == "json" else "A synthetic text."}
+        return found if self.data.label is None else {**found, self.data.label: self._label}
+
+    @property
+    def _label(self) -> str:
+        return "Its label, one of a public list." if self.data.labels else "Its label, which is free text."
+
+
+def readme(described: Described) -> str:
+    """The card as Markdown behind YAML front matter."""
+    parts = (_summary, _privacy, _rows, _making, _limits, _files)
+    return _front(described) + "\n".join(part(described) for part in parts)
+
+
+def stated(text: str) -> dict[str, float]:
+    """variant -> epsilon, as a card's front matter states it.
+
+    Raises:
+        DataError: the text is no such card.
+    """
+    try:
+        _, front, _ = text.split(_FENCE, 2)
+        lines = YAML(typ="safe", pure=True).load(front)["differential_privacy"]
+        return {str(line["variant"]): float(line["epsilon"]) for line in lines}
+    except (ValueError, KeyError, TypeError, YAMLError):
+        raise DataError("README.md states no epsilon.", "Ask the releaser for the release again.") from None
+
+
+def _front(described: Described) -> str:
+    body = {
+        "pretty_name": described.release.title,
+        "license": described.release.license or "other",
+        "task_categories": [_TASKS[described.data.task]],
+        "size_categories": [_size(sum(described.rows.values()))],
+        "tags": ["synthetic", "differential-privacy", "text"],
+        "configs": [{"config_name": name, "data_files": f"data/{name}.parquet"} for name in described.rows],
+        "differential_privacy": [
+            {key: release[key] for key in ("variant", "method", "epsilon", "delta")} | {"unit": "record"}
+            for release in described.statement["releases"]
+        ],
+    }
+    yaml, stream = YAML(), io.StringIO()
+    yaml.width = 4096
+    yaml.dump(body, stream)
+    return f"{_FENCE}{stream.getvalue()}{_FENCE}\n"
+
+
+def _size(rows: int) -> str:
+    return next((name for limit, name in _SIZES if rows < limit), "n>1M")
+
+
+def _summary(described: Described) -> str:
+    return (
+        f"# {_plain(described.release.title)}\n\n"
+        "Synthetic rows, computed from private records under differential privacy. No row is a record; what any one "
+        "record may have changed in all of them together is bounded below. The same in one page: `card.html`.\n"
+    )
+
+
+def _privacy(described: Described) -> str:
+    statement = described.statement
+    books, unit = statement["ledger"], statement["unit"]
+    lines = [
+        f"| {one['variant']} | {one['method']} | {number(one['epsilon'], 4)} | {number(one['delta'])} | "
+        f"{one['accounting']['name']} |"
+        for one in statement["releases"]
+    ]
+    meanings = [
+        f"* **{one['variant']}**: {one['meaning']['sentence']}" for one in statement["releases"] if one["meaning"]
+    ]
+    groups = [_group(release) for release in statement["releases"]]
+    flags = [f"* **Look, {one['variant']}**: {flag}" for one in statement["releases"] for flag in one["flags"]]
+    return "\n".join(
+        [
+            "## Privacy\n",
+            f"Protected: {unit['description']} {unit['note']} The promise is for adding or removing one record.\n",
+            "| rows of | method | ε | δ | accountant |\n| --- | --- | --- | --- | --- |",
+            *lines,
+            "",
+            *meanings,
+            *groups,
+            *flags,
+            "",
+            "All releases from these records together, those of other times included: "
+            f"ε ≤ {number(books['spent_epsilon'], 4)} of a cap of {number(books['cap_epsilon'])} at "
+            f"δ = {number(statement['delta'])}. `ledger.json` has the events, from which every ε can be computed "
+            "again.\n",
+            "Not covered:\n",
+            *(f"* {item['sentence']}" for item in statement["not_covered"]),
+            "",
+        ]
+    )
+
+
+def _group(release: Mapping[str, Any]) -> str:
+    rows = [f"{row['k']} rows ε ≤ {number(row['epsilon'], 4)}" for row in release["group"] if row["k"] > 1]
+    return f"* **{release['variant']}**, for a person with more rows than one: {'; '.join(rows)}."
+
+
+def _rows(described: Described) -> str:
+    counts = [
+        f"* `data/{name}.parquet`, `data/{name}.jsonl`: {count:,} rows." for name, count in described.rows.items()
+    ]
+    columns = [f"* `{name}`: {words}" for name, words in described.columns.items()]
+    labels = [f"  * {_plain(name)}: {_plain(words)}" for name, words in described.data.labels.items()]
+    return "\n".join(["## Rows\n", *counts, "", "Columns:\n", *columns, *labels, ""])
+
+
+def _making(described: Described) -> str:
+    names = sorted({query["name"] for one in described.statement["releases"] for query in one["mechanisms"]})
+    return (
+        "## How it was made\n\n"
+        f"By palimpsest {described.version}. Private records were asked through a ledger that counts every look before "
+        f"it is taken; the mechanisms were: {', '.join(map(_plain, names))}. Everything after them reads their noisy "
+        "answers and public files alone. `prov.json` has every step.\n"
+    )
+
+
+def _limits(described: Described) -> str:
+    return (
+        "## Use and limits\n\n"
+        "Made for training and testing models on text of this kind where the records themselves may not leave. Rows "
+        "can be wrong in fact: noise and the writing model invent. What few records say is lost on purpose, so small "
+        "groups are represented worse than large ones. Biases of the records, and of the public text and models behind "
+        "the rows, carry over. What many records say together can be read from the rows, about people outside the data "
+        "too. Every row was searched for ways to reach one person (addresses, telephone, card and account numbers), "
+        "and none was found; names were not looked for.\n"
+    )
+
+
+def _files(described: Described) -> str:
+    return (
+        "## Files\n\n"
+        "`card.html` privacy card; `statement.json` privacy statement; `audit.json` what was measured on outputs, "
+        "public files and invented canaries; `ledger.json` extract of the ledger; `tradeoff.json` the proven trade-off "
+        "curves; `croissant.json` description for programs; `prov.json` provenance; `key.pub` and `envelope.json` the "
+        "signature.\n\n"
+        f"Check the folder with `palimpsest verify FOLDER --key {described.fingerprint}`. The fingerprint is worth "
+        "something only if it reached you by another way than this folder.\n"
+    )
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown takes as it is."""
+    return " ".join(text.split()).translate(_MARKS)

@@ -1,0 +1,274 @@
+"""Checking a release on any machine, without its workspace, its ledger or a network."""
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from jsonschema import Draft202012Validator
+
+from palimpsest.errors import DataError, PalimpsestError
+from palimpsest.files import read_json
+from palimpsest.privacy.ledger import preview
+from palimpsest.report.formats import number
+from palimpsest.report.release.bundle import (
+    AUDIT,
+    CARD,
+    ENVELOPE,
+    KEY,
+    LEDGER,
+    README,
+    STATEMENT,
+    TRADEOFF,
+    digest,
+)
+from palimpsest.report.release.card import stated
+from palimpsest.report.release.covered import close, equal, uncovered
+from palimpsest.report.release.envelope import Signed, unseal
+from palimpsest.report.release.extract import asset_of, charges_of
+from palimpsest.report.release.gates import PRIVATE
+from palimpsest.report.release.keys import fingerprint, load_public
+from palimpsest.report.statement import schema
+
+_MOST_KEY = 10_000  # bytes of a public key's file; a key has about 113
+_MOST_ENVELOPE = 10_000_000
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was checked; it holds where there is no problem."""
+
+    name: str
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What came of checking a release.
+
+    Attributes:
+        fingerprint: of the key that the envelope was checked against; None where there is none to read.
+        pinned: whether that key was given by the one who checks, and not found in the folder itself.
+        checks: in their order; later ones are left out where earlier ones show that the files are not the signed ones.
+    """
+
+    fingerprint: str | None
+    pinned: bool
+    checks: tuple[Check, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything holds."""
+        return not any(check.problems for check in self.checks)
+
+    @property
+    def problems(self) -> list[str]:
+        """What does not."""
+        return [problem for check in self.checks for problem in check.problems]
+
+
+def verify_release(path: Path, key: str | None = None) -> Checked:
+    """Check the signature, every file, the statement and every epsilon of a release.
+
+    Guarantee: where all holds and the key is pinned, the folder has exactly the files that the key's holder signed,
+    byte for byte; its statement has the published form; and its epsilons follow from the events in it. That these
+    events are those that happened rests on the signer.
+
+    Args:
+        path: the folder of the release.
+        key: the releaser's public key as a PEM file, or its fingerprint; None takes the key in the folder, which shows
+            that the folder is whole and not whose it is.
+
+    Raises:
+        DataError: there is no such folder, or the given key cannot be used.
+    """
+    if not path.is_dir():
+        raise DataError(f"There is no folder {str(path)!r}.", "Name the folder of a release.")
+    pin = None if key is None else _pinned(key)
+    try:
+        public = _public(path, pin)
+        signed = unseal(_read(path / ENVELOPE, _MOST_ENVELOPE), public)
+    except DataError as error:
+        return Checked(None, pin is not None, (Check("the signature", (error.problem,)),))
+    whole = Check("every file is the signed one", tuple(_files(path, signed)))
+    checks = (Check("the signature", ()), whole, *(() if whole.problems else _contents(path, signed)))
+    return Checked(fingerprint(public), pin is not None, checks)
+
+
+def _pinned(key: str) -> Ed25519PublicKey | str:
+    if not Path(key).is_file():
+        return key if key.startswith("SHA256:") else f"SHA256:{key}"
+    return load_public(_read(Path(key), _MOST_KEY))
+
+
+def _public(path: Path, pin: Ed25519PublicKey | str | None) -> Ed25519PublicKey:
+    if isinstance(pin, Ed25519PublicKey):
+        return pin
+    own = load_public(_read(path / KEY, _MOST_KEY))
+    if pin is not None and pin.lower() != fingerprint(own).lower():
+        raise DataError("Another key than the given one signed this folder.", "Ask the releaser which key is theirs.")
+    return own
+
+
+def _read(path: Path, most: int) -> bytes:
+    """A file of at most so many bytes; never behind a link, and no device."""
+    try:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode) and path.name in (KEY, ENVELOPE):
+            raise OSError
+        if found.st_size > most:
+            raise OSError
+        return path.read_bytes()
+    except OSError:
+        raise DataError(
+            f"{path.name!r} is missing or cannot be read.", "Ask the releaser for the release again."
+        ) from None
+
+
+def _files(path: Path, signed: Signed) -> Iterator[str]:
+    """What differs between the folder and the list; links and other special files are never followed or opened."""
+    listed, found = {*signed.files, ENVELOPE}, dict(_walk(path, ""))
+    folders = {"/".join(parts[:end]) for parts in (name.split("/") for name in listed) for end in range(1, len(parts))}
+    for name, kind in sorted(found.items()):
+        if kind == "folder" and name not in folders:
+            yield f"there is a further folder {name!r}"
+        elif kind == "other":
+            yield f"{name!r} is no plain file"
+        elif kind == "file" and name not in listed:
+            yield f"there is a further file {name!r}"
+        elif kind == "file" and name != ENVELOPE and digest(path / name) != signed.files[name]:
+            yield f"{name!r} was changed"
+    yield from (f"{name!r} is missing" for name in sorted(listed) if found.get(name) is None)
+
+
+def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, str]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = f"{prefix}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                yield name, "folder"
+                yield from _walk(Path(entry.path), f"{name}/")
+            else:
+                yield name, "file" if entry.is_file(follow_symlinks=False) else "other"
+
+
+def _contents(path: Path, signed: Signed) -> Iterator[Check]:
+    yield _check("the statement has its form", lambda: _formed(path))
+    yield _check("every epsilon follows from the ledger's extract", lambda: _recomputed(path))
+    yield _check("statement, cards and envelope say the same", lambda: _same(path, signed))
+
+
+def _check(name: str, problems: Callable[[], Iterable[str]]) -> Check:
+    """A signer can sign nonsense: what cannot be read is a problem, not a crash."""
+    try:
+        return Check(name, tuple(problems()))
+    except PalimpsestError as error:
+        return Check(name, (error.problem,))
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        return Check(name, (f"a document cannot be read ({type(error).__name__})",))
+
+
+def _formed(path: Path) -> Iterator[str]:
+    document = read_json(path / STATEMENT)
+    for error in Draft202012Validator(schema()).iter_errors(document):
+        yield f"{STATEMENT}: {'.'.join(map(str, error.absolute_path)) or 'the document'} breaks the schema"
+    if document["status"] != PRIVATE:
+        yield f"the statement's status is {document['status']!r}"
+
+
+def _recomputed(path: Path) -> Iterator[str]:
+    """From the events of the extract: each release's epsilons and curve, and the total."""
+    statement, books, audit = (read_json(path / name) for name in (STATEMENT, LEDGER, AUDIT))
+    asset, charges, curves = asset_of(books), charges_of(books), read_json(path / TRADEOFF)
+    names = [release["variant"] for release in statement["releases"]]
+    if not names or not (sorted(names) == sorted(audit["variants"]) == sorted(curves)):
+        yield "statement, audit and curves are of different variants"
+        return
+    for release in statement["releases"]:
+        receipt = audit["variants"][release["variant"]]["receipt"]
+        yield from (f"{release['variant']}: {problem}" for problem in uncovered(asset, charges, receipt))
+        yield from _restated(release, receipt, curves[release["variant"]])
+    total, terms = preview(asset, charges, {}), statement["ledger"]
+    left = max(0.0, asset.epsilon - total)
+    said = (
+        books["spent_epsilon"],
+        books["left_epsilon"],
+        terms["spent_epsilon"],
+        terms["left_epsilon"],
+        terms["cap_epsilon"],
+    )
+    if not equal((total, left, total, left, asset.epsilon), said):
+        yield f"the total is {total:.6f} by the extract's events, not what is stated"
+    if (terms["head"], terms["asset"], terms["delta"]) != (books["head"], asset.name, asset.delta):
+        yield "the statement is of another ledger, asset or delta"
+
+
+def _restated(release: Mapping[str, Any], receipt: Mapping[str, Any], curve: Mapping[str, Any]) -> Iterator[str]:
+    """Does the statement say of a release what its receipt says?"""
+    name, accounting = release["variant"], release["accounting"]
+    pairs = [(release[field], receipt[field]) for field in ("epsilon", "epsilon_target", "delta")]
+    pairs += [(accounting["epsilon"], receipt["epsilon"]), (accounting["epsilon_rdp"], receipt["epsilon_rdp"])]
+    groups = {row["k"]: row["epsilon"] for row in receipt["group"]}
+    pairs += [(row["epsilon"], groups[row["k"]]) for row in release["group"]]
+    if receipt["variant"] != name or not all(_close(*pair) for pair in pairs):
+        yield f"{name}: the statement's epsilons are not its receipt's"
+    beside = sum(query["own_delta"] for query in receipt["queries"])
+    beta = [max(0.0, value - beside) for value in receipt["curve"]["beta"]]
+    for stated_curve in (release["curve"], curve):
+        if not (equal(receipt["curve"]["alpha"], stated_curve["alpha"]) and equal(beta, stated_curve["beta"])):
+            yield f"{name}: the stated trade-off curve is not its receipt's"
+    if {line["charge"] for line in release["mechanisms"]} != {line["charge"] for line in receipt["queries"]}:
+        yield f"{name}: the statement lists other mechanisms"
+
+
+def _close(value: float | None, said: float | None) -> bool:
+    return said is None if value is None else close(value, said)
+
+
+def _same(path: Path, signed: Signed) -> Iterator[str]:
+    """Do the pages for readers, and the signed summary, give the statement's epsilons?"""
+    statement, page = read_json(path / STATEMENT), _Tables()
+    card, told = stated((path / README).read_text(encoding="utf-8")), signed.predicate["releases"]
+    page.feed((path / CARD).read_text(encoding="utf-8"))
+    names = {release["variant"] for release in statement["releases"]}
+    if names != card.keys() or names != {one["variant"] for one in told}:
+        yield "statement, README.md and envelope are of different variants"
+        return
+    summary = {one["variant"]: one for one in told}
+    for release in statement["releases"]:
+        name, epsilon = release["variant"], release["epsilon"]
+        if card[name] != epsilon or (summary[name]["epsilon"], summary[name]["delta"]) != (epsilon, release["delta"]):
+            yield f"{name}: README.md or the envelope gives another epsilon than the statement"
+        if page.first.get(name) != number(epsilon, 4):
+            yield f"{name}: {CARD} gives another epsilon than the statement, or none"
+    if signed.predicate["ledger_head"] != statement["ledger"]["head"]:
+        yield "the envelope names another ledger than the statement"
+
+
+class _Tables(HTMLParser):
+    """The first cell of each table of the page by the first word of the table's caption: the card's epsilons."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: dict[str, str] = {}
+        self._caption, self._within = "", ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self._caption = ""
+        if tag in ("caption", "td"):
+            self._within = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._within:
+            self._within = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._within == "caption" and " at δ = " in data:
+            self._caption = data.partition(" at δ = ")[0].strip()
+        elif self._within == "td" and self._caption:
+            self.first.setdefault(self._caption, data.strip())

@@ -1,0 +1,123 @@
+"""The release as Croissant JSON-LD (MLCommons, format 1.0) with the fields of its RAI vocabulary 1.0."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from palimpsest.report.formats import number
+from palimpsest.report.release.card import Described
+
+_FORMATS = {".parquet": "application/x-parquet", ".jsonl": "application/jsonlines"}
+_TERMS = (
+    "citeAs", "column", "equivalentProperty", "extract", "field", "fileProperty", "fileObject", "fileSet", "format",
+    "includes", "isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex",
+    "repeated", "replace", "samplingRate", "separator", "source", "subField", "transform",
+)  # fmt: skip
+CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    **{term: f"cr:{term}" for term in _TERMS},
+}
+
+
+def croissant(described: Described, files: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """The document.
+
+    Args:
+        described: what describes the release.
+        files: name -> SHA-256 of the files with rows.
+        sizes: name -> bytes of the same files.
+    """
+    return {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": ["http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0"],
+        "name": described.release.title,
+        "description": "Synthetic rows, computed from private records under differential privacy.",
+        "license": described.release.license or "other",
+        "url": f"urn:palimpsest:{described.data.asset}",
+        "version": "1.0.0",
+        "citeAs": f"{described.release.title}, synthetic rows of {described.data.asset}, {described.day}.",
+        "datePublished": described.day,
+        "creator": {"@type": "sc:Organization", "name": f"The holder of the key {described.fingerprint}"},
+        "isLiveDataset": False,
+        "distribution": [_file(name, digest, sizes[name]) for name, digest in files.items()],
+        "recordSet": [_records(name, described) for name in described.rows],
+        **{f"rai:{name}": words for name, words in _responsible(described).items()},
+    }
+
+
+def _file(name: str, digest: str, size: int) -> dict[str, Any]:
+    suffix = name[name.rindex(".") :]
+    return {
+        "@type": "cr:FileObject",
+        "@id": name,
+        "name": name,
+        "contentUrl": name,
+        "contentSize": f"{size} B",
+        "encodingFormat": _FORMATS[suffix],
+        "sha256": digest,
+    }
+
+
+def _records(variant: str, described: Described) -> dict[str, Any]:
+    return {
+        "@type": "cr:RecordSet",
+        "@id": variant,
+        "name": variant,
+        "description": f"{described.rows[variant]} synthetic rows of {variant}.",
+        "field": [_field(variant, column, words) for column, words in described.columns.items()],
+    }
+
+
+def _field(variant: str, column: str, words: str) -> dict[str, Any]:
+    return {
+        "@type": "cr:Field",
+        "@id": f"{variant}/{column}",
+        "name": f"{variant}/{column}",
+        "description": words,
+        "dataType": "sc:Text",
+        "source": {"fileObject": {"@id": f"data/{variant}.parquet"}, "extract": {"column": column}},
+    }
+
+
+def _responsible(described: Described) -> dict[str, Any]:
+    statement = described.statement
+    promised = [
+        f"{one['variant']}: epsilon {number(one['epsilon'], 4)} at delta {number(one['delta'])}"
+        for one in statement["releases"]
+    ]
+    missing = " ".join(item["sentence"] for item in statement["not_covered"])
+    return {
+        "dataCollection": "Not collected: written by models or chosen from public text, guided by noisy answers about "
+        "private records.",
+        "dataCollectionType": ["Others"],
+        "dataPreprocessingProtocol": [
+            "Every row was searched for ways to reach one person, and none was found; names were not looked for."
+        ],
+        "dataManipulationProtocol": f"Differential privacy for adding or removing one record. {'; '.join(promised)}.",
+        "dataAnnotationProtocol": "Labels are part of the synthetic rows; no person annotated them.",
+        "dataLimitations": [
+            "Rows can be wrong in fact. What few records say is lost on purpose.",
+            f"The promise does not cover: {missing}",
+        ],
+        "dataBiases": [
+            "Small groups are represented worse than large ones, because noise hides what few records say.",
+            "Biases of the private records, and of the public text and models behind the rows, carry over.",
+        ],
+        "dataUseCases": ["Training and testing models on text of this kind where the records may not leave."],
+        "dataSocialImpact": "What many records say together can be read from the rows, about people outside the data "
+        "too.",
+        "personalSensitiveInformation": [
+            f"{statement['unit']['description']} {statement['unit']['note']} The records may be personal; the rows are "
+            "synthetic."
+        ],
+        "dataReleaseMaintenancePlan": "Later releases from the same records add to the same ledger and its total.",
+    }

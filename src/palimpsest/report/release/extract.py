@@ -1,0 +1,90 @@
+"""What of the ledger leaves: the charges that count, so that anybody can add them up again."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from palimpsest.errors import DataError
+from palimpsest.privacy import events
+from palimpsest.privacy.ledger import Asset, Charge
+
+EXTRACT_VERSION = 1
+_ASSET = ("name", "delta", "epsilon", "n_public", "unit", "adjacency")
+_CHARGE = ("id", "seq", "stage", "variant", "purpose", "query", "own_delta", "state", "noise_fixed", "run", "index")
+
+
+def extract(asset: Asset, charges: Sequence[Charge], books: Mapping[str, Any]) -> dict[str, Any]:
+    """The asset's public terms, its totals, and every charge that counts against its budget.
+
+    A run goes by a number of its own here: its key holds hashes of the data and the code. Times are cut to days, since
+    they would tell how long a run took. Neither the data's fingerprint nor the asset's key is in it.
+
+    Args:
+        asset: as the ledger knows it.
+        charges: all of its charges; references and what was refunded are left out.
+        books: its ledger summary.
+    """
+    counted = [charge for charge in charges if charge.counted]
+    runs = {key: f"run {number}" for number, key in enumerate(dict.fromkeys(c.run_key for c in counted), 1)}
+    return {
+        "extract_version": EXTRACT_VERSION,
+        "asset": {name: getattr(asset, name) for name in _ASSET} | {"orders": list(asset.orders)},
+        "head": books["head"],
+        "entries": books["entries"],
+        "spent_epsilon": books["spent_epsilon"],
+        "left_epsilon": books["left_epsilon"],
+        "charges": [_line(charge, runs[charge.run_key]) for charge in counted],
+    }
+
+
+def _line(charge: Charge, run_key: str) -> dict[str, Any]:
+    return {name: getattr(charge, name) for name in _CHARGE} | {
+        "run_key": run_key,
+        "event": events.to_json(charge.event),
+        "partition": None if charge.partition is None else list(charge.partition),
+        "day": charge.time[:10],
+    }
+
+
+def asset_of(document: Mapping[str, Any]) -> Asset:
+    """The asset of an extract, without its key.
+
+    Raises:
+        DataError: the document is no extract.
+    """
+    try:
+        terms = {name: document["asset"][name] for name in _ASSET}
+        return Asset(**terms, orders=tuple(map(float, document["asset"]["orders"])))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _malformed(error) from None
+
+
+def charges_of(document: Mapping[str, Any]) -> list[Charge]:
+    """The charges of an extract.
+
+    Raises:
+        DataError: the document is no extract.
+    """
+    try:
+        return [_charge(line) for line in document["charges"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _malformed(error) from None
+
+
+def _charge(line: Mapping[str, Any]) -> Charge:
+    partition = None if line["partition"] is None else tuple(map(str, line["partition"]))
+    if partition is not None and len(partition) != 2:
+        raise ValueError
+    return Charge(
+        **{name: line[name] for name in _CHARGE},
+        run_key=line["run_key"],
+        fingerprint="",
+        event=events.from_json(line["event"]),
+        partition=partition,  # type: ignore[arg-type]
+        time=line["day"],
+    )
+
+
+def _malformed(error: Exception) -> DataError:
+    return DataError(
+        f"The ledger's extract has not its form ({type(error).__name__}).", "Ask the releaser for the release again."
+    )

@@ -1,0 +1,184 @@
+"""What must hold before rows leave. Each check yields errors that say what to do; none ever quotes a row.
+
+The verdicts of attacks on natural records are of the private zone. They act here as a stop and as nothing else: that a
+release exists says that no gate failed, which is a choice made after a look at private rows (`choice` in the
+statement's list of what is not covered).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
+from palimpsest.generators.postprocess import Candidate, PersonalData
+from palimpsest.privacy.ledger import Asset, Charge
+from palimpsest.records.record import Record
+from palimpsest.records.structured import members_of
+from palimpsest.records.world.facts import Facts
+from palimpsest.report.release.covered import uncovered
+from palimpsest.report.taint import Flow, taint
+
+PRIVATE = "DIFFERENTIALLY PRIVATE"
+VERDICTS = ("refuted", "not refuted", "inconclusive")
+_SHOWN = 10
+
+Documents = Mapping[str, Mapping[str, Any]]
+
+
+def refuse(errors: Iterable[PalimpsestError]) -> None:
+    """Raise the first of them, and say how many more there are."""
+    found = list(errors)
+    if not found:
+        return
+    more = f" Checks that failed beside it: {len(found) - 1}." if len(found) > 1 else ""
+    raise type(found[0])(f"Nothing was released. {found[0].problem}{more}", found[0].remedy)
+
+
+def settings(variants: Sequence[str], purposes: Mapping[str, str], noise_seed: int | None) -> Iterator[PalimpsestError]:
+    """Does params.yaml ask for something that may leave?
+
+    Args:
+        variants: those to release.
+        purposes: variant -> purpose, of all that run.
+        noise_seed: `testing.noise_seed`.
+    """
+    if not variants:
+        yield ParamsError("release.variants is empty.", "Name the variants whose rows are to leave.")
+    if noise_seed is not None:
+        yield ParamsError(
+            "testing.noise_seed fixes the noise: nothing made with it is private.",
+            "Set it to null, and run `palimpsest run` again.",
+        )
+    for name in variants:
+        if purposes.get(name) != "release":
+            yield ParamsError(
+                f"release.variants names {name!r}, which is not among the variants that run with purpose release.",
+                f"Name some of {sorted(one for one, purpose in purposes.items() if purpose == 'release')}.",
+            )
+
+
+def coverage(asset: Asset, charges: Sequence[Charge], receipts: Documents) -> Iterator[PalimpsestError]:
+    """Is every receipt one of a release, covered by the ledger, with fresh noise, and built on no reference?"""
+    for name, receipt in receipts.items():
+        if receipt.get("purpose") != "release" or any(_reference(query) for query in receipt.get("queries", ())):
+            yield LedgerError(
+                f"The receipt of {name} is that of a reference run, or builds on one: it may never leave.",
+                f"Take {name} out of release.variants, or fit it with purpose release.",
+            )
+        elif receipt.get("noise_fixed"):
+            yield LedgerError(
+                f"The noise of {name} was fixed by a seed.", "Set testing.noise_seed to null and run again."
+            )
+        elif problems := uncovered(asset, charges, receipt):
+            yield LedgerError(
+                f"The ledger does not cover {name}: {'; '.join(problems)}.",
+                "Run `palimpsest verify`; restore the ledger, or make the variant again on this one.",
+            )
+
+
+def _reference(query: Mapping[str, Any]) -> bool:
+    return bool(query.get("purpose", "release") != "release")
+
+
+def attacks(audits: Mapping[str, Documents], twins: Documents) -> Iterator[PalimpsestError]:
+    """Did an attack show that a claim is wrong?
+
+    Args:
+        audits: variant -> kind -> membership audit of natural records; private.
+        twins: method -> its end-to-end audit on invented canaries.
+    """
+    found = [(f"The {kind} audit of {name}", one) for name, kinds in audits.items() for kind, one in kinds.items()]
+    found += [(f"The end-to-end audit of method {name}", one) for name, one in twins.items()]
+    for what, audit in found:
+        if audit.get("verdict") not in VERDICTS:
+            yield DataError(f"{what} has no verdict.", "Run its stage again.")
+        elif audit["verdict"] == "refuted":
+            yield DataError(
+                f"{what} refuted the claimed epsilon: a proof or the code is wrong.",
+                "Release nothing; find the fault with `make mutants`, and report it.",
+            )
+
+
+def promise(statement: Mapping[str, Any]) -> Iterator[PalimpsestError]:
+    """Does the privacy statement promise anything?"""
+    if statement["status"] != PRIVATE:
+        reasons = " ".join(statement["reasons"])
+        yield DataError(
+            f"The privacy statement's status is {statement['status']}: {reasons}",
+            "Correct what it names, then run `palimpsest run` again.",
+        )
+
+
+def ways(flow: Flow) -> Iterator[PalimpsestError]:
+    """Does private data reach the release past the meter?"""
+    for path in taint(flow):
+        yield DataError(
+            "dvc.yaml has a way from private data to the release that passes no ledgered mechanism: "
+            f"{' -> '.join(path)}.",
+            "Take the last step's dependency away, or put a metered stage between.",
+        )
+
+
+def useful(scores: Mapping[str, Any] | None, variants: Sequence[str], least: float | None) -> Iterator[PalimpsestError]:
+    """Does every variant reach the asked accuracy on the declared public test file?
+
+    Args:
+        scores: reports/metrics/public.json; None where there is none.
+        variants: those to release.
+        least: `release.gates.accuracy`; None asks nothing.
+    """
+    for name in variants if least is not None else ():
+        own = [score["accuracy"] for score in (scores or {}).get("variants", {}).get(name, {}).values()]
+        if not own or max(own) < least:
+            reached = f"reaches {max(own):.3f}" if own else "has no score"
+            yield DataError(
+                f"{name} {reached} on the public test file; release.gates.accuracy asks for {least:g}.",
+                "Lower the gate, name a dataset.public_test, or release another variant.",
+            )
+
+
+def rows(name: str, records: Sequence[Record], world: Facts | None) -> Iterator[PalimpsestError]:
+    """Does a synthetic row look like a way to reach one person, or give away a planted secret of the demo's world?
+
+    Args:
+        name: the variant.
+        records: all that would be published of it.
+        world: the answer key of the invented world; None where the data are not invented.
+    """
+    if not records:
+        yield DataError(f"{name} has no rows.", "Draw more rows, or loosen its filters.")
+    texts = [texts_of(record) for record in records]
+    personal = PersonalData()
+    found = {
+        "look like a way to reach one person": [not all(personal.keeps(_candidates(row))) for row in texts],
+        "hold a planted secret": [bool(world and any(map(world.find_canaries, row))) for row in texts],
+    }
+    for what, hits in found.items():
+        if numbers := [number for number, hit in enumerate(hits, 1) if hit]:
+            shown = ", ".join(map(str, numbers[:_SHOWN])) + (", ..." if len(numbers) > _SHOWN else "")
+            yield DataError(
+                f"{len(numbers)} of {len(texts)} rows of {name} {what}: rows {shown}.",
+                "Put personal_data into the chain of the variant's filters and draw again; if rows go on holding "
+                "secrets, release nothing and report it.",
+            )
+
+
+def texts_of(record: Record) -> list[str]:
+    """Every text of a row, and of a row that is a JSON object its keys and values as a reader decodes them."""
+    members = members_of(record.text)
+    return [record.text, *([] if record.label is None else [record.label]), *_strings(members)]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield key
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+
+
+def _candidates(texts: Iterable[str]) -> list[Candidate]:
+    return [Candidate(Record(text), float("nan")) for text in texts]

@@ -1,0 +1,117 @@
+"""The key that signs releases: ed25519, in one file that its owner alone may read, outside every workspace."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+from platformdirs import user_config_path
+
+from palimpsest.errors import DataError
+
+VARIABLE = "PALIMPSEST_KEY"
+_FILE = "release.pem"
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_WORKSPACE = ("params.yaml", "dvc.yaml")
+
+
+def key_path(path: Path | str | None = None, environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the key is: `path`, else PALIMPSEST_KEY, else the user's configuration folder."""
+    given = path or environment.get(VARIABLE)
+    return Path(given).expanduser().absolute() if given else user_config_path("palimpsest") / _FILE
+
+
+def new_key(path: Path) -> str:
+    """Make a key and write it, readable by its owner alone; its fingerprint.
+
+    Raises:
+        DataError: there is a file already, the place lies in a workspace, or it cannot be written.
+    """
+    _check_outside(path)
+    key = Ed25519PrivateKey.generate()
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(text)
+    except FileExistsError:
+        raise DataError(
+            f"There is a file at {str(path)!r} already; a key is never overwritten.",
+            "Sign with that key, or name another place by --path.",
+        ) from None
+    except OSError as error:
+        raise DataError(
+            f"No key can be written to {str(path)!r} ({type(error).__name__}).", "Name another place by --path."
+        ) from None
+    return fingerprint(key.public_key())
+
+
+def load_key(path: Path) -> Ed25519PrivateKey:
+    """The key in a file.
+
+    Raises:
+        DataError: there is none, it is no ed25519 key, others may read it, or it lies in a workspace.
+    """
+    if not path.is_file():
+        raise DataError(
+            f"There is no key to sign the release with at {str(path)!r}.",
+            f"Make one with `palimpsest keys new`, or set {VARIABLE} to the place of yours.",
+        )
+    _check_outside(path)
+    if os.name == "posix" and path.stat().st_mode & _OTHERS:
+        raise DataError(f"Others than its owner may read the key at {str(path)!r}.", f"Run `chmod 600 {path}`.")
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise DataError(
+            f"{str(path)!r} is no ed25519 key in PEM without a password.", "Make one with `palimpsest keys new`."
+        )
+    return key
+
+
+def public_pem(key: Ed25519PublicKey) -> bytes:
+    """The public half as a PEM file."""
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def load_public(pem: bytes) -> Ed25519PublicKey:
+    """The public half out of its PEM file.
+
+    Raises:
+        DataError: it is no such file, or not written as `public_pem` writes it.
+    """
+    try:
+        key = load_pem_public_key(pem)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PublicKey) or public_pem(key) != pem:
+        raise DataError("This is no public ed25519 key in PEM.", "Ask the releaser for the key again.")
+    return key
+
+
+def fingerprint(key: Ed25519PublicKey) -> str:
+    """SHA-256 of the public key in DER, as `openssl pkey -pubin -outform DER | sha256sum` prints it."""
+    der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return f"SHA256:{hashlib.sha256(der).hexdigest()}"
+
+
+def _check_outside(path: Path) -> None:
+    inside = [folder for folder in path.resolve().parents if all((folder / name).is_file() for name in _WORKSPACE)]
+    if inside:
+        raise DataError(
+            f"The key's place {str(path)!r} lies in the workspace {str(inside[0])!r}, which may be shared or pushed.",
+            f"Keep the key elsewhere: name a place by --path or {VARIABLE}.",
+        )

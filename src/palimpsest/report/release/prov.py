@@ -1,0 +1,117 @@
+"""Where a release comes from, as PROV-JSON (W3C member submission 2013): the graph behind it and its lock file.
+
+Guarantee: of a file of the private zone neither hash nor size is in it, nor a path outside the workspace. A plain hash
+of a data set that can be guessed tells who guesses right; the private input goes by the ledger's keyed hash, which
+tells nothing without the asset's key, except that two releases with the same one read the same rows.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palimpsest.report.taint import PUBLIC_FILES, Flow, Node
+
+NAMESPACE = "urn:palimpsest:"
+_CODE = ("src", "stages")
+
+Relations = dict[str, dict[str, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What stands at the beginning.
+
+    Attributes:
+        private: path -> name of the files with private rows; their paths are not told.
+        public: path -> name of the files that were declared public; their paths are not told either.
+        keyed: name -> keyed hashes of private files, as the ledger's charges have them.
+    """
+
+    private: Mapping[str, str]
+    public: Mapping[str, str]
+    keyed: Mapping[str, Sequence[str]]
+
+
+def provenance(
+    flow: Flow, leaving: Node, lock: Mapping[str, Any], inputs: Inputs, files: Mapping[str, str], signer: str
+) -> dict[str, Any]:
+    """The document.
+
+    Args:
+        flow: the graph, narrowed to what the releasing stage reads.
+        leaving: the releasing stage.
+        lock: `stages` of dvc.lock.
+        inputs: the files at the beginning.
+        files: name in the release -> SHA-256, of what is derived from the graph.
+        signer: the fingerprint of the signing key.
+    """
+    found = _Document(flow, inputs)
+    for node in flow.behind(leaving):
+        found.add(node, lock.get(node.name, {}), node is leaving)
+    for name, digest in files.items():
+        found.publish(name, digest, leaving)
+    relations = found.relations
+    relations["agent"] = {_id("signer"): {"p:fingerprint": signer}}
+    relations["wasAssociatedWith"] = {"_:by": {"prov:activity": _id(leaving.name), "prov:agent": _id("signer")}}
+    return {"prefix": {"p": NAMESPACE}, **relations}
+
+
+class _Document:
+    """Entities and activities so far."""
+
+    def __init__(self, flow: Flow, inputs: Inputs) -> None:
+        self._flow, self._inputs = flow, inputs
+        kinds = ("entity", "activity", "used", "wasGeneratedBy")
+        self.relations: Relations = {kind: {} for kind in kinds}
+
+    def add(self, node: Node, locked: Mapping[str, Any], leaving: bool) -> None:
+        """A stage, what it read and what it wrote."""
+        command = {"p:command": locked["cmd"]} if isinstance(locked.get("cmd"), str) else {}
+        stated = {"p:zone": node.zone, "p:metered": self._flow.metered(node)}
+        self.relations["activity"][_id(node.name)] = command | stated
+        hashes = {
+            entry["path"]: entry["md5"] for key in ("deps", "outs") for entry in locked.get(key, ()) if "md5" in entry
+        }
+        public = node.zone == "public" and self._flow.zone(node) == "public"
+        for path in dict.fromkeys(self._read(node)):
+            self._relate("used", node, self._entity(path, hashes if self._open(path, False) else {}))
+        for path in () if leaving else node.writes:
+            self._relate("wasGeneratedBy", node, self._entity(path, hashes if self._open(path, public) else {}))
+
+    def publish(self, name: str, digest: str, leaving: Node) -> None:
+        """A file of the release."""
+        key = _id(f"release/{name}")
+        self.relations["entity"][key] = {"p:sha256": digest}
+        self._relate("wasGeneratedBy", leaving, key)
+
+    def _read(self, node: Node) -> Iterator[str]:
+        """The files that other stages made, as those name them, and what no stage makes."""
+        made = [path for _, path in self._flow.makers(node)]
+        yield from made
+        yield from (path for path in node.reads if not any(path == one or one.startswith(f"{path}/") for one in made))
+
+    def _open(self, path: str, public: bool) -> bool:
+        """Whether a plain hash of the file may be told."""
+        listed = any(path == one or path.startswith(f"{one}/") for one in (*PUBLIC_FILES, *_CODE))
+        return path not in self._inputs.private and (public or listed or path in self._inputs.public)
+
+    def _entity(self, path: str, hashes: Mapping[str, str]) -> str:
+        named = {**self._inputs.private, **self._inputs.public}.get(path)
+        outside = path.startswith(("/", "~")) or ".." in path.split("/")
+        key = _id(named or ("input" if outside else path))
+        body = self.relations["entity"].setdefault(key, {})
+        if path in self._inputs.private:
+            body["p:zone"] = "private"
+        if named is not None and named in self._inputs.keyed:
+            body["p:keyed_hash"] = list(self._inputs.keyed[named])
+        if path in hashes:
+            body["p:md5"] = hashes[path]
+        return key
+
+    def _relate(self, kind: str, node: Node, entity: str) -> None:
+        links = self.relations[kind]
+        links[f"_:{kind}{len(links)}"] = {"prov:activity": _id(node.name), "prov:entity": entity}
+
+
+def _id(name: str) -> str:
+    return f"p:{name}"

@@ -1,0 +1,68 @@
+"""Score the rows that may leave on a test file that was declared public: the only scores that a card shows.
+
+Guarantee: reads synthetic rows that the ledger covers, and files declared public. The private test rows, the
+holdout and the `real` row are not read.
+"""
+
+from typing import Any
+
+from palimpsest.audit.utility import UtilityAudit
+from palimpsest.errors import ParamsError
+from palimpsest.files import write_json
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.records.read import Columns, read_rows
+from palimpsest.records.record import Record
+from palimpsest.records.snapshot import unchanged
+from palimpsest.records.write import read_synthetic
+from stages.common import METRICS, SYNTHETIC, start
+from stages.downstream_eval import score
+
+PUBLIC_ROW = "public_only"
+SCORES = METRICS / "public.json"
+_FIELDS = ("accuracy", "low", "high")
+
+
+def run() -> None:
+    """Synthetic rows of what may leave and of public_only, dataset.public_test -> reports/metrics/public.json."""
+    params = load()
+    test, names = public_test(params), (*params.may_leave, PUBLIC_ROW)
+    rows = {name: read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label) for name in names}
+    audits = {name: score(params, found, test) for name, found in rows.items()}
+    write_json(SCORES, scores(audits))
+
+
+def scores(audits: dict[str, UtilityAudit]) -> dict[str, Any]:
+    """Rows, test rows, and each row's accuracy by each evaluator with its 95 % interval: nothing else."""
+    found = {name: audit.to_json(name)["evaluators"] for name, audit in audits.items()}
+    return {
+        "zone": "publishable",
+        "rows": {name: audit.rows for name, audit in audits.items()},
+        "test_rows": {name: audit.test_rows for name, audit in audits.items()},
+        "variants": {
+            name: {evaluator: {key: score[key] for key in _FIELDS} for evaluator, score in evaluators.items()}
+            for name, evaluators in found.items()
+        },
+    }
+
+
+def public_test(params: Params) -> list[Record]:
+    """The labelled rows of the test file that was declared public.
+
+    Raises:
+        ParamsError: none was declared.
+    """
+    data = params.dataset
+    if data.public_test is None:
+        raise ParamsError(
+            "dataset.public_test is null: no test file was declared public.",
+            "Name one, or leave this stage out: a card can do without scores.",
+        )
+    columns = Columns(data.text, data.label, keys=params.schema_of_data.keys, plain=True)
+    with unchanged(data.public_test):
+        rows = read_rows(data.public_test, columns, data.max_length, tuple(data.labels) or None)
+    return [Record(row.text, row.label) for row in rows]
+
+
+if __name__ == "__main__":
+    start(run)

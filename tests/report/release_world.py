@@ -1,0 +1,244 @@
+"""A small workspace whose one variant was really charged, and its release: no model runs, all else is as in a run."""
+
+import atexit
+import copy
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+import stages.release
+from palimpsest.cli.context import asset_of
+from palimpsest.files import read_json, write_json
+from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load, loads
+from palimpsest.params.release import Release
+from palimpsest.params.schema import Params
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.ledger import Ledger, Request, Run
+from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.session import metered, receipt
+from palimpsest.records.record import Record
+from palimpsest.records.world.facts import Canary, Facts, save_facts
+from palimpsest.records.write import write_synthetic
+from palimpsest.report.release.keys import VARIABLE, new_key
+
+ROOT = Path(__file__).parents[2]
+VARIANT, REFERENCE = "select3", "unbound_reference"
+SECRET = "mulberry quartz 7719"
+FINGERPRINT = "5ec2e7" * 10 + "abcd"
+PRIVATE_HASHES = {  # of files of the private zone, as dvc.lock has them
+    "data/raw/private.jsonl": "a1" * 16, "data/raw/test.jsonl": "a2" * 16, "data/raw/facts.json": "a3" * 16,
+    "data/private/train.parquet": "a4" * 16, "data/private/manifest.json": "a5" * 16,
+    "data/synthetic/select3.parquet": "a6" * 16, "reports/receipts/select3.json": "a7" * 16,
+}  # fmt: skip
+PUBLIC_HASHES = {"data/public/train.parquet": "b1" * 16, "data/public/embeddings.npz": "b2" * 16}
+STAGES: dict[str, dict[str, Any]] = {  # what the release needs beside the stages that make rows
+    "twins": {
+        "matrix": {"method": ["select"]},
+        "cmd": "python -m stages.twins ${item.method}",
+        "deps": ["src/palimpsest/generators"],
+        "metrics": ["reports/metrics/twins/${item.method}.json"],
+        "meta": {"zone": "public"},
+    },
+    "public_eval": {
+        "cmd": "python -m stages.public_eval",
+        "deps": ["data/synthetic", "${dataset.public_test}"],
+        "metrics": ["reports/metrics/public.json"],
+        "meta": {"zone": "dp"},
+    },
+    "release": {
+        "cmd": "python -m stages.release",
+        "deps": ["data/synthetic", "data/raw/facts.json", "reports/metrics", "reports/receipts"],
+        "outs": [{"release": {"cache": False, "push": False}}],
+        "meta": {"zone": "dp", "gates": ["data/raw/facts.json", "reports/metrics"]},
+    },
+}
+_EMPTY = (
+    "dp_train", "teach_similar", "decoder_pretrain", "sentdp", "custext", "embedding_audit", "audit",
+    "in_context_baseline", "in_context",
+)  # fmt: skip
+_NO_ROWS = ("discriminator", "dp_lm", "private_predict", "private_evolve", "vote_select", "eda_evolve")
+_yaml = YAML(typ="safe", pure=True)
+
+
+def settings(**changes: Any) -> Release:
+    """What is to be released: one variant."""
+    given = {"variants": [VARIANT], "title": "Tickets, invented", "license": "CC0-1.0", "gates": {"accuracy": None}}
+    return Release.model_validate(given | changes)
+
+
+def graph() -> dict[str, Any]:
+    """The repository's graph, with the stages of a release where it has none."""
+    found = _yaml.load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    return copy.deepcopy(STAGES) | found
+
+
+def content(**data: Any) -> dict[str, Any]:
+    """params.yaml of the repository, with one variant of method select and a reference beside it."""
+    body = _yaml.load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    run: dict[str, Any] = {name: [] for name in _EMPTY} | {name: {} for name in _NO_ROWS}
+    body["run"] |= run | {"select": [VARIANT, REFERENCE], "twins": ["select"], "evaluate": [VARIANT, REFERENCE]}
+    body["release"] = settings().model_dump(mode="json")
+    body["variants"][REFERENCE] = body["variants"][VARIANT] | {"purpose": "reference"}
+    body["dataset"] |= data
+    body["privacy"]["ledger"] = ".palimpsest/ledger.db"
+    return dict(body)
+
+
+@dataclass
+class Workspace:
+    """A folder in which `stages.release` can run.
+
+    Attributes:
+        folder: the workspace; the working directory while it is used.
+        key: the file of the signing key, outside it.
+    """
+
+    folder: Path
+    key: Path
+
+    @property
+    def params(self) -> Params:
+        """The settings."""
+        return load(self.folder)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger, opened."""
+        return Ledger.open(ledger_url(self.params, self.folder))
+
+    def read(self, path: str) -> Any:
+        """A JSON document of the workspace."""
+        return read_json(self.folder / path)
+
+    def change(self, path: str, **values: Any) -> None:
+        """Set values of a JSON document."""
+        write_json(self.folder / path, self.read(path) | values)
+
+    def graph(self, change: dict[str, Any] | None = None) -> None:
+        """Write dvc.yaml with some stages changed."""
+        with (self.folder / "dvc.yaml").open("w", encoding="utf-8") as file:
+            _yaml.dump({"stages": graph() | (change or {})}, file)
+
+    def edit(self, section: str, **values: Any) -> None:
+        """Set values of a section of params.yaml."""
+        body = _yaml.load((self.folder / "params.yaml").read_text(encoding="utf-8"))
+        body[section] |= values
+        with (self.folder / "params.yaml").open("w", encoding="utf-8") as file:
+            _yaml.dump(body, file)
+
+    def rows(self, *texts: str, label: str = "returns") -> None:
+        """Write other synthetic rows."""
+        data = self.params.dataset
+        write_synthetic(
+            [Record(text, label) for text in texts], self.folder / f"data/synthetic/{VARIANT}", data.text, data.label
+        )
+
+    def charge(self, variant: str = VARIANT, purpose: str = "release", seed: int | None = None) -> dict[str, Any]:
+        """Ask one real query and write its receipt."""
+        params, ledger = self.params, self.ledger
+        query = LabelHistogram(labels=tuple(params.dataset.labels), sigma=4.0)
+        run = Run("select", variant, purpose, FINGERPRINT, f"plan of {variant} {seed}", "code")
+        rows = [PrivateRow("the vase arrived in shards", "returns")] * 3
+        asked = [Request(query.name, query.event())]
+        with metered(ledger, params.schema_of_data, run, asked, lambda: rows, NoiseSource(seed)) as session:
+            session.view.ask(query)
+        asset = ledger.asset(params.dataset.asset)
+        body = receipt(ledger, asset, session, method="select", target=3.0) | {"plan": {"sigma": 4.0, "rows": 12}}
+        write_json(self.folder / f"reports/receipts/{variant}.json", body)
+        return body
+
+
+def workspace(folder: Path, key: Path) -> Workspace:
+    """Make one, with a key to sign with."""
+    folder.mkdir(parents=True)
+    with (folder / "params.yaml").open("w", encoding="utf-8") as file:
+        _yaml.dump(content(), file)
+    made, params = Workspace(folder, key), loads((folder / "params.yaml").read_text(encoding="utf-8"))
+    Ledger.create(ledger_url(params, folder)).register(asset_of(params))
+    made.graph()
+    made.charge()
+    made.charge(REFERENCE, "reference")
+    made.rows(*(f"The grill hums at night, request {number}." for number in range(12)))
+    _measure(made)
+    _lock(folder)
+    canaries = (Canary("canary-1", SECRET, 4),)
+    save_facts(Facts((), (), canaries, ("Aeris 3",), (("hums", "humming"),)), folder / "data/raw/facts.json")
+    new_key(key)
+    return made
+
+
+def _measure(made: Workspace) -> None:
+    def write(name: str, body: dict[str, Any]) -> None:
+        write_json(made.folder / f"reports/metrics/{name}.json", body)
+
+    score = {"tfidf_lr": {"accuracy": 0.8125, "low": 0.78, "high": 0.84}}
+    names = (VARIANT, "public_only")
+    write(
+        f"{VARIANT}/generation", {"variant": VARIANT, "zone": "dp", "drawn": 15, "removed": {"length": 3}, "rows": 12}
+    )
+    write(f"{VARIANT}/utility", {"zone": "internal", "evaluators": {"tfidf_lr": {"accuracy": 0.7654321}}})
+    for kind in ("membership", "text_membership"):
+        write(f"{VARIANT}/{kind}", {"variant": VARIANT, "zone": "internal", "auc": 0.5123457, "verdict": "not refuted"})
+    shared = {"rows": dict.fromkeys(names, 12), "test_rows": dict.fromkeys(names, 50)}
+    write("public", {"zone": "publishable", **shared, "variants": dict.fromkeys(names, score)})
+    trial = {"correct": 52, "epsilon_lower": 0.1}
+    twins = [{"fault": "no noise", "correct": 99, "epsilon_lower": 2.9, "caught": True}]
+    audit = {"method": "select", "zone": "publishable", "claim": 0.9, "delta": 1e-5, "canaries": 200, "guesses": 200}
+    write("twins/select", audit | trial | {"eps_max": 3.1, "twins": twins, "verdict": "not refuted"})
+
+
+def _lock(folder: Path) -> None:
+    """A dvc.lock as DVC writes it, with a hash for every file."""
+    hashes = PRIVATE_HASHES | PUBLIC_HASHES
+
+    def entries(*paths: str) -> list[dict[str, Any]]:
+        return [{"path": path, "hash": "md5", "md5": hashes[path], "size": 987654} for path in paths]
+
+    raw = entries("data/raw/private.jsonl", "data/raw/test.jsonl")
+    split = entries("data/private/train.parquet", "data/private/manifest.json")
+    public, encoded = (entries(path) for path in PUBLIC_HASHES)
+    made = entries("data/synthetic/select3.parquet", "reports/receipts/select3.json")
+    stages = {
+        "world": {"cmd": "python -m stages.world", "outs": [*raw, *entries("data/raw/facts.json")]},
+        "preprocess": {"cmd": "python -m stages.preprocess", "deps": raw, "outs": [*split, *public]},
+        "encode_public": {"cmd": "python -m stages.encode_public", "deps": public, "outs": encoded},
+        f"select@{VARIANT}": {"cmd": f"python -m stages.select {VARIANT}", "deps": [*split, *public], "outs": made},
+    }
+    with (folder / "dvc.lock").open("w", encoding="utf-8") as file:
+        _yaml.dump({"schema": "2.0", "stages": stages}, file)
+
+
+@contextmanager
+def inside(made: Workspace) -> Iterator[Workspace]:
+    """Make it the working directory and its key the key, as for a process started there."""
+    with chdir(made.folder), pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(made.key))
+        patch.delenv(LEDGER_VARIABLE, raising=False)
+        yield made
+
+
+@cache
+def released() -> Workspace:
+    """One workspace with its release, made once for all tests of a process; nobody changes it."""
+    home = Path(tempfile.mkdtemp(prefix="released"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    made = workspace(home / "work", home / "keys" / "own.pem")
+    with inside(made):
+        stages.release.run()
+    return made
+
+
+def copied(made: Workspace, home: Path) -> Workspace:
+    """A test's own copy of a workspace, with its release and its key."""
+    shutil.copytree(made.folder, home / "work")
+    shutil.copy2(made.key, home / "own.pem")
+    return Workspace(home / "work", home / "own.pem")

@@ -1,0 +1,127 @@
+"""The card as a browser sees it, and that nothing of the private zone can be on it."""
+
+from typing import Any
+
+import pytest
+from in_browser import Open, assert_can_be_read_out, assert_drawn, assert_fits_on_paper, assert_quiet
+from report_world import (
+    receipt,
+    world_ledger,
+    world_metrics,
+    world_provenance,
+    world_receipts,
+    world_schema,
+    world_stages,
+)
+from selenium.webdriver.common.by import By
+
+from palimpsest.errors import DataError
+from palimpsest.report.card import gates, render_card
+from palimpsest.report.claims import public_claims
+from palimpsest.report.statement import statement
+
+HOSTILE = "</script><script>window.broken=1</script><img src=x onerror='window.broken=1'>"
+
+
+def twin(verdict: str = "not refuted", caught: bool = True) -> dict[str, Any]:
+    return {
+        "zone": "publishable", "method": "dp_lm", "claim": 0.9, "delta": 1e-5, "canaries": 200, "guesses": 100,
+        "correct": 52, "epsilon_lower": 0.0, "eps_max": 3.1, "verdict": verdict,
+        "twins": [{"fault": "no noise", "correct": 99, "epsilon_lower": 2.9 if caught else 0.3, "caught": caught}],
+    }  # fmt: skip
+
+
+def scores(**accuracies: float) -> dict[str, Any]:
+    found = {name: {"accuracy": value, "low": value - 0.02, "high": value + 0.02} for name, value in accuracies.items()}
+    return {
+        "zone": "publishable",
+        "rows": dict.fromkeys(accuracies, 4000),
+        "test_rows": dict.fromkeys(accuracies, 1000),
+        "variants": {name: {"tfidf_lr": own} for name, own in found.items()},
+    }
+
+
+def card(receipts: dict[str, Any] | None = None, verdicts: dict[str, str] | None = None, **more: Any) -> str:
+    receipts, ledger, stages = receipts or world_receipts(), more.pop("ledger", world_ledger()), world_stages()
+    promise = statement(receipts, ledger, world_schema(), stages, verdicts)
+    given = {"variants": ["dp3"], "scores": scores(dp3=0.8, public_only=0.6), "twins": {"dp_lm": twin()}} | more
+    return render_card(promise, ledger, receipts, stages, world_provenance(), **given)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_the_card_in_a_browser(opened: Open, width: int, scheme: str) -> None:
+    shown = opened(card(fingerprint="ed25519:0a1b"), width, scheme)
+    assert assert_drawn(shown) == 6
+    assert_can_be_read_out(shown)
+    assert shown.execute_script("return document.documentElement.scrollWidth") <= width
+    assert "ed25519:0a1b" in shown.find_element(By.TAG_NAME, "footer").text
+    assert_quiet(shown)
+    assert_fits_on_paper(shown)
+
+
+def test_the_card_does_without_scores_and_twins(opened: Open) -> None:
+    shown = opened(card(scores=None, twins=None))
+    assert assert_drawn(shown) == 4
+    assert "Not signed" in shown.find_element(By.TAG_NAME, "footer").text
+    assert_quiet(shown)
+
+
+def test_a_name_that_is_code_stays_a_name(opened: Open) -> None:
+    receipts = world_receipts() | {HOSTILE: receipt(HOSTILE, 1.0)}
+    shown = opened(card(receipts, variants=["dp3", HOSTILE], ledger=world_ledger() | {"asset": HOSTILE}))
+    assert shown.execute_script("return window.broken") is None
+    assert shown.find_elements(By.CSS_SELECTOR, "img") == []
+    assert_quiet(shown)
+
+
+@pytest.mark.parametrize("given", [{"scores": scores(dp3=0.8) | {"zone": "internal"}}, {"twins": {"dp_lm": {}}}])
+def test_a_document_of_the_private_zone_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="not publishable"):
+        card(**given)
+
+
+def test_no_measurement_of_private_rows_can_reach_the_card() -> None:
+    """The card is a function of documents that hold none: it takes no metrics, and private attacks do not change it."""
+    quiet, loud = card(), card(verdicts={"dp3": "not refuted"})
+    assert quiet == loud
+    internal = [str(found["auc"]) for found in world_metrics()["dp3"]["membership"]["attacks"].values()]
+    assert [number for number in internal if number in quiet] == []
+    ids = [claim.id for claim in claims_of_card()]
+    assert [name for name in ids if name.startswith(("M-", "G-", "F-"))] == []
+    assert {"P-dp3", "P-total", "T-dp_lm"} <= set(ids)
+
+
+def claims_of_card() -> tuple[Any, ...]:
+    promise = statement(world_receipts(), world_ledger(), world_schema(), world_stages())
+    return public_claims(promise, world_receipts(), world_ledger(), {"dp_lm": twin()})
+
+
+def test_what_is_not_released_is_not_shown() -> None:
+    html = card(receipts=world_receipts() | {"dp9": receipt("dp9", 8.9)}, scores=scores(dp3=0.8, dp9=0.85))
+    overview = html.partition('id="overview"')[2].partition('id="promise"')[0]
+    assert "dp3" in overview
+    assert "dp9" not in overview
+    figures = html.partition('id="figures"')[2].partition('id="layers"')[0]
+    assert "0.85" not in figures
+
+
+@pytest.mark.parametrize(
+    ("audit", "outcome", "status"),
+    [
+        (twin(), "not refuted", "tested"),
+        (twin("inconclusive", caught=False), "inconclusive", "not covered"),
+        (twin("refuted"), "refuted", "tested"),
+    ],
+)
+def test_an_audit_that_could_not_have_failed_is_no_pass(audit: dict[str, Any], outcome: str, status: str) -> None:
+    promise = statement(world_receipts(), world_ledger(), world_schema(), world_stages())
+    found = {gate.name: gate for gate in gates(promise, promise["releases"], {"dp_lm": audit})}
+    assert found["Attack on dp_lm, end to end"].outcome == outcome
+    claims = {claim.id: claim for claim in public_claims(promise, world_receipts(), world_ledger(), {"dp_lm": audit})}
+    assert claims["T-dp_lm"].status == status
+
+
+def test_fixed_noise_stops_the_reader() -> None:
+    html = card(receipts=world_receipts() | {"dp3": receipt("dp3", 2.98) | {"noise_fixed": True}})
+    assert '<b class="stop">not private</b>' in html
+    assert "NOT PRIVATE: The noise of dp3 is fixed by a seed." in html

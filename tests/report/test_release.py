@@ -1,0 +1,494 @@
+"""What leaves and what does not: a real run of the stage, and each reason to refuse one."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stages.release
+from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
+from palimpsest.files import read_json, write_json
+from palimpsest.params.release import Release
+from palimpsest.records.record import Record
+from palimpsest.records.world.facts import load_facts
+from palimpsest.records.write import read_synthetic, write_synthetic
+from palimpsest.report.release import allowed, gates
+from palimpsest.report.release.bundle import FILES, Measured, audit_document, digest, swapped
+from palimpsest.report.release.card import stated
+from palimpsest.report.release.check import verify_release
+from palimpsest.report.release.croissant import CONTEXT
+from palimpsest.report.release.extract import asset_of, charges_of, extract
+from palimpsest.report.release.prov import Inputs, provenance
+from palimpsest.report.taint import Flow, Node
+from tests.report.release_world import (
+    FINGERPRINT,
+    PRIVATE_HASHES,
+    PUBLIC_HASHES,
+    REFERENCE,
+    SECRET,
+    STAGES,
+    VARIANT,
+    Workspace,
+    copied,
+    graph,
+    inside,
+    released,
+    settings,
+)
+
+Change = Callable[[Workspace], Any]
+METRICS = f"reports/metrics/{VARIANT}"
+RECEIPT = f"reports/receipts/{VARIANT}.json"
+
+
+@pytest.fixture(scope="session")
+def made() -> Workspace:
+    return released()
+
+
+@pytest.fixture
+def own(made: Workspace, tmp_path: Path) -> Workspace:
+    """A copy without its release."""
+    found = copied(made, tmp_path)
+    shutil.rmtree(found.folder / "release")
+    return found
+
+
+def texts(folder: Path) -> dict[str, str]:
+    """Every file as text, whatever it is."""
+    return {path.name: path.read_bytes().decode("latin-1") for path in folder.rglob("*") if path.is_file()}
+
+
+# What is in it.
+
+
+def test_a_release_has_its_files_and_no_other(made: Workspace):
+    found = {path.relative_to(made.folder / "release").as_posix() for path in (made.folder / "release").rglob("*")}
+    assert found == {*FILES, "data", f"data/{VARIANT}.jsonl", f"data/{VARIANT}.parquet"}
+
+
+def test_a_release_holds(made: Workspace):
+    found = verify_release(made.folder / "release")
+    assert (found.problems, found.pinned, len(found.checks)) == ([], False, 5)
+
+
+def test_nothing_of_the_private_zone_is_in_it(made: Workspace):
+    told = texts(made.folder / "release")
+    private = [SECRET, "the vase arrived in shards", "7654321", "5123457", "987654", *PRIVATE_HASHES.values()]
+    private += [made.ledger.asset("demo").key.hex(), str(made.folder)]
+    assert [(name, what) for name, text in told.items() for what in private if what in text] == []
+
+
+def test_the_private_input_goes_by_its_keyed_hash(made: Workspace):
+    entities = read_json(made.folder / "release/prov.json")["entity"]
+    assert entities["p:input/private"] == {"p:zone": "private", "p:keyed_hash": [FINGERPRINT]}
+    assert entities["p:input/private-test"] == {"p:zone": "private"}
+    assert entities["p:data/private/train.parquet"] == {}
+    assert {name: entities[f"p:{name}"]["p:md5"] for name in PUBLIC_HASHES} == PUBLIC_HASHES
+    holding = [name for name, text in texts(made.folder / "release").items() if FINGERPRINT in text]
+    assert holding == ["prov.json"]
+
+
+def test_provenance_leads_from_the_input_to_the_rows(made: Workspace):
+    found = read_json(made.folder / "release/prov.json")
+    links = [*found["used"].values(), *found["wasGeneratedBy"].values()]
+    assert all(link["prov:entity"] in found["entity"] and link["prov:activity"] in found["activity"] for link in links)
+    used = {(link["prov:activity"], link["prov:entity"]) for link in found["used"].values()}
+    made_by = {(link["prov:entity"], link["prov:activity"]) for link in found["wasGeneratedBy"].values()}
+    assert ("p:preprocess", "p:input/private") in used
+    assert ("p:data/private/train.parquet", "p:preprocess") in made_by
+    assert (f"p:select@{VARIANT}", "p:data/private/train.parquet") in used
+    assert ("p:release", f"p:data/synthetic/{VARIANT}.parquet") in used
+    assert (f"p:release/data/{VARIANT}.parquet", "p:release") in made_by
+    assert found["activity"][f"p:select@{VARIANT}"]["p:metered"] is True
+    assert not any(REFERENCE in name or "mia" in name for name in found["activity"])
+
+
+def test_no_path_outside_the_workspace_and_no_private_hash_is_told():
+    nodes = (
+        Node("split", "private", ("/home/ann/rows.csv", "/mnt/shared/public.csv", "../other.csv"), ("data/private/a",)),
+        Node("fit", "private", ("data/private/a",), ("models/fit",), receipt=True),
+        Node("pack", "dp", ("models/fit",), ("release",)),
+    )
+    flow = Flow(nodes, ("/home/ann/rows.csv",), frozenset({"fit"}), door=("data/private/a",))
+    paths = ("/home/ann/rows.csv", "/mnt/shared/public.csv", "../other.csv", "data/private/a")
+    lock = {"split": {"cmd": "x", "deps": [{"path": path, "md5": f"{n}" * 32} for n, path in enumerate(paths)]}}
+    inputs = Inputs({"/home/ann/rows.csv": "input/private"}, {"/mnt/shared/public.csv": "input/public"}, {})
+    found = json.dumps(provenance(flow, nodes[-1], lock, inputs, {}, "signer"))
+    assert "ann" not in found
+    assert "shared" not in found
+    assert "other.csv" not in found
+    assert ["0" * 32 in found, "1" * 32 in found, "2" * 32 in found, "3" * 32 in found] == [False, True, False, False]
+
+
+def test_rows_leave_as_they_are_and_alone(own: Workspace, made: Workspace):
+    data = made.params.dataset
+    before = read_synthetic(made.folder / f"data/synthetic/{VARIANT}", data.text, data.label)
+    assert read_synthetic(made.folder / f"release/data/{VARIANT}", data.text, data.label) == before
+    table = pq.read_table(own.folder / f"data/synthetic/{VARIANT}.parquet")
+    table = table.append_column("source", pa.array([SECRET] * len(table))).replace_schema_metadata({"note": SECRET})
+    pq.write_table(table, own.folder / f"data/synthetic/{VARIANT}.parquet")
+    (own.folder / f"data/synthetic/{VARIANT}.jsonl").write_text(json.dumps({"text": SECRET}) + "\n")
+    with inside(own):
+        rows = stages.release.read_rows(own.params, [VARIANT])
+        write_synthetic(rows[VARIANT], "again", data.text, data.label)
+    for suffix in (".jsonl", ".parquet"):
+        assert digest(own.folder / f"again{suffix}") == digest(made.folder / f"release/data/{VARIANT}{suffix}")
+
+
+def test_the_audit_has_what_may_be_published(made: Workspace):
+    found = read_json(made.folder / "release/audit.json")
+    assert found["variants"][VARIANT]["generation"] == {"drawn": 15, "removed": {"length": 3}, "rows": 12}
+    assert found["utility"]["variants"][VARIANT]["tfidf_lr"] == {"accuracy": 0.8125, "low": 0.78, "high": 0.84}
+    assert found["end_to_end"]["select"]["twins"][0]["caught"] is True
+    assert found["scans"] == {"personal_data": {"rows": 12, "found": 0}, "planted_secrets": {"rows": 12, "found": 0}}
+    assert "seconds" not in found["variants"][VARIANT]["receipt"]
+
+
+def test_the_data_set_card_states_the_epsilon(made: Workspace):
+    text = (made.folder / "release/README.md").read_text()
+    assert stated(text) == {VARIANT: read_json(made.folder / RECEIPT)["epsilon"]}
+    with pytest.raises(DataError):
+        stated("# No front matter")
+
+
+def test_croissant_describes_the_files(made: Workspace):
+    found = read_json(made.folder / "release/croissant.json")
+    assert found["@context"] == json.loads(json.dumps(CONTEXT))
+    assert {"name", "description", "license", "url", "creator", "datePublished", "citeAs"} <= found.keys()
+    files = {file["@id"]: file["sha256"] for file in found["distribution"]}
+    assert files == {
+        name: digest(made.folder / "release" / name) for name in (f"data/{VARIANT}.jsonl", f"data/{VARIANT}.parquet")
+    }
+    (records,) = found["recordSet"]
+    columns = {field["source"]["extract"]["column"] for field in records["field"]}
+    table = pq.read_schema(made.folder / "release" / records["field"][0]["source"]["fileObject"]["@id"])
+    assert columns == set(table.names)
+    asked = ("dataCollection", "dataLimitations", "dataBiases", "dataUseCases", "personalSensitiveInformation")
+    assert all(found[f"rai:{name}"] for name in asked)
+
+
+def test_the_extract_tells_neither_the_data_nor_the_time(made: Workspace):
+    found = read_json(made.folder / "release/ledger.json")
+    (line,) = found["charges"]
+    assert (line["variant"], line["run_key"], len(line["day"])) == (VARIANT, "run 1", 10)
+    assert {"fingerprint", "time"}.isdisjoint(line)
+    assert "key" not in found["asset"]
+    asset, charges = asset_of(found), charges_of(found)
+    again = extract(
+        asset, charges, {name: found[name] for name in ("head", "entries", "spent_epsilon", "left_epsilon")}
+    )
+    assert again == found
+
+
+# What is refused.
+
+
+def refused(own: Workspace, chosen: Release | None = None) -> PalimpsestError:
+    """The error with which the stage ends; no part of a folder is left, and the old one is untouched."""
+    before = sorted(path.name for path in own.folder.iterdir())
+    with inside(own), pytest.raises(PalimpsestError) as caught:
+        stages.release.publish(own.params, chosen or settings())
+    assert sorted(path.name for path in own.folder.iterdir()) == before
+    assert caught.value.remedy
+    return caught.value
+
+
+def test_without_a_key_nothing_leaves(own: Workspace):
+    own.key.unlink()
+    assert "palimpsest keys new" in refused(own).remedy
+
+
+@pytest.mark.parametrize("chosen", [[], [REFERENCE], ["unknown"], [VARIANT, "public_only"]])
+def test_only_variants_with_purpose_release_leave(own: Workspace, chosen: list[str]):
+    assert isinstance(refused(own, settings(variants=chosen)), ParamsError)
+
+
+def test_fixed_noise_never_leaves(own: Workspace):
+    own.edit("testing", noise_seed=1)
+    assert "noise_seed" in refused(own).problem
+    own.edit("testing", noise_seed=None)
+    own.charge(seed=1)
+    assert "fixed by a seed" in refused(own).problem
+    own.change(RECEIPT, noise_fixed=False)
+    assert "does not cover" in refused(own).problem
+
+
+def smuggled(own: Workspace) -> None:
+    """A reference run's receipt that says it is a release."""
+    body = own.read(f"reports/receipts/{REFERENCE}.json")
+    queries = [query | {"purpose": "release"} for query in body["queries"]]
+    write_json(
+        own.folder / RECEIPT, body | {"variant": VARIANT, "model": VARIANT, "purpose": "release", "queries": queries}
+    )
+
+
+def built(own: Workspace) -> None:
+    """A release that names a reference's charge beside its own."""
+    other = own.read(f"reports/receipts/{REFERENCE}.json")["queries"]
+    own.change(RECEIPT, queries=[*other, *own.read(RECEIPT)["queries"]])
+
+
+def built_quietly(own: Workspace) -> None:
+    """The same, and its receipt says of that charge that it is a release's."""
+    other = own.read(f"reports/receipts/{REFERENCE}.json")["queries"]
+    own.change(RECEIPT, queries=[*({**line, "purpose": "release"} for line in other), *own.read(RECEIPT)["queries"]])
+
+
+def forgotten(own: Workspace) -> None:
+    """An older copy of the ledger is put back."""
+    shutil.copytree(own.folder / ".palimpsest", own.folder / ".old")
+    own.charge()
+    shutil.rmtree(own.folder / ".palimpsest")
+    (own.folder / ".old").rename(own.folder / ".palimpsest")
+
+
+def second(own: Workspace) -> None:
+    """The same variant was asked again, and its receipt is the first one's with the second one's charge."""
+    first = own.read(RECEIPT)
+    own.change(RECEIPT, queries=[own.charge()["queries"][0] | {"charge": first["queries"][0]["charge"]}], run=1)
+    own.change(RECEIPT, epsilon=first["epsilon"] * 0.9)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (smuggled, "does not cover"),
+        (built, "reference run"),
+        (built_quietly, "is of a reference run, outside the total"),
+        (forgotten, "lacks 1 of the entries"),
+        (second, "does not cover"),
+        (lambda own: own.change(RECEIPT, purpose="reference"), "reference run"),
+        (lambda own: own.change(RECEIPT, epsilon=0.5), "epsilon is"),
+        (lambda own: own.change(RECEIPT, delta=1e-9), "delta must be"),
+        (lambda own: own.change(RECEIPT, curve={"alpha": [0, 1], "beta": [1, 0]}), "curve"),
+        (lambda own: own.change(RECEIPT, group=[{"k": 2, "epsilon": 1.0}]), "groups"),
+        (lambda own: own.change(RECEIPT, queries=[]), "does not know a charge"),
+        (lambda own: own.change(RECEIPT, queries=own.read(RECEIPT)["queries"] * 2), "names a charge twice"),
+        (lambda own: own.change(RECEIPT, epsilon_target=0.1), "above its target"),
+    ],
+)
+def test_what_the_ledger_does_not_cover_never_leaves(own: Workspace, change: Change, told: str):
+    change(own)
+    error = refused(own)
+    assert isinstance(error, LedgerError)
+    assert told in error.problem
+
+
+@pytest.mark.parametrize("kind", ["membership", "shadow_membership", "text_membership"])
+def test_a_refuted_claim_never_leaves(own: Workspace, kind: str):
+    write_json(own.folder / f"{METRICS}/{kind}.json", {"zone": "internal", "verdict": "refuted"})
+    assert "refuted the claimed epsilon" in refused(own).problem
+    write_json(own.folder / f"{METRICS}/{kind}.json", {"zone": "internal"})
+    assert "has no verdict" in refused(own).problem
+
+
+@pytest.mark.parametrize("zone", ["publishable", "internal"])
+def test_code_that_was_refuted_end_to_end_releases_nothing(own: Workspace, zone: str):
+    own.change("reports/metrics/twins/select.json", verdict="refuted", zone=zone)
+    assert "method select refuted" in refused(own).problem
+
+
+def test_a_statement_that_promises_nothing_is_refused():
+    for status in ("UNVERIFIED", "NOT PRIVATE", "NOTHING RELEASED"):
+        (error,) = gates.promise({"status": status, "reasons": ["A reason."]})
+        assert "A reason." in error.problem
+    assert list(gates.promise({"status": "DIFFERENTIALLY PRIVATE", "reasons": []})) == []
+
+
+def unmetered(own: Workspace) -> None:
+    stage = graph()["select"]
+    own.graph({"select": stage | {"meta": {"zone": "private"}}})
+
+
+def unexplained(own: Workspace) -> None:
+    write_json(own.folder / "reports/metrics/twins/byhand.json", {"zone": "publishable", "verdict": "not refuted"})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (unmetered, f"world -> preprocess -> select@{VARIANT} -> "),
+        (unexplained, "reports/metrics/twins/byhand.json -> release"),
+        (
+            lambda own: own.graph({"release": {**STAGES["release"], "outs": ["elsewhere"]}}),
+            "No stage of dvc.yaml writes",
+        ),
+        (
+            lambda own: own.graph({"public_eval": {**STAGES["public_eval"], "deps": ["data/private/test.parquet"]}}),
+            "preprocess -> public_eval -> release",
+        ),
+    ],
+)
+def test_a_way_past_the_meter_stops_the_release(own: Workspace, change: Change, told: str):
+    change(own)
+    assert told in refused(own).problem
+
+
+def test_only_the_charges_of_what_leaves_are_meters_on_its_way(own: Workspace):
+    """The variant that is a reference now was once a release: that charge cleared other rows than today's."""
+    own.charge(REFERENCE)
+    with inside(own):
+        receipts = stages.release.read_receipts([VARIANT])
+        assert stages.release.ledgered(own.ledger.charges("demo"), receipts) == {f"select@{VARIANT}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "told"),
+    [
+        ("Write to ann.smith@example.com today", "returns", "reach one person"),
+        ("Call +44 20 7946 0958", "returns", "reach one person"),
+        ("All is well", "ann.smith@example.com", "reach one person"),
+        ('{"a": "ann.smith\\u0040example.com"}', "returns", "reach one person"),
+        ('{"a": [{"ann.smith\\u0040example.com": 1}]}', "returns", "reach one person"),
+        (f"My code is {SECRET.upper()}.", "returns", "planted secret"),
+        (f'{{"a": "{SECRET.replace("z", chr(92) + "u007a")}"}}', "returns", "planted secret"),
+    ],
+)
+def test_a_row_that_gives_someone_away_stops_the_release(own: Workspace, text: str, label: str, told: str):
+    world = load_facts(own.folder / "data/raw/facts.json")
+    (error,) = gates.rows(VARIANT, [Record("Fine", "a"), Record(text, label)], world)
+    assert told in error.problem
+    assert "rows 2." in error.problem
+    assert not {"ann", "7946", SECRET, SECRET.upper()} & set(f"{error.problem} {error.remedy}".split())
+
+
+def test_rows_are_looked_through_before_they_leave(own: Workspace):
+    own.rows("Fine", "Write to ann.smith@example.com today", f"It is {SECRET}")
+    error = refused(own)
+    assert "rows 2." in error.problem
+    assert "failed beside it: 1." in error.problem
+    own.rows()
+    assert "no rows" in refused(own).problem
+
+
+def test_the_planted_secrets_of_the_workspace_stop_a_row(own: Workspace):
+    own.rows("Fine", f"It is {SECRET}")
+    assert "planted secret" in refused(own).problem
+
+
+def test_a_secret_in_a_document_stops_the_release_and_the_old_one_stays(made: Workspace, tmp_path: Path):
+    own = copied(made, tmp_path)
+    before = {path: digest(own.folder / "release" / path) for path in FILES}
+    own.change("reports/metrics/twins/select.json", test=SECRET)
+    error = refused(own)
+    assert "'audit.json' would hold a planted secret" in error.problem
+    assert {path: digest(own.folder / "release" / path) for path in FILES} == before
+
+
+@pytest.mark.parametrize(("least", "refuses"), [(0.81, False), (0.82, True)])
+def test_a_variant_must_be_as_useful_as_asked(own: Workspace, least: float, refuses: bool):
+    scores = own.read("reports/metrics/public.json")
+    assert bool(list(gates.useful(scores, [VARIANT], least))) is refuses
+    assert list(gates.useful(scores, [VARIANT], None)) == []
+    assert list(gates.useful(None, [VARIANT], least))
+
+
+# The allow-list.
+
+
+MARK = st.integers(10**11, 10**12).map(lambda number: number + 0.5)
+NAMES = st.sampled_from(
+    ["accuracy", "low", "high", "rows", "test_rows", "variants", "twins", "correct", "drawn", "removed", VARIANT,
+     "tfidf_lr", "public_only", "claim", "fault", "other", "zone"]
+)  # fmt: skip
+DOCUMENTS = st.recursive(
+    MARK, lambda inner: st.dictionaries(NAMES, inner, max_size=4) | st.lists(inner, max_size=3), max_leaves=12
+)
+FIXED = {"variant": VARIANT, "queries": [], "epsilon": 1.0}
+
+
+@given(st.dictionaries(NAMES, DOCUMENTS), st.sampled_from(["internal", "private", None, "Publishable", 1.0]))
+def test_a_document_of_the_private_zone_contributes_no_number(document: dict[str, Any], zone: Any):
+    internal = document | {"zone": zone}
+    measured = Measured({VARIANT: FIXED}, {VARIANT: internal}, internal, {"select": internal}, {})
+    found = audit_document(measured, {"status": "DIFFERENTIALLY PRIVATE"}, {})
+    assert ".5" not in json.dumps(found)
+    assert (found["utility"], found["end_to_end"], found["variants"][VARIANT]["generation"]) == (None, {}, None)
+
+
+@given(DOCUMENTS.filter(lambda one: isinstance(one, dict)))
+def test_a_part_that_says_it_is_internal_contributes_no_number(part: dict[str, Any]):
+    inner = part | {"zone": "internal"}
+    outer = {"zone": "publishable", "variants": {VARIANT: inner}, "rows": inner, "twins": [inner], "removed": inner}
+    for shape in (allowed.SCORES, allowed.TWINS, allowed.GENERATION):
+        assert ".5" not in json.dumps(allowed.publishable(outer | {"twins": []}, shape, "it"))
+
+
+def test_what_a_receipt_may_not_have_is_left_out_of_the_statement(own: Workspace):
+    lines = [line | {"note": "a row's text"} for line in own.read(RECEIPT)["queries"]]
+    own.change(RECEIPT, queries=lines, note="a row's text")
+    with inside(own):
+        found = stages.release.collected(own.params, [VARIANT])
+    assert "a row's text" not in json.dumps(found.promise)
+
+
+def test_a_field_that_is_not_named_stays():
+    document = {"zone": "dp", "drawn": 3, "rows": 2, "kept_samples": [{"text": "a row"}], "seconds": 1.5}
+    assert allowed.publishable(document, allowed.GENERATION, "it") == {"drawn": 3, "rows": 2}
+
+
+@pytest.mark.parametrize("value", ["a row's text", ["x"], {"a": 1}, float("nan")])
+def test_a_number_is_a_number(value: Any):
+    with pytest.raises(DataError, match=r"it\.drawn has not the form"):
+        allowed.publishable({"zone": "dp", "drawn": value}, allowed.GENERATION, "it")
+
+
+@pytest.mark.parametrize("value", ["x" * 121, "two\nlines", 3, ["x"]])
+def test_a_word_is_a_word(value: Any):
+    with pytest.raises(DataError, match="has not the form"):
+        allowed.picked({"method": value}, allowed.TWINS, "it")
+
+
+def test_scores_are_those_of_what_leaves(own: Workspace):
+    own.edit("dataset", public_test=None)
+    with inside(own):
+        assert stages.release.read_scores(own.params) is None
+    scores = own.read("reports/metrics/public.json")
+    scores["variants"]["dp9"] = scores["variants"][VARIANT]
+    measured = Measured({VARIANT: FIXED}, {}, scores, {}, {})
+    found = audit_document(measured, {"status": ""}, {})["utility"]
+    assert set(found["variants"]) == {VARIANT, "public_only"}
+
+
+def test_measurements_that_became_internal_are_left_out_of_a_release(own: Workspace):
+    own.change("reports/metrics/public.json", zone="internal", rows={VARIANT: 31415926})
+    own.change("reports/metrics/twins/select.json", zone="internal", canaries=27182818)
+    own.change(f"{METRICS}/generation.json", zone="internal", drawn=16180339)
+    with inside(own):
+        stages.release.run()
+    told = texts(own.folder / "release")
+    assert [
+        name for name, text in told.items() for number in ("31415926", "27182818", "16180339") if number in text
+    ] == []
+    assert verify_release(own.folder / "release").holds
+
+
+# The folder.
+
+
+def test_a_folder_that_fails_is_not_there_and_the_old_one_is(tmp_path: Path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").touch()
+    with pytest.raises(FileNotFoundError), swapped(tmp_path / "out") as draft:
+        (draft / "new" / "file").touch()
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/old"]
+    with swapped(tmp_path / "out") as draft:
+        (draft / "new").touch()
+        assert (tmp_path / "out" / "old").exists()
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/new"]
+
+
+@pytest.mark.parametrize(
+    "values", [{"variants": ["a", "a"]}, {"title": ""}, {"title": "a\nb"}, {"gates": {"accuracy": 2}}, {"more": 1}]
+)
+def test_settings_are_checked(values: dict[str, Any]):
+    with pytest.raises(ValueError, match="validation error"):
+        settings(**values)

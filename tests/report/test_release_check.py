@@ -1,0 +1,293 @@
+"""Checking a release: every change of any byte is found, and so is a signer's own nonsense."""
+
+import base64
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from palimpsest.errors import DataError
+from palimpsest.files import read_json, write_json
+from palimpsest.report.formats import number
+from palimpsest.report.release.bundle import (
+    AUDIT,
+    CARD,
+    ENVELOPE,
+    FILES,
+    KEY,
+    LEDGER,
+    README,
+    STATEMENT,
+    TRADEOFF,
+    digests,
+)
+from palimpsest.report.release.check import Checked, verify_release
+from palimpsest.report.release.envelope import PAYLOAD_TYPE, Signed, pae, seal, unseal
+from palimpsest.report.release.keys import fingerprint, load_key, load_public, new_key, public_pem
+from tests.report.release_world import VARIANT, Workspace, released
+
+NAMES = (*FILES, f"data/{VARIANT}.jsonl", f"data/{VARIANT}.parquet")
+
+
+@pytest.fixture(scope="session")
+def made() -> Workspace:
+    return released()
+
+
+@pytest.fixture
+def folder(made: Workspace, tmp_path: Path) -> Path:
+    """A copy of the release alone: on another machine there is nothing else."""
+    return Path(shutil.copytree(made.folder / "release", tmp_path / "release"))
+
+
+@pytest.fixture
+def key(made: Workspace) -> Ed25519PrivateKey:
+    return load_key(made.key)
+
+
+def test_a_release_holds_without_its_workspace(folder: Path, key: Ed25519PrivateKey):
+    name = fingerprint(key.public_key())
+    found = verify_release(folder)
+    assert (found.holds, found.pinned, found.fingerprint) == (True, False, name)
+    (folder.parent / "their.pub").write_bytes(public_pem(key.public_key()))
+    for pin in (name, name.removeprefix("SHA256:"), name.upper(), str(folder.parent / "their.pub")):
+        found = verify_release(folder, pin)
+        assert (found.holds, found.pinned, found.fingerprint) == (True, True, name)
+
+
+def test_another_key_is_noticed(folder: Path):
+    other = new_key(folder.parent / "other.pem")
+    (folder.parent / "other.pub").write_bytes(public_pem(load_key(folder.parent / "other.pem").public_key()))
+    for pin in (other, str(folder.parent / "other.pub")):
+        assert not verify_release(folder, pin).holds
+
+
+def test_a_key_that_cannot_be_read_is_said(folder: Path):
+    (folder.parent / "bad.pub").write_text("no key")
+    with pytest.raises(DataError, match="no public ed25519 key"):
+        verify_release(folder, str(folder.parent / "bad.pub"))
+    with pytest.raises(DataError, match="There is no folder"):
+        verify_release(folder / "none")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_byte_that_changes_is_found(folder: Path, name: str):
+    whole = (folder / name).read_bytes()
+    step = max(1, len(whole) // 12)
+    for place in (*range(0, len(whole), step), len(whole) - 1):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << place % 8
+        (folder / name).write_bytes(bytes(changed))
+        assert not verify_release(folder).holds, place
+    for changed_length in (whole[:-1], whole + b"\n", b""):
+        (folder / name).write_bytes(changed_length)
+        assert not verify_release(folder).holds
+    (folder / name).write_bytes(whole)
+    assert verify_release(folder).holds
+
+
+def removed(folder: Path) -> None:
+    (folder / AUDIT).unlink()
+
+
+def added(folder: Path) -> None:
+    (folder / "more.txt").touch()
+
+
+def hidden(folder: Path) -> None:
+    (folder / "data" / ".more").touch()
+
+
+def further_folder(folder: Path) -> None:
+    (folder / "empty").mkdir()
+
+
+def renamed(folder: Path) -> None:
+    (folder / TRADEOFF).rename(folder / "curves.json")
+
+
+def swapped_files(folder: Path) -> None:
+    (folder / AUDIT).rename(folder / "aside")
+    (folder / LEDGER).rename(folder / AUDIT)
+    (folder / "aside").rename(folder / LEDGER)
+
+
+def linked(folder: Path) -> None:
+    """A link to a file with the signed content."""
+    shutil.copy(folder / AUDIT, folder.parent / "aside.json")
+    (folder / AUDIT).unlink()
+    (folder / AUDIT).symlink_to(folder.parent / "aside.json")
+
+
+def linked_folder(folder: Path) -> None:
+    (folder / "data").rename(folder.parent / "aside")
+    (folder / "data").symlink_to(folder.parent / "aside")
+
+
+def further_link(folder: Path) -> None:
+    (folder / "loop").symlink_to(folder)
+
+
+def linked_key(folder: Path) -> None:
+    (folder / KEY).rename(folder.parent / "aside.pub")
+    (folder / KEY).symlink_to(folder.parent / "aside.pub")
+
+
+def linked_envelope(folder: Path) -> None:
+    (folder / ENVELOPE).rename(folder.parent / "aside.json")
+    (folder / ENVELOPE).symlink_to(folder.parent / "aside.json")
+
+
+def pipe(folder: Path) -> None:
+    """A pipe would hang whoever opens it."""
+    (folder / AUDIT).unlink()
+    os.mkfifo(folder / AUDIT)
+
+
+def folder_for_file(folder: Path) -> None:
+    (folder / AUDIT).unlink()
+    (folder / AUDIT).mkdir()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        removed, added, hidden, further_folder, renamed, swapped_files, linked, linked_folder, further_link, linked_key,
+        linked_envelope, pipe, folder_for_file,
+    ],
+)  # fmt: skip
+def test_every_other_change_of_the_folder_is_found(folder: Path, damage: Callable[[Path], None]):
+    damage(folder)
+    assert not verify_release(folder).holds
+
+
+def test_all_that_differs_is_named(folder: Path):
+    for damage in (removed, added, further_folder):
+        damage(folder)
+    told = ["there is a further folder 'empty'", "there is a further file 'more.txt'", "'audit.json' is missing"]
+    assert sorted(verify_release(folder).problems) == sorted(told)
+
+
+@pytest.mark.parametrize("name", ["../their.txt", "/etc/hostname", "data/../audit.json", "data//more", "a\\b"])
+def test_a_signed_name_that_leads_elsewhere_is_refused(folder: Path, key: Ed25519PrivateKey, name: str):
+    (folder.parent / "their.txt").write_text("elsewhere")
+    body = json.loads((folder / ENVELOPE).read_text())
+    payload = json.loads(base64.b64decode(body["payload"]))
+    payload["subject"].append({"name": name, "digest": {"sha256": "0" * 64}})
+    raw = json.dumps(payload, separators=(",", ":")).encode()
+    body["payload"] = base64.b64encode(raw).decode()
+    body["signatures"][0]["sig"] = base64.b64encode(key.sign(pae(PAYLOAD_TYPE, raw))).decode()
+    (folder / ENVELOPE).write_text(json.dumps(body, indent=2) + "\n")
+    assert verify_release(folder).problems == [
+        "What is signed is no list of a release's files: a name leads elsewhere, occurs twice, or has no hash."
+    ]
+
+
+def test_whoever_signs_anew_with_another_key_is_found_by_the_pin_alone(folder: Path, key: Ed25519PrivateKey):
+    theirs = Ed25519PrivateKey.generate()
+    (folder / KEY).write_bytes(public_pem(theirs.public_key()))
+    resign(folder, theirs, key)
+    assert verify_release(folder).holds
+    assert not verify_release(folder, fingerprint(key.public_key())).holds
+
+
+# A signer's own nonsense: the files are the signed ones, and do not fit each other.
+
+
+def resign(folder: Path, key: Ed25519PrivateKey, before: Ed25519PrivateKey | None = None, **predicate: Any) -> None:
+    """Sign the folder as it is now."""
+    said = unseal((folder / ENVELOPE).read_bytes(), (before or key).public_key()).predicate
+    (folder / ENVELOPE).unlink()
+    (folder / ENVELOPE).write_bytes(seal(Signed(digests(folder), {**said, **predicate}), key))
+
+
+def edited(folder: Path, key: Ed25519PrivateKey, name: str, change: Callable[[Any], Any]) -> Checked:
+    """What comes of a document that was changed and signed."""
+    body = read_json(folder / name)
+    change(body)
+    write_json(folder / name, body)
+    resign(folder, key)
+    return verify_release(folder)
+
+
+Edit = Callable[[Any], Any]
+EDITS: list[tuple[str, Edit, str]] = [
+    (STATEMENT, lambda body: body["releases"][0].update(epsilon=0.5), "epsilons are not its receipt's"),
+    (STATEMENT, lambda body: body["releases"][0]["group"][1].update(epsilon=0.5), "epsilons are not its receipt's"),
+    (STATEMENT, lambda body: body["releases"][0]["curve"].update(beta=[0.9] * 41), "stated trade-off curve"),
+    (STATEMENT, lambda body: body["releases"][0].update(mechanisms=[]), "lists other mechanisms"),
+    (STATEMENT, lambda body: body["ledger"].update(spent_epsilon=0.1), "the total is"),
+    (STATEMENT, lambda body: body["ledger"].update(head="0" * 64), "another ledger"),
+    (STATEMENT, lambda body: body.update(status="UNVERIFIED", reasons=["A reason."]), "status is 'UNVERIFIED'"),
+    (STATEMENT, lambda body: body.pop("unit"), "breaks the schema"),
+    (STATEMENT, lambda body: body.update(releases=[]), "different variants"),
+    (LEDGER, lambda body: body["charges"][0]["event"].update(sigma=40.0), "another name, model, event"),
+    (LEDGER, lambda body: body["charges"][0]["event"].update(sigma=3.0), "the total is"),
+    (LEDGER, lambda body: body["charges"][0].update(noise_fixed=True), "fixed by a seed"),
+    (LEDGER, lambda body: body["charges"][0].update(purpose="reference"), "of a reference run"),
+    (LEDGER, lambda body: body["charges"][0].update(state="begun"), "is begun, not committed"),
+    (LEDGER, lambda body: body["charges"].append(body["charges"][0] | {"id": "f" * 32}), "every charge of its runs"),
+    (LEDGER, lambda body: body.update(charges=[]), "does not know a charge"),
+    (LEDGER, lambda body: body.update(charges=[{}]), "has not its form"),
+    (LEDGER, lambda body: body["asset"].update(delta=1e-4), "delta must be"),
+    (LEDGER, lambda body: body.update(spent_epsilon=0.1), "the total is"),
+    (AUDIT, lambda body: body["variants"][VARIANT]["receipt"].update(epsilon=0.5), "by the charges"),
+    (AUDIT, lambda body: body["variants"][VARIANT]["receipt"].update(epsilon_rdp=0.5), "by the charges"),
+    (AUDIT, lambda body: body["variants"].update(other={}), "different variants"),
+    (TRADEOFF, lambda body: body[VARIANT].update(beta=[0.9] * 41), "stated trade-off curve"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "told"), EDITS, ids=[f"{name}-{place}" for place, (name, *_) in enumerate(EDITS)]
+)
+def test_a_signed_document_that_does_not_follow_from_the_events_is_found(
+    folder: Path, key: Ed25519PrivateKey, name: str, change: Edit, told: str
+):
+    found = edited(folder, key, name, change)
+    assert not found.holds
+    assert any(told in problem for problem in found.problems), found.problems
+
+
+@pytest.mark.parametrize("name", [STATEMENT, LEDGER, AUDIT, TRADEOFF])
+@pytest.mark.parametrize("content", ["", "[]", "null", "3", "[" * 100_000])
+def test_a_signed_document_that_is_none_is_a_problem_and_no_crash(
+    folder: Path, key: Ed25519PrivateKey, name: str, content: str
+):
+    (folder / name).write_text(content)
+    resign(folder, key)
+    assert not verify_release(folder).holds
+
+
+def test_the_pages_give_the_statements_epsilon(folder: Path, key: Ed25519PrivateKey):
+    epsilon = read_json(folder / STATEMENT)["releases"][0]["epsilon"]
+    for name, said in ((README, str(epsilon)), (CARD, f'<td class="n">{number(epsilon, 4)}</td>')):
+        whole = (folder / name).read_text(encoding="utf-8")
+        assert said in whole
+        (folder / name).write_text(whole.replace(said, said.replace("0.", "0.1")), encoding="utf-8")
+        resign(folder, key)
+        assert any(name in problem for problem in verify_release(folder).problems)
+        (folder / name).write_text(whole, encoding="utf-8")
+
+
+def test_the_envelopes_summary_is_the_statements(folder: Path, key: Ed25519PrivateKey):
+    for wrong in (
+        {"releases": []},
+        {"releases": [{"variant": VARIANT, "epsilon": 0.1, "delta": 0.1}]},
+        {"ledger_head": ""},
+    ):
+        before = (folder / ENVELOPE).read_bytes()
+        resign(folder, key, **wrong)
+        assert not verify_release(folder).holds
+        (folder / ENVELOPE).write_bytes(before)
+    assert verify_release(folder).holds
+
+
+def test_the_key_in_the_folder_is_the_signers(made: Workspace, key: Ed25519PrivateKey):
+    own = load_public((made.folder / "release" / KEY).read_bytes())
+    assert fingerprint(own) == fingerprint(key.public_key())

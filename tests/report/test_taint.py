@@ -1,0 +1,198 @@
+"""Is every way from private data to a release found that passes no meter, and no other?"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from flows.graph import read_graph
+from palimpsest.params.load import load
+from palimpsest.report.taint import Flow, Node, narrowed, nodes, taint
+from stages.release import chosen, sources
+from tests.report.release_world import STAGES
+
+ROOT = Path(__file__).parents[2]
+TRAIN, HOLDOUT = "data/private/train.parquet", "data/private/holdout.parquet"
+SPLIT = Node("split", "private", ("rows.csv", "public.csv"), (TRAIN, HOLDOUT, "data/public/train.parquet"))
+BASE = Node("base", "public", ("data/public",), ("models/base",))
+FIT = Node("fit", "private", (TRAIN, "models/base"), ("models/fit", "receipts/fit.json"), receipt=True)
+DRAW = Node("draw", "dp", ("models/fit",), ("rows/fit",))
+PACK = Node("pack", "dp", ("rows", "receipts"), ("release",))
+SOUND = {node.name: node for node in (SPLIT, BASE, FIT, DRAW, PACK)}
+
+
+def ways(*changed: Node, ledgered: tuple[str, ...] = ("fit",)) -> list[tuple[str, ...]]:
+    """The paths in the sound graph with some nodes changed or added."""
+    found = SOUND | {node.name: node for node in changed}
+    return taint(Flow(tuple(found.values()), ("rows.csv",), frozenset(ledgered)))
+
+
+def also(node: Node, *reads: str) -> Node:
+    """The node with further inputs."""
+    return replace(node, reads=(*node.reads, *reads))
+
+
+def test_a_sound_graph_has_no_way():
+    assert ways() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "path"),
+    [
+        (also(PACK, "rows.csv"), ("rows.csv", "pack")),
+        (also(PACK, TRAIN), ("rows.csv", "split", "pack")),
+        (also(PACK, "data"), ("rows.csv", "split", "pack")),
+        (also(DRAW, HOLDOUT), ("rows.csv", "split", "draw", "pack")),
+        (also(BASE, TRAIN), ("rows.csv", "split", "base", "fit", "draw", "pack")),
+        (also(FIT, HOLDOUT), ("rows.csv", "split", "fit", "draw", "pack")),
+        (replace(FIT, receipt=False), ("rows.csv", "split", "fit", "draw", "pack")),
+        (replace(SPLIT, writes=(*SPLIT.writes, "rows/split")), ("rows.csv", "split", "pack")),
+        (Node("measure", "private", ("code",), ("rows/measured.json",)), ("measure", "pack")),
+        (Node("measure", "dp", (HOLDOUT,), ("rows/deep/inside",)), ("rows.csv", "split", "measure", "pack")),
+        (Node("other", "public", ("rows.csv",), ("release/more",)), ("rows.csv", "other")),
+    ],
+)
+def test_a_way_past_the_meter_is_told(changed: Node, path: tuple[str, ...]):
+    assert path in ways(changed)
+
+
+def test_a_receipt_that_the_ledger_does_not_know_is_no_meter():
+    expected = ("rows.csv", "split", "fit", "draw", "pack")
+    assert ways(ledgered=()) == [expected, (*expected[:3], "pack")]
+
+
+def test_a_metered_stage_does_not_clear_a_reference_that_it_reads():
+    reference = Node("inf", "private", (TRAIN,), ("models/inf",), receipt=True)
+    told = [("rows.csv", "split", "inf", "fit", "draw", "pack"), ("rows.csv", "split", "inf", "fit", "pack")]
+    assert ways(reference, also(FIT, "models/inf")) == sorted(told)
+    assert ways(reference) == []
+
+
+def test_what_a_private_stage_writes_is_public_only_where_it_is_named():
+    assert ways(also(PACK, "data/public/train.parquet")) == []
+    assert ways(also(PACK, "data/public_too.parquet"), replace(SPLIT, writes=("data/public_too.parquet",)))
+
+
+def test_every_way_is_told():
+    found = ways(also(DRAW, HOLDOUT), also(PACK, TRAIN), also(FIT, "rows.csv"))
+    assert found == [
+        ("rows.csv", "fit", "draw", "pack"), ("rows.csv", "fit", "pack"), ("rows.csv", "split", "draw", "pack"),
+        ("rows.csv", "split", "pack"),
+    ]  # fmt: skip
+
+
+def test_zones_are_what_the_graph_makes_of_them():
+    flow = Flow(tuple(SOUND.values()), ("rows.csv",), frozenset({"fit"}))
+    made = {node.name: flow.zone(node) for node in flow.nodes}
+    assert made == {"split": "private", "base": "public", "fit": "dp", "draw": "dp", "pack": "dp"}
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Flow:
+    """Up to eight stages, each reading some earlier ones; the last writes the release."""
+    count, found = draw(st.integers(2, 8)), []
+    for number in range(count):
+        earlier = draw(st.lists(st.sampled_from(range(number)), unique=True)) if number else []
+        reads = tuple(f"out/{one}" for one in earlier) + (("rows.csv",) if draw(st.booleans()) else ())
+        writes = ("release",) if number == count - 1 else (f"out/{number}",)
+        found.append(Node(str(number), draw(st.sampled_from(["dp", "public"])), reads, writes, draw(st.booleans())))
+    metered = frozenset(draw(st.lists(st.sampled_from([node.name for node in found]), unique=True)))
+    return Flow(tuple(found), ("rows.csv",), metered, public=(), door=("rows.csv", "out"))
+
+
+def walks(flow: Flow) -> Iterator[tuple[str, ...]]:
+    """The paths by another route: those of the graph without its metered stages."""
+    free = [node for node in flow.nodes if not (node.receipt and node.name in flow.ledgered)]
+    made = nx.DiGraph()
+    made.add_nodes_from(["rows.csv", *(node.name for node in free)])
+    made.add_edges_from((read.removeprefix("out/"), node.name) for node in free for read in node.reads)
+    last = flow.nodes[-1].name
+    if last in {node.name for node in free}:
+        yield from map(tuple, nx.all_simple_paths(made, "rows.csv", last))
+
+
+@given(graphs())
+def test_exactly_the_ways_without_a_meter_are_told(flow: Flow):
+    assert taint(flow) == sorted(walks(flow))
+
+
+# The graph of the repository.
+
+
+def read(name: str) -> Any:
+    return YAML(typ="safe", pure=True).load((ROOT / name).read_text(encoding="utf-8"))
+
+
+PARAMS = read("params.yaml")
+GRAPH = STAGES | read("dvc.yaml")["stages"]
+VARIANTS = tuple(PARAMS["release"]["variants"]) if "release" in PARAMS else ("dp3", "predict3", "select3")
+
+
+def real(variants: tuple[str, ...] = VARIANTS, **changed: Any) -> Flow:
+    """The repository's graph after a run, with some stages changed, and what releases these variants."""
+    params = load(ROOT)
+    found = [chosen(node, variants) for node in nodes(GRAPH | changed, PARAMS)]
+    good = [name for name, row in params.charged.items() if row.purpose == "release"]
+    ledgered = frozenset(node.name for node in found if node.name.partition("@")[2] in good)
+    return Flow(tuple(found), ("data/raw/private.jsonl", "data/raw/test.jsonl"), ledgered)
+
+
+def changed(name: str, **values: Any) -> dict[str, Any]:
+    """A stage of the graph, repeated or not, with some of its keys changed."""
+    stage = GRAPH[name]
+    own = {"do": stage["do"] | values} if "do" in stage else values
+    return {name: stage | own}
+
+
+def depends(name: str, *paths: str) -> dict[str, Any]:
+    """A stage with further dependencies."""
+    body = GRAPH[name].get("do", GRAPH[name])
+    return changed(name, deps=[*body["deps"], *paths])
+
+
+def test_no_private_data_reach_the_release_of_the_repository_past_the_meter():
+    assert taint(real()) == []
+
+
+def test_every_stage_of_the_repository_is_a_node_with_what_it_needs():
+    flow, graph = real(()), {stage.name: stage for stage in read_graph(ROOT)}
+    plain = Flow(tuple(nodes(read("dvc.yaml")["stages"], PARAMS)), flow.private, flow.ledgered)
+    needs = {node.name: {maker.name for maker, _ in plain.makers(node)} for node in plain.nodes}
+    gated = {name for name, stage in read("dvc.yaml")["stages"].items() if "gates" in stage.get("do", stage)["meta"]}
+    assert needs.keys() == graph.keys()
+    for name in needs.keys() - {found for found in needs if found.partition("@")[0] in gated}:
+        assert needs[name] == set(graph[name].needs), name
+
+
+def test_a_reference_never_reaches_the_release():
+    assert any(path[-2] == "pplm_generate@inf" for path in taint(real((*VARIANTS, "inf"))))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (depends("pplm_generate", "data/private/holdout.parquet"), "pplm_generate@dp3"),
+        (depends("pretrain", "${dataset.private}"), "pretrain"),
+        (depends("dp_train", "models/inf"), "dp_train@inf"),
+        (changed("discriminator", meta={"zone": "private"}), "discriminator@judge3"),
+        (depends("encode_public", "data/private/report.json"), "encode_public"),
+    ],
+)
+def test_a_planted_way_past_the_meter_is_told(change: dict[str, Any], told: str):
+    found = taint(real(("dp3",), **change))
+    assert found
+    assert any(told in path for path in found)
+
+
+def test_a_measurement_of_private_rows_among_the_sources_is_told():
+    flow = real()
+    (pack,) = (node for node in flow.nodes if "release" in node.writes)
+    leaking = narrowed(pack, [*sources(VARIANTS), "reports/metrics/dp3/utility.json"])
+    found = taint(replace(flow, nodes=tuple(leaking if node is pack else node for node in flow.nodes)))
+    assert any("downstream_eval@dp3" in path for path in found)
