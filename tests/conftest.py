@@ -3,6 +3,11 @@
 import os
 import signal
 
+import pytest
+
+# Fixtures that take seconds to make: a trained model, a server.
+COSTLY = ("base", "api")
+
 # The workers of one run share the cores: threads of their own would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -10,3 +15,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # a run would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give all tests of a costly fixture to one worker, so that the others need not make it again."""
+    for item in items:
+        for name in set(COSTLY) & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(name))

@@ -181,10 +181,10 @@ def test_a_text_that_may_not_fit_the_model_is_an_error(fitted, make_generate) ->
 def test_the_batch_changes_no_row(fitted, make_generate, variant: str, best_of: int) -> None:
     """Nor does it with filters that remember what they kept."""
     found = []
-    for batch in (1, 3, 7, 40):
+    for batch in (1, 7, 40):
         how = make_generate(batch=batch, best_of=best_of, max_tokens=12, step_size=0.2, top_p=1.0)
         found.append(_rows(fitted, how, variant, Chain([Duplicates(1.0, 3)])))
-    assert found[0] == found[1] == found[2] == found[3]
+    assert found[0] == found[1] == found[2]
     assert len(set(found[0])) == len(found[0])
 
 

@@ -75,8 +75,9 @@ def kept(generator: VoteSelect, voted: Voted) -> list[Record]:
 # What it costs.
 
 
-@pytest.mark.parametrize("more", [0.05, 2.0])
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    ("source", "more"), [*((source, 0.05) for source in SOURCES), ("one look", 2.0), ("tokens", 2.0)]
+)
 def test_the_vote_and_its_source_spend_the_budget_together(source, more) -> None:
     before = SOURCES[source]
     target = epsilon(before, DELTA) + more

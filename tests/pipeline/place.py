@@ -20,6 +20,7 @@ from palimpsest.cli.context import environment
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger import Charge, Ledger
 from stages.common import start
+from tests.pipeline.warm import bin_folder
 
 MARKER = "qvxzkwjy"  # a word that only planted private rows hold
 VARIANT = "dp0_5"
@@ -78,13 +79,13 @@ class Place:
         """The environment of child processes."""
         return {**environment(), LEDGER_VARIABLE: str(self.books), "OMP_NUM_THREADS": "1"}
 
-    def start(self, *module: str) -> "subprocess.Popen[str]":
+    def start(self, *module: str, **variables: str) -> "subprocess.Popen[str]":
         """Start `python -m ...` in the workspace as the leader of a process group; its output goes to a file."""
         with (self.home / "output.log").open("w") as output:
             return subprocess.Popen(
                 [sys.executable, "-m", *module],
                 cwd=self.workspace,
-                env=self.variables,
+                env={**self.variables, **variables},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -93,8 +94,9 @@ class Place:
             )
 
     def run(self, *module: str) -> tuple[int, str]:
-        """Run `python -m ...` in the workspace: its exit status and all it printed."""
-        return self.start(*module).wait(), self.output
+        """Run `python -m ...` in the workspace: its exit status and all it printed. Stages of DVC start warm."""
+        path = f"{bin_folder()}{os.pathsep}{self.variables['PATH']}"
+        return self.start(*module, PATH=path).wait(), self.output
 
     def stop_in_training(self, signal_number: int, *module: str) -> tuple[int, str]:
         """Run `python -m ...` and signal its whole process group once a query `train` has begun."""

@@ -137,6 +137,14 @@ def test_removing_one_record_moves_no_training_row(rows: list[RawRow], data: st.
     assert (whole - without).total() == 1
 
 
+def test_how_many_rows_there_are_moves_none() -> None:
+    """Also with more rows than the audit subset is to have."""
+    rows = tickets(120)
+    half, whole = (parts(run(some)) for some in (rows[::2], rows))
+    assert half <= whole
+    assert {name for name, _ in half} == {"train", "holdout", "test"}
+
+
 @given(st.lists(st.builds(RawRow, st.text("ab", max_size=3), st.just("a"), st.sampled_from("pqr")), min_size=1))
 def test_removing_one_person_takes_at_most_the_cap(rows: list[RawRow]) -> None:
     whole, without = (
