@@ -237,7 +237,8 @@ class PerBatch(ClassMeans):
 def plausible(kind: type[ClassMeans], seed: int) -> bool:
     """Whether the noise looks like independent N(0, sigma^2): each coordinate, and each difference of two classes."""
     wide, sigma = np.eye(4000), 2.5
-    query, rows = query_of(wide, sigma, kind=kind), rows_of((0, "refund"), (1, "outage"))
+    query = query_of(wide, sigma, kind=kind)
+    rows = rows_of((0, "refund"), (1, "outage"), (2, "refund"), (3, "refund"), (4, "outage"))  # three batches
     exact = query_of(wide).run(rows, NoiseSource())
     noise = np.subtract(query.run(rows, NoiseSource(seed)), exact) / sigma  # (labels, d)
     differences = [(noise[i] - noise[j]) / np.sqrt(2) for i, j in [(0, 1), (1, 2), (0, 2)]]

@@ -185,10 +185,10 @@ def test_an_eighth_is_tight_enough_to_catch_two_percent_less_noise():
     assert max(costs((5, 5), 1, 20.0 * 0.98, [1.5])) > 1.0 / (8.0 * 20.0**2)
 
 
-@pytest.mark.parametrize("scores", [(3, 2, 0), (1, 1, 1)])
-def test_gumbel_picks_follow_the_enumerated_probabilities(scores):
-    logs, size = peeled(scores, 2, 1.5), 4000
-    drawn = [tuple(gumbel_top_k(scores, 2, 1.5)) for _ in range(size)]
+@pytest.mark.parametrize(("scores", "scale"), [((3, 2, 0), 1.5), ((1, 1, 1), 1.5), ((3, 2, 0), 0.7)])
+def test_gumbel_picks_follow_the_enumerated_probabilities(scores, scale):
+    logs, size = peeled(scores, 2, scale), 4000
+    drawn = [tuple(gumbel_top_k(scores, 2, scale)) for _ in range(size)]
     counts = [drawn.count(pair) for pair in logs]
     assert sum(counts) == size
     assert stats.chisquare(counts, np.exp(list(logs.values())) * size).pvalue > RARE

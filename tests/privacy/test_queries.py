@@ -14,6 +14,7 @@ from palimpsest.privacy import queries
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
 from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.query import is_registered
 from palimpsest.privacy.rows import PrivateRow
 
 LABELS = ("refund", "outage", "praise")
@@ -84,6 +85,12 @@ def test_duplicates_and_a_single_label_change_nothing_of_that(replay):
 @pytest.mark.parametrize("mutant", [TwoVotes, DataSized])
 def test_the_check_catches_mutants(replay, mutant):
     assert sensitivity(replay, mutant(LABELS, 2.0), [], PrivateRow("text", "outage")) > 1.0
+
+
+@pytest.mark.parametrize("mutant", [TwoVotes, DataSized])
+def test_no_subclass_is_admitted_with_its_class(mutant):
+    assert is_registered(LabelHistogram(LABELS, 2.0))
+    assert not is_registered(mutant(LABELS, 2.0))
 
 
 def test_the_mechanism_is_asked_once_with_the_declared_scale(replay):

@@ -372,6 +372,14 @@ def test_t1_two_separate_sums_together_move_by_root_two():
     assert (inputs[1] - inputs[0]).norm() == pytest.approx(math.sqrt(2) * plan.clipping_norm, rel=1e-12)
 
 
+def test_t1_moments_follow_from_noisy_sums_alone():
+    """With the noisy sums frozen, an optimiser that remembers moves the weights alike with and without a record."""
+    plan, adam = make_plan(steps=3), Optimiser(0.01, 1.0, (0.9, 0.999), 1e-8, 0.0)
+    query = dataclasses.replace(make_query(plan, losses=marked), optimiser=adam)
+    alone, joined = (query.run(rows_of(*texts), Replay(plan)) for texts in (BASE, (*BASE, "+")))
+    assert torch.equal(alone.table.weight, joined.table.weight)
+
+
 # --- T2: the noise and the sampler have the planned distribution ------------------------------------------------------
 
 
@@ -426,6 +434,20 @@ def check_sampler(rate: float = 0.1, steps: int = 2000) -> None:
 
 def test_t2_every_row_enters_independently_at_the_planned_rate():
     check_sampler()
+
+
+def test_t2_every_step_draws_a_batch_of_its_own():
+    """Forty rows at a rate of a half: two batches are alike once in 2^40, and rows join as often as planned."""
+    batches: list[frozenset[str]] = []
+
+    def noting(rows: Sequence[PrivateRow]) -> torch.Tensor:
+        batches.append(frozenset(row.text for row in rows))
+        return torch.zeros(len(rows), dtype=torch.long)
+
+    plan, rows = make_plan(rate=0.5, steps=50), rows_of(*map(str, range(40)))
+    make_query(plan, nn.Embedding(2, 1), one_entry, encode=noting, micro_batch=40).run(rows, NoiseSource())
+    assert len(batches) == len(set(batches)) == plan.steps
+    assert abs(sum(map(len, batches)) - 1000) <= 6 * math.sqrt(2000 * 0.25)
 
 
 def check_steps() -> None:
