@@ -239,10 +239,23 @@ def test_json_has_the_published_shape():
     document = audit({"loss": scores(1.0, size=2000), "reference": scores(2.0, size=2000)}).to_json("dp3")
     assert set(document) == {
         *("variant", "zone", "members", "nonmembers", "control", "attacks", "epsilon_lower"),
-        *("eps_max", "verdict", "claim"),
+        *("eps_max", "verdict", "claim", "p"),
     }
     assert set(document["control"]) == {"auc", "low", "high", "null_low", "null_high", "passed"}
     assert set(document["attacks"]["loss"]) == {"auc", "low", "high", "tpr_at_1pct", "roc", "advantage"}
     assert set(document["attacks"]["loss"]["tpr_at_1pct"]) == {"count", "n", "rate", "low", "high"}
     assert len(document["attacks"]["loss"]["roc"]) <= 200
     assert {"value", "method", "guesses", "correct", "delta", "alpha"} <= set(document["epsilon_lower"])
+
+
+def test_the_p_value_is_that_of_the_claim_over_all_attacks() -> None:
+    """It refutes exactly where the bound does, at the audit's alpha."""
+    rng = np.random.default_rng(5)
+    for shift in (0.0, 1.0, 2.5):
+        scores = Scores(rng.normal(shift, 1, 300), rng.normal(0, 1, 300))
+        control = Control(Estimate(0.5, 0.45, 0.55), Interval(0.4, 0.6))
+        settings = {"delta": 1e-6, "guess_share": 0.3, "alpha": 0.05, "confidence": 0.95, "seed": 1}
+        audit = audit_membership({"one": scores, "two": scores}, control, claim=1.0, **settings)
+        assert audit.p is not None
+        assert (audit.p < 0.05) == (audit.epsilon_lower.value > 1.0)
+        assert audit_membership({"one": scores}, control, claim=None, **settings).p is None

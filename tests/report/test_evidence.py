@@ -41,3 +41,21 @@ def test_the_bracket_shows_the_stronger_of_the_attacks() -> None:
     rows = tables.bracket(summarise(metrics, world_receipts(), world_ledger()))
     shown = {row["kind"]: row["epsilon"] for row in rows if row["variant"] == "dp3"}
     assert shown[tables.ATTACKED] == 1.75
+
+
+def test_a_claim_is_refuted_by_all_tests_together_more_rarely_than_by_one() -> None:
+    metrics, receipts = world_of_audits()["metrics"], world_receipts()
+    tests = ("membership", "text_membership", "shadow_membership")
+    metrics["dp3"]["shadow_membership"] = dict(metrics["dp3"]["membership"])
+    for kind, p in zip(tests, (0.01, 0.04, 0.001), strict=True):
+        metrics["dp3"][kind] |= {"p": p, "verdict": "refuted"}
+    rows = tables.hard_gates(summarise(metrics, receipts, world_ledger()))
+    assert [(row["seen"], row["refuted"]) for row in rows] == [
+        ("the model", True), ("the rows alone", True), ("the model beside shadow models", True),
+    ]  # fmt: skip
+    metrics["dp3"]["membership"] |= {"p": 0.03}
+    rows = tables.hard_gates(summarise(metrics, receipts, world_ledger()))
+    assert [row["refuted"] for row in rows] == [False, False, True]
+    metrics["dp3"]["shadow_membership"] |= {"verdict": "inconclusive"}
+    rows = tables.hard_gates(summarise(metrics, receipts, world_ledger()))
+    assert [row["refuted"] for row in rows] == [False, False, None]

@@ -24,6 +24,7 @@ from palimpsest.audit.statistics import (
     auc_with_interval,
     epsilon_max,
     one_run_epsilon,
+    one_run_p_value,
     roc_curve,
     thin,
     tpr_at_fpr,
@@ -173,6 +174,18 @@ class MembershipAudit:
             return "inconclusive"
         return "refuted" if self.epsilon_lower.value > self.claim else "not refuted"
 
+    @property
+    def p(self) -> float | None:
+        """How likely an algorithm of this claim lets the best attack guess so well, times the attacks (Bonferroni).
+
+        None where nothing is claimed.
+        """
+        if self.claim is None:
+            return None
+        bound = self.epsilon_lower
+        alone = one_run_p_value(bound.canaries, bound.guesses, bound.correct, self.claim, bound.delta)
+        return min(1.0, len(self.attacks) * alone)
+
     def to_json(self, variant: str) -> dict[str, Any]:
         return {
             "variant": variant,
@@ -185,6 +198,7 @@ class MembershipAudit:
             "eps_max": self.eps_max,
             "verdict": self.verdict,
             "claim": self.claim,
+            "p": self.p,
         }
 
 

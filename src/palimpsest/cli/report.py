@@ -87,14 +87,23 @@ def _ratio(row: Row, evaluator: str, field: str) -> str:
     return f"{percent(found['value'])}\n{100 * found['low']:.0f} to {percent(found['high'], 0)}"
 
 
-def _membership(kind: str) -> Callable[[Row], str]:
-    return lambda row: _attacked(row[kind])
+_ATTACKED = {"membership": "", "text_membership": "rows ", "shadow_membership": "shadow "}
+_WORST = ("refuted", "not refuted", "inconclusive")
 
 
-def _attacked(found: Row | None) -> str:
-    if found is None:
+def _membership(row: Row) -> str:
+    """The model's AUC and its interval, what other attacks reach, and the verdict over all of them."""
+    found = {mark: row[kind] for kind, mark in _ATTACKED.items() if row.get(kind)}
+    if not found:
         return MISSING
-    return f"{found['auc']['value']:.3f}\n{found['auc']['low']:.3f} to {found['auc']['high']:.3f}\n{found['verdict']}"
+    lines = [line for mark, one in found.items() for line in _auc(mark, one["auc"])]
+    verdicts = {one["verdict"] for one in found.values()}
+    return "\n".join([*lines, next(word for word in _WORST if word in verdicts)])
+
+
+def _auc(mark: str, auc: Row) -> list[str]:
+    interval = [] if mark else [f"{auc['low']:.3f} to {auc['high']:.3f}"]
+    return [f"{mark}{auc['value']:.3f}", *interval]
 
 
 def _excess(row: Row) -> str:
@@ -112,8 +121,7 @@ def _share(field: str) -> Callable[[Row], str]:
 
 
 _AUDIT: Columns = (
-    ("AUC of\nthe model", _membership("membership")),
-    ("AUC of\nthe rows", _membership("text_membership")),
+    ("membership\nAUC", _membership),
     ("5-gram\nexcess", _excess),
     ("facts\ncarried", _share("facts_carried")),
     ("facts\nleaked", _share("individual_leaked")),

@@ -61,6 +61,7 @@ def render_internal(
             claims=claims(summary, metrics, receipts, ledger, statement),
             alerts=_alerts(summary, statement),
             bar=_bar(ledger),
+            hard=tables.hard_gates(summary),
             written=tables.written(metrics, receipts),
             chosen=tables.chosen(metrics, receipts),
             replaced=embedding.replaced(metrics, receipts),

@@ -54,7 +54,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Membership:
-    """The strongest attack on one variant (highest AUC) and the verdict over all of them."""
+    """The strongest attack on one variant (highest AUC) and the verdict over all of them, with the claim's p value."""
 
     attack: str
     auc: Interval
@@ -63,6 +63,7 @@ class Membership:
     eps_max: float | None
     control_passed: bool
     verdict: str
+    p: float | None
 
 
 @dataclass(frozen=True)
@@ -255,6 +256,7 @@ def _membership(found: Mapping[str, Any] | None) -> Membership | None:
         eps_max=found["eps_max"],
         control_passed=found["control"]["passed"],
         verdict=found["verdict"],
+        p=found.get("p"),
     )
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import betabinom
 
+from palimpsest.audit.statistics import holm
 from palimpsest.report.formats import per_word
 from palimpsest.report.layout import layered
-from palimpsest.report.summary import BASELINES, Metrics, Summary
+from palimpsest.report.summary import BASELINES, Membership, Metrics, Row, Summary
 from palimpsest.report.tradeoff import TradeOff
 
 Rows = list[dict[str, Any]]
@@ -58,6 +59,32 @@ def bracket(summary: Summary) -> Rows:
         }
         rows += [{"variant": row.variant, "kind": k, "epsilon": v} for k, v in values.items() if v is not None]
     return rows
+
+
+def hard_gates(summary: Summary, alpha: float = 0.05) -> Rows:
+    """gate, variant, seen, claim, lower, eps_max, p, verdict, refuted: every test that could refute a released claim.
+
+    Many tests refute a true claim more often than one does. `refuted` is what stands after Holm's correction over all
+    of them; None where a test is inconclusive, which takes no part.
+    """
+    found = [
+        {"gate": f"{row.variant}, {seen}", "variant": row.variant, "seen": seen, "claim": row.epsilon_proved}
+        | {"lower": audit.epsilon_lower, "eps_max": audit.eps_max, "p": audit.p, "verdict": audit.verdict}
+        for row in summary.of("release")
+        for seen, audit in _audits(row)
+        if audit is not None
+    ]
+    tested = {row["gate"]: row["p"] for row in found if row["verdict"] != "inconclusive" and row["p"] is not None}
+    rejected = holm(tested, alpha)
+    return [row | {"refuted": rejected.get(row["gate"])} for row in found]
+
+
+def _audits(row: Row) -> tuple[tuple[str, Membership | None], ...]:
+    return (
+        ("the model", row.membership),
+        ("the rows alone", row.text_membership),
+        ("the model beside shadow models", row.shadow_membership),
+    )
 
 
 def roc(membership: Mapping[str, Any]) -> Rows:
