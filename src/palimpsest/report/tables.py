@@ -67,24 +67,24 @@ def hard_gates(summary: Summary, alpha: float = 0.05) -> Rows:
     Many tests refute a true claim more often than one does. `refuted` is what stands after Holm's correction over all
     of them; None where a test is inconclusive, which takes no part.
     """
-    found = [
-        {"gate": f"{row.variant}, {seen}", "variant": row.variant, "seen": seen, "claim": row.epsilon_proved}
-        | {"lower": audit.epsilon_lower, "eps_max": audit.eps_max, "p": audit.p, "verdict": audit.verdict}
-        for row in summary.of("release")
-        for seen, audit in _audits(row)
-        if audit is not None
-    ]
-    tested = {row["gate"]: row["p"] for row in found if row["verdict"] != "inconclusive" and row["p"] is not None}
+    audits = {
+        f"{row.variant}, {seen}": (row, seen, audit) for row in summary.of("release") for seen, audit in _audits(row)
+    }
+    tested = {
+        name: one.p for name, (_, _, one) in audits.items() if one.verdict != "inconclusive" and one.p is not None
+    }
     rejected = holm(tested, alpha)
-    return [row | {"refuted": rejected.get(row["gate"])} for row in found]
+    return [
+        {"gate": name, "variant": row.variant, "seen": seen, "claim": row.epsilon_proved, "lower": audit.epsilon_lower}
+        | {"eps_max": audit.eps_max, "p": audit.p, "verdict": audit.verdict, "refuted": rejected.get(name)}
+        for name, (row, seen, audit) in audits.items()
+    ]
 
 
-def _audits(row: Row) -> tuple[tuple[str, Membership | None], ...]:
-    return (
-        ("the model", row.membership),
-        ("the rows alone", row.text_membership),
-        ("the model beside shadow models", row.shadow_membership),
-    )
+def _audits(row: Row) -> list[tuple[str, Membership]]:
+    seen = {"the model": row.membership, "the rows alone": row.text_membership}
+    seen["the model beside shadow models"] = row.shadow_membership
+    return [(name, audit) for name, audit in seen.items() if audit is not None]
 
 
 def roc(membership: Mapping[str, Any]) -> Rows:
