@@ -72,6 +72,7 @@ def pem(key: object, password: bytes | None = None) -> bytes:
 @pytest.mark.parametrize(
     "content",
     [b"", b"\xff not a key", pem(generate_private_key(SECP256R1())), pem(Ed25519PrivateKey.generate(), b"word")],
+    ids=["nothing", "no text", "another curve", "locked"],
 )
 def test_what_is_no_key_is_refused(tmp_path: Path, content: bytes):
     path = tmp_path / "own.pem"
