@@ -18,7 +18,7 @@ from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import RESERVED, Params
 from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.ledger import Ledger
-from palimpsest.report import tables
+from palimpsest.report import evidence, tables
 from palimpsest.report.card import render_card
 from palimpsest.report.page import render_internal
 from palimpsest.report.second import second_opinions
@@ -57,6 +57,9 @@ def run() -> None:
     write_json(REPORTS / "summary.json", summary.to_json())
     write_json(REPORTS / "plots" / "utility.json", tables.frontier(summary, EVALUATORS[0]))
     write_json(REPORTS / "plots" / "overlap.json", tables.excess(metrics))
+    write_json(REPORTS / "plots" / "bracket.json", tables.bracket(summary))
+    write_json(REPORTS / "plots" / "risk.json", evidence.risks(metrics))
+    write_json(REPORTS / "plots" / "fidelity.json", evidence.fidelity(metrics))
 
 
 def _write(path: Path, page: str) -> None:
