@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 PROBE = """
 import os, signal, sys
 ours = [name for name in sys.modules if name.startswith(("palimpsest", "stages", "tests"))]
-print(__name__, __spec__.name, sys.argv, sys.path, sys.flags, os.getcwd(), os.environ["TOLD"], ours)
+print(__name__, __spec__.name, sys.argv, sys.path[0], sys.flags, os.getcwd(), os.environ["TOLD"], ours)
 print("to the other", file=sys.stderr)
 {"fail": lambda: 1 / 0, "kill": lambda: os.kill(os.getpid(), signal.SIGKILL)}.get(sys.argv[1], lambda: 0)()
 sys.exit(int(sys.argv[2]))
