@@ -1,5 +1,6 @@
 """Membership inference against the model of one variant."""
 
+import secrets
 from collections.abc import Sequence
 
 import numpy as np
@@ -58,7 +59,7 @@ def run(name: str, model: str) -> None:
         guess_share=params.audit.guesses,
         alpha=params.audit.alpha,
         confidence=CONFIDENCE,
-        seed=params.seed,
+        seed=secrets.randbits(32),  # of ties: with a fixed one their order would hang on how many members there are
     )
     write_json(METRICS / name / "membership.json", audit.to_json(name))
 

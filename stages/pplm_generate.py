@@ -32,7 +32,7 @@ def run(name: str, model: str) -> None:
     rows = list(sampler.sample(artifact, artifact.counts(settings.rows)))
     write_synthetic(rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
     counts = {"drawn": removing.seen, "removed": removing.removed, "rows": len(rows)}
-    zone = "dp" if receipt["purpose"] == "release" else "internal"
+    zone = "dp" if receipt["purpose"] == "release" and not receipt["noise_fixed"] else "internal"
     write_json(METRICS / name / "generation.json", {"variant": name, "zone": zone, **counts})
     write_json(RECEIPTS / f"{name}.json", {**receipt, "variant": name})
     shutil.rmtree(SHARDS / name)

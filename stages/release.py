@@ -23,6 +23,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy import accounting
 from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.ledger import Asset, Charge, Ledger
+from palimpsest.records.keyed import digest
 from palimpsest.records.record import Record
 from palimpsest.records.world.facts import Facts, load_facts
 from palimpsest.records.write import read_synthetic
@@ -52,7 +53,8 @@ def run() -> None:
     """Rows and receipts of release.variants, publishable metrics, the ledger -> release/."""
     params = load()
     if not params.release.variants:
-        FOLDER.mkdir(exist_ok=True)  # empty, for the graph
+        with bundle.swapped(FOLDER):  # empty, for the graph; what was released before is gone
+            pass
         print("nothing is released: release.variants names no variant", flush=True)
         return
     publish(params, params.release)
@@ -77,6 +79,8 @@ def publish(params: Params, settings: Release, target: Path = FOLDER) -> None:
             *gates.ways(found.flow),
             *gates.useful(found.scores, settings.variants, settings.gates.accuracy),
             *(problem for name, records in rows.items() for problem in gates.rows(name, records, world)),
+            *gates.present(asked_for(params, settings.variants)),
+            *gates.unchanged(made_of(settings.variants), read_lock()),
         ]
     )
     contents = prepared(params, settings, found, rows, fingerprint(key.public_key()), world)
@@ -174,6 +178,25 @@ def read_rows(params: Params, variants: Sequence[str]) -> dict[str, list[Record]
     return {name: read_synthetic(SYNTHETIC / name, data.text, data.label) for name in variants}
 
 
+def asked_for(params: Params, variants: Sequence[str]) -> list[Path]:
+    """The audits that params.yaml asks for of the released variants and of any method: none may be missing."""
+    run = params.run
+    kinds = {"membership": run.dp_lm, "shadow_membership": run.shadow_mia, "text_membership": run.audit}
+    own = [METRICS / name / f"{kind}.json" for kind, asked in kinds.items() for name in variants if name in asked]
+    return [*own, *(TWINS / f"{method}.json" for method in run.twins)]
+
+
+def made_of(variants: Sequence[str]) -> list[Path]:
+    """The files that the release is made of, as they are now."""
+    found = [Path(path) for path in sources(variants)]
+    return [file for path in found for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+
+
+def read_lock() -> dict[str, Any]:
+    """The stages of dvc.lock."""
+    return dict(read_yaml(_LOCK).get("stages", {})) if _LOCK.is_file() else {}
+
+
 def read_audits(variants: Sequence[str]) -> dict[str, dict[str, dict[str, Any]]]:
     """variant -> kind -> membership audit; private: for the gates alone."""
     paths = {name: {kind: METRICS / name / f"{kind}.json" for kind in AUDITS} for name in variants}
@@ -265,13 +288,14 @@ def ledgered(charges: Sequence[Charge], receipts: Mapping[str, Mapping[str, Any]
 def origins(params: Params, found: Found, signer: str, files: Mapping[str, str]) -> dict[str, Any]:
     """The PROV document of the released rows."""
     paid = {line["charge"] for receipt in found.receipts.values() for line in receipt["queries"]}
-    data, keyed = params.dataset, sorted({charge.fingerprint for charge in found.charges if charge.id in paid})
+    data, marks = params.dataset, {charge.fingerprint for charge in found.charges if charge.id in paid}
+    # Another value for each release: two that were equal would tell that no row came or went in between.
+    keyed = sorted(digest(found.asset.key, "release", mark, found.books["head"]).hex() for mark in marks)
     private = {data.private: "input/private"} | ({} if data.test is None else {data.test: "input/private-test"})
     tests = {} if data.public_test is None else {data.public_test: "input/public-test"}
     inputs = Inputs(private, {data.public: "input/public"} | tests, {"input/private": keyed})
     (leaving,) = (node for node in found.flow.nodes if RELEASE in node.writes)
-    lock = read_yaml(_LOCK).get("stages", {}) if _LOCK.is_file() else {}
-    return provenance(found.flow, leaving, lock, inputs, files, signer)
+    return provenance(found.flow, leaving, read_lock(), inputs, files, signer)
 
 
 def inspected(folder: Path, world: Facts | None) -> None:

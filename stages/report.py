@@ -19,7 +19,7 @@ from palimpsest.params.schema import RESERVED, Params
 from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.ledger import Ledger
 from palimpsest.report import evidence, tables
-from palimpsest.report.card import render_card
+from palimpsest.report.card import PUBLISHABLE, render_card
 from palimpsest.report.page import render_internal
 from palimpsest.report.second import second_opinions
 from palimpsest.report.statement import statement
@@ -44,13 +44,15 @@ def run() -> None:
     metrics, receipts, stages = read_metrics(params), read_receipts(params), read_stages(Path("dvc.yaml"))
     summary = summarise(metrics, receipts, books)
     verdicts = {row.variant: row.verdict for row in summary.rows if row.verdict}
-    document = statement(receipts, books, asdict(params.schema_of_data), stages, verdicts, second_opinions(receipts))
+    facts, second = asdict(params.schema_of_data), second_opinions(receipts)
+    document = statement(receipts, books, facts, stages, verdicts, second)
     examined = read_models(params), read_decoders(params)
     page = render_internal(summary, metrics, receipts, books, document, stages, provenance(), *examined)
     _write(REPORTS / "internal.html", page)
     scores, twins = read_scores(params), read_twins(params)
+    promised = statement(receipts, books, facts, stages, None, second)  # no verdict on private rows is on the card
     card = render_card(
-        document, books, receipts, stages, provenance(), variants=params.may_leave, scores=scores, twins=twins
+        promised, books, receipts, stages, provenance(), variants=params.may_leave, scores=scores, twins=twins
     )
     _write(REPORTS / "card.html", card)
     write_json(REPORTS / "statement.json", document)
@@ -70,7 +72,8 @@ def _write(path: Path, page: str) -> None:
 def read_scores(params: Params) -> dict[str, Any] | None:
     """What classifiers score on the declared public test file; None where there is none."""
     path = METRICS / "public.json"
-    return dict(read_json(path)) if params.dataset.public_test is not None and path.is_file() else None
+    found = dict(read_json(path)) if params.dataset.public_test is not None and path.is_file() else {}
+    return found if found.get("zone") == PUBLISHABLE else None
 
 
 def read_twins(params: Params) -> dict[str, dict[str, Any]]:

@@ -4,6 +4,7 @@ Shadow models start from the public base model and are trained, without noise, o
 that nobody guesses about. They live in memory alone.
 """
 
+import secrets
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,7 +48,7 @@ def run(name: str, model: str) -> None:
         guess_share=params.audit.guesses,
         alpha=params.audit.alpha,
         confidence=CONFIDENCE,
-        seed=params.seed,
+        seed=secrets.randbits(32),  # of ties: with a fixed one their order would hang on how many members there are
     )
     write_json(METRICS / name / "shadow_membership.json", audit.to_json(name) | {"shadows": SHADOWS})
 

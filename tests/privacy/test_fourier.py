@@ -129,6 +129,33 @@ def test_hundreds_of_thousands_of_steps_fit():
     assert 0.99 * high < low < high < accounting.epsilon(training(4.0, 1e-3, 300_000), 1e-5, "rdp")
 
 
+def test_no_loss_wraps_round_the_window_of_millions_of_steps():
+    early = fourier.epsilon(training(0.35, 4.728e-6, 100_000), 1e-6)
+    for steps in (10_000_000, 50_000_000):
+        assert fourier.epsilon(training(0.35, 4.728e-6, steps), 1e-6).high >= early.low
+    many = training(1.0, 1e-6, 50_000_000)
+    low, high = fourier.epsilon(many, 1e-6)
+    assert low <= accounting.epsilon(many, 1e-6, "rdp")
+    assert high == math.inf  # as many bins as losses are not enough
+
+
+@pytest.mark.parametrize(("rounds", "within"), [(2_000_000, 0.02), (4_000_000, 0.3)])
+def test_the_bracket_widens_with_the_bins_and_still_holds(rounds, within):
+    event = dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(math.sqrt(rounds)), rounds)
+    low, high = fourier.epsilon(event, 1e-6)
+    exact = accounting.gdp_epsilon(1.0, 1e-6)
+    assert low <= exact <= high
+    assert high - low <= within * exact
+
+
+def test_a_large_epsilon_has_a_bracket_and_one_beyond_the_quadratures_no_opinion():
+    low, high = fourier.epsilon(dpa.GaussianDpEvent(0.033), 1e-6)
+    assert 500 < low <= accounting.gdp_epsilon(1 / 0.033, 1e-6) <= high < 700
+    assert high - low < 0.01 * high
+    for event in (dpa.GaussianDpEvent(0.02), dpa.LaplaceDpEvent(1e-3), training(0.02, 0.5, 10)):
+        assert fourier.epsilon(event, 1e-6) is None
+
+
 def test_a_delta_below_the_rounding_leaves_no_upper_end():
     assert fourier.epsilon(training(1.0, 0.01, 1000), 1e-13).high == math.inf
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,10 @@ PRIVATE_HASHES = {  # of files of the private zone, as dvc.lock has them
     "data/private/train.parquet": "a4" * 16, "data/private/manifest.json": "a5" * 16,
     "data/synthetic/select3.parquet": "a6" * 16, "reports/receipts/select3.json": "a7" * 16,
 }  # fmt: skip
+SOURCES = (  # of the release: dvc.lock has their hashes
+    "data/synthetic/", "reports/receipts/", "reports/metrics/public", "reports/metrics/twins/",
+    "reports/metrics/select3/generation",
+)  # fmt: skip
 PUBLIC_HASHES = {"data/public/train.parquet": "b1" * 16, "data/public/embeddings.npz": "b2" * 16}
 STAGES: dict[str, dict[str, Any]] = {  # what the release needs beside the stages that make rows
     "twins": {
@@ -85,7 +90,8 @@ def content(**data: Any) -> dict[str, Any]:
     """params.yaml of the repository, with one variant of method select and a reference beside it."""
     body = _yaml.load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     run: dict[str, Any] = {name: [] for name in _EMPTY} | {name: {} for name in _NO_ROWS}
-    body["run"] |= run | {"select": [VARIANT, REFERENCE], "twins": ["select"], "evaluate": [VARIANT, REFERENCE]}
+    body["run"] |= run | {"select": [VARIANT, REFERENCE], "twins": ["select"]}
+    body["run"] |= {"evaluate": [VARIANT, REFERENCE], "audit": [VARIANT]}
     body["release"] = settings().model_dump(mode="json")
     body["variants"][REFERENCE] = body["variants"][VARIANT] | {"purpose": "reference"}
     body["dataset"] |= data
@@ -122,6 +128,12 @@ class Workspace:
     def change(self, path: str, **values: Any) -> None:
         """Set values of a JSON document."""
         write_json(self.folder / path, self.read(path) | values)
+        self.lock()
+
+    def lock(self) -> None:
+        """Let dvc.lock say that stages wrote the files as they are."""
+        if (self.folder / "dvc.lock").is_file():
+            _lock(self.folder)
 
     def graph(self, change: dict[str, Any] | None = None) -> None:
         """Write dvc.yaml with some stages changed."""
@@ -141,6 +153,7 @@ class Workspace:
         write_synthetic(
             [Record(text, label) for text in texts], self.folder / f"data/synthetic/{VARIANT}", data.text, data.label
         )
+        self.lock()
 
     def charge(self, variant: str = VARIANT, purpose: str = "release", seed: int | None = None) -> dict[str, Any]:
         """Ask one real query and write its receipt."""
@@ -154,6 +167,7 @@ class Workspace:
         asset = ledger.asset(params.dataset.asset)
         body = receipt(ledger, asset, session, method="select", target=3.0) | {"plan": {"sigma": 4.0, "rows": 12}}
         write_json(self.folder / f"reports/receipts/{variant}.json", body)
+        self.lock()
         return body
 
 
@@ -201,12 +215,16 @@ def _lock(folder: Path) -> None:
     hashes = PRIVATE_HASHES | PUBLIC_HASHES
 
     def entries(*paths: str) -> list[dict[str, Any]]:
-        return [{"path": path, "hash": "md5", "md5": hashes[path], "size": 987654} for path in paths]
+        return [{"path": path, "hash": "md5", "md5": own(path), "size": 987654} for path in paths]
+
+    def own(path: str) -> str:
+        return md5((folder / path).read_bytes()).hexdigest() if path.startswith(SOURCES) else hashes[path]
 
     raw = entries("data/raw/private.jsonl", "data/raw/test.jsonl")
     split = entries("data/private/train.parquet", "data/private/manifest.json")
     public, encoded = (entries(path) for path in PUBLIC_HASHES)
-    made = entries("data/synthetic/select3.parquet", "reports/receipts/select3.json")
+    found = [path for start in SOURCES for path in sorted(folder.glob(f"{start}*")) if path.is_file()]
+    made = entries(*(path.relative_to(folder).as_posix() for path in found))
     stages = {
         "world": {"cmd": "python -m stages.world", "outs": [*raw, *entries("data/raw/facts.json")]},
         "preprocess": {"cmd": "python -m stages.preprocess", "deps": raw, "outs": [*split, *public]},

@@ -16,6 +16,7 @@ import stages.release
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.params.release import Release
+from palimpsest.records import keyed
 from palimpsest.records.record import Record
 from palimpsest.records.world.facts import load_facts
 from palimpsest.records.write import read_synthetic, write_synthetic
@@ -88,12 +89,14 @@ def test_nothing_of_the_private_zone_is_in_it(made: Workspace):
 
 def test_the_private_input_goes_by_its_keyed_hash(made: Workspace):
     entities = read_json(made.folder / "release/prov.json")["entity"]
-    assert entities["p:input/private"] == {"p:zone": "private", "p:keyed_hash": [FINGERPRINT]}
+    mark = keyed.digest(made.ledger.asset("demo").key, "release", FINGERPRINT, made.ledger.head()).hex()
+    assert entities["p:input/private"] == {"p:zone": "private", "p:keyed_hash": [mark]}
     assert entities["p:input/private-test"] == {"p:zone": "private"}
     assert entities["p:data/private/train.parquet"] == {}
     assert {name: entities[f"p:{name}"]["p:md5"] for name in PUBLIC_HASHES} == PUBLIC_HASHES
-    holding = [name for name, text in texts(made.folder / "release").items() if FINGERPRINT in text]
-    assert holding == ["prov.json"]
+    told = texts(made.folder / "release")
+    assert [name for name, text in told.items() if mark in text] == ["prov.json"]
+    assert [name for name, text in told.items() if FINGERPRINT in text] == []  # two equal ones tell that nobody came
 
 
 def test_provenance_leads_from_the_input_to_the_rows(made: Workspace):
@@ -492,3 +495,30 @@ def test_a_folder_that_fails_is_not_there_and_the_old_one_is(tmp_path: Path):
 def test_settings_are_checked(values: dict[str, Any]):
     with pytest.raises(ValueError, match="validation error"):
         settings(**values)
+
+
+def test_rows_that_no_stage_wrote_are_refused(own: Workspace):
+    data = own.params.dataset
+    write_synthetic(
+        [Record("Rows of another run.", "returns")], own.folder / f"data/synthetic/{VARIANT}", data.text, data.label
+    )
+    found = refused(own).problem
+    assert f"'data/synthetic/{VARIANT}.parquet' is not the file that its stage wrote" in found
+    (own.folder / "dvc.lock").unlink()
+    assert "is not the file that its stage wrote" in refused(own).problem
+
+
+@pytest.mark.parametrize("missing", [f"{METRICS}/text_membership.json", "reports/metrics/twins/select.json"])
+def test_an_audit_that_was_asked_for_may_not_be_missing(own: Workspace, missing: str):
+    (own.folder / missing).unlink()
+    found = refused(own)
+    assert f"{missing!r} was asked for and is missing" in found.problem
+    assert "palimpsest run" in found.remedy
+
+
+def test_naming_nothing_takes_the_old_release_away(made: Workspace, tmp_path: Path):
+    own = copied(made, tmp_path)
+    own.edit("release", variants=[])
+    with inside(own):
+        stages.release.run()
+    assert list((own.folder / "release").iterdir()) == []

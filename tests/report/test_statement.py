@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dp_accounting import GaussianDpEvent
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from jsonschema import Draft202012Validator
 from report_world import charge, query, receipt, world_ledger, world_receipts, world_schema, world_stages
 
 from palimpsest.privacy.accounting import gdp_epsilon
 from palimpsest.privacy.events import to_json
+from palimpsest.privacy.fourier import Bracket
 from palimpsest.report.second import second_opinions
 from palimpsest.report.statement import schema, statement
 
@@ -259,13 +260,63 @@ def test_an_assumption_holds_only_with_a_test_that_exists() -> None:
             assert re.search(rf"def {name}\(", (TESTS.parent / path).read_text(encoding="utf-8")), item["id"]
 
 
-@pytest.mark.parametrize(("second", "agree"), [(2.97, True), (3.03, True), (3.05, False), (9.0, False)])
-def test_a_second_accountant_that_finds_more_is_a_contradiction(second: float, agree: bool) -> None:
-    promise = statement(world_receipts(), world_ledger(), world_schema(), world_stages(), None, {"dp3": second})
+def with_second(bracket: Bracket | None, **receipts: dict[str, Any]) -> dict[str, Any]:
+    books = world_receipts() | receipts
+    return statement(books, world_ledger(), world_schema(), world_stages(), None, {"dp3": bracket, "inf": None})
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "agree"),
+    [
+        (2.96, 2.97, True),
+        (2.97, 3.03, True),
+        (2.97, 3.05, False),
+        (8.9, 9.0, False),
+        (2.98, 2.99, True),
+        (2.9801, 2.99, False),
+        (2.9801, 2.9802, False),
+    ],
+)
+def test_a_second_accountant_that_finds_more_by_either_end_is_a_contradiction(
+    low: float, high: float, agree: bool
+) -> None:
+    promise = with_second(Bracket(low, high))
     CHECK.validate(json.loads(json.dumps(promise)))
     (release,) = promise["releases"]
-    assert (release["accounting"]["epsilon_fourier"], release["accounting"]["agree"]) == (second, agree)
+    assert (release["accounting"]["epsilon_fourier"], release["accounting"]["agree"]) == (high, agree)
     assert any("contradict" in flag for flag in release["flags"]) == (not agree)
+    doubts = [] if agree else ["The accountants contradict each other on dp3."]
+    assert (promise["status"], promise["reasons"]) == ("DIFFERENTIALLY PRIVATE" if agree else "UNVERIFIED", doubts)
+
+
+def test_a_stated_zero_is_contradicted_by_more_than_the_own_error_of_the_second() -> None:
+    free = {"dp3": receipt("dp3", 2.98) | {"epsilon": 0.0}}
+    assert with_second(Bracket(0.0, 9e-5), **free)["status"] == "DIFFERENTIALLY PRIVATE"
+    assert with_second(Bracket(0.0, 2e-4), **free)["status"] == "UNVERIFIED"
+
+
+def test_no_second_opinion_is_no_contradiction() -> None:
+    assert with_second(None) == made()
+    assert made()["releases"][0]["accounting"]["epsilon_fourier"] is None
+
+
+def test_rdp_below_the_stated_epsilon_is_not_relied_on() -> None:
+    found = made(dp3=receipt("dp3", 2.98) | {"epsilon_rdp": 2.0})
+    assert (found["status"], found["reasons"]) == ("UNVERIFIED", ["The accountants contradict each other on dp3."])
+    CHECK.validate(found)
+
+
+def test_an_epsilon_that_rdp_states_can_be_contradicted_too() -> None:
+    stated = {"dp3": receipt("dp3", 2.98) | {"accountant": "rdp"}}
+    assert with_second(Bracket(2.5, 2.6), **stated)["status"] == "DIFFERENTIALLY PRIVATE"
+    found = with_second(Bracket(3.1, 3.2), **stated)
+    assert (found["status"], found["releases"][0]["accounting"]["agree"]) == ("UNVERIFIED", None)
+    CHECK.validate(found)
+
+
+def test_what_follows_a_refusal_is_named_as_part_of_the_choice() -> None:
+    (choice,) = (item["sentence"] for item in made()["not_covered"] if item["id"] == "choice")
+    assert "refused a release, and drawing again" in choice
 
 
 def test_the_second_opinion_composes_what_the_receipt_lists() -> None:
@@ -274,10 +325,25 @@ def test_the_second_opinion_composes_what_the_receipt_lists() -> None:
     whole = body | {"queries": [{**line, "partition": None} for line in lines]}
     own = body | {"queries": [{**lines[0], "own_delta": 5e-6}]}
     found = second_opinions({"parts": body, "whole": whole, "own": own, "reference": {"epsilon": None}})
-    assert found["parts"] == pytest.approx(gdp_epsilon(0.5, 1e-5), rel=2e-3)
-    assert found["whole"] == pytest.approx(gdp_epsilon(0.5 * math.sqrt(3), 1e-5), rel=2e-3)
-    assert found["own"] == pytest.approx(gdp_epsilon(0.5, 5e-6), rel=2e-3)
+    exact = {"parts": (0.5, 1e-5), "whole": (0.5 * math.sqrt(3), 1e-5), "own": (0.5, 5e-6)}
+    for name, (mu, delta) in exact.items():
+        bracket = found[name]
+        assert bracket is not None
+        assert bracket.low <= gdp_epsilon(mu, delta) <= bracket.high
+        assert bracket.high == pytest.approx(gdp_epsilon(mu, delta), rel=3e-3)
     assert found["reference"] is None
+
+
+def test_ends_too_far_apart_are_no_second_opinion_but_a_proof_is() -> None:
+    steps = to_json(SelfComposedDpEvent(GaussianDpEvent(2000.0), 4_000_000))  # true epsilon 4.89, lower end 4.24
+    body = {"delta": 1e-6, "queries": [query("dp3", "train", steps, "0")]}
+    found = second_opinions({"right": body | {"epsilon": 4.9}, "wrong": body | {"epsilon": 4.0}})
+    assert found["right"] is None
+    assert found["wrong"] is not None
+    assert found["wrong"].low > 4.0
+    endless = to_json(SelfComposedDpEvent(PoissonSampledDpEvent(1e-6, GaussianDpEvent(1.0)), 50_000_000))
+    lines = {"delta": 1e-6, "queries": [query("dp3", "train", endless, "0")]}
+    assert second_opinions({"endless": lines | {"epsilon": 0.3}}) == {"endless": None}
 
 
 def test_every_layer_has_its_status() -> None:

@@ -9,9 +9,11 @@ import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from ruamel.yaml import YAML
 
 from flows.graph import read_graph
+from palimpsest.errors import DataError, ParamsError
 from palimpsest.params.load import load
 from palimpsest.report.taint import Flow, Node, narrowed, nodes, taint
 from stages.release import chosen, sources
@@ -24,13 +26,14 @@ BASE = Node("base", "public", ("data/public",), ("models/base",))
 FIT = Node("fit", "private", (TRAIN, "models/base"), ("models/fit", "receipts/fit.json"), receipt=True)
 DRAW = Node("draw", "dp", ("models/fit",), ("rows/fit",))
 PACK = Node("pack", "dp", ("rows", "receipts"), ("release",))
+NAMED = {"data/public/train.parquet": "split"}
 SOUND = {node.name: node for node in (SPLIT, BASE, FIT, DRAW, PACK)}
 
 
 def ways(*changed: Node, ledgered: tuple[str, ...] = ("fit",)) -> list[tuple[str, ...]]:
     """The paths in the sound graph with some nodes changed or added."""
     found = SOUND | {node.name: node for node in changed}
-    return taint(Flow(tuple(found.values()), ("rows.csv",), frozenset(ledgered)))
+    return taint(Flow(tuple(found.values()), ("rows.csv",), frozenset(ledgered), NAMED))
 
 
 def also(node: Node, *reads: str) -> Node:
@@ -79,6 +82,23 @@ def test_what_a_private_stage_writes_is_public_only_where_it_is_named():
     assert ways(also(PACK, "data/public_too.parquet"), replace(SPLIT, writes=("data/public_too.parquet",)))
 
 
+def test_what_another_private_stage_writes_under_such_a_name_stays_private():
+    other = Node("other", "private", (HOLDOUT,), ("data/public/train.parquet",))
+    own = replace(SPLIT, writes=(TRAIN, HOLDOUT))
+    assert ("rows.csv", "split", "other", "pack") in ways(own, other, also(PACK, "data/public/train.parquet"))
+
+
+def test_a_declared_private_file_is_private_whoever_makes_it():
+    maker = Node("maker", "public", (), ("rows.csv", "facts.json"))
+    assert ways(maker) == []
+    assert ways(maker, also(PACK, "rows.csv")) == [("maker", "pack"), ("rows.csv", "pack")]
+    assert ways(maker, also(PACK, "facts.json")) == [("maker", "pack")]
+
+
+def test_a_file_of_the_private_folder_is_private_though_no_stage_makes_it():
+    assert ways(also(PACK, "data/private/left.parquet")) == [("data/private/left.parquet", "pack")]
+
+
 def test_every_way_is_told():
     found = ways(also(DRAW, HOLDOUT), also(PACK, TRAIN), also(FIT, "rows.csv"))
     assert found == [
@@ -88,7 +108,7 @@ def test_every_way_is_told():
 
 
 def test_zones_are_what_the_graph_makes_of_them():
-    flow = Flow(tuple(SOUND.values()), ("rows.csv",), frozenset({"fit"}))
+    flow = Flow(tuple(SOUND.values()), ("rows.csv",), frozenset({"fit"}), NAMED)
     made = {node.name: flow.zone(node) for node in flow.nodes}
     assert made == {"split": "private", "base": "public", "fit": "dp", "draw": "dp", "pack": "dp"}
 
@@ -103,7 +123,7 @@ def graphs(draw: st.DrawFn) -> Flow:
         writes = ("release",) if number == count - 1 else (f"out/{number}",)
         found.append(Node(str(number), draw(st.sampled_from(["dp", "public"])), reads, writes, draw(st.booleans())))
     metered = frozenset(draw(st.lists(st.sampled_from([node.name for node in found]), unique=True)))
-    return Flow(tuple(found), ("rows.csv",), metered, public=(), door=("rows.csv", "out"))
+    return Flow(tuple(found), ("rows.csv",), metered, public={}, door=("rows.csv", "out"))
 
 
 def walks(flow: Flow) -> Iterator[tuple[str, ...]]:
@@ -196,3 +216,141 @@ def test_a_measurement_of_private_rows_among_the_sources_is_told():
     leaking = narrowed(pack, [*sources(VARIANTS), "reports/metrics/dp3/utility.json"])
     found = taint(replace(flow, nodes=tuple(leaking if node is pack else node for node in flow.nodes)))
     assert any("downstream_eval@dp3" in path for path in found)
+
+
+# Edits of dvc.yaml that hide a way.
+
+
+def gated(name: str, *paths: str) -> dict[str, Any]:
+    """A stage with further dependencies that it calls gates."""
+    body = depends(name, *paths)
+    return {name: body[name] | {"meta": body[name]["meta"] | {"gates": list(paths)}}}
+
+
+def also_read(name: str, *entries: Any) -> dict[str, Any]:
+    """A stage with further entries in `params`."""
+    return changed(name, params=[*GRAPH[name]["params"], *entries])
+
+
+def command(text: Any) -> dict[str, Any]:
+    """A public stage that runs something else."""
+    return changed("pretrain", cmd=text)
+
+
+REFUSED = {
+    "a dot": depends("pretrain", f"./{TRAIN}"),
+    "a slash at the end": depends("pretrain", "data/private/"),
+    "up and down": depends("pretrain", "data/public/../private/train.parquet"),
+    "two slashes": depends("pretrain", "data//private/train.parquet"),
+    "two slashes in front": depends("pretrain", f"/{ROOT}/{TRAIN}"),
+    "everything": depends("pretrain", "."),
+    "from the root": depends("pretrain", f"{ROOT}/{TRAIN}"),
+    "from above": depends("pretrain", f"../{ROOT.name}/{TRAIN}"),
+    "all above": depends("pretrain", ".."),
+    "outside, undeclared": depends("pretrain", "/elsewhere/rows.csv"),
+    "an output by another name": changed("pretrain", outs=["models/base", "./data/public/more"]),
+    "a working directory": changed("pretrain", wdir="data/private", deps=["train.parquet"]),
+    "a working directory of all repetitions": {"pplm_generate": GRAPH["pplm_generate"] | {"wdir": "data/private"}},
+    "a working directory of a repetition": changed("pplm_generate", wdir="data/private", deps=["train.parquet"]),
+    "a stage's vars": changed("pretrain", vars=[{"hidden": TRAIN}], deps=["${hidden}"]),
+    "an unknown name": depends("pretrain", "${hidden}"),
+    "an unknown name in a known section": depends("pretrain", "data/${dataset.hidden}/train.parquet"),
+    "a name with blanks": depends("pretrain", "${ dataset.private }"),
+    "a name with brackets": depends("pretrain", "${dataset['private']}"),
+    "an unknown list": {"pplm_generate": GRAPH["pplm_generate"] | {"foreach": "${hidden}"}},
+    "an unknown matrix": changed("dp_train", matrix={"model": "${hidden}"}),
+    "a parameter file by another name": also_read("pretrain", {"./data/private/report.json": ["rows"]}),
+    "a command": command(f"python -m stages.pretrain && cp {TRAIN} models/base"),
+    "a command on the folder": command(["python -m stages.pretrain", "cp -r ./data/public/../private/ models/base"]),
+    "a command on the input": command("python -m stages.pretrain --from=${dataset.private}"),
+    "a command from the root": command(f"python -c 'open(\"{ROOT}/{TRAIN}\")'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edit", REFUSED.values(), ids=REFUSED)
+def test_a_graph_that_could_hide_a_way_is_refused(edit: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises((DataError, ParamsError)) as told:
+        nodes(GRAPH | edit, PARAMS)
+    assert told.value.problem
+    assert told.value.remedy
+
+
+FACTS, REPORT, PUBLIC = "data/raw/facts.json", "data/private/report.json", "data/public/train.parquet"
+FOUND = {
+    "the file itself": (depends("pretrain", TRAIN), "pretrain"),
+    "its folder": (depends("pretrain", "data/private"), "pretrain"),
+    "what no stage makes": (depends("pretrain", "data/private/left.parquet"), "pretrain"),
+    "gates of another stage": (gated("pretrain", TRAIN), "pretrain"),
+    "gates of another stage, by a known name": (gated("pretrain", FACTS), "pretrain"),
+    "another gate of the release": (gated("release", TRAIN), "release"),
+    "a parameter file": (also_read("pretrain", {REPORT: ["rows"]}), "pretrain"),
+    "a whole parameter file": (also_read("pretrain", {"params.yaml": ["seed"], REPORT: None}), "pretrain"),
+    "the second of two outputs": (
+        changed("baseline_eval", outs=[{"data/private/baselines.json": {}, "data/public/more": {}}])
+        | depends("pretrain", "data/public/more"), "pretrain",
+    ),
+    "a public name from another private stage": (
+        changed("preprocess", outs=[TRAIN, HOLDOUT, "data/private/manifest.json"])
+        | changed("baseline_eval", outs=[PUBLIC]), "baseline_eval",
+    ),
+    "a public name from the wrong one of the two": (
+        changed("preprocess", outs=[*GRAPH["preprocess"]["outs"], "data/raw/public_test.jsonl"])
+        | depends("pretrain", "data/raw/public_test.jsonl"), "preprocess",
+    ),
+    "the input, its maker public": (
+        changed("world", meta={"zone": "public"}) | depends("pretrain", "${dataset.private}"), "pretrain",
+    ),
+    "what is written beside the input, its maker public": (
+        changed("world", meta={"zone": "public"}) | depends("pretrain", FACTS), "world",
+    ),
+    "the split, its maker and the world public": (
+        changed("world", meta={"zone": "public"}) | changed("preprocess", meta={"zone": "public"})
+        | depends("pretrain", HOLDOUT), "preprocess",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("edit", "told"), FOUND.values(), ids=FOUND)
+def test_a_hidden_way_is_found(edit: dict[str, Any], told: str):
+    found = taint(real(**edit))
+    assert found
+    assert any(told in path for path in found)
+
+
+def test_what_is_declared_may_lie_outside_the_workspace_and_inside(tmp_path: Path):
+    for rows in map(str, (tmp_path / "rows.csv", tmp_path / "own/rows.csv")):
+        stage = {"copy": {"deps": ["${dataset.private}"], "outs": ["release"], "meta": {"zone": "public"}}}
+        found = nodes(stage, {"dataset": {"private": rows, "test": None}}, tmp_path / "own")
+        assert taint(Flow(tuple(found), (rows,), frozenset())) == [(rows, "copy")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "dep"),
+    [
+        ("own/rows.csv", "rows.csv"),
+        ("own/rows.csv", "../own/rows.csv"),
+        ("own/data/rows.csv", "data"),
+        ("rows.csv", "../rows.csv"),
+        ("own/data/private/train.parquet", "data/private/train.parquet"),
+    ],
+)
+def test_a_declared_file_has_no_other_name(tmp_path: Path, rows: str, dep: str):
+    stage = {"copy": {"deps": [dep], "outs": ["release"], "meta": {"zone": "public"}}}
+    with pytest.raises(DataError):
+        nodes(stage, {"dataset": {"private": str(tmp_path / rows), "test": None}}, tmp_path / "own")
+
+
+@pytest.mark.parametrize("clone", [True, False])
+def test_no_graph_of_the_template_is_refused(clone: bool, tmp_path: Path):
+    has = dict.fromkeys(("world", "test", "public_test", "labels", "json"), True) | {"clone": clone}
+    files = Environment(loader=PackageLoader("palimpsest.cli"), undefined=StrictUndefined)
+    graph = YAML(typ="safe", pure=True).load(files.get_template("dvc.yaml.j2").render(**has))["stages"]
+    own = {name: str(tmp_path / name) for name in ("private", "test", "public", "public_test")}
+    found = nodes(graph, PARAMS | {"dataset": PARAMS["dataset"] | own}, tmp_path)
+    assert {own["private"], own["test"]} <= {path for node in found for path in node.reads}
+
+
+def test_gates_of_the_releasing_stage_are_not_read():
+    (node,) = (node for node in nodes(GRAPH, PARAMS) if node.name == "release")
+    assert not {FACTS, "reports/metrics"} & set(node.reads)

@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeAlias
 import dp_accounting as dpa
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
+from scipy.signal import lfilter
 from scipy.special import logsumexp, ndtr
 
 from palimpsest import validate
@@ -33,6 +34,7 @@ _SHARE = 1e-3  # of delta, given away to everything that is only bounded
 _TIGHT = 1e-3  # t over the epsilon that moments alone give
 _ROUNDING = 2.0**-50  # of each composition, in delta
 _MOST_BINS = 2**22
+_MOST_EPSILON = 700.0  # of the bound by moments: beyond it the quadratures are not exact enough
 _NODES, _REACH = 4_001, 200.0  # of the quadrature: how many, and how many sigmas to each side
 _POWERS = np.geomspace(1e-3, 190.0, 60)  # of the moments, in sigmas: their peaks lie within the quadrature's reach
 _MOST_SIGMA = 1e5  # of a discrete Gaussian: its losses are listed one by one
@@ -69,8 +71,9 @@ def epsilon(event: dpa.DpEvent, at_delta: float) -> Bracket | None:
     not private.
 
     None where a part has no privacy loss that is known here: everything but Gaussians, discrete Gaussians of sigma up
-    to 1e5, Laplace noise, and Gaussians on Poisson samples. The upper end is loose, or infinite, for a delta not far
-    above 1e-15 for each composed mechanism: the rounding of the transform is then a part of delta that counts.
+    to 1e5, Laplace noise, and Gaussians on Poisson samples; and where epsilon may be above 700. The upper end is loose,
+    or infinite, for a delta not far above 1e-15 for each composed mechanism: the rounding of the transform is then a
+    part of delta that counts. So it is for millions of mechanisms: what moving their bins may shift leaves no window.
 
     Args:
         event: what was done to the data, possibly composed.
@@ -104,11 +107,14 @@ def _known(leaf: dpa.DpEvent) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _epsilon(body: str, at_delta: float) -> Bracket:
+def _epsilon(body: str, at_delta: float) -> Bracket | None:
     parts = list(leaves(events.from_json(json.loads(body))))
     if not parts:
         return Bracket(0.0, 0.0)
-    ends = [_composed([(_loss(leaf, adding), count) for leaf, count in parts], at_delta) for adding in (True, False)]
+    ways = [[(_loss(leaf, adding), count) for leaf, count in parts] for adding in (True, False)]
+    if not all(_tail(way, -math.log(at_delta), 1.0) <= _MOST_EPSILON for way in ways):
+        return None
+    ends = [_composed(way, at_delta) for way in ways]
     return Bracket(max(low for low, _ in ends), max(high for _, high in ends))
 
 
@@ -191,13 +197,17 @@ def _composed(parts: _Parts, at_delta: float) -> Bracket:
     above, below = (_tail(parts, math.log((total + 1) / given), sign) for sign in (1.0, -1.0))
     error = _TIGHT * max(_tail(parts, -math.log(at_delta), 1.0), 1e-9)  # t
     per_width = math.sqrt(0.5 * total * math.log(1.0 / given))  # t / h
-    half = max(above, below) + error + 0.5 * total * error / per_width  # what moving the bins may shift fits, too
-    width = max(error / per_width, 2.0 * half / _MOST_BINS)
+    room = max(1e6, _MOST_BINS - total)  # bins left when the error and what moving the bins may shift fit, too
+    if room <= 0.0:
+        return Bracket(0.0, math.inf)
+    width = max(error / per_width, 2.0 * max(above, below) / room)
+    error = width * per_width
+    half = max(above, below) + error + 0.5 * total * width
     bins = next_fast_len(max(16, math.ceil(2.0 * half / width)), real=True)
     values, masses = _transformed(parts, width, bins)
-    slack, error = 2.0 * given + total * _ROUNDING, width * per_width
-    high = _inverse(values, masses, at_delta - slack) + error
-    low = _inverse(values, masses, at_delta + slack) - error
+    slack = 2.0 * given + total * _ROUNDING
+    high = _inverse(values, masses, width, at_delta - slack) + error
+    low = _inverse(values, masses, width, at_delta + slack) - error
     return Bracket(max(0.0, low), max(0.0, high))
 
 
@@ -226,18 +236,19 @@ def _transformed(parts: _Parts, width: float, bins: int) -> tuple[np.ndarray, np
     return index * width + shift, np.roll(irfft(spectrum, bins), bins // 2)
 
 
-def _inverse(values: np.ndarray, masses: np.ndarray, at_delta: float) -> float:
-    """The epsilon at which the sum over losses y > eps of (1 - e^(eps - y)) P(y) is `at_delta`."""
+def _inverse(values: np.ndarray, masses: np.ndarray, width: float, at_delta: float) -> float:
+    """The epsilon at which the sum over losses y > eps of (1 - e^(eps - y)) P(y) is `at_delta`; the losses are `width`
+    apart."""
     if at_delta <= 0.0:
         return math.inf
     above = values > 0  # an epsilon is never below 0
     values, masses = values[above], np.maximum(masses[above], 0.0)
     tail = masses[::-1].cumsum()[::-1]  # of losses from here on
-    weighted = (masses * np.exp(-values))[::-1].cumsum()[::-1]
-    at_zero = tail[0] - weighted[0] if len(values) else 0.0
+    weighted = lfilter([1.0], [1.0, -math.exp(-width)], masses[::-1])[::-1]  # [j]: times e^(values[j] - y), never tiny
+    at_zero = tail[0] - math.exp(-values[0]) * weighted[0] if len(values) else 0.0
     if at_zero <= at_delta:
         return 0.0
     below = np.concatenate([[0.0], values[:-1]])  # the losses from values[j] on count for every eps in [below[j], ...)
-    delta = tail - np.exp(below) * weighted
+    delta = tail - np.exp(below - values) * weighted
     last = int(np.flatnonzero(delta > at_delta)[-1])
-    return float(np.log((tail[last] - at_delta) / weighted[last]))
+    return float(values[last] + np.log((tail[last] - at_delta) / weighted[last]))

@@ -10,16 +10,21 @@ from importlib import resources
 from typing import Any
 
 from palimpsest.privacy.accounting import NAMES
+from palimpsest.privacy.fourier import Bracket
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 
 STATEMENT_VERSION = 3
 GROUP_SIZES = (1, 2, 5, 10)
 _PRIOR = _FPR = 0.01
 _ACCOUNTANT_TOLERANCE = 0.01  # PLD rounds up on a grid; beyond this neither it nor zCDP can exceed RDP, which is looser
-_FOURIER_TOLERANCE = 0.02  # its upper end counts its own error bound
+_LOW_TOLERANCE = 1e-6  # the Fourier accountant's lower end is below the true epsilon: only rounding is allowed for
+_HIGH_TOLERANCE, _HIGH_BESIDE = 0.02, 1e-4  # its upper end counts its own error bound, of which a part is absolute
 
 NOT_COVERED = {
-    "choice": "A person's choice of settings, or of the variant to release, after seeing results on private rows.",
+    "choice": (
+        "A person's choice of settings, or of the variant to release, after seeing results on private rows. "
+        "Attacks that refused a release, and drawing again after such a refusal, are part of that choice."
+    ),
     "references": "Runs without noise, the real row, this audit: they stay in the private zone, outside the total.",
     "public-text": "People in the text that was declared public, and in what a pretrained model was trained on.",
     "side-channels": "Running time, memory, power, disk and network traffic, and the floating-point form of the noise.",
@@ -39,7 +44,7 @@ def statement(
     schema_facts: Mapping[str, Any],
     stages: Sequence[Mapping[str, Any]],
     verdicts: Mapping[str, str] | None = None,
-    second: Mapping[str, float | None] | None = None,
+    second: Mapping[str, Bracket | None] | None = None,
 ) -> dict[str, Any]:
     """The privacy statement of everything released from one data asset.
 
@@ -49,13 +54,15 @@ def statement(
         schema_facts: the public schema as a mapping (task, n_public, labels, unit_column, max_rows_per_unit).
         stages: the DAG: name, desc, zone, deps.
         verdicts: variant -> what the membership audit concluded; a "refuted" release makes the status UNVERIFIED.
-        second: variant -> epsilon by the second accountant, None where it takes no part (see `second_opinions`).
+        second: variant -> epsilon by the second accountant, None where it takes no part (see `second_opinions`); a
+            release that it contradicts makes the status UNVERIFIED.
 
     Returns:
         A JSON document that validates against `schema()`.
     """
     released = [receipt for receipt in receipts.values() if receipt["purpose"] == "release"]
-    status, reasons = _status(released, ledger, verdicts or {})
+    opinions = second or {}
+    status, reasons = _status(released, ledger, verdicts or {}, opinions)
     return {
         "statement_version": STATEMENT_VERSION,
         "status": status,
@@ -66,7 +73,7 @@ def statement(
         "adjacency": sorted({receipt["adjacency"] for receipt in released}),
         "delta": ledger["delta"],
         "releases": [
-            _release(receipt, schema_facts["n_public"], (second or {}).get(receipt["variant"])) for receipt in released
+            _release(receipt, schema_facts["n_public"], opinions.get(receipt["variant"])) for receipt in released
         ],
         "references": sorted(name for name, receipt in receipts.items() if receipt["purpose"] == "reference"),
         "data_accesses": [_access(stage, ledger["charges"]) for stage in stages],
@@ -78,7 +85,10 @@ def statement(
 
 
 def _status(
-    released: Sequence[Mapping[str, Any]], ledger: Mapping[str, Any], verdicts: Mapping[str, str]
+    released: Sequence[Mapping[str, Any]],
+    ledger: Mapping[str, Any],
+    verdicts: Mapping[str, str],
+    second: Mapping[str, Bracket | None],
 ) -> tuple[str, list[str]]:
     fixed = [receipt["variant"] for receipt in released if receipt["noise_fixed"]]
     unbounded = [receipt["variant"] for receipt in released if receipt["epsilon"] is None]
@@ -91,6 +101,10 @@ def _status(
     doubts = [] if ledger["verified"] else ["The ledger's chain of hashes does not hold: do not rely on its totals."]
     refuted = [receipt["variant"] for receipt in released if verdicts.get(receipt["variant"]) == "refuted"]
     doubts += [f"An attack refuted the epsilon of {variant}: a proof or the code is wrong." for variant in refuted]
+    contradicted = [
+        receipt["variant"] for receipt in released if _contradicted(receipt, second.get(receipt["variant"]))
+    ]
+    doubts += [f"The accountants contradict each other on {variant}." for variant in contradicted]
     if doubts:
         return "UNVERIFIED", doubts
     if not released:
@@ -127,7 +141,7 @@ def _record(facts: Mapping[str, Any]) -> str:
     return "One record: its text."
 
 
-def _release(receipt: Mapping[str, Any], n_public: int, second: float | None) -> dict[str, Any]:
+def _release(receipt: Mapping[str, Any], n_public: int, second: Bracket | None) -> dict[str, Any]:
     curve = read_tradeoff(receipt)
     words = _meaning(curve) if curve and not receipt["noise_fixed"] else None
     return {
@@ -155,26 +169,36 @@ def _curve(receipt: Mapping[str, Any]) -> dict[str, Any] | None:
     return {**curve, "beta": [max(0.0, beta - beside) for beta in curve["beta"]]}
 
 
-def _accounting(receipt: Mapping[str, Any], second: float | None) -> dict[str, Any]:
-    """The stated epsilon, RDP's and the Fourier accountant's.
-
-    RDP is an opinion of its own only where it does not state the epsilon itself, and must not be below it; the Fourier
-    accountant is tight, so it must not be above it.
-    """
+def _accounting(receipt: Mapping[str, Any], second: Bracket | None) -> dict[str, Any]:
+    """The stated epsilon, RDP's and the upper end of the Fourier accountant's."""
     stated, rdp, accountant = receipt["epsilon"], receipt["epsilon_rdp"], receipt["accountant"]
     comparable = stated is not None and rdp is not None
-    agree = comparable and stated <= rdp * (1 + _ACCOUNTANT_TOLERANCE)
-    if comparable and second is not None:
-        agree = agree and second <= stated * (1 + _FOURIER_TOLERANCE)
     return {
         "accountant": accountant,
         "name": NAMES[accountant],
         "epsilon": stated,
         "epsilon_rdp": rdp,
-        "epsilon_fourier": second,
+        "epsilon_fourier": None if second is None else second.high,
         "rdp_over_epsilon": rdp / stated if comparable and stated else None,
-        "agree": None if accountant == "rdp" else agree,
+        "agree": None if accountant == "rdp" else not _contradicted(receipt, second),
     }
+
+
+def _contradicted(receipt: Mapping[str, Any], second: Bracket | None) -> bool:
+    """Whether an accountant speaks against the stated epsilon.
+
+    RDP is an opinion of its own only where it does not state the epsilon itself, and must not be below it. The Fourier
+    accountant is tight: its lower end must not be above the stated epsilon at all, its upper end not by more than its
+    own error.
+    """
+    stated, rdp = receipt["epsilon"], receipt["epsilon_rdp"]
+    beside = receipt["accountant"] != "rdp"
+    if beside and (stated is None or rdp is None or stated > rdp * (1 + _ACCOUNTANT_TOLERANCE)):
+        return True
+    if stated is None or second is None:
+        return False
+    most = stated * (1 + _HIGH_TOLERANCE) + _HIGH_BESIDE
+    return bool(second.low > stated * (1 + _LOW_TOLERANCE) or second.high > most)
 
 
 def _partitions(queries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -221,14 +245,14 @@ def _meaning(curve: TradeOff) -> dict[str, Any]:
 
 
 def _flags(
-    receipt: Mapping[str, Any], words: Mapping[str, Any] | None, n_public: int, second: float | None
+    receipt: Mapping[str, Any], words: Mapping[str, Any] | None, n_public: int, second: Bracket | None
 ) -> list[str]:
     flags = []
     if receipt["delta"] >= 1 / n_public:
         flags.append("delta is not below 1 / n: publishing one whole record at random would satisfy it.")
     if words and words["true_positive_rate"] > 0.5:
         flags.append("The promise is weak: finding more than half of the members at 1 % false alarms is not excluded.")
-    if _accounting(receipt, second)["agree"] is False:
+    if _contradicted(receipt, second):
         flags.append("The accountants contradict each other, or one of them gave no finite epsilon.")
     return flags
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import betabinom
 
-from palimpsest.audit.statistics import holm
+from palimpsest.audit.statistics import holm, thin
 from palimpsest.report.formats import per_word
 from palimpsest.report.layout import layered
 from palimpsest.report.summary import BASELINES, Membership, Metrics, Row, Summary
@@ -20,6 +20,7 @@ Receipts = Mapping[str, Mapping[str, Any]]
 
 _NO_RECEIPTS: Receipts = MappingProxyType({})
 _Z95 = 1.959963984540054
+_CORNERS = 80  # of one ROC curve
 _DRAWN = 300  # points of one panel: more make the page large and the panel black
 _CHOOSERS = ("select", "evolve", "vote_select", "embed", "sentdp")  # private rows choose their texts, and never write
 _WRITERS = ("predict", "fewshot")  # methods that read private rows while they write, and learn nothing from them
@@ -93,7 +94,7 @@ def roc(membership: Mapping[str, Any]) -> Rows:
     return [
         {"attack": name, "fpr": max(fpr, floor), "tpr": max(tpr, floor)}
         for name, attack in membership["attacks"].items()
-        for fpr, tpr in attack["roc"]
+        for fpr, tpr in thin(np.asarray(attack["roc"]), _CORNERS).tolist()
     ]
 
 

@@ -2,25 +2,35 @@
 
 The graph is read as files: a stage reads some and writes some, and what it writes is as private as what it read. Two
 things end that: a ledgered mechanism, which makes private rows into protected ones, and the few files that a private
-stage writes from a public file alone, which are named here one by one.
+stage writes from a public file alone, which are named here one by one, each with the one stage that may. Files are told
+apart by their names, so a graph that could name one file in two ways, or hide what it names, is refused.
 """
 
+import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
+from pathlib import Path as File
 from typing import Any
 
+from palimpsest.errors import DataError, ParamsError
+
 RELEASE = "release"
-PUBLIC_FILES = (
-    "data/public/train.parquet",
-    "data/public/heldout.parquet",
-    "data/raw/public.jsonl",
-    "data/raw/public_test.jsonl",
-)
-DOOR = ("data/private/train.parquet", "data/private/manifest.json")
+PUBLIC_FILES: Mapping[str, str] = {  # file -> the one stage whose word on it counts
+    "data/public/train.parquet": "preprocess",
+    "data/public/heldout.parquet": "preprocess",
+    "data/raw/public.jsonl": "world",
+    "data/raw/public_test.jsonl": "world",
+}
+PRIVATE = "data/private"
+DOOR = (f"{PRIVATE}/train.parquet", f"{PRIVATE}/manifest.json")
+GATES = ("data/raw/facts.json", "reports/metrics")
 _NAMED = re.compile(r"\$\{([\w.]+)\}")
+_WORDS = re.compile(r"[^\w./~-]+")
 _MADE = ("outs", "metrics", "plots")
+_KEYS = {"desc", "cmd", "params", "deps", *_MADE, "meta", "matrix", "foreach", "do"}
+_SECRET, _DECLARED = ("private", "test"), ("private", "test", "public", "public_test")
 
 Path = tuple[str, ...]
 
@@ -50,16 +60,16 @@ class Flow:
 
     Attributes:
         nodes: the stages.
-        private: files that hold private rows and that no stage makes.
+        private: files that hold private rows, whether or not a stage makes them and whatever it says of them.
         ledgered: names of nodes whose charges are in the ledger, as committed ones that count, with noise.
-        public: files that private stages write from public files alone.
+        public: file that a private stage writes from public files alone -> that stage; no other is believed.
         door: what a metered query reads of the private zone; whatever else a metered node reads passes no meter.
     """
 
     nodes: tuple[Node, ...]
     private: tuple[str, ...]
     ledgered: frozenset[str]
-    public: tuple[str, ...] = PUBLIC_FILES
+    public: Mapping[str, str] = field(default_factory=lambda: PUBLIC_FILES)
     door: tuple[str, ...] = DOOR
 
     def metered(self, node: Node) -> bool:
@@ -90,13 +100,15 @@ class Flow:
 
     def _into(self, node: Node, below: Path) -> list[Path]:
         metered, made = self.metered(node), self.makers(node)
-        raw = [path for path in self.private if _meets(path, node.reads) and not any(path == own for _, own in made)]
+        stray = [path for path in node.reads if _inside(path, PRIVATE) and not any(_meets(path, [m]) for _, m in made)]
+        raw = [*(path for path in self.private if _meets(path, node.reads)), *stray]
         carried: list[Path] = [(path,) for path in raw if not (metered and _meets(path, self.door))]
         for maker, path in made:
-            passes = _inside_any(path, self.public) or (metered and _inside_any(path, self.door))
+            passes = self.public.get(path) == maker.name or (metered and _inside_any(path, self.door))
             seen = (*below, node.name)
             carried += [] if passes or maker.name in seen else self._into(maker, seen)
-        unexplained = node.zone == "private" and not metered and not carried
+        held = node.zone == "private" or any(_meets(path, node.writes) for path in self.private)
+        unexplained = held and not metered and not carried
         return [(node.name,)] if unexplained else [(*way, node.name) for way in dict.fromkeys(carried)]
 
     def zone(self, node: Node) -> str:
@@ -107,7 +119,7 @@ class Flow:
 
     def _answers(self, node: Node, below: Path) -> bool:
         """Whether answers of a ledgered mechanism reach what the node writes."""
-        above = [maker for maker, path in self.makers(node) if not _inside_any(path, self.public)]
+        above = [maker for maker, path in self.makers(node) if self.public.get(path) != maker.name]
         seen = (*below, node.name)
         return self.metered(node) or any(self._answers(one, seen) for one in above if one.name not in seen)
 
@@ -142,39 +154,101 @@ def narrowed(node: Node, files: Sequence[str]) -> Node:
     return replace(node, reads=(*kept, *files))
 
 
-def nodes(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any]) -> list[Node]:
+def nodes(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any], workspace: File = File()) -> list[Node]:
     """The stages of a dvc.yaml, every repetition a node of its own, with the names in params.yaml written out.
 
-    What `meta.gates` names can only stop a stage, so it is not among what the stage reads.
+    What the releasing stage lists in `meta.gates` can only stop it, where it is one of `GATES`, so it is not among what
+    that stage reads. No other stage has gates. A file that `params` names is read like any other.
 
     Args:
         graph: `stages` of dvc.yaml.
         params: the content of params.yaml.
+        workspace: the folder with both files.
+
+    Raises:
+        DataError: a path is not in its plain form, starts outside the workspace without being a file of `dataset`, or
+            is another name of one; a stage has a key that could change what its paths mean; a command names a private
+            file.
+        ParamsError: a name in the graph is not in params.yaml.
     """
     return [
-        _node(name, body, {**params, **own})
+        _node(name, body, {**params, **own}, workspace)
         for stage, entry in graph.items()
         for name, body, own in _each(stage, entry, params)
     ]
 
 
-def _node(name: str, body: Mapping[str, Any], values: Mapping[str, Any]) -> Node:
-    meta, gates = body["meta"], _filled(body["meta"].get("gates", []), values)
-    made = [entry if isinstance(entry, str) else next(iter(entry)) for key in _MADE for entry in body.get(key, [])]
-    reads = [path for path in _filled(body.get("deps", []), values) if path not in gates]
-    return Node(name, meta["zone"], tuple(reads), tuple(_filled(made, values)), "receipt" in meta)
+def _node(name: str, body: Mapping[str, Any], values: Mapping[str, Any], workspace: File) -> Node:
+    _refuse_keys(name, body)
+    declared = [path for path in map(values.get("dataset", {}).get, _DECLARED) if path is not None]
+    files = [file for entry in body.get("params", []) if not isinstance(entry, str) for file in entry]
+    read, made = _filled((*body.get("deps", []), *files), values), _filled(_named(body, _MADE), values)
+    for path in (*read, *made):
+        _refuse_path(name, path, declared, workspace)
+    _refuse_command(name, body.get("cmd", ""), values, workspace)
+    gates = [path for path in body["meta"].get("gates", []) if path in GATES] if RELEASE in made else []
+    reads = tuple(path for path in read if path not in gates)
+    return Node(name, body["meta"]["zone"], reads, tuple(made), "receipt" in body["meta"])
+
+
+def _named(body: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:
+    """The paths under these keys, with or without options behind them."""
+    for entry in (entry for key in keys for entry in body.get(key, [])):
+        yield from [entry] if isinstance(entry, str) else entry
+
+
+def _refuse_keys(name: str, entry: Mapping[str, Any]) -> None:
+    if unknown := sorted(entry.keys() - _KEYS):
+        raise DataError(
+            f"Stage {name!r} of dvc.yaml has {', '.join(unknown)}, which can change what its paths mean.",
+            f"Use no other keys than {', '.join(sorted(_KEYS))}.",
+        )
+
+
+def _refuse_path(name: str, path: str, declared: Collection[str], workspace: File) -> None:
+    """Two names of one file would be two files here, so each must have its plain one."""
+    if posixpath.normpath(path) != path or path == "." or path.startswith("//"):
+        raise DataError(
+            f"Stage {name!r} of dvc.yaml names {path!r}, which is not the plain form of a path.",
+            "Write it from the workspace, without '.', '..' or a slash at the end.",
+        )
+    away = [one for one in (path, *declared) if one.startswith(("/", "~")) or one.split("/")[0] == ".."]
+    found, others = _resolved(path, workspace), [_resolved(one, workspace) for one in away if one != path]
+    twice = any(found.is_relative_to(other) or other.is_relative_to(found) for other in others)
+    if twice or (path in away and path not in declared):
+        raise DataError(
+            f"Stage {name!r} of dvc.yaml names {path!r}, so its way from private data cannot be checked.",
+            "Name files of the workspace from there, and those of `dataset` as params.yaml does, by ${dataset.private}.",
+        )
+
+
+def _refuse_command(name: str, command: str | Sequence[str], values: Mapping[str, Any], workspace: File) -> None:
+    lines = _filled([command] if isinstance(command, str) else command, values)
+    held = [path for path in map(values.get("dataset", {}).get, _SECRET) if path is not None]
+    secret = [_resolved(path, workspace) for path in (PRIVATE, *held)]
+    words = [_resolved(word, workspace) for line in lines for word in _WORDS.split(line) if word]
+    if any(word.is_relative_to(path) for word in words for path in secret):
+        raise DataError(
+            f"The command of stage {name!r} in dvc.yaml names a private file.",
+            "Name in `deps` what a stage reads, and let its script find it there.",
+        )
+
+
+def _resolved(path: str, workspace: File) -> File:
+    return File(workspace, posixpath.expanduser(path)).resolve()
 
 
 def _each(
     stage: str, entry: Mapping[str, Any], params: Mapping[str, Any]
 ) -> Iterator[tuple[str, Mapping[str, Any], dict[str, Any]]]:
     """(name, body, its own names) of each repetition of a stage."""
+    _refuse_keys(stage, entry)
     if "matrix" in entry:
-        lists = {key: _value(names, params) or [] for key, names in entry["matrix"].items()}
+        lists = {key: _known(names, params) for key, names in entry["matrix"].items()}
         for chosen in product(*lists.values()):
             yield f"{stage}@{'-'.join(map(str, chosen))}", entry, {"item": dict(zip(lists, chosen, strict=True))}
     elif "foreach" in entry:
-        names = _value(entry["foreach"], params) or {}
+        names = _known(entry["foreach"], params)
         pairs = names.items() if isinstance(names, Mapping) else [(value, value) for value in names]
         for key, item in pairs:
             yield f"{stage}@{key}", entry["do"], {"key": key, "item": item}
@@ -182,8 +256,25 @@ def _each(
         yield stage, entry, {}
 
 
-def _filled(paths: Iterable[str], values: Mapping[str, Any]) -> list[str]:
-    return [_NAMED.sub(lambda name: str(_value(name[0], values)), path) for path in paths]
+def _filled(texts: Iterable[str], values: Mapping[str, Any]) -> list[str]:
+    """The texts with every name written out."""
+    found = [_NAMED.sub(lambda name: str(_known(name[0], values)), text) for text in texts]
+    for text in found:
+        if "${" in text:
+            raise DataError(
+                f"dvc.yaml has {text!r}, in which a name cannot be read.", "Write names as ${section.key} and no more."
+            )
+    return found
+
+
+def _known(text: Any, values: Mapping[str, Any]) -> Any:
+    found = _value(text, values)
+    if found is None:
+        raise ParamsError(
+            f"dvc.yaml has {text}, which stands for nothing in params.yaml.",
+            "Give it a value there, and name none elsewhere: `vars` is not read.",
+        )
+    return found
 
 
 def _value(text: Any, values: Any) -> Any:

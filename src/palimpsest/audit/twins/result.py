@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from palimpsest.audit.membership import Scores, Verdict, correct_guesses
+from palimpsest.audit.membership import Verdict
 from palimpsest.audit.statistics import epsilon_max, one_run_epsilon
 
 ALPHA = 1e-4  # of one correct run: eight methods together raise at most 8e-4 false alarms a run of all
@@ -114,8 +114,9 @@ def judged(scores: np.ndarray, coins: np.ndarray, claim: float, delta: float, se
         delta: of the claim.
         seed: of the order of equal scores.
     """
-    sides = Scores(scores[coins], scores[~coins])
-    return Trial(len(coins), correct_guesses(sides, len(coins), seed), claim, delta)
+    order = np.lexsort((np.random.default_rng(seed).random(len(scores)), scores))  # by place, which knows no coin
+    out, inside = np.split(coins[order], [len(coins) // 2])
+    return Trial(len(coins), int((~out).sum() + inside.sum()), claim, delta)
 
 
 def _numbers(trial: Trial) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def assemble(
         target: the folder; one that exists is replaced.
         contents: all that leaves.
         key: signs the list of files.
-        inspect: looks at the folder before it is put in its place, and raises where it may not be.
+        inspect: looks at the folder before it is signed, and raises where it may not be.
     """
     with swapped(target) as draft:
         _write_rows(draft, contents)
@@ -135,9 +135,9 @@ def assemble(
         _write_documents(draft, contents, data, sizes)
         (draft / KEY).write_bytes(public_pem(key.public_key()))
         files = digests(draft)
-        (draft / ENVELOPE).write_bytes(seal(Signed(files, _predicate(contents.described)), key))
         if inspect is not None:
             inspect(draft)
+        (draft / ENVELOPE).write_bytes(seal(Signed(files, _predicate(contents.described)), key))
     return files
 
 

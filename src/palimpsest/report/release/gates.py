@@ -5,7 +5,9 @@ release exists says that no gate failed, which is a choice made after a look at 
 statement's list of what is not covered).
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
@@ -133,6 +135,29 @@ def useful(scores: Mapping[str, Any] | None, variants: Sequence[str], least: flo
             yield DataError(
                 f"{name} {reached} on the public test file; release.gates.accuracy asks for {least:g}.",
                 "Lower the gate, name a dataset.public_test, or release another variant.",
+            )
+
+
+def present(asked: Sequence[Path]) -> Iterator[PalimpsestError]:
+    """Is every audit there that was asked for? One that is missing has refuted nothing, and shown nothing."""
+    for path in asked:
+        if not path.is_file():
+            yield DataError(f"The audit {path.as_posix()!r} was asked for and is missing.", "Run `palimpsest run`.")
+
+
+def unchanged(files: Sequence[Path], lock: Mapping[str, Any]) -> Iterator[PalimpsestError]:
+    """Is each file the one that its stage wrote, by dvc.lock? Only the stage's own rows were paid for.
+
+    Args:
+        files: what the release is made of; one that does not exist is another check's.
+        lock: the stages of dvc.lock.
+    """
+    made = {out["path"]: out.get("md5") for stage in lock.values() for out in stage.get("outs", ())}
+    for path in files:
+        found = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() if path.is_file() else None
+        if found is not None and found != made.get(path.as_posix()):
+            yield DataError(
+                f"{path.as_posix()!r} is not the file that its stage wrote.", "Make it again with `palimpsest run`."
             )
 
 
