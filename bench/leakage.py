@@ -17,6 +17,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from palimpsest.cli.context import environment
 from palimpsest.files import read_json
 
 ROOT = Path(__file__).parents[1]
@@ -27,8 +28,8 @@ AUDITS = ("mia", "text_mia", "memorisation_audit", "facts_audit", "ngram_audit",
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=30, help="passes over the private rows")
-    parser.add_argument("--rows", type=int, default=2000, help="private rows, and synthetic ones")
+    parser.add_argument("--epochs", type=int, default=12, help="passes over the private rows")
+    parser.add_argument("--rows", type=int, default=8000, help="private rows, and twice the synthetic ones")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "clone"
@@ -54,7 +55,7 @@ def settings(params: dict[str, Any], rows: int, epochs: int) -> dict[str, Any]:
     }  # fmt: skip
     params["lms"] = {NAME: {"purpose": "reference", "epsilon": float("inf"), "train": train}}
     generate = params["variants"]["inf"]["generate"]
-    generate |= {"rows": rows, "best_of": 1, "temperature": 0.7, "filters": generate["filters"] | {"chain": []}}
+    generate |= {"rows": rows // 2, "best_of": 1, "temperature": 0.7, "filters": generate["filters"] | {"chain": []}}
     params["variants"] = {NAME: {"method": "dp_lm", "variant": "plain", "generate": generate}}
     params["discriminators"], params["release"]["variants"] = {}, []
     return params
@@ -63,7 +64,7 @@ def settings(params: dict[str, Any], rows: int, epochs: int) -> dict[str, Any]:
 def run(folder: Path, *module: str) -> None:
     """`python -m ...` in the clone, with its code."""
     code = os.pathsep.join([str(folder / "src"), str(folder)])
-    subprocess.run([sys.executable, "-m", *module], cwd=folder, env={**os.environ, "PYTHONPATH": code}, check=True)
+    subprocess.run([sys.executable, "-m", *module], cwd=folder, env={**environment(), "PYTHONPATH": code}, check=True)
 
 
 def table(found: dict[str, Any]) -> str:

@@ -26,7 +26,8 @@ BASE = Node("base", "public", ("data/public",), ("models/base",))
 FIT = Node("fit", "private", (TRAIN, "models/base"), ("models/fit", "receipts/fit.json"), receipt=True)
 DRAW = Node("draw", "dp", ("models/fit",), ("rows/fit",))
 PACK = Node("pack", "dp", ("rows", "receipts"), ("release",))
-NAMED = {"data/public/train.parquet": "split"}
+PUBLIC = "data/public/train.parquet"
+NAMED = {PUBLIC: "split"}
 SOUND = {node.name: node for node in (SPLIT, BASE, FIT, DRAW, PACK)}
 
 
@@ -91,8 +92,14 @@ def test_what_another_private_stage_writes_under_such_a_name_stays_private():
 def test_a_declared_private_file_is_private_whoever_makes_it():
     maker = Node("maker", "public", (), ("rows.csv", "facts.json"))
     assert ways(maker) == []
-    assert ways(maker, also(PACK, "rows.csv")) == [("maker", "pack"), ("rows.csv", "pack")]
+    assert ways(maker, also(PACK, "rows.csv")) == [("maker", "pack")]
     assert ways(maker, also(PACK, "facts.json")) == [("maker", "pack")]
+    metered = Node("fit2", "private", (TRAIN,), ("rows.csv",), receipt=True)
+    assert ways(metered, also(PACK, "rows.csv"), ledgered=("fit", "fit2")) == [("rows.csv", "pack")]
+    flow = Flow(
+        (Node("world", "private", (), (PUBLIC,)), also(PACK, PUBLIC)), (PUBLIC,), frozenset(), {PUBLIC: "world"}
+    )
+    assert taint(flow) == [(PUBLIC, "pack")]
 
 
 def test_a_file_of_the_private_folder_is_private_though_no_stage_makes_it():
@@ -276,7 +283,7 @@ def test_a_graph_that_could_hide_a_way_is_refused(edit: dict[str, Any], monkeypa
     assert told.value.remedy
 
 
-FACTS, REPORT, PUBLIC = "data/raw/facts.json", "data/private/report.json", "data/public/train.parquet"
+FACTS, REPORT = "data/raw/facts.json", "data/private/report.json"
 FOUND = {
     "the file itself": (depends("pretrain", TRAIN), "pretrain"),
     "its folder": (depends("pretrain", "data/private"), "pretrain"),
@@ -304,9 +311,9 @@ FOUND = {
     "what is written beside the input, its maker public": (
         changed("world", meta={"zone": "public"}) | depends("pretrain", FACTS), "world",
     ),
-    "the split, its maker and the world public": (
-        changed("world", meta={"zone": "public"}) | changed("preprocess", meta={"zone": "public"})
-        | depends("pretrain", HOLDOUT), "preprocess",
+    "the split, its maker public and without a word on what it reads": (
+        changed("preprocess", meta={"zone": "public"}, deps=["${dataset.public}"]) | depends("pretrain", HOLDOUT),
+        "preprocess",
     ),
 }  # fmt: skip
 

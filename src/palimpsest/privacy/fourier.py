@@ -197,7 +197,7 @@ def _composed(parts: _Parts, at_delta: float) -> Bracket:
     above, below = (_tail(parts, math.log((total + 1) / given), sign) for sign in (1.0, -1.0))
     error = _TIGHT * max(_tail(parts, -math.log(at_delta), 1.0), 1e-9)  # t
     per_width = math.sqrt(0.5 * total * math.log(1.0 / given))  # t / h
-    room = max(1e6, _MOST_BINS - total)  # bins left when the error and what moving the bins may shift fit, too
+    room = _MOST_BINS - total - 2.0 * per_width  # bins left when the error and what moving the bins may shift fit, too
     if room <= 0.0:
         return Bracket(0.0, math.inf)
     width = max(error / per_width, 2.0 * max(above, below) / room)

@@ -100,14 +100,18 @@ class Flow:
 
     def _into(self, node: Node, below: Path) -> list[Path]:
         metered, made = self.metered(node), self.makers(node)
-        stray = [path for path in node.reads if _inside(path, PRIVATE) and not any(_meets(path, [m]) for _, m in made)]
-        raw = [*(path for path in self.private if _meets(path, node.reads)), *stray]
-        carried: list[Path] = [(path,) for path in raw if not (metered and _meets(path, self.door))]
+        carried: list[Path] = []
+        told: set[str] = set()
         for maker, path in made:
             passes = self.public.get(path) == maker.name or (metered and _inside_any(path, self.door))
             seen = (*below, node.name)
-            carried += [] if passes or maker.name in seen else self._into(maker, seen)
-        held = node.zone == "private" or any(_meets(path, node.writes) for path in self.private)
+            further = [] if passes or maker.name in seen else self._into(maker, seen)
+            carried += further
+            told |= {path} if further else set()
+        stray = [path for path in node.reads if _inside(path, PRIVATE) and not any(_meets(path, [m]) for _, m in made)]
+        raw = [*(path for path in self.private if _meets(path, node.reads) and path not in told), *stray]
+        carried += [(path,) for path in raw if not (metered and _meets(path, self.door))]
+        held = node.zone == "private" or any(_meets(path, node.writes) for path in (*self.private, PRIVATE))
         unexplained = held and not metered and not carried
         return [(node.name,)] if unexplained else [(*way, node.name) for way in dict.fromkeys(carried)]
 
@@ -218,7 +222,7 @@ def _refuse_path(name: str, path: str, declared: Collection[str], workspace: Fil
     if twice or (path in away and path not in declared):
         raise DataError(
             f"Stage {name!r} of dvc.yaml names {path!r}, so its way from private data cannot be checked.",
-            "Name files of the workspace from there, and those of `dataset` as params.yaml does, by ${dataset.private}.",
+            "Name files of the workspace from there, and those of `dataset` as params.yaml names them.",
         )
 
 

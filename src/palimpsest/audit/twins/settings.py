@@ -58,7 +58,8 @@ def dataset(labels: Mapping[str, str], n_public: int) -> Section:
     """The section `dataset`. The files are named and never read: the stages before it did not run."""
     return {
         "asset": ASSET, "task": "classify", "private": "invented", "test": None, "test_share": 0.0,
-        "public": "invented public", "public_labels": False, "public_test": "invented public", "text": TEXT, "label": LABEL,
+        "public": "invented public", "public_labels": False, "public_test": "invented public", "text": TEXT,
+        "label": LABEL,
         "labels": dict(labels), "json_schema": None, "n_public": n_public, "max_length": 1000,
         "unit": {"column": None, "max_rows": 1},
     }  # fmt: skip
