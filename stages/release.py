@@ -133,7 +133,7 @@ def collected(params: Params, variants: Sequence[str]) -> Found:
         named, books, asdict(params.schema_of_data), stages, verdicts(variants), second_opinions(receipts)
     )
     flow = graph(variants, charges, receipts)
-    return Found(asset, charges, books, receipts, stages, flow, promise, read_scores(params), read_twins())
+    return Found(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params), read_twins())
 
 
 def prepared(
@@ -210,12 +210,6 @@ def verdicts(variants: Sequence[str]) -> dict[str, str]:
     """variant -> "refuted" where any of its membership audits says so; private: for the gates alone."""
     found = read_audits(variants).items()
     return {name: "refuted" for name, kinds in found if any(a.get("verdict") == "refuted" for a in kinds.values())}
-
-
-def read_scores(params: Params) -> dict[str, Any] | None:
-    """What classifiers score on the declared public test file; None where there is none, or it may not be published."""
-    found = read_json(SCORES) if params.dataset.public_test is not None and SCORES.is_file() else {}
-    return found if found.get("zone") == PUBLISHABLE else None
 
 
 def read_twins() -> dict[str, dict[str, Any]]:

@@ -167,7 +167,8 @@ def _untrusted(stages: Mapping[str, Body]) -> set[str]:
 
 def _reads(stage: Body, written: Collection[str]) -> set[str]:
     """The files of the graph that a stage depends on, those in a folder that it names included."""
-    gates = stage["meta"].get("gates", [])  # they can stop a stage, and reach nothing that it writes
+    releases = any(inside(path, "release") for path in outputs(stage))
+    gates = stage["meta"].get("gates", []) if releases else []  # they can stop it, and reach nothing that it writes
     found = [dependency for dependency in stage["deps"] if dependency not in gates]
     paths = {any_name(INPUTS.get(dependency, dependency)) for dependency in found}
     return paths | {path for path in written if any(inside(path, folder) for folder in paths)}

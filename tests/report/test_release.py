@@ -453,7 +453,7 @@ def test_a_word_is_a_word(value: Any):
 def test_scores_are_those_of_what_leaves(own: Workspace):
     own.edit("dataset", public_test=None)
     with inside(own):
-        assert stages.release.read_scores(own.params) is None
+        assert stages.report.read_scores(own.params) is None
     scores = own.read("reports/metrics/public.json")
     scores["variants"]["dp9"] = scores["variants"][VARIANT]
     measured = Measured({VARIANT: FIXED}, {}, scores, {}, {})

@@ -1,6 +1,5 @@
 """`palimpsest verify`: do the receipts say what the ledger says, and do the accountants agree?"""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from palimpsest.files import read_json
 from palimpsest.params.schema import Run
 from palimpsest.privacy import accounting, events, fourier
 from palimpsest.privacy.ledger import Asset, Charge, composed
+from palimpsest.report.release.covered import close, equal
 
 _TOLERANCE = 1e-6
 
@@ -154,27 +154,18 @@ def _check_epsilons(asset: Asset, receipt: Mapping[str, Any], own: Sequence[Char
     delta = asset.delta - beside
     for field, accountant in (("epsilon", accounting.primary(event)), ("epsilon_rdp", "rdp")):
         again = accounting.epsilon(event, delta, accountant)
-        if not _close(again, receipt[field]):
+        if not close(again, receipt[field]):
             yield f"epsilon by {accountant} is {again:.6f}; the receipt says {receipt[field]}"
     second = fourier.epsilon(event, delta)
     if second is not None and second.low > receipt["epsilon"] * (1 + 1e-3):
         yield f"the Fourier accountant gives at least {second.low:.6f}, above the receipt's epsilon"
     groups = [(accounting.group_epsilon(event, row["k"], asset.delta, beside), row) for row in receipt["group"]]
-    if any(not _close(again, row["epsilon"]) for again, row in groups):
+    if any(not close(again, row["epsilon"]) for again, row in groups):
         yield "the epsilons of its groups are others"
     alpha, beta = accounting.trade_off(event)
-    if not (_equal(alpha, receipt["curve"]["alpha"]) and _equal(beta, receipt["curve"]["beta"])):
+    if not (equal(alpha, receipt["curve"]["alpha"]) and equal(beta, receipt["curve"]["beta"])):
         yield "its trade-off curve is another"
     if receipt["epsilon_target"] is None or receipt["epsilon"] > receipt["epsilon_target"] * (1 + _TOLERANCE):
         yield "its proved epsilon is above its target"
     if receipt["epsilon"] > receipt["epsilon_rdp"] * (1 + 1e-3):
         yield f"the two accountants disagree: {accounting.primary(event).upper()} is above RDP"
-
-
-def _equal(values: Sequence[float], said: Sequence[float]) -> bool:
-    return len(values) == len(said) and all(map(_close, values, said))
-
-
-def _close(value: float, said: float | None) -> bool:
-    """The same within rounding; JSON holds no infinity, so null stands for it."""
-    return math.isinf(value) if said is None else math.isclose(value, said, rel_tol=_TOLERANCE, abs_tol=1e-12)

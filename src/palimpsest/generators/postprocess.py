@@ -21,6 +21,7 @@ import numpy as np
 
 from palimpsest import validate
 from palimpsest.errors import DataError, ParamsError
+from palimpsest.records.check_digits import luhn, mod97
 from palimpsest.records.duplicates import Shingle, shingles_of, words
 from palimpsest.records.keyed import normalise
 from palimpsest.records.record import Record
@@ -309,15 +310,4 @@ def _dialled(digits: str) -> bool:
     return 9 <= len(digits) <= 12
 
 
-def _luhn(digits: str) -> bool:
-    """Whether the last digit is the check digit of a payment card (ISO/IEC 7812-1, annex B)."""
-    doubled = [sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2]]
-    return (sum(doubled) + sum(int(digit) for digit in digits[::-2])) % 10 == 0
-
-
-def _mod97(iban: str) -> bool:
-    """Whether the digits behind the country code are the check digits of an IBAN (ISO 13616, ISO 7064 MOD 97-10)."""
-    return int("".join(str(int(character, 36)) for character in iban[4:] + iban[:4])) % 97 == 1
-
-
-_CHECKED = ((_NATIONAL, _dialled), (_CARD, _luhn), (_IBAN, _mod97))
+_CHECKED = ((_NATIONAL, _dialled), (_CARD, luhn), (_IBAN, mod97))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import betabinom
 
-from palimpsest.audit.statistics import holm, thin
+from palimpsest.audit.statistics import holm, thin, wilson
 from palimpsest.report.formats import per_word
 from palimpsest.report.layout import layered
 from palimpsest.report.summary import BASELINES, Membership, Metrics, Row, Summary
@@ -19,7 +19,7 @@ Rows = list[dict[str, Any]]
 Receipts = Mapping[str, Mapping[str, Any]]
 
 _NO_RECEIPTS: Receipts = MappingProxyType({})
-_Z95 = 1.959963984540054
+_CONFIDENCE = 0.95
 _CORNERS = 80  # of one ROC curve
 _DRAWN = 300  # points of one panel: more make the page large and the panel black
 _CHOOSERS = ("select", "evolve", "vote_select", "embed", "sentdp")  # private rows choose their texts, and never write
@@ -161,19 +161,11 @@ def _carried(variant: str, facts: Sequence[Mapping[str, Any]]) -> Rows:
     rows = []
     for members in (bins[key] for key in sorted(bins)):
         count, total = sum(fact["carried"] for fact in members), len(members)
-        low, high = _wilson(count, total)
+        low, high = wilson(count, total, _CONFIDENCE)
         support = math.exp(sum(math.log(max(fact["support"], 1)) for fact in members) / total)
         row = {"variant": variant, "support": support, "carried": count, "total": total, "share": count / total}
         rows.append(row | {"low": low, "high": high})
     return rows
-
-
-def _wilson(count: int, total: int) -> tuple[float, float]:
-    """Wilson 1927, 95 %."""
-    rate, spread = count / total, _Z95**2 / total
-    centre = rate + spread / 2
-    half = _Z95 * math.sqrt(rate * (1 - rate) / total + spread / (4 * total))
-    return max(0.0, (centre - half) / (1 + spread)), min(1.0, (centre + half) / (1 + spread))
 
 
 def waterfall(ledger: Mapping[str, Any]) -> Rows:

@@ -211,7 +211,7 @@ def _refuse_keys(name: str, entry: Mapping[str, Any]) -> None:
 
 def _refuse_path(name: str, path: str, declared: Collection[str], workspace: File) -> None:
     """Two names of one file would be two files here, so each must have its plain one."""
-    if posixpath.normpath(path) != path or path == "." or path.startswith("//"):
+    if posixpath.normpath(path) != path or path == ".":
         raise DataError(
             f"Stage {name!r} of dvc.yaml names {path!r}, which is not the plain form of a path.",
             "Write it from the workspace, without '.', '..' or a slash at the end.",
