@@ -39,7 +39,8 @@ def check_files(context: Context) -> None:
     if params.version != __version__:
         raise ParamsError(
             f"version is {params.version!r} in params.yaml; installed is palimpsest {__version__}.",
-            "Install that version, or set `version` to the installed one: every stage then runs, and is charged, anew.",
+            "Install that version, or set `version` to the installed one: stages whose code changed then run, and are "
+            "charged, anew.",
         )
     data = params.dataset
     named = {"dataset.private": data.private, "dataset.test": data.test, "dataset.public": data.public}
