@@ -19,10 +19,11 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Charge, Ledger, Run
 from palimpsest.privacy.query import View
 from palimpsest.privacy.session import metered, receipt
+from palimpsest.privacy.witness import receipt_heads
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
 from palimpsest.training.team import Team, joined
 from palimpsest.training.views import Follower, Leader
-from stages.common import BASE_LM, CHECKPOINTS, MODEL_RECEIPTS, MODELS, PRIVATE, start_processes
+from stages.common import BASE_LM, CHECKPOINTS, MODEL_RECEIPTS, MODELS, PRIVATE, RECEIPTS, start_processes
 from stages.models import weights
 from stages.spending import private_rows, requested, tell
 
@@ -100,7 +101,8 @@ def _lead(
     ledger, name = Ledger.open(ledger_url(params)), run.variant
     asset, noise = ledger.asset(params.dataset.asset), NoiseSource(params.testing.noise_seed)
     paid = [charge.id for charge in ledger.paid(asset.name, before, run.purpose)] if before else []
-    with metered(ledger, params.schema_of_data, run, requested(plan), private_rows, noise, continues) as session:
+    asked = ledger, params.schema_of_data, run, requested(plan)
+    with metered(*asked, private_rows, noise, continues, receipt_heads(RECEIPTS, asset.name)) as session:
         tell(session.reservation, ledger.balance(asset.name).left)
         team.share("reserved")
         ask(Leader(session.view, team)).save(MODELS / name)

@@ -13,6 +13,7 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Charge, Ledger, Request, Reservation, Run, never
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
+from palimpsest.privacy.witness import receipt_heads
 from palimpsest.records.write import read_split
 from stages.common import METRICS, PRIVATE, RECEIPTS
 
@@ -53,8 +54,9 @@ def charged(
     params: Params, ledger: Ledger, identity: Run, plan: Plan, resumable: Callable[[Charge], bool] = never
 ) -> Iterator[Session]:
     """Reserve a variant's plan, say what that costs, and open the view; see `metered`."""
-    noise = NoiseSource(params.testing.noise_seed)
-    with metered(ledger, params.schema_of_data, identity, requested(plan), private_rows, noise, resumable) as session:
+    noise, noted = NoiseSource(params.testing.noise_seed), receipt_heads(RECEIPTS, params.dataset.asset)
+    asked = ledger, params.schema_of_data, identity, requested(plan)
+    with metered(*asked, private_rows, noise, resumable, noted) as session:
         tell(session.reservation, ledger.balance(params.dataset.asset).left)
         yield session
 

@@ -21,6 +21,7 @@ from palimpsest.errors import ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.params.load import FILE, LEDGER_VARIABLE, load
 from palimpsest.params.schema import Params
+from palimpsest.privacy import witness
 from palimpsest.privacy.ledger import Asset, Ledger
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
@@ -159,16 +160,18 @@ def _claim() -> float:
 
 @contextmanager
 def _entered(workspace: Path, books: Path) -> Iterator[None]:
-    """Make a workspace the working directory and its ledger the ledger."""
-    before = os.environ.get(LEDGER_VARIABLE)
-    os.environ[LEDGER_VARIABLE] = str(books)
+    """Make a workspace the working directory and its ledger the ledger, with the ledger's witnesses beside it."""
+    own = {LEDGER_VARIABLE: str(books), witness.VARIABLE: str(books.parent / "witnesses")}
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
     try:
         with contextlib.chdir(workspace):
             yield
     finally:
-        os.environ.pop(LEDGER_VARIABLE)
-        if before is not None:
-            os.environ[LEDGER_VARIABLE] = before
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 if __name__ == "__main__":

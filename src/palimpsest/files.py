@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+_WORKSPACE = ("params.yaml", "dvc.yaml")
+
 
 @contextmanager
 def atomic_path(target: Path | str) -> Iterator[Path]:
@@ -35,6 +37,12 @@ def write_json(path: Path | str, value: Any) -> None:
 def read_json(path: Path | str) -> Any:
     """Read one JSON document."""
     return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def workspace_of(path: Path) -> Path | None:
+    """The workspace that a path lies in: the nearest folder above it with params.yaml and dvc.yaml."""
+    folders = path.resolve().parents
+    return next((each for each in folders if all((each / name).is_file() for name in _WORKSPACE)), None)
 
 
 def _replace(draft: Path, target: Path) -> None:

@@ -1,6 +1,7 @@
 """Every command on a small workspace in which no stage ran; charges are made by driving the ledger."""
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -29,6 +30,7 @@ from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.view import PrivateView
+from palimpsest.privacy.witness import VARIABLE
 from palimpsest.report.summary import BudgetLeft, Excess, Interval, Membership, Row, Score, Share, Summary
 
 RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
@@ -383,7 +385,7 @@ def test_a_pipe_is_wide(place: Place) -> None:
 
 def run_python(code: str, place: Place) -> subprocess.CompletedProcess[str]:
     """A fresh interpreter in the workspace, with a pipe for standard output."""
-    environment = {"PATH": "/usr/bin:/bin", LEDGER_VARIABLE: str(place.ledger)}
+    environment = {"PATH": "/usr/bin:/bin", LEDGER_VARIABLE: str(place.ledger), VARIABLE: os.environ[VARIABLE]}
     command = [sys.executable, "-c", code]
     return subprocess.run(command, cwd=place.workspace, env=environment, capture_output=True, text=True, check=True)
 

@@ -517,7 +517,7 @@ def count_forgotten_when_read(patch):
     def wrapper(original):
         return lambda *given: [replace(charge, steps_begun=0) for charge in original(*given)]
 
-    wrap(patch, Ledger, "_charges", wrapper)
+    wrap(patch, books, "_charges", wrapper)
 
 
 def no_limit(patch):

@@ -9,6 +9,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger import Asset, Ledger
+from palimpsest.privacy.witness import receipt_heads
 
 OFFLINE = {"DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -35,13 +36,15 @@ def asset_of(params: Params) -> Asset:
 
 
 def opened(workspace: Path) -> Context:
-    """Open a workspace and check that the ledger knows its asset on the same terms.
+    """Open a workspace and check that the ledger is whole, as new as what was noted of it, and knows its asset on the
+    same terms.
 
     Raises:
         ParamsError, LedgerError: with what to do.
     """
     params = load(workspace)
     ledger = Ledger.open(ledger_url(params, workspace))
+    ledger.verify(receipt_heads(workspace / "reports" / "receipts", params.dataset.asset))
     known, wanted = ledger.asset(params.dataset.asset), asset_of(params)
     if (known.delta, known.n_public) != (wanted.delta, wanted.n_public):
         raise LedgerError(

@@ -151,7 +151,7 @@ def read_schema(path: Path | None) -> dict[str, Any] | None:
     return dict(found)
 
 
-def init_workspace(workspace: Path, source: Source, *, force: bool) -> None:
+def init_workspace(workspace: Path, source: Source, *, force: bool, lost: bool = False) -> None:
     """Register the asset, write params.yaml, dvc.yaml and the ignore files, and initialise DVC.
 
     The first row of each file is read to find a missing column or a wrong format now rather than later. Everything
@@ -160,7 +160,7 @@ def init_workspace(workspace: Path, source: Source, *, force: bool) -> None:
     Raises:
         ParamsError: if params.yaml exists (without `force`), or an option is out of range.
         DataError: if a file is missing or cannot be read.
-        LedgerError: if the ledger knows the asset on other terms.
+        LedgerError: if the ledger knows the asset on other terms, or another ledger has charged it that is not `lost`.
     """
     taken = [name for name in (FILE, "dvc.yaml") if (workspace / name).exists()]
     if taken and not force:
@@ -169,7 +169,7 @@ def init_workspace(workspace: Path, source: Source, *, force: bool) -> None:
         )
     check_source(source)
     made = rendered(source)
-    enter(loads(made[FILE]), workspace)
+    enter(loads(made[FILE]), workspace, lost=lost)
     try:
         _write(workspace, made)
     except OSError as error:

@@ -29,6 +29,8 @@ def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: b
         f"epsilon {books['spent_epsilon']:.3f} spent, {books['left_epsilon']:.3f} left of {books['cap_epsilon']:g} at "
         f"delta {books['delta']:.3g}. The total holds also for plans chosen after looking at earlier results."
     )
+    if books["after_loss"]:
+        out.print("[yellow]An earlier ledger of this data set is lost: what it spent is in no total here.[/yellow]")
     if verify:
         out.print(f"Chain of {books['entries']} entries: whole. Head {books['head']}.")
 
@@ -37,14 +39,17 @@ def give_back(ledger, asset: str, charge_id: str) -> None:  # type: ignore[no-un
     """Refund one reservation that never began.
 
     Raises:
-        LedgerError: if there is no such charge, or it has begun.
+        LedgerError: if there is no such charge, it has begun, or a process is at its run.
     """
     found = [charge for charge in ledger.charges(asset) if charge.id.startswith(charge_id)]
-    if len(found) != 1 or not ledger.refund(found):
-        raise LedgerError(
-            f"No single charge that starts with {charge_id!r} can be given back.",
-            "Name one that is `reserved`: what has begun stays charged for ever.",
-        )
+    if len(found) == 1:
+        with ledger.alone(asset, found[0].run_key):
+            if ledger.refund(found):
+                return
+    raise LedgerError(
+        f"No single charge that starts with {charge_id!r} can be given back.",
+        "Name one that is `reserved`: what has begun stays charged for ever.",
+    )
 
 
 def _steps(charges: Iterable[Charge]) -> dict[str, str]:

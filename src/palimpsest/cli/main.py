@@ -34,6 +34,9 @@ keys = typer.Typer(help="The key that signs releases.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
 
 Workspace = Annotated[Path, typer.Option("--workspace", "-w", help="The folder with params.yaml and dvc.yaml.")]
+Lost = Annotated[
+    bool, typer.Option("--lost", help="The data set's earlier ledger is lost, and what it spent is unknown.")
+]
 
 
 @app.command()
@@ -122,12 +125,13 @@ def register(
     amend: Annotated[
         bool, typer.Option("--amend", help="Set the cap to privacy.budget.epsilon of params.yaml.")
     ] = False,
+    lost: Lost = False,
     workspace: Workspace = Path(),
 ) -> None:
     """Enter the data set of params.yaml into the ledger; makes the ledger where there is none."""
     from palimpsest.cli.register import register_asset
 
-    register_asset(workspace, amend=amend)
+    register_asset(workspace, amend=amend, lost=lost)
 
 
 @app.command()
@@ -170,6 +174,7 @@ def init(
         typer.Option(help="How the first variant's rows are made: dp_lm or predict; none: dp_lm, predict for span."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite params.yaml.")] = False,
+    lost: Lost = False,
     workspace: Workspace = Path(),
 ) -> None:
     """Make a workspace for a file of your own and register it. Reads neither labels nor sizes out of the data."""
@@ -179,7 +184,7 @@ def init(
         data, text, public, n_public, asset, label, read_labels(labels, labels_file), test, public_test, public_labels,
         unit, max_rows, max_length, epsilon, budget, delta, lm, preset, task, read_schema(json_schema), method,
     )  # fmt: skip
-    init_workspace(workspace, source, force=force)
+    init_workspace(workspace, source, force=force, lost=lost)
 
 
 if __name__ == "__main__":

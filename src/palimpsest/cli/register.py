@@ -3,26 +3,37 @@
 from pathlib import Path
 
 from palimpsest.cli.context import asset_of
+from palimpsest.errors import LedgerError
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger import Ledger
 
 
-def register_asset(workspace: Path, *, amend: bool = False) -> None:
+def register_asset(workspace: Path, *, amend: bool = False, lost: bool = False) -> None:
     """Make the ledger where there is none and enter the asset of params.yaml; entering it twice changes nothing.
 
     Raises:
-        LedgerError: if the asset is known on other terms.
+        LedgerError: if the asset is known on other terms, or was charged on another ledger that is not said to be lost.
     """
-    enter(load(workspace), workspace, amend=amend)
+    enter(load(workspace), workspace, amend=amend, lost=lost)
 
 
-def enter(params: Params, workspace: Path, *, amend: bool = False) -> None:
+def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = False) -> None:
     """Enter the asset of params that are not yet, or already, the workspace's; see `register_asset`."""
     ledger, asset = Ledger.create(ledger_url(params, workspace)), asset_of(params)
     if amend:
         ledger.amend(asset.name, asset.epsilon)
-    known = ledger.register(asset)
+    charged = 0 if params.world is not None else ledger.elsewhere(asset.name)
+    if charged and not lost:
+        raise LedgerError(
+            f"Asset {asset.name!r} was charged on another ledger, by the entries noted here; the one at {ledger.place} "
+            "does not know it.",
+            "Put that ledger back, or set PALIMPSEST_LEDGER to it; if it is another data set, give it another name. If "
+            "the ledger is lost, --lost begins a new one: what was spent is then unknown, and no total holds.",
+        )
+    known = ledger.register(asset, lost=charged > 0)
+    if known.after_loss:
+        print(f"{known.name}: an earlier ledger is lost; what it spent is unknown and in no total")
     print(
         f"{known.name}: registered in {ledger.place} with a budget of epsilon {known.epsilon:g} at delta "
         f"{known.delta:.3g}, for adding or removing one {known.unit} of about {known.n_public}"

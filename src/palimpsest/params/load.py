@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from palimpsest.errors import ParamsError
+from palimpsest.files import workspace_of
 from palimpsest.params.schema import Params
 
 FILE = "params.yaml"
@@ -66,7 +67,7 @@ def ledger_url(params: Params, workspace: Path | str = ".") -> str:
     """Where the ledger is: PALIMPSEST_LEDGER, else privacy.ledger, else the user's data folder.
 
     Raises:
-        ParamsError: if it is a file inside the workspace and the data are not the invented world.
+        ParamsError: if it is a file inside the workspace, or another, and the data are not the invented world.
     """
     place = os.environ.get(LEDGER_VARIABLE) or params.privacy.ledger
     if place is None:
@@ -75,7 +76,7 @@ def ledger_url(params: Params, workspace: Path | str = ".") -> str:
         return place
     home = Path(workspace).resolve()
     path = (home / Path(place.removeprefix(_SQLITE)).expanduser()).resolve()
-    if params.world is None and path.is_relative_to(home):
+    if params.world is None and (path.is_relative_to(home) or workspace_of(path) is not None):
         raise ParamsError(
             f"The ledger would be inside the workspace, at {str(path)!r}: a second copy of the workspace would start "
             "with a full budget.",

@@ -23,6 +23,7 @@ def ledger_summary(ledger: Ledger, asset: Asset) -> dict[str, Any]:
         "head": ledger.head(),
         "entries": ledger.verify(),
         "verified": True,
+        "after_loss": asset.after_loss,
     }
 
 

@@ -3,22 +3,18 @@
 An append-only chain of entries in a transactional database (SQLite, or PostgreSQL by URL). What a charge is at a moment
 - reserved, begun (and after how many steps), answered, committed, refunded - is derived from its entries; nothing is
 ever updated in place. Each entry carries the hash of the one before, so a changed or removed entry shows; that the
-newest were removed shows against a hash noted elsewhere (`verify`).
+newest were removed, or all hashes made anew, shows against hashes noted elsewhere (`witness`). Nothing is read out of a
+ledger, and nothing reserved in it, before both were checked.
 """
 
-import contextlib
-import hashlib
 import json
 import math
-import os
 import secrets
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import dp_accounting as dpa
@@ -29,17 +25,17 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from palimpsest import validate
 from palimpsest.errors import BudgetExceeded, LedgerError
-from palimpsest.privacy import accounting, composition, events
+from palimpsest.privacy import accounting, chain, composition, database, events
+from palimpsest.privacy.chain import Chain
 from palimpsest.privacy.composition import Cell, Term
+from palimpsest.privacy.database import answers, assets, entries
+from palimpsest.privacy.running import alone
+from palimpsest.privacy.witness import Head, Witnesses
 
 ADJACENCY = "add_remove"
 FILTER_ORDERS = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
 PURPOSES = ("release", "reference")
 _COUNTED = ("reserved", "begun", "answered", "committed")
-_ADDRESS = (
-    "Set PALIMPSEST_LEDGER to sqlite:////absolute/path, or to postgresql+psycopg://user@host/database with the extra "
-    "palimpsest[postgres] installed."
-)
 _NEXT = {
     "reserve": "reserved",
     "begin": "begun",
@@ -48,33 +44,6 @@ _NEXT = {
     "commit": "committed",
     "refund": "refunded",
 }
-
-
-_meta = sa.MetaData()
-_assets = sa.Table(
-    "palimpsest_asset",
-    _meta,
-    sa.Column("name", sa.String(200), primary_key=True),
-    sa.Column("key", sa.String(64), nullable=False),
-)
-_entries = sa.Table(
-    "palimpsest_entry",
-    _meta,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("asset", sa.String(200), nullable=False, index=True),
-    sa.Column("kind", sa.String(20), nullable=False),
-    sa.Column("charge", sa.String(32), nullable=True),
-    sa.Column("time", sa.String(40), nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("previous", sa.String(64), nullable=False),
-    sa.Column("hash", sa.String(64), nullable=False),
-)
-_answers = sa.Table(
-    "palimpsest_answer",
-    _meta,
-    sa.Column("charge", sa.String(32), primary_key=True),
-    sa.Column("body", sa.Text, nullable=False),
-)
 
 
 @dataclass(frozen=True)
@@ -90,6 +59,7 @@ class Asset:
         adjacency: "add_remove".
         orders: the Renyi orders of the privacy filter, fixed at registration.
         key: 32 secret bytes for keyed hashes of this asset's rows.
+        after_loss: an earlier ledger of this data set is lost: what it spent is in no total.
     """
 
     name: str
@@ -100,6 +70,7 @@ class Asset:
     adjacency: str = ADJACENCY
     orders: tuple[float, ...] = FILTER_ORDERS
     key: bytes = field(default=b"", repr=False)
+    after_loss: bool = False
 
     @property
     def filter_delta(self) -> float:
@@ -160,7 +131,7 @@ class Run:
     @property
     def key(self) -> str:
         """The idempotency key."""
-        return hashlib.sha256(_canonical(asdict(self)).encode()).hexdigest()
+        return chain.digest_of(chain.canonical(asdict(self)))
 
 
 @dataclass(frozen=True)
@@ -185,6 +156,7 @@ class Charge:
     noise_fixed: bool = False
     steps: int | None = None  # what it pays for, None where the query runs at once
     steps_begun: int = 0
+    answer_hash: str | None = None
 
     @property
     def counted(self) -> bool:
@@ -256,9 +228,10 @@ class Ledger:
     that no event carries never pass the other half.
     """
 
-    def __init__(self, engine: Engine, place: str) -> None:
+    def __init__(self, engine: Engine, place: str, witnesses: Witnesses) -> None:
         self._engine = engine
         self.place = place
+        self._witnesses = witnesses
 
     @classmethod
     def create(cls, url: str) -> "Ledger":
@@ -267,19 +240,19 @@ class Ledger:
         Raises:
             LedgerError: if the place cannot be written.
         """
-        path = _sqlite_path(url)
+        path = database.sqlite_path(url)
         try:
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                _make_private(path)
-            engine = _engine(url)
-            _meta.create_all(engine)
+                database.make_private(path)
+            engine = database.connected(url)
+            database.meta.create_all(engine)
         except (OSError, SQLAlchemyError) as error:
             raise LedgerError(
-                f"The ledger at {_shown(url)} cannot be created ({type(error).__name__}).",
+                f"The ledger at {database.shown(url)} cannot be created ({type(error).__name__}).",
                 "Check that the place exists and can be written, or set PALIMPSEST_LEDGER to another one.",
             ) from None
-        return cls(engine, _shown(url))
+        return cls(engine, database.shown(url), Witnesses.beside(path))
 
     @classmethod
     def open(cls, url: str) -> "Ledger":
@@ -288,36 +261,47 @@ class Ledger:
         Raises:
             LedgerError: if there is none, or it cannot be read. A missing ledger is never taken for an empty one.
         """
-        path = _sqlite_path(url)
-        if path is not None and not _exists(path):
+        path = database.sqlite_path(url)
+        if path is not None and not database.exists(path):
             raise LedgerError(
-                f"There is no ledger at {_shown(url)}.",
+                f"There is no ledger at {database.shown(url)}.",
                 "If this data set never had one, create it with `palimpsest register`; if it had, restore it or set "
                 "PALIMPSEST_LEDGER to its place: without it nobody knows what has been spent.",
             )
         try:
-            engine = _engine(url)
+            engine = database.connected(url)
             with engine.connect() as connection:
-                connection.execute(sa.select(sa.func.count()).select_from(_entries))
-                connection.execute(sa.select(sa.func.count()).select_from(_assets))
+                connection.execute(sa.select(sa.func.count()).select_from(entries))
+                connection.execute(sa.select(sa.func.count()).select_from(assets))
         except SQLAlchemyError as error:
-            raise _unreadable(_shown(url), error) from None
-        return cls(engine, _shown(url))
+            raise database.unreadable(database.shown(url), error) from None
+        return cls(engine, database.shown(url), Witnesses.beside(path))
 
-    def register(self, asset: Asset) -> Asset:
-        """Enter a data asset, with a fresh key; entering it again with the same values changes nothing.
+    def register(self, asset: Asset, *, lost: bool = False) -> Asset:
+        """Enter a data asset, with a fresh key whose hash is in the chain; entering it again changes nothing.
+
+        One that was entered before keys had hashes in the chain gets it now.
+
+        Args:
+            asset: its terms.
+            lost: an earlier ledger of this data set is lost, which is written down: what it spent is unknown.
 
         Raises:
             LedgerError: if it is known with other values: delta, unit and adjacency never change.
         """
         _check_asset(asset)
-        asset = replace(asset, key=secrets.token_bytes(32))
+        key = secrets.token_bytes(32)
         with self._write() as connection:
-            known = self._asset(connection, asset.name)
+            found = self._checked(connection)
+            known = _asset(found, asset.name)
             if known is None:
-                connection.execute(_assets.insert().values(name=asset.name, key=asset.key.hex()))
-                self._append(connection, asset.name, "register", None, _public(asset))
-                return asset
+                connection.execute(assets.insert().values(name=asset.name, key=key.hex()))
+                body = {"key_hash": chain.digest_of(key.hex()), **({"lost": True} if lost else {})}
+                chain.append(connection, asset.name, "register", None, _public(asset) | body)
+                return replace(asset, key=key, after_loss=lost)
+            if _terms(known) == _terms(asset) and not _committed(found, asset.name):
+                body = {"key_hash": chain.digest_of(known.key.hex())}
+                chain.append(connection, asset.name, "amend", None, body)
         if _terms(known) != _terms(asset):
             raise LedgerError(
                 f"Asset {asset.name!r} is registered with other terms: {_terms(known)!r}, not {_terms(asset)!r}.",
@@ -333,8 +317,8 @@ class Ledger:
         """
         validate.positive(epsilon=epsilon)
         with self._write() as connection:
-            asset = replace(self._known(connection, name), epsilon=epsilon)
-            self._append(connection, name, "amend", None, {"epsilon": epsilon})
+            asset = replace(self._known(self._checked(connection), name), epsilon=epsilon)
+            chain.append(connection, name, "amend", None, {"epsilon": epsilon})
         return asset
 
     def asset(self, name: str) -> Asset:
@@ -343,16 +327,32 @@ class Ledger:
         Raises:
             LedgerError: if it is not registered.
         """
-        with self._read() as connection:
-            return self._known(connection, name)
+        return self._known(self._chain(), name)
 
     def assets(self) -> list[str]:
         """Names of all registered assets."""
-        with self._read() as connection:
-            return list(connection.scalars(sa.select(_assets.c.name).order_by(_assets.c.name)))
+        return sorted(self._chain().keys)
+
+    def elsewhere(self, name: str) -> int:
+        """How many other ledgers have charged an asset of this name, by what is noted here, while this knows none."""
+        keys = self._chain().keys
+        return 0 if name in keys else self._witnesses.others(name, [chain.digest_of(key) for key in keys.values()])
+
+    def alone(self, name: str, run_key: str) -> AbstractContextManager[None]:
+        """Hold a run of an asset for this process alone; see `running`.
+
+        Raises:
+            LedgerError: on entering: another process holds it.
+        """
+        return alone(self._engine, self.place, name, run_key)
 
     def reserve(
-        self, name: str, run: Run, requests: Sequence[Request], resumable: Callable[[Charge], bool] = never
+        self,
+        name: str,
+        run: Run,
+        requests: Sequence[Request],
+        resumable: Callable[[Charge], bool] = never,
+        witnesses: Collection[str] = (),
     ) -> Reservation:
         """Set budget aside for a plan, before any row is read.
 
@@ -360,23 +360,27 @@ class Ledger:
         in steps and can be resumed, and is charged again for what began and was lost. A run that finished and is run
         again is a second look and is charged in full.
 
+        Guarantee: nothing is reserved in a ledger that lacks an entry noted elsewhere; both are looked at in the
+        transaction that reserves.
+
         Args:
             name: the asset.
             run: what the plan belongs to.
             requests: one per planned query, in order.
             resumable: whether the caller has what it needs to continue a begun charge; asked only of the newest
                 charge of a query that runs in steps and whose noise no seed fixed. The ledger is locked meanwhile.
+            witnesses: hashes of entries that the workspace's receipts noted.
 
         Raises:
             BudgetExceeded: if the plan would pass the asset's budget; nothing is charged then.
-            LedgerError: for an unknown asset, another adjacency or purpose, a release query without noise, or steps
-                that the event does not compose.
+            LedgerError: for an unknown asset, another adjacency or purpose, a release query without noise, steps
+                that the event does not compose, a stored answer that was changed, or a chain that does not hold.
             ValueError: for an own delta outside [0, 1].
         """
         _check_requests(run, requests)
         with self._write() as connection:
-            asset = self._known(connection, name)
-            charges = self._charges(connection, name)
+            found = self._checked(connection, witnesses)
+            asset, charges = self._known(found, name), _charges(found, name)
             earlier = [charge for charge in charges if charge.run_key == run.key and charge.state != "refunded"]
             number, kept = _resume(earlier, resumable)
             missing = [index for index in range(len(requests)) if index not in kept]
@@ -384,16 +388,13 @@ class Ledger:
                 _check_budget(asset, charges, [requests[index] for index in missing], run, number)
             for index in missing:
                 body = _reserve_body(run, number, index, requests[index])
-                self._append(connection, name, "reserve", uuid.uuid4().hex, body)
-            latest = _latest(c for c in self._charges(connection, name) if c.run_key == run.key and c.run == number)
-            answered = [charge.id for charge in latest.values() if charge.state == "answered"]
-            replays = {
-                row.charge: json.loads(row.body)
-                for row in connection.execute(sa.select(_answers).where(_answers.c.charge.in_(answered)))
-            }
+                row = chain.append(connection, name, "reserve", uuid.uuid4().hex, body)
+                kept[index] = _charge(row, body)
+            latest = tuple(kept[index] for index in range(len(requests)))
+            replays = _replays(connection, latest)
         begun = {charge.id for charge in earlier if charge.run == number and charge.state == "begun"}
-        lost = len(begun - {charge.id for charge in kept.values()})
-        return Reservation(tuple(latest[index] for index in range(len(requests))), number, replays, lost)
+        lost = len(begun - {charge.id for charge in latest})
+        return Reservation(latest, number, replays, lost)
 
     def begin(self, charge: Charge, noise_fixed: bool = False) -> None:
         """Write durably, before the first noise is drawn, that the query has begun: from here it is spent.
@@ -401,7 +402,8 @@ class Ledger:
         Raises:
             LedgerError: unless the charge is reserved and nothing has begun.
         """
-        self._move(charge, "begin", ("reserved",), {"noise_fixed": noise_fixed})
+        with self._write() as connection:
+            self._append_move(connection, charge, "begin", ("reserved",), {"noise_fixed": noise_fixed})
 
     def advance(self, charge: Charge, begun: int, steps: int) -> None:
         """Write durably, before their batches and noise are drawn, that `steps` more steps of a begun charge begin.
@@ -423,46 +425,54 @@ class Ledger:
         if not isinstance(steps, int):
             raise ValueError(f"steps must be a whole number, got {steps!r}")
         with self._write() as connection:
-            self._check_move(connection, charge, "advance", ("begun",))
-            _check_advance(charge, *self._counts(connection, charge), begun, steps)
-            self._append(connection, self._home(connection, charge), "advance", charge.id, {"begun": begun + steps})
+            first, last = self._check_move(connection, charge, "advance", ("begun",))
+            found, limit = chain.body_of(last).get("begun", 0), chain.body_of(first).get("steps")
+            _check_advance(charge, found, limit, begun, steps)
+            chain.append(connection, first.asset, "advance", charge.id, {"begun": begun + steps})
 
     def answer(self, charge: Charge, body: Any) -> None:
-        """Store a query's noisy answer, so that a retry of a killed run replays it, free."""
-        self._move(charge, "answer", ("begun",), {}, json.dumps(body))
+        """Store a query's noisy answer, so that a retry of a killed run replays it, free; its hash is in the chain."""
+        text = json.dumps(body)
+        with self._write() as connection:
+            self._append_move(connection, charge, "answer", ("begun",), {"answer_hash": chain.digest_of(text)})
+            connection.execute(answers.insert().values(charge=charge.id, body=text))
 
     def commit(self, reservation: Reservation) -> None:
         """Close a run: its outputs are whole, and its stored answers are no longer needed."""
         with self._write() as connection:
             for charge in reservation.charges:
                 self._append_move(connection, charge, "commit", ("begun", "answered"), {})
-                connection.execute(_answers.delete().where(_answers.c.charge == charge.id))
+                connection.execute(answers.delete().where(answers.c.charge == charge.id))
 
     def refund(self, charges: Iterable[Charge]) -> int:
-        """Give back what never began; what has begun stays charged for ever. Returns how many were given back."""
+        """Give back what never began; what has begun stays charged for ever. Returns how many were given back.
+
+        The caller holds the run (`alone`): else it would take from another process what that is about to begin.
+        """
         count = 0
         for charge in charges:
             with self._write() as connection:
-                if self._state(connection, charge) == "reserved":
-                    self._append(connection, self._home(connection, charge), "refund", charge.id, {})
+                first, last = _standing(connection, charge)
+                if _NEXT.get(last.kind) == "reserved":
+                    chain.append(connection, first.asset, "refund", charge.id, {})
                     count += 1
         return count
 
     def charges(self, name: str) -> list[Charge]:
         """All charges of an asset, oldest first."""
-        with self._read() as connection:
-            self._known(connection, name)
-            return self._charges(connection, name)
+        found = self._chain()
+        self._known(found, name)
+        return _charges(found, name)
 
     def balance(self, name: str) -> Balance:
         """What the asset has spent and what its cap is."""
-        asset = self.asset(name)
-        return _balance(asset, self.charges(name))
+        found = self._chain()
+        return _balance(self._known(found, name), _charges(found, name))
 
     def head(self) -> str:
         """The hash of the newest entry."""
         with self._read() as connection:
-            return self._head(connection)[1]
+            return chain.newest(connection).hash
 
     def paid(self, name: str, receipt: Mapping[str, Any], purpose: str) -> list[Charge]:
         """The charges of a receipt that something of this purpose may build on.
@@ -487,33 +497,43 @@ class Ledger:
             )
         return own
 
-    def verify(self, witnesses: Iterable[str] = ()) -> int:
-        """Recompute the whole chain; the number of entries.
+    def verify(self, witnesses: Collection[str] = ()) -> int:
+        """Recompute the whole chain and hold it against all that was noted elsewhere; the number of entries.
 
         Args:
-            witnesses: hashes of entries noted outside the ledger (`head` after a run): they show that the newest
-                entries were cut off, or that an old copy was put back.
+            witnesses: hashes of entries noted outside the ledger (`head` after a run), in receipts, beside those in
+                the owner's files of heads: they show that the newest entries were cut off, that an old copy was put
+                back, or that the hashes were made anew behind a change.
 
         Raises:
             LedgerError: naming the first entry that does not fit, or if a witness is missing.
         """
-        previous = ""
+        return len(self._chain(witnesses).entries)
+
+    def _chain(self, witnesses: Collection[str] = ()) -> Chain:
+        """The whole ledger, checked. What was noted is read first: entries are noted after they are written."""
         with self._read() as connection:
-            rows = connection.execute(sa.select(_entries).order_by(_entries.c.seq)).all()
-        for expected, row in enumerate(rows, start=1):
-            whole = row.seq == expected and row.previous == previous
-            if not whole or row.hash != _hash(previous, row.seq, row.asset, row.kind, row.charge, row.time, row.body):
-                raise LedgerError(
-                    f"Entry {row.seq} of the ledger does not fit the one before it: the ledger was changed by hand.",
-                    "Restore the ledger from a backup; nothing may be released on this one.",
-                )
-            previous = row.hash
-        if missing := set(witnesses) - {row.hash for row in rows}:
+            noted = self._noted(connection)
+        with self._read() as connection:
+            return self._held_against(chain.read(connection), witnesses, noted)
+
+    def _checked(self, connection: Connection, witnesses: Collection[str] = ()) -> Chain:
+        """The same inside a transaction that writes."""
+        return self._held_against(chain.read(connection), witnesses, self._noted(connection))
+
+    def _noted(self, connection: Connection) -> list[Head]:
+        keys = connection.scalars(sa.select(assets.c.key)).all()
+        return [head for key in keys for head in self._witnesses.heads(chain.digest_of(str(key)))]
+
+    def _held_against(self, found: Chain, witnesses: Collection[str], noted: Collection[Head]) -> Chain:
+        if missing := chain.lacking(found, witnesses, noted):
             raise LedgerError(
-                f"The ledger at {self.place} lacks {len(missing)} of the entries that were noted elsewhere.",
-                "An old copy was put back: restore the newest one; nothing may be released on this one.",
+                f"The ledger at {self.place} lacks {missing} of the entries that were noted elsewhere: in the "
+                f"workspace's receipts or in {str(self._witnesses.folder)!r}.",
+                "An old copy was put back, or it was changed: restore the newest one; nothing may be charged or "
+                "released on this one. If the data set was registered anew, remove the receipts of before.",
             )
-        return len(rows)
+        return found
 
     @contextmanager
     def _read(self) -> Iterator[Connection]:
@@ -521,11 +541,32 @@ class Ledger:
             with self._engine.connect() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            raise _unreadable(self.place, error) from None
+            raise database.unreadable(self.place, error) from None
 
     @contextmanager
     def _write(self) -> Iterator[Connection]:
-        """One transaction that no other writer can interleave with."""
+        """One transaction that no other writer can interleave with; then what it wrote is noted outside the ledger.
+
+        Registering alone is not noted: a ledger that never charged may be removed.
+        """
+        with ExitStack() as files:
+            with self._transaction() as connection:
+                before = chain.newest(connection)
+                yield connection
+                head = chain.newest(connection)
+                note = files.enter_context(self._noting(connection, head)) if head != before else None
+            if note is not None:
+                note(head)
+
+    def _noting(self, connection: Connection, head: Head) -> AbstractContextManager[Callable[[Head], None] | None]:
+        row = connection.execute(sa.select(entries.c.asset, entries.c.kind).where(entries.c.seq == head.seq)).one()
+        if row.kind == "register":
+            return nullcontext()
+        key = connection.scalars(sa.select(assets.c.key).where(assets.c.name == row.asset)).one()
+        return self._witnesses.noting(row.asset, chain.digest_of(str(key)))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
         try:
             with self._engine.execution_options(immediate=True).begin() as connection:
                 if connection.dialect.name == "postgresql":
@@ -537,89 +578,103 @@ class Ledger:
                 "Check its permissions and the free space of its disk; nothing was charged by this step.",
             ) from None
 
-    def _append(
-        self, connection: Connection, asset: str, kind: str, charge: str | None, body: Mapping[str, Any]
-    ) -> None:
-        seq, previous = self._head(connection)
-        time, text = datetime.now(UTC).isoformat(timespec="seconds"), _canonical(body)
-        values = {"seq": seq + 1, "asset": asset, "kind": kind, "charge": charge, "time": time, "body": text}
-        digest = _hash(previous, seq + 1, asset, kind, charge, time, text)
-        connection.execute(_entries.insert().values(**values, previous=previous, hash=digest))
-
-    def _head(self, connection: Connection) -> tuple[int, str]:
-        newest = sa.select(_entries.c.seq, _entries.c.hash).order_by(_entries.c.seq.desc()).limit(1)
-        row = connection.execute(newest).first()
-        return (row.seq, row.hash) if row else (0, "")
-
-    def _move(
-        self, charge: Charge, kind: str, allowed: tuple[str, ...], body: Mapping[str, Any], answer: str | None = None
-    ) -> None:
-        with self._write() as connection:
-            self._append_move(connection, charge, kind, allowed, body)
-            if answer is not None:
-                connection.execute(_answers.insert().values(charge=charge.id, body=answer))
-
     def _append_move(
         self, connection: Connection, charge: Charge, kind: str, allowed: tuple[str, ...], body: Mapping[str, Any]
     ) -> None:
-        self._check_move(connection, charge, kind, allowed)
-        self._append(connection, self._home(connection, charge), kind, charge.id, body)
+        first, _ = self._check_move(connection, charge, kind, allowed)
+        chain.append(connection, first.asset, kind, charge.id, body)
 
-    def _check_move(self, connection: Connection, charge: Charge, kind: str, allowed: tuple[str, ...]) -> None:
-        state = self._state(connection, charge)
+    def _check_move(
+        self, connection: Connection, charge: Charge, kind: str, allowed: tuple[str, ...]
+    ) -> tuple[Any, Any]:
+        """The charge's reservation and its newest entry, where it may move so."""
+        first, last = _standing(connection, charge)
+        state = _NEXT.get(last.kind)
         if state not in allowed:
             raise LedgerError(
                 f"Charge {charge.id} of query {charge.query!r} is {state}; it cannot {kind}.",
                 "Run the stage again: it reserves anew what it needs.",
             )
+        return first, last
 
-    def _home(self, connection: Connection, charge: Charge) -> str:
-        reserved = (_entries.c.seq == charge.seq) & (_entries.c.charge == charge.id)
-        return connection.scalars(sa.select(_entries.c.asset).where(reserved)).one()
-
-    def _state(self, connection: Connection, charge: Charge) -> str:
-        newest = sa.select(_entries.c.kind).where(_entries.c.charge == charge.id).order_by(_entries.c.seq.desc())
-        return _NEXT[connection.scalars(newest.limit(1)).one()]
-
-    def _counts(self, connection: Connection, charge: Charge) -> tuple[int, int | None]:
-        """Steps begun and steps paid for, by the charge's own entries: the newest one and the reservation."""
-        bodies = sa.select(_entries.c.body).where(_entries.c.charge == charge.id)
-        reserved, newest = bodies.where(_entries.c.seq == charge.seq), bodies.order_by(_entries.c.seq.desc()).limit(1)
-        first, last = (json.loads(connection.scalars(query).one()) for query in (reserved, newest))
-        return last.get("begun", 0), first.get("steps")
-
-    def _known(self, connection: Connection, name: str) -> Asset:
-        asset = self._asset(connection, name)
+    def _known(self, found: Chain, name: str) -> Asset:
+        asset = _asset(found, name)
         if asset is None:
             raise LedgerError(
                 f"Asset {name!r} is not registered in the ledger at {self.place}.",
                 "Register it with `palimpsest register`, or correct dataset.asset in params.yaml.",
             )
+        if not _committed(found, name):
+            raise LedgerError(
+                f"Asset {name!r} was registered in the ledger at {self.place} without the hash of its key.",
+                "Run `palimpsest register` once: it writes the hash down; nothing else changes.",
+            )
         return asset
 
-    def _asset(self, connection: Connection, name: str) -> Asset | None:
-        key = connection.scalars(sa.select(_assets.c.key).where(_assets.c.name == name)).first()
-        if key is None:
-            return None
-        kinds = _entries.c.kind.in_(("register", "amend"))
-        query = sa.select(_entries.c.body).where(_entries.c.asset == name, kinds).order_by(_entries.c.seq)
-        terms: dict[str, Any] = {}
-        for body in connection.scalars(query):
-            terms |= json.loads(body)
-        return Asset(**{**terms, "orders": tuple(terms["orders"])}, key=bytes.fromhex(key))
 
-    def _charges(self, connection: Connection, name: str) -> list[Charge]:
-        query = sa.select(_entries).where(_entries.c.asset == name, _entries.c.charge.is_not(None))
-        charges: dict[str, Charge] = {}
-        for row in connection.execute(query.order_by(_entries.c.seq)):
-            body = json.loads(row.body)
-            if row.kind == "reserve":
-                charges[row.charge] = _charge(row, body)
-            else:
-                charge = charges[row.charge]
-                fixed, begun = body.get("noise_fixed", charge.noise_fixed), body.get("begun", charge.steps_begun)
-                charges[row.charge] = replace(charge, state=_NEXT[row.kind], noise_fixed=fixed, steps_begun=begun)
-        return list(charges.values())
+def _standing(connection: Connection, charge: Charge) -> tuple[Any, Any]:
+    """A charge's reservation and its newest entry, each with the hash of its content."""
+    own = sa.select(entries).where(entries.c.charge == charge.id)
+    first = connection.execute(own.where(entries.c.seq == charge.seq)).one()
+    last = connection.execute(own.order_by(entries.c.seq.desc()).limit(1)).one()
+    for row in (first, last):
+        chain.check(row)
+    return first, last
+
+
+def _asset(found: Chain, name: str) -> Asset | None:
+    terms = found.terms(name)
+    if terms is None:
+        return None
+    with chain.interpreted(f"The entry of asset {name!r}"):
+        own = {each.name: terms[each.name] for each in fields(Asset) if each.name not in ("key", "after_loss")}
+        own |= {"orders": tuple(terms["orders"]), "after_loss": bool(terms.get("lost"))}
+        asset = Asset(**own, key=bytes.fromhex(found.keys[name]))
+        _check_asset(asset)
+    return asset
+
+
+def _committed(found: Chain, name: str) -> bool:
+    """Whether the chain holds the hash of the asset's key; `chain.read` has compared it."""
+    return "key_hash" in (found.terms(name) or {})
+
+
+def _charges(found: Chain, name: str) -> list[Charge]:
+    """All charges of an asset as their entries left them, oldest first."""
+    charges: dict[str, Charge] = {}
+    for row, body in found.of(name, *_NEXT):
+        with chain.interpreted(f"Entry {row.seq}"):
+            moved = _charge(row, body) if row.kind == "reserve" else _moved(charges[row.charge], row, body)
+            charges[row.charge] = moved
+    return list(charges.values())
+
+
+def _moved(charge: Charge, row: Any, body: Mapping[str, Any]) -> Charge:
+    return replace(
+        charge,
+        state=_NEXT[row.kind],
+        noise_fixed=bool(body.get("noise_fixed", charge.noise_fixed)),
+        steps_begun=int(body.get("begun", charge.steps_begun)),
+        answer_hash=body.get("answer_hash", charge.answer_hash),
+    )
+
+
+def _replays(connection: Connection, charges: Iterable[Charge]) -> dict[str, Any]:
+    """Charge id -> stored answer, of those that were answered.
+
+    Raises:
+        LedgerError: an answer is not the one that the chain holds the hash of.
+    """
+    answered = {charge.id: charge for charge in charges if charge.state == "answered"}
+    rows = connection.execute(sa.select(answers).where(answers.c.charge.in_(answered))).all()
+    stored = {row.charge: str(row.body) for row in rows}
+    for key, charge in answered.items():
+        if chain.digest_of(stored.get(key, "")) != charge.answer_hash:
+            raise LedgerError(
+                f"The stored answer of query {charge.query!r} is not the one that the ledger's chain has the hash of.",
+                "Restore the ledger from a backup; nothing may be charged or released on this one.",
+            )
+    return {key: json.loads(body) for key, body in stored.items()}
 
 
 def _check_asset(asset: Asset) -> None:
@@ -695,7 +750,7 @@ def _resume(earlier: Sequence[Charge], resumable: Callable[[Charge], bool]) -> t
 def _usable(charge: Charge, resumable: Callable[[Charge], bool]) -> bool:
     if charge.state == "begun":
         return charge.steps is not None and not charge.noise_fixed and resumable(charge)
-    return charge.state in ("reserved", "answered")
+    return charge.state == "reserved" or (charge.state == "answered" and charge.answer_hash is not None)
 
 
 def _latest(charges: Iterable[Charge]) -> dict[int, Charge]:
@@ -793,82 +848,8 @@ def _charge(row: Any, body: dict[str, Any]) -> Charge:
 
 
 def _public(asset: Asset) -> dict[str, Any]:
-    return {name: value for name, value in asdict(asset).items() if name != "key"}
+    return {name: value for name, value in asdict(asset).items() if name not in ("key", "after_loss")}
 
 
 def _terms(asset: Asset) -> dict[str, Any]:
     return {name: value for name, value in _public(asset).items() if name != "orders"}
-
-
-def _canonical(body: Mapping[str, Any]) -> str:
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-
-
-def _hash(previous: str, *parts: object) -> str:
-    return hashlib.sha256(_canonical({"previous": previous, "parts": [*parts]}).encode()).hexdigest()
-
-
-def _unreadable(place: str, error: Exception) -> LedgerError:
-    return LedgerError(
-        f"The ledger at {place} cannot be read ({type(error).__name__}).",
-        "Check the file's permissions or the database's address; restore it from a backup if it is damaged.",
-    )
-
-
-def _sqlite_path(url: str) -> Path | None:
-    """The file of a SQLite URL, None for another database."""
-    try:
-        parsed = sa.make_url(url)
-    except SQLAlchemyError:
-        raise LedgerError("The ledger's address is not a database URL.", _ADDRESS) from None
-    if parsed.get_backend_name() != "sqlite":
-        return None
-    path = Path(parsed.database or "")
-    if not path.is_absolute():
-        # A path relative to the working directory, or memory, would be a fresh, empty ledger in every other process.
-        raise LedgerError(f"The ledger's address {_shown(url)} is not an absolute path.", _ADDRESS)
-    return path
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError as error:
-        raise _unreadable(str(path), error) from None
-
-
-def _make_private(path: Path) -> None:
-    """Make the file readable by its owner alone, because it holds the assets' keys; leave an existing one alone.
-
-    Opening and closing a database that this process is connected to would drop the locks of that connection (POSIX
-    locks belong to the process), and another process could then damage it.
-    """
-    if not path.exists():
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-
-
-def _shown(url: str) -> str:
-    return sa.make_url(url).render_as_string(hide_password=True)
-
-
-def _engine(url: str) -> Engine:
-    try:
-        engine = sa.create_engine(url)
-    except ImportError:
-        raise LedgerError(f"The driver for {_shown(url)} is not installed.", _ADDRESS) from None
-    if engine.dialect.name == "sqlite":
-        sa.event.listen(engine, "connect", _durable)
-        sa.event.listen(engine, "begin", _begin)
-    return engine
-
-
-def _durable(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # SQLAlchemy then leaves BEGIN to `_begin`
-    for setting in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=60000"):
-        connection.execute(f"PRAGMA {setting}")
-
-
-def _begin(connection: Connection) -> None:
-    writing = connection.get_execution_options().get("immediate", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")

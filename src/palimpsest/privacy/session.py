@@ -1,7 +1,7 @@
 """One run of a private stage: reserve, open the view, and close the books whatever happens."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -34,29 +34,32 @@ def metered(
     rows: Callable[[], Sequence[PrivateRow]],
     noise: NoiseSource,
     resumable: Callable[[Charge], bool] = never,
+    witnesses: Collection[str] = (),
 ) -> Iterator[Session]:
     """Reserve the plan's budget, then read the rows, then yield the view; commit when the block ends well.
 
     `resumable` says of a query in steps that an earlier attempt began whether this one has what it needs to continue
     it under the same charge. Under noise that a seed fixes nothing is continued: its draws would come again.
+    `witnesses` are hashes of ledger entries that the workspace's receipts noted.
 
-    Guarantee: no row is read before the whole plan is reserved. If the block fails, what never began is given back and
-    what began stays charged; if the process is killed, the reservation stands and a retry finds it. What is continued
-    runs only the steps that its charge has left.
+    Guarantee: no row is read before the whole plan is reserved, and nothing is reserved in a ledger that is older than
+    what was noted of it. If the block fails, what never began is given back and what began stays charged; if the
+    process is killed, the reservation stands and a retry finds it. What is continued runs only the steps that its
+    charge has left. One process at a time is in the block of a run, so that none gives back what another will begin.
 
     Raises:
         BudgetExceeded: before any row is read.
-        LedgerError: if the ledger's chain does not hold.
+        LedgerError: if the ledger's chain does not hold, or another process is at the same run.
     """
-    ledger.verify()
-    reservation = ledger.reserve(schema.asset, run, requests, never if noise.fixed else resumable)
-    try:
-        view = PrivateView(rows(), schema, ledger, reservation, noise)
-        yield Session(view, reservation, time.monotonic())
-        ledger.commit(reservation)
-    except BaseException:
-        ledger.refund(reservation.charges)
-        raise
+    with ledger.alone(schema.asset, run.key):
+        reservation = ledger.reserve(schema.asset, run, requests, never if noise.fixed else resumable, witnesses)
+        try:
+            view = PrivateView(rows(), schema, ledger, reservation, noise)
+            yield Session(view, reservation, time.monotonic())
+            ledger.commit(reservation)
+        except BaseException:
+            ledger.refund(reservation.charges)
+            raise
 
 
 def receipt(

@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.serialization import (
 from platformdirs import user_config_path
 
 from palimpsest.errors import DataError
+from palimpsest.files import workspace_of
 
 VARIABLE = "PALIMPSEST_KEY"
 _FILE = "release.pem"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_WORKSPACE = ("params.yaml", "dvc.yaml")
 
 
 def key_path(path: Path | str | None = None, environment: Mapping[str, str] = os.environ) -> Path:
@@ -109,9 +109,9 @@ def fingerprint(key: Ed25519PublicKey) -> str:
 
 
 def _check_outside(path: Path) -> None:
-    inside = [folder for folder in path.resolve().parents if all((folder / name).is_file() for name in _WORKSPACE)]
-    if inside:
+    inside = workspace_of(path)
+    if inside is not None:
         raise DataError(
-            f"The key's place {str(path)!r} lies in the workspace {str(inside[0])!r}, which may be shared or pushed.",
+            f"The key's place {str(path)!r} lies in the workspace {str(inside)!r}, which may be shared or pushed.",
             f"Keep the key elsewhere: name a place by --path or {VARIABLE}.",
         )

@@ -1,0 +1,113 @@
+"""Where the ledger's tables lie: a SQLite file that its owner alone may read, or a PostgreSQL server."""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from palimpsest.errors import LedgerError
+
+_ADDRESS = (
+    "Set PALIMPSEST_LEDGER to sqlite:////absolute/path, or to postgresql+psycopg://user@host/database with the extra "
+    "palimpsest[postgres] installed."
+)
+
+meta = sa.MetaData()
+assets = sa.Table(
+    "palimpsest_asset",
+    meta,
+    sa.Column("name", sa.String(200), primary_key=True),
+    sa.Column("key", sa.String(64), nullable=False),
+)
+entries = sa.Table(
+    "palimpsest_entry",
+    meta,
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("asset", sa.String(200), nullable=False, index=True),
+    sa.Column("kind", sa.String(20), nullable=False),
+    sa.Column("charge", sa.String(32), nullable=True),
+    sa.Column("time", sa.String(40), nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("previous", sa.String(64), nullable=False),
+    sa.Column("hash", sa.String(64), nullable=False),
+)
+answers = sa.Table(
+    "palimpsest_answer",
+    meta,
+    sa.Column("charge", sa.String(32), primary_key=True),
+    sa.Column("body", sa.Text, nullable=False),
+)
+
+
+def unreadable(place: str, error: Exception) -> LedgerError:
+    """What is said when reading fails."""
+    return LedgerError(
+        f"The ledger at {place} cannot be read ({type(error).__name__}).",
+        "Check the file's permissions or the database's address; restore it from a backup if it is damaged.",
+    )
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file of a SQLite URL, None for another database."""
+    try:
+        parsed = sa.make_url(url)
+    except SQLAlchemyError:
+        raise LedgerError("The ledger's address is not a database URL.", _ADDRESS) from None
+    if parsed.get_backend_name() != "sqlite":
+        return None
+    path = Path(parsed.database or "")
+    if not path.is_absolute():
+        # A path relative to the working directory, or memory, would be a fresh, empty ledger in every other process.
+        raise LedgerError(f"The ledger's address {shown(url)} is not an absolute path.", _ADDRESS)
+    return path
+
+
+def exists(path: Path) -> bool:
+    """Whether the file is there."""
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise unreadable(str(path), error) from None
+
+
+def make_private(path: Path) -> None:
+    """Make the file readable by its owner alone, because it holds the assets' keys; leave an existing one alone.
+
+    Opening and closing a database that this process is connected to would drop the locks of that connection (POSIX
+    locks belong to the process), and another process could then damage it.
+    """
+    if not path.exists():
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def shown(url: str) -> str:
+    """The address without its password."""
+    return sa.make_url(url).render_as_string(hide_password=True)
+
+
+def connected(url: str) -> Engine:
+    """The engine of an address; a SQLite file is written durably and by one transaction at a time."""
+    try:
+        engine = sa.create_engine(url)
+    except ImportError:
+        raise LedgerError(f"The driver for {shown(url)} is not installed.", _ADDRESS) from None
+    if engine.dialect.name == "sqlite":
+        sa.event.listen(engine, "connect", _durable)
+        sa.event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _durable(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # SQLAlchemy then leaves BEGIN to `_begin`
+    for setting in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=60000"):
+        connection.execute(f"PRAGMA {setting}")
+
+
+def _begin(connection: Connection) -> None:
+    writing = connection.get_execution_options().get("immediate", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")

@@ -1,0 +1,146 @@
+"""What is noted of the ledger outside of it, so that an old copy put back is noticed: the heads of its chain.
+
+Receipts hold one each. Beside them a file of heads is appended to after every charge, in the folder where the owner's
+keys lie: it is never rewritten, and a stage that writes its receipt anew destroys nothing there.
+"""
+
+import json
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_config_path
+
+from palimpsest.errors import LedgerError
+from palimpsest.files import read_json, workspace_of
+
+VARIABLE = "PALIMPSEST_WITNESSES"
+_PLACE = f"Make it writable for you, or set {VARIABLE} to another folder outside every workspace"
+
+
+@dataclass(frozen=True)
+class Head:
+    """An entry of the chain: its number and its hash."""
+
+    seq: int
+    hash: str
+
+
+def receipt_heads(folder: Path, asset: str) -> list[str]:
+    """The heads that a workspace's receipts of an asset noted.
+
+    Raises:
+        LedgerError: a file there is no receipt.
+    """
+    bodies = (_receipt(path) for path in sorted(folder.rglob("*.json")))
+    return [body["ledger_head"] for body in bodies if body is not None and body["asset"] == asset]
+
+
+def _receipt(path: Path) -> Mapping[str, Any] | None:
+    """One receipt; None where another stage is just writing it anew."""
+    try:
+        body = read_json(path)
+        if isinstance(body["ledger_head"], str) and isinstance(body["asset"], str):
+            return dict(body)
+    except FileNotFoundError:
+        return None
+    except (OSError, KeyError, TypeError, ValueError):
+        pass
+    raise LedgerError(
+        f"The receipt {path.name!r} is not JSON, or names no entry of the ledger: it was changed by hand.",
+        "Remove it and make it again with `palimpsest run`.",
+    )
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """The files of heads: one for each data set as it was registered, named by the hash of its random key.
+
+    An old copy of a ledger holds the same key wherever it lies and is held against the same file; what is registered
+    anew has a key and a file of its own.
+
+    Attributes:
+        folder: where they lie.
+    """
+
+    folder: Path
+
+    @classmethod
+    def beside(cls, ledger: Path | None, environment: Mapping[str, str] = os.environ) -> "Witnesses":
+        """Where the heads of a ledger are noted.
+
+        A ledger inside a workspace is of the invented world (`ledger_url` admits no other) and has them beside it, so
+        that a removed workspace can begin again. Else PALIMPSEST_WITNESSES says where, else they lie beside the keys.
+        """
+        if ledger is not None and workspace_of(ledger) is not None:
+            return cls(ledger.with_name(f"{ledger.name}.witnesses"))
+        given = environment.get(VARIABLE)
+        return cls(Path(given).expanduser().absolute() if given else user_config_path("palimpsest") / "witnesses")
+
+    def heads(self, lineage: str) -> list[Head]:
+        """All heads noted of a data set; none where nothing was.
+
+        Raises:
+            LedgerError: the file cannot be read, or a line of it is not whole.
+        """
+        return [head for _, head in self._lines(self._path(lineage))]
+
+    def others(self, asset: str, lineages: Collection[str]) -> int:
+        """How many other data sets of this name were charged on ledgers that are not this one."""
+        known = {self._path(lineage) for lineage in lineages}
+        paths = [path for path in self.folder.glob("*.jsonl") if path not in known]
+        return sum(any(name == asset for name, _ in self._lines(path)) for path in paths)
+
+    @contextmanager
+    def noting(self, asset: str, lineage: str) -> Iterator[Callable[[Head], None]]:
+        """Open the file of a data set, then append a head to it.
+
+        The file is opened before the ledger's transaction ends, so that a place that cannot be written costs nothing;
+        the head is written and synced after it, as one short line, so that no head is noted that is not in the chain.
+
+        Raises:
+            LedgerError: the file cannot be opened: nothing is charged then; or written: the charge stands then.
+        """
+        path = self._path(lineage)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        except OSError as error:
+            raise LedgerError(
+                f"The ledger's entries cannot be noted in {str(self.folder)!r} ({type(error).__name__}).",
+                f"{_PLACE}; nothing was charged by this step.",
+            ) from None
+        try:
+            yield lambda head: self._append(descriptor, asset, head)
+        finally:
+            os.close(descriptor)
+
+    def _append(self, descriptor: int, asset: str, head: Head) -> None:
+        line = json.dumps({"asset": asset, "hash": head.hash, "seq": head.seq}).encode() + b"\n"
+        try:
+            if os.write(descriptor, line) != len(line):
+                raise OSError
+            os.fsync(descriptor)
+        except OSError as error:
+            raise LedgerError(
+                f"Entry {head.seq} was written to the ledger and not noted in {str(self.folder)!r} "
+                f"({type(error).__name__}).",
+                f"Free its disk and run again: what was charged stays charged. {_PLACE}.",
+            ) from None
+
+    def _lines(self, path: Path) -> Iterator[tuple[str, Head]]:
+        try:
+            for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+                body = json.loads(line)
+                yield str(body["asset"]), Head(int(body["seq"]), str(body["hash"]))
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise LedgerError(
+                f"The noted entries in {str(path)!r} cannot be read ({type(error).__name__}).",
+                "Make the file readable for you; if a full disk cut its last line short, remove that line alone.",
+            ) from None
+
+    def _path(self, lineage: str) -> Path:
+        return self.folder / f"{lineage}.jsonl"
