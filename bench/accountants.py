@@ -62,7 +62,7 @@ def main() -> None:
     print("| what is charged | delta | noise | Fourier: low | high | stated (PLD) | RDP | off | CPU s |")
     print("|---|---|---|---|---|---|---|---|---|")
     worst, slowest = 0.0, 0.0
-    for row, target in track(cases(), name="accountants", total=len(ROWS) * len(TARGETS), unit="row"):
+    for row, target in track(cases(), name="accountants", total=len(ROWS) * len(TARGETS), private=False, unit="row"):
         off, seconds = show(row, target)
         worst, slowest = max(worst, abs(off)), max(slowest, seconds)
     print(f"\nlargest difference {worst:.2%}, slowest {slowest:.2f} s")

@@ -142,7 +142,9 @@ def main() -> None:
     }
     print("| family | fault | refuted | bound | largest bound | CPU s |")
     print("|---|---|---|---|---|---|")
-    for (family, fault), audit in track(chosen.items(), name="mechanisms", total=len(chosen), unit="row"):
+    for (family, fault), audit in track(
+        chosen.items(), name="mechanisms", total=len(chosen), private=False, unit="row"
+    ):
         show(family, fault, audit, options.seeds)
 
 

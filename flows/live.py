@@ -60,13 +60,15 @@ def parse_percent(line: str) -> float | None:
 
     >>> parse_percent("progress training 3/12 1.50 step/s eta 0:00:06")
     25.0
+    >>> parse_percent("progress near-duplicates 75% eta 0:00:10")
+    75.0
     >>> parse_percent("loss 0.3") is None
     True
     """
     match = LINE.match(line)
-    if match is None or int(match["total"]) == 0:
+    if match is None or (match["total"] and int(match["total"]) == 0):
         return None
-    return min(100.0, 100 * int(match["done"]) / int(match["total"]))
+    return float(match["percent"] or min(100.0, 100 * int(match["done"]) / int(match["total"])))
 
 
 def artifact_key(stage: str) -> str:

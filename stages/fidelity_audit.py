@@ -1,7 +1,5 @@
 """Measure how like the private texts the synthetic rows are, as sets, each value beside its floor: private zone."""
 
-import time
-
 from palimpsest.audit.fidelity import Sample, Sides, fidelity
 from palimpsest.files import write_json
 from palimpsest.params.load import load
@@ -29,10 +27,7 @@ def run(name: str) -> None:
         holdout=Sample(encode.rows(holdout), holdout),
         public=of_public,
     )
-    began = time.perf_counter()
-    audit = fidelity(sides, params.seed)
-    print(f"measured in {time.perf_counter() - began:.1f} s")
-    write_json(METRICS / name / "fidelity.json", audit.to_json(name))
+    write_json(METRICS / name / "fidelity.json", fidelity(sides, params.seed).to_json(name))
 
 
 if __name__ == "__main__":

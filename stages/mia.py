@@ -90,7 +90,7 @@ def token_scores(model: ConditionalLm, rows: Serialiser, records: Sequence[Recor
     """
     found: list[np.ndarray] = []
     firsts = range(0, len(records), _BATCH)
-    for first in track(firsts, name="tokens", total=len(firsts), unit="batch"):
+    for first in track(firsts, name="tokens", total=len(firsts), private=True):
         inputs = rows.batch(records[first : first + _BATCH])
         counted = inputs.counted[:, 1:]  # (B, T - 1)
         states, targets = model.hidden(inputs.prompted)[:, :-1][counted], inputs.prompted[:, 1:][counted]

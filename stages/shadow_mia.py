@@ -61,7 +61,7 @@ def attacks(params: Params, fitted: DpLmArtifact, sides: Sequence[Sequence[Recor
     on_population = likelihood.record_losses(fitted.model, rows, population, _BATCH)
     records, shadows = unguessed(), list[Scores]()
     others: list[np.ndarray] = []
-    for number in track(range(SHADOWS), name="shadow models", total=SHADOWS, unit="model"):
+    for number in track(range(SHADOWS), name="shadow models", total=SHADOWS, private=False, unit="model"):
         shadow = shadow_model(params, rows, records, number)
         shadows.append(losses(fitted, shadow, sides))
         others.append(likelihood.record_losses(shadow, rows, population, _BATCH))
@@ -80,7 +80,8 @@ def shadow_model(params: Params, rows: Serialiser, records: Sequence[Record], nu
     """The public base model, trained on a random half of the records as it was on public prompts."""
     model, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
     chosen = np.random.default_rng([params.seed, number]).permutation(len(records))[: max(1, len(records) // 2)]
-    train(model.lm.train(), _sequences(rows, [records[index] for index in chosen]), params.models.prompts, number)
+    sequences = _sequences(rows, [records[index] for index in chosen])
+    train(model.lm.train(), sequences, params.models.prompts, number, private=True)
     model.lm.eval()
     return model
 

@@ -119,7 +119,7 @@ def require_sound(listing: Listing, copy: Copy, book: Book) -> None:
     """End the run where a test fails on the code as it is: it would notice anything."""
     by_file = {file: list(tests) for file, tests in groupby(listing.tests, key=lambda node: node.split("::")[0])}
     code = sources(copy.folder)
-    for file, tests in track(by_file.items(), name="unmutated", total=len(by_file), unit="file"):
+    for file, tests in track(by_file.items(), name="unmutated", total=len(by_file), private=False, unit="file"):
         key = digest(copy.folder, ["unmutated", tests], file, *code)
         found = book.once(key, partial(copy.run, tests, stop=False)).outcome
         if found.kind != PASSED:
@@ -131,7 +131,7 @@ def tried(listing: Listing, copy: Copy, book: Book) -> dict[tuple[str, str], Kno
     """What every mutant came to in every tier that it names."""
     jobs = [(mutant, tier) for mutant in listing.mutants for tier in mutant.tests]
     found = {}
-    for mutant, tier in track(jobs, name="mutants", total=len(jobs), unit="run"):
+    for mutant, tier in track(jobs, name="mutants", total=len(jobs), private=False, unit="run"):
         tests = mutant.tests[tier]
         body = [asdict(mutant)["edits"], list(tests)]
         key = digest(copy.folder, body, *mutant.files, *files_of(tests))
@@ -151,7 +151,7 @@ def repeated(listing: Listing, copy: Copy, book: Book, runs: int) -> dict[str, A
     """The randomised tests on the correct code, again and again: every failure is a false alarm."""
     tests, code = listing.randomised, sources(copy.folder)
     alarms = 0
-    for number in track(range(runs), name="correct code", total=runs, unit="run"):
+    for number in track(range(runs), name="correct code", total=runs, private=False, unit="run"):
         key = digest(copy.folder, ["repeated", number, tests], *code, *files_of(tests))
         found = book.once(key, partial(copy.run, tests, stop=False)).outcome
         alarms += found.kind != PASSED

@@ -1,8 +1,13 @@
-"""One progress bar for every long loop: a bar on a terminal, plain lines everywhere else.
+"""How far a long loop is: a bar on a terminal, plain lines everywhere else, and shares alone of a private loop.
 
-The plain lines have one fixed shape, which the Prefect flow turns into a progress artifact:
+The plain lines have two fixed shapes, which the Prefect flow turns into a progress artifact:
 
     progress <name> <done>/<total> <rate> <unit>/s eta <h:mm:ss>
+    progress <name> <percent>% eta <h:mm:ss>
+
+Guarantee: of a private loop come the same four lines of the second shape, on a terminal too, whatever there is to loop
+over. What they tell of it beside is time: when they come, and the time left, rounded. No line stands for one item: few
+items are told of at the end alone.
 """
 
 import re
@@ -10,55 +15,72 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tqdm import tqdm
 
 Item = TypeVar("Item")
 
-LINE = re.compile(r"^progress (?P<name>.+) (?P<done>\d+)/(?P<total>\d+) ")
+LINE = re.compile(r"^progress (?P<name>.+) (?:(?P<done>\d+)/(?P<total>\d+)|(?P<percent>\d+)%) ")
 _SECONDS_BETWEEN_LINES = 2.0
+_PERCENTS = (25, 50, 75, 100)
+_FEWEST = 2 * len(_PERCENTS)  # private items that are told of before their end
+_ETA_STEP = 10  # seconds
 
 
-def track(items: Iterable[Item], *, name: str, total: int, unit: str = "it") -> Iterator[Item]:
-    """Yield the items, showing how many are done, the rate and the time left.
+def track(items: Iterable[Item], *, name: str, total: int, private: bool, unit: str = "it") -> Iterator[Item]:
+    """Yield the items, showing how many are done, the rate and the time left; of private ones, share and time left.
 
     Args:
         items: what to loop over.
         name: the loop's name as the user sees it; never anything private.
-        total: the public number of items expected.
-        unit: what one item is, in the singular.
+        total: the number of items expected.
+        private: whether `total`, or how far the loop is, depends on a private row by any way but a charged answer.
+            Rows of a reference run are private; what serves them and others says True.
+        unit: what one item is, in the singular; not told of private ones.
     """
-    if sys.stderr.isatty():
-        yield from tqdm(items, desc=name, total=total, unit=unit)
-    else:
-        yield from _lines(items, name, total, unit)
+    shown = _shown(name, total, private, unit)
+    for done, item in enumerate(items, start=1):
+        yield item
+        shown.show(done)
+    shown.end()
 
 
-def counter(*, name: str, total: int, unit: str = "it") -> Callable[[int], None]:
-    """A bar for a loop that advances by uneven steps: a function to be told how many are done so far.
+def counter(*, name: str, total: int, private: bool, unit: str = "it") -> Callable[[int], None]:
+    """The same for a loop that advances by uneven steps: a function to be told how many are done so far.
 
     Args:
         name: the loop's name as the user sees it; never anything private.
-        total: the public number of items expected.
-        unit: what one item is, in the singular.
+        total: the number of items expected.
+        private: as of `track`.
+        unit: what one item is, in the singular; not told of private ones.
     """
-    if sys.stderr.isatty():
-        bar = tqdm(desc=name, total=total, unit=unit)
-        return lambda done: bar.update(done - bar.n) and None
-    return _Lines(name, total, unit).show
+    return _shown(name, total, private, unit).show
 
 
-def _lines(items: Iterable[Item], name: str, total: int, unit: str) -> Iterator[Item]:
-    start = last = time.monotonic()
-    done = 0
-    for done, item in enumerate(items, start=1):
-        yield item
-        now = time.monotonic()
-        if now - last >= _SECONDS_BETWEEN_LINES:
-            last = now
-            print(_line(name, done, total, unit, now - start), file=sys.stderr, flush=True)
-    print(_line(name, done, total, unit, time.monotonic() - start), file=sys.stderr, flush=True)
+class _Shown(Protocol):
+    def show(self, done: int) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def _shown(name: str, total: int, private: bool, unit: str) -> _Shown:
+    if private:
+        return _Shares(name, total)
+    return _Bar(name, total, unit) if sys.stderr.isatty() else _Lines(name, total, unit)
+
+
+class _Bar:
+    """The bar of a terminal."""
+
+    def __init__(self, name: str, total: int, unit: str) -> None:
+        self._bar = tqdm(desc=name, total=total, unit=unit)
+
+    def show(self, done: int) -> None:
+        self._bar.update(done - self._bar.n)
+
+    def end(self) -> None:
+        self._bar.close()
 
 
 class _Lines:
@@ -67,17 +89,42 @@ class _Lines:
     def __init__(self, name: str, total: int, unit: str) -> None:
         self._name, self._total, self._unit = name, total, unit
         self._start = self._last = time.monotonic()
+        self._done, self._told = 0, -1
 
     def show(self, done: int) -> None:
-        """Tell how many are done."""
-        now = time.monotonic()
+        self._done, now = done, time.monotonic()
         if done >= self._total or now - self._last >= _SECONDS_BETWEEN_LINES:
             self._last = now
-            line = _line(self._name, done, self._total, self._unit, now - self._start)
-            print(line, file=sys.stderr, flush=True)
+            self.end()
+
+    def end(self) -> None:
+        if self._told != self._done:
+            self._told = self._done
+            rate = self._done / max(time.monotonic() - self._start, 1e-9)
+            left = round(max(self._total - self._done, 0) / rate) if rate else 0
+            _print(f"{self._name} {self._done}/{self._total} {rate:.2f} {self._unit}/s", left)
 
 
-def _line(name: str, done: int, total: int, unit: str, seconds: float) -> str:
-    rate = done / max(seconds, 1e-9)
-    left = timedelta(seconds=round(max(total - done, 0) / rate)) if rate else timedelta()
-    return f"progress {name} {done}/{total} {rate:.2f} {unit}/s eta {left}"
+class _Shares:
+    """Prints the same lines whatever the total is."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self._name, self._total = name, total
+        self._start = time.monotonic()
+        self._left = list(_PERCENTS)
+
+    def show(self, done: int) -> None:
+        if done >= self._total:
+            self.end()
+        while self._total >= _FEWEST and self._left and 100 * done >= self._left[0] * self._total:
+            percent = self._left.pop(0)
+            left = (time.monotonic() - self._start) * (100 - percent) / percent
+            _print(f"{self._name} {percent}%", _ETA_STEP * round(left / _ETA_STEP))
+
+    def end(self) -> None:
+        while self._left:
+            _print(f"{self._name} {self._left.pop(0)}%", 0)
+
+
+def _print(told: str, seconds_left: int) -> None:
+    print(f"progress {told} eta {timedelta(seconds=seconds_left)}", file=sys.stderr, flush=True)

@@ -5,12 +5,15 @@ from palimpsest.progress import track
 
 
 def test_the_lines_of_the_library_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
-    list(track(range(4), name="two words", total=8, unit="step"))
+    list(track(range(4), name="two words", total=8, private=False, unit="step"))
     assert live.parse_percent(capsys.readouterr().err.strip()) == 50
+    list(track(range(9), name="two words", total=9, private=True))
+    assert [live.parse_percent(line) for line in capsys.readouterr().err.splitlines()] == [25, 50, 75, 100]
 
 
 @pytest.mark.parametrize(
-    ("line", "percent"), [("progress a 9/3 1 it/s", 100), ("progress a 1/0 1 it/s", None), ("a 1/2", None)]
+    ("line", "percent"),
+    [("progress a 9/3 1 it/s", 100), ("progress a 1/0 1 it/s", None), ("a 1/2", None), ("progress a 7 eta", None)],
 )
 def test_odd_lines(line: str, percent: float | None) -> None:
     assert live.parse_percent(line) == percent

@@ -334,7 +334,7 @@ def test_senseless_numbers_are_refused(tmp_path, wrong):
 
 def test_the_bar_shows_what_is_missing_or_nothing(tmp_path, capsys):
     kept(tmp_path, Counted())(TEXTS[:4])
-    assert "progress encode 2/2" in capsys.readouterr().err
+    assert "progress encode 100%" in capsys.readouterr().err
     kept(tmp_path, Counted())(TEXTS[:4])
     kept(tmp_path, Counted(), shown=False)(TEXTS)
     assert capsys.readouterr().err == ""

@@ -198,7 +198,7 @@ def fidelity(sides: Sides, seed: int, *, most: int = _ALL, repeats: int = 3) -> 
             "Generate more rows, or give the audit a larger audit.size.",
         )
     measures: list[Measured] = []
-    for measure in track(_MEASURES, name="fidelity", total=len(_MEASURES), unit="measure"):
+    for measure in track(_MEASURES, name="fidelity", total=len(_MEASURES), private=False, unit="measure"):
         n = min(most, measure.most, rows)
         runs = [_run(measure.of, sides, n, (seed, repeat)) for repeat in range(repeats)]
         measures += [_summary(name, better, n, runs) for name, better in measure.better.items()]

@@ -112,7 +112,7 @@ def _train(
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _rise_and_fall(len(batches)))
     model.train()
-    for rows in track(batches, name="fine-tune", total=len(batches), unit="step"):
+    for rows in track(batches, name="fine-tune", total=len(batches), private=True):
         logits = _logits(model, tokenizer, [texts[row] for row in rows], settings)
         functional.cross_entropy(logits, torch.as_tensor(targets[rows], device=settings.device)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -225,7 +225,7 @@ def _answered(
     items, truth = [texts[index] for index in by_length], [asked[index].label or "" for index in by_length]
     found: dict[int, list[np.ndarray]] = {shots: [] for shots in settings.shots}
     jobs = [(shots, draw) for shots in numbers for draw in range(settings.draws if shots else 1)]
-    for shots, draw in track(jobs, name="in-context", total=len(jobs), unit="draw"):
+    for shots, draw in track(jobs, name="in-context", total=len(jobs), private=True):
         chosen = draw_rows(labels, shots, answerer.balanced, seed, draw)
         past = read(answerer.model, _beginning(answerer, [rows[index] for index in chosen]))
         found[shots].append(answerer.right(past, items, truth))
@@ -263,6 +263,5 @@ def _require_labels(rows: Sequence[Record], labels: Sequence[str]) -> None:
         return
     if not rows:
         raise DataError("There are no rows to show or to ask about.", "Generate some, or enlarge the test share.")
-    unlabelled = sum(not row.label for row in rows)
-    if unlabelled:
-        raise DataError(f"{unlabelled} rows have no label.", "In-context answers need a label in every row.")
+    if not all(row.label for row in rows):
+        raise DataError("A row has no label.", "In-context answers need a label in every row.")

@@ -278,9 +278,8 @@ def record_losses(loss: RecordLoss, members: Sequence[Record], nonmembers: Seque
     """
     _check_coins(len(members), len(nonmembers))
     found = [loss([row.text for row in rows], [row.label for row in rows]) for rows in (members, nonmembers)]
-    bad = sum(int((~np.isfinite(losses)).sum()) for losses in found)
-    if bad:
-        raise DataError(f"The loss of {bad} records is not finite.", "Check the model: its training may have diverged.")
+    if not all(np.isfinite(losses).all() for losses in found):
+        raise DataError("The loss of a record is not finite.", "Check the model: its training may have diverged.")
     return Scores(*(losses.astype(np.float64) for losses in found))
 
 

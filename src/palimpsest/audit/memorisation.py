@@ -217,7 +217,7 @@ def similar_pairs(texts: Sequence[str], others: Sequence[str], similarity: float
         for element in _prefix(found, rarity, similarity):
             index[element].append(number)
     rows = list(theirs.values())
-    for words, own in track(mine.items(), name="near-duplicates", total=len(mine), unit="text"):
+    for words, own in track(mine.items(), name="near-duplicates", total=len(mine), private=True):
         found = shingles_of(words.split(" "), shingle)
         met = {number for element in _prefix(found, rarity, similarity) for number in index.get(element, ())}
         for number in met:
@@ -252,7 +252,7 @@ def personal_data(texts: Corpora, confidence: float) -> dict[str, Repeats]:
 
     The records of a kind are those that hold a value of it.
     """
-    written = _holders(track(texts.synthetic, name="personal data", total=len(texts.synthetic), unit="text"))
+    written = _holders(track(texts.synthetic, name="personal data", total=len(texts.synthetic), private=True))
     private, public = _holders(texts.private), _holders(texts.public)
     found = {}
     for kind in KINDS:

@@ -177,7 +177,7 @@ def project(states: np.ndarray, method: str, seed: int) -> np.ndarray:
     validate.one_of(METHODS, method=method)
     _require_finite(states)
     if len(states) < _FEWEST:
-        raise DataError(f"{len(states)} rows are too few for a drawing.", f"Give at least {_FEWEST} test rows.")
+        raise DataError("There are too few rows for a drawing.", f"Give at least {_FEWEST} test rows.")
     points = _pca(states) if method == "pca" else _umap(states, seed)
     return points.astype(np.float64)
 

@@ -220,9 +220,8 @@ def gap_closed(method: np.ndarray, public_only: np.ndarray, real: np.ndarray, bo
 def label_indices(targets: Sequence[str], labels: Sequence[str]) -> np.ndarray:
     """Index of each target among the labels; a DataError where there is no target, or one that is not a label."""
     position = {label: index for index, label in enumerate(labels)}
-    unknown = sum(target not in position for target in targets)
-    if unknown:
-        raise DataError(f"{unknown} rows have a label that is not in the public list.", "Add it to dataset.labels.")
+    if any(target not in position for target in targets):
+        raise DataError("A row has a label that is not in the public list.", "Add it to dataset.labels.")
     if not len(targets):
         raise DataError("There are no rows to train or to test on.", "Generate some, or enlarge the test share.")
     return np.array([position[target] for target in targets])

@@ -35,7 +35,7 @@ class Encoder:
         embeddings = np.zeros((len(texts), self.dimension), dtype=np.float32)
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         batches = [order[start : start + self._batch] for start in range(0, len(order), self._batch)]
-        for batch in track(batches, name="encode", total=len(batches), unit="batch"):
+        for batch in track(batches, name="encode", total=len(batches), private=True):
             embeddings[batch] = self.encode_batch([texts[index] for index in batch])
         return embeddings
 

@@ -82,7 +82,7 @@ def pretrain_lm(
     tokenizer = train_tokenizer(texts, settings.vocabulary, settings.context)
     model = _new_model(settings, len(tokenizer), specials(tokenizer), seed)
     rows = _sequences(tokenizer, texts, settings.context)
-    losses = train(model, rows, settings, seed)
+    losses = train(model, rows, settings, seed, private=False)
     save_lm(model, tokenizer, folder)
     recent = losses[-max(1, len(losses) // 10) :]
     return {
@@ -113,7 +113,7 @@ def learn_prompts(folder: Path, texts: Sequence[str], labels: Sequence[str], set
     encoded = encode_texts(tokenizer, texts, settings.max_tokens)
     pairs = zip(encoded, labels, strict=True)
     rows = [[ids.bos, *prompts[label], ids.sep, *text, ids.eos] for text, label in pairs if text]
-    train(model.train(), rows, settings, seed)
+    train(model.train(), rows, settings, seed, private=False)
     save_lm(model, tokenizer, folder)
 
 
@@ -195,9 +195,13 @@ def _sequences(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], context
 
 
 def train(
-    model: PreTrainedModel, rows: list[list[int]], settings: EmbeddedLm | PromptWarmUp | Similar, seed: int
+    model: PreTrainedModel,
+    rows: list[list[int]],
+    settings: EmbeddedLm | PromptWarmUp | Similar,
+    seed: int,
+    private: bool,
 ) -> list[float]:
-    """Ordinary training on public token sequences; the loss of each step.
+    """Ordinary training on token sequences, `private` ones for an audit alone; the loss of each step.
 
     Raises:
         ModelError: there is nothing to train on.
@@ -209,7 +213,7 @@ def train(
     warmup = round(settings.warmup * steps)
     losses = []
     batches = _batches(rows, settings.batch, steps, seed)
-    for step, batch in enumerate(track(batches, name="pretrain", total=steps, unit="step")):
+    for step, batch in enumerate(track(batches, name="pretrain", total=steps, private=private, unit="step")):
         factor = schedule_factor(settings.schedule, step, steps, warmup)
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * factor

@@ -59,5 +59,5 @@ def learn_similar(
         before = [encoded[other] for other in pairs[index] if other >= 0]
         rows.append([*prompts[label], *text, ids.eos])
         rows += [[*prompts[label], *other, ids.sep, *text, ids.eos] for other in before if other]
-    train(model.train(), [row[:context] for row in rows], settings, seed)
+    train(model.train(), [row[:context] for row in rows], settings, seed, private=False)
     save_lm(model, tokenizer, folder)

@@ -31,7 +31,7 @@ class KeptVectors:
     a vector is not noticed. Where two files have a text, the older one counts.
 
     The folder tells of the texts what their vectors tell: keep it where the texts may be, nobody else can read it. The
-    progress bar counts the texts to be encoded; with `shown` False there is none.
+    progress bar tells how far the new texts are; with `shown` False there is none, nor a word whether any is new.
 
     With `batch` 1 each text is encoded by itself, and vectors that were encoded together are not taken from the folder:
     no vector depends on another text. With more, padding may move the last bits of a vector, and the vector of the
@@ -125,7 +125,7 @@ class KeptVectors:
         """Encode and keep texts that are not kept yet, given with their keys."""
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         batches = [order[start : start + self._batch] for start in range(0, len(order), self._batch)]
-        shown = track(batches, name="encode", total=len(batches), unit="batch") if self._shown and batches else batches
+        shown = track(batches, name="encode", total=len(batches), private=True) if self._shown and batches else batches
         waiting: list[tuple[np.ndarray, np.ndarray]] = []
         for batch in shown:
             waiting.append((keys[batch], self._encoded([texts[index] for index in batch])))

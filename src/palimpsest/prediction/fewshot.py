@@ -145,7 +145,8 @@ class WriteShots:
         examples, drawn = found["examples"], found["drawn"]
         text: list[int] = []
         used = meter.begun
-        shown = counter(name=self.name, total=self.sampling.rows, unit="row")
+        reference = not self.stores_answer
+        shown = counter(name=self.name, total=self.sampling.rows, private=reference, unit="row")
         while len(examples) < self.sampling.rows and used < meter.limit:
             if used >= meter.begun:
                 kept.save({"examples": examples, "drawn": drawn})

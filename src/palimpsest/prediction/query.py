@@ -111,7 +111,8 @@ class WriteWave:
         if not written:
             return []
         writer = Writer(self._batches(rows), self.rules, written, noise)
-        shown = counter(name=self.name, total=self.steps * len(written), unit="token")
+        total = self.steps * len(written)
+        shown = counter(name=self.name, total=total, private=self.reference, unit="token")
         while active := [batch for batch, own in enumerate(written) if own.going(self.rules)]:
             if max(written[batch].used for batch in active) >= meter.begun:
                 kept.save([{"examples": own.examples, "drawn": own.drawn} for own in written])

@@ -71,7 +71,7 @@ def near_duplicates(sets: Sequence[frozenset[Shingle]], similarity: float) -> It
     """
     rarity = Counter(element for members in sets for element in members)
     index: dict[Shingle, list[int]] = defaultdict(list)
-    for current, members in enumerate(track(sets, name="near-duplicates", total=len(sets), unit="text")):
+    for current, members in enumerate(track(sets, name="near-duplicates", total=len(sets), private=True)):
         prefix = sorted(members, key=lambda element: (rarity[element], element))[: _prefix(len(members), similarity)]
         candidates = {other for element in prefix for other in index[element]}
         yield from ((other, current) for other in candidates if _jaccard(sets[other], members) >= similarity)

@@ -173,7 +173,7 @@ class _Trainer:
             raise EngineError("Two processes of a team cannot lead.", "Let every process but the first one follow.")
         self._restore(self._team.share(self._found(meter)))
         left = meter.limit - meter.begun
-        for step in track(self._steps(meter), name=self._query.name, total=left, unit="step"):
+        for step in track(self._steps(meter), name=self._query.name, total=left, private=False, unit="step"):
             chosen = poisson_batch(len(self._rows), self._query.plan.rate, noise)
             self._team.share((step, chosen))
             self._step(step, chosen, noise)

@@ -450,7 +450,7 @@ def test_the_author_writes_as_much_as_the_plan_says(ledger) -> None:
 
 
 def test_too_few_new_texts_cost_nothing(ledger) -> None:
-    with pytest.raises(BackendError, match="has 2 texts for label 'refund'; each round selects 3"):
+    with pytest.raises(BackendError, match="fewer texts for label 'refund' than each round selects"):
         evolve(ledger, Writer(share=0.9))
     assert [charge.state for charge in ledger.charges("tickets")] == ["refunded"]
     assert ledger.balance("tickets").spent == 0
@@ -462,7 +462,7 @@ def test_too_few_variations_are_an_error_and_half_are_enough(ledger) -> None:
             found = super().vary(records, times, turn)
             return [own[: 0 if place % 3 else times] for place, own in enumerate(found)] if turn == 2 else found
 
-    with pytest.raises(BackendError, match="4 of the 12 variations before round 3"):
+    with pytest.raises(BackendError, match="fewer than half of the variations before round 3"):
         evolve(ledger, Lazy())
     assert [(charge.state, charge.steps_begun) for charge in ledger.charges("tickets")] == [("begun", 2)]
 
@@ -477,7 +477,7 @@ def test_half_of_the_variations_are_enough(ledger, share, enough) -> None:
     if enough:
         assert len(evolve(ledger, Half(), rows=10).records) == 10
     else:
-        with pytest.raises(BackendError, match="9 of the 20 variations"):
+        with pytest.raises(BackendError, match="fewer than half of the variations"):
             evolve(ledger, Half(), rows=10)
 
 

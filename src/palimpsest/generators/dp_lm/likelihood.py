@@ -64,5 +64,5 @@ def _batches(records: Sequence[Row], batch: int, name: str) -> Iterator[list[int
     """Indices of the records, those of like length together, so that little of a batch is padding."""
     order = sorted(range(len(records)), key=lambda index: len(records[index].text))
     starts = range(0, len(order), batch)
-    for start in track(starts, name=name, total=len(starts), unit="batch"):
+    for start in track(starts, name=name, total=len(starts), private=True):
         yield order[start : start + batch]

@@ -23,7 +23,7 @@ from palimpsest.generators.dp_lm.serialise import serialiser
 from palimpsest.generators.postprocess import Candidate, Chain
 from palimpsest.models.tokens import Specials
 from palimpsest.params.dp_lm import VARIANTS, DpLmGenerate
-from palimpsest.progress import track
+from palimpsest.progress import counter
 from palimpsest.records.record import Record
 from palimpsest.training.team import own_device
 
@@ -71,15 +71,16 @@ class Sampler:
         writer = _Writer(self, artifact)
         kept: dict[str, list[Record]] = {label: [] for label in counts}
         asked = dict.fromkeys(counts, 0)
+        shown = counter(name="generate", total=sum(counts.values()), private=True)  # it also serves references
         shard = 0
         while missing := _missing(counts, kept):
             slots = [slot for label, lack in missing.items() for slot in self._ask(label, lack, kept, asked, counts)]
             size = max(1, self.settings.batch // self.settings.best_of)
-            starts = range(0, len(slots), size)
-            for start in track(starts, name="generate", total=len(starts), unit="batch"):
+            for start in range(0, len(slots), size):
                 for candidate in self.chain.apply(self._shard(shard, writer, slots[start : start + size])):
                     kept[candidate.record.label or ""].append(candidate.record)
                 shard += 1
+                shown(sum(min(len(kept[label]), count) for label, count in counts.items()))
         for label, count in counts.items():
             yield from kept[label][:count]
 
@@ -94,11 +95,12 @@ class Sampler:
         """The next slots of a label: what it lacks, and ahead what the filters took so far."""
         first, most = asked[label], counts[label] * self.settings.draws
         if first >= most:
-            raise ModelError(
-                f"The filters left {len(kept[label])} of {counts[label]} rows of label {label!r} after {first} draws; "
-                f"they removed, in order: {self.chain.removed}.",
-                "Loosen the filter that removes most (generate.filters), raise generate.best_of, or raise "
-                "generate.draws. Drawing again costs no budget.",
+            removed = self.chain.removed
+            raise ModelError(  # without a count: the rows may be a reference's
+                f"The filters leave too few rows of label {label!r} after {self.settings.draws} draws for each; "
+                f"most are removed by {max(removed, key=removed.__getitem__)!r}.",
+                "Loosen that filter (generate.filters), raise generate.best_of, or raise generate.draws. Drawing again "
+                "costs no budget.",
             )
         ahead = min(_MOST_AHEAD, first / max(1, len(kept[label]))) if first else 1.0
         asked[label] = min(most, first + math.ceil(lack * max(1.0, ahead)))

@@ -153,7 +153,7 @@ class BaseAuthor:
         texts, usable = [""] * len(drafts), [index for index, draft in enumerate(drafts) if draft.words != []]
         order = sorted(usable, key=lambda index: drafts[index].size)
         batches = [order[start : start + self._side_by_side] for start in range(0, len(order), self._side_by_side)]
-        for batch in track(batches, name="write", total=len(batches), unit="batch"):
+        for batch in track(batches, name="write", total=len(batches), private=True):
             tokens = write([drafts[index] for index in batch])
             for index, text in zip(batch, self._tokenizer.batch_decode(tokens), strict=True):
                 texts[index] = _GAPS.sub(" ", text.replace("\ufffd", "")).strip()

@@ -85,7 +85,7 @@ class Steps:
         written = self._variations(records, self._pool * times, turn)
         if len(written) < _FEWEST * wanted:
             raise BackendError(
-                f"The author wrote {len(written)} of the {wanted} variations before round {turn + 1}.",
+                f"The author wrote fewer than half of the variations before round {turn + 1}.",
                 "Mend its prompts, its model or the connection and run again: finished rounds and answers are kept.",
             )
         return [*records, *self._likeliest(written, {label: times * count for label, count in self.counts.items()})]
@@ -130,8 +130,7 @@ class Steps:
         for label, count in self.counts.items():
             if len(found[label]) < count:
                 raise BackendError(
-                    f"The first population has {len(found[label])} texts for label {label!r}; each round selects "
-                    f"{count}.",
+                    f"The first population has fewer texts for label {label!r} than each round selects.",
                     "Ask for fewer rows, give more public text, or mend the author's prompts, and run again: answers "
                     "are kept.",
                 )

@@ -116,7 +116,7 @@ class _Call:
         self._ended = asyncio.Event()  # one of them has ended
         self._stopped = asyncio.Event()  # no more requests are sent
         self._error: BackendError | None = None
-        self._show = counter(name="ask", total=len(asks), unit="answer")
+        self._show = counter(name="ask", total=len(asks), private=True)
 
     async def run(self) -> list[Answer]:
         """Every answer in the asks' order, or the first error once the requests under way have ended."""

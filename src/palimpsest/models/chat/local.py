@@ -99,7 +99,7 @@ class LocalChat:
         """
         prompts = [self._prompt(place, ask) for place, ask in enumerate(asks)]
         usable = sorted((prompt for prompt in prompts if prompt.most > 0), key=lambda prompt: len(prompt.ids))
-        answers, show = [Answer("", "failed")] * len(asks), counter(name="ask", total=len(usable), unit="answer")
+        answers, show = [Answer("", "failed")] * len(asks), counter(name="ask", total=len(usable), private=True)
         done = 0
         for batch in _batches(usable, self._batch, self._context):
             for prompt, answer in zip(batch, self._answer(batch), strict=True):

@@ -115,7 +115,7 @@ class Decoder:
         shape = (settings.samples, settings.max_tokens + 1)  # the last coin cuts
         coins = [np.random.default_rng([seed, index]).random(shape) for index in range(len(targets))]
         search = _Search(targets, encode)
-        done = counter(name="decode", total=len(targets) * settings.samples, unit="text")
+        done = counter(name="decode", total=len(targets) * settings.samples, private=True)
         first = settings.samples - settings.corrections
         for round_ in [range(first), *([sample] for sample in range(first, settings.samples))]:
             self._round(

@@ -123,7 +123,7 @@ def _learn_words(network: Network, texts: list[list[int]], vectors: torch.Tensor
     steps = _WORD_EPOCHS * -(-len(texts) // _WORD_BATCH)
     losses = []
     batches = (batch for epoch in epochs for batch in epoch)
-    for step, batch in enumerate(track(batches, name="words", total=steps, unit="step")):
+    for step, batch in enumerate(track(batches, name="words", total=steps, private=False, unit="step")):
         for group in optimizer.param_groups:
             group["lr"] = _WORD_RATE * schedule_factor("linear", step, steps)
         chosen = [sorted(set(texts[index])) for index in batch.tolist()]
@@ -145,7 +145,7 @@ def _learn(
     coins = torch.Generator().manual_seed(seed)
     losses = []
     batches = _batches([len(text) for text in texts], settings.batch, steps, coins)
-    for step, batch in enumerate(track(batches, name="decoder", total=steps, unit="step")):
+    for step, batch in enumerate(track(batches, name="decoder", total=steps, private=False, unit="step")):
         factor = schedule_factor(settings.schedule, step, steps, warmup)
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * factor
