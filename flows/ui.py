@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 
 from flows.environment import environment
 from palimpsest.errors import PalimpsestError
@@ -28,8 +28,12 @@ class ServerError(PalimpsestError):
 
 
 def run_with_server(
-    workspace: Path, stay: bool, targets: Sequence[str] = (), workers: int | None = None
-) -> int:  # fmt: skip
+    workspace: Path,
+    stay: bool,
+    targets: Sequence[str] = (),
+    workers: int | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> int:
     """Run the flow against PREFECT_API_URL, or else a server of its own, and print the interface's address.
 
     Args:
@@ -37,6 +41,7 @@ def run_with_server(
         stay: keep the own server open afterwards, until Ctrl-C.
         targets: stages to bring up to date; all by default.
         workers: stages that may run at once; one for each CPU core by default.
+        variables: set in the environment of the flow and its stages, beside what is inherited.
 
     Returns:
         The flow's exit code: 0 if all is up to date, 130 if it was interrupted, else 1.
@@ -48,7 +53,7 @@ def run_with_server(
     command += [] if workers is None else ["--workers", str(workers)]
     with _sigterm_interrupts(), _api(workspace) as (url, is_ours):
         print(f"Prefect UI: {url.removesuffix('/api')}", flush=True)
-        code = _run(command, {**environment(workspace), "PREFECT_API_URL": url})
+        code = _run(command, {**environment(workspace), **variables, "PREFECT_API_URL": url})
         if stay and is_ours and code in (0, 1):
             _until_interrupted()
     return code

@@ -1,10 +1,12 @@
 """Put together what may leave: rows, cards, statement, measurements, ledger extract, provenance, and sign it.
 
-Guarantee: the folder is a function of rows and documents that ledgered mechanisms, public files and invented canaries
-explain; the taint check holds the graph to that. What else is read here - verdicts of attacks on natural records, the
-demo's answer key - can only stop the release.
+Guarantee: the folder, and whether there is one, is a function of the owner's word, of rows and documents that ledgered
+mechanisms, public files and invented canaries explain, and of the keys and the ledger; the taint check holds the graph
+to that. No document made from private rows is read: neither an attack on natural records nor any other audit of them
+can stop a release. What the answer key of an invented world can do is to stop it.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -28,7 +30,7 @@ from palimpsest.records.record import Record
 from palimpsest.records.world.facts import Facts, load_facts
 from palimpsest.records.write import read_synthetic
 from palimpsest.report.card import PUBLISHABLE, render_card
-from palimpsest.report.release import bundle, gates
+from palimpsest.report.release import bundle, gates, word
 from palimpsest.report.release.allowed import RECEIPT, picked
 from palimpsest.report.release.bundle import Measured
 from palimpsest.report.release.card import Described
@@ -44,7 +46,6 @@ from stages.common import METRICS, RECEIPTS, SYNTHETIC, start
 FOLDER = Path(RELEASE)
 FACTS = Path("data/raw/facts.json")
 SCORES, TWINS = METRICS / "public.json", METRICS / "twins"
-AUDITS = ("membership", "shadow_membership", "text_membership")
 _GRAPH, _LOCK = Path("dvc.yaml"), Path("dvc.lock")
 _SCORED = "public_eval"
 
@@ -61,25 +62,26 @@ def run() -> None:
 
 
 def publish(params: Params, settings: Release, target: Path = FOLDER) -> None:
-    """Check everything that must hold, then write, sign and put the folder in its place.
+    """Take the owner's word, check everything that must hold, then write, sign and put the folder in its place.
 
     Raises:
         PalimpsestError: a check failed, or there is no key; no part of a folder is left.
     """
+    word.require(os.environ)
     key = load_key(key_path())
     purposes = {name: params.source_of(name).purpose for name in params.run.evaluate}
     gates.refuse(gates.settings(settings.variants, purposes, params.testing.noise_seed))
     found, rows = collected(params, settings.variants), read_rows(params, settings.variants)
-    world = load_facts(FACTS) if FACTS.is_file() else None
+    world = None if params.world is None else read_world()
     gates.refuse(
         [
             *gates.coverage(found.asset, found.charges, found.receipts),
-            *gates.attacks(read_audits(settings.variants), found.twins),
+            *gates.attacks(found.twins),
             *gates.promise(found.promise),
             *gates.ways(found.flow),
             *gates.useful(found.scores, settings.variants, settings.gates.accuracy),
             *(problem for name, records in rows.items() for problem in gates.rows(name, records, world)),
-            *gates.present(asked_for(params, settings.variants)),
+            *gates.present([TWINS / f"{method}.json" for method in params.run.twins]),
             *gates.unchanged(made_of(settings.variants), read_lock()),
         ]
     )
@@ -129,9 +131,7 @@ def collected(params: Params, variants: Sequence[str]) -> Found:
     ledger.verify([receipt["ledger_head"] for receipt in receipts.values()])
     books, stages = ledger_summary(ledger, asset), report.read_stages(_GRAPH)
     named = {name: picked(receipt, RECEIPT, f"receipt of {name}") for name, receipt in receipts.items()}
-    promise = statement(
-        named, books, asdict(params.schema_of_data), stages, verdicts(variants), second_opinions(receipts)
-    )
+    promise = statement(named, books, asdict(params.schema_of_data), stages, second_opinions(receipts))
     flow = graph(variants, charges, receipts)
     return Found(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params), read_twins())
 
@@ -178,14 +178,6 @@ def read_rows(params: Params, variants: Sequence[str]) -> dict[str, list[Record]
     return {name: read_synthetic(SYNTHETIC / name, data.text, data.label) for name in variants}
 
 
-def asked_for(params: Params, variants: Sequence[str]) -> list[Path]:
-    """The audits that params.yaml asks for of the released variants and of any method: none may be missing."""
-    run = params.run
-    kinds = {"membership": run.dp_lm, "shadow_membership": run.shadow_mia, "text_membership": run.audit}
-    own = [METRICS / name / f"{kind}.json" for kind, asked in kinds.items() for name in variants if name in asked]
-    return [*own, *(TWINS / f"{method}.json" for method in run.twins)]
-
-
 def made_of(variants: Sequence[str]) -> list[Path]:
     """The files that the release is made of, as they are now."""
     found = [Path(path) for path in sources(variants)]
@@ -197,19 +189,15 @@ def read_lock() -> dict[str, Any]:
     return dict(read_yaml(_LOCK).get("stages", {})) if _LOCK.is_file() else {}
 
 
-def read_audits(variants: Sequence[str]) -> dict[str, dict[str, dict[str, Any]]]:
-    """variant -> kind -> membership audit; private: for the gates alone."""
-    paths = {name: {kind: METRICS / name / f"{kind}.json" for kind in AUDITS} for name in variants}
-    return {
-        name: {kind: dict(read_json(path)) for kind, path in kinds.items() if path.is_file()}
-        for name, kinds in paths.items()
-    }
+def read_world() -> Facts:
+    """The answer key of the invented world.
 
-
-def verdicts(variants: Sequence[str]) -> dict[str, str]:
-    """variant -> "refuted" where any of its membership audits says so; private: for the gates alone."""
-    found = read_audits(variants).items()
-    return {name: "refuted" for name, kinds in found if any(a.get("verdict") == "refuted" for a in kinds.values())}
+    Raises:
+        DataError: it is missing, and with it the check for planted secrets.
+    """
+    if not FACTS.is_file():
+        raise DataError("The answer key of the invented world is missing.", "Make it with `palimpsest run world`.")
+    return load_facts(FACTS)
 
 
 def read_twins() -> dict[str, dict[str, Any]]:

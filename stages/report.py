@@ -43,16 +43,13 @@ def run() -> None:
     books = ledger_summary(ledger, ledger.asset(params.dataset.asset))
     metrics, receipts, stages = read_metrics(params), read_receipts(params), read_stages(Path("dvc.yaml"))
     summary = summarise(metrics, receipts, books)
-    verdicts = {row.variant: row.verdict for row in summary.rows if row.verdict}
-    facts, second = asdict(params.schema_of_data), second_opinions(receipts)
-    document = statement(receipts, books, facts, stages, verdicts, second)
+    document = statement(receipts, books, asdict(params.schema_of_data), stages, second_opinions(receipts))
     examined = read_models(params), read_decoders(params)
     page = render_internal(summary, metrics, receipts, books, document, stages, provenance(), *examined)
     _write(REPORTS / "internal.html", page)
     scores, twins = read_scores(params), read_twins(params)
-    promised = statement(receipts, books, facts, stages, None, second)  # no verdict on private rows is on the card
     card = render_card(
-        promised, books, receipts, stages, provenance(), variants=params.may_leave, scores=scores, twins=twins
+        document, books, receipts, stages, provenance(), variants=params.may_leave, scores=scores, twins=twins
     )
     _write(REPORTS / "card.html", card)
     write_json(REPORTS / "statement.json", document)

@@ -41,9 +41,9 @@ def scores(**accuracies: float) -> dict[str, Any]:
     }
 
 
-def card(receipts: dict[str, Any] | None = None, verdicts: dict[str, str] | None = None, **more: Any) -> str:
+def card(receipts: dict[str, Any] | None = None, **more: Any) -> str:
     receipts, ledger, stages = receipts or world_receipts(), more.pop("ledger", world_ledger()), world_stages()
-    promise = statement(receipts, ledger, world_schema(), stages, verdicts)
+    promise = statement(receipts, ledger, world_schema(), stages)
     given = {"variants": ["dp3"], "scores": scores(dp3=0.8, public_only=0.6), "twins": {"dp_lm": twin()}} | more
     return render_card(promise, ledger, receipts, stages, world_provenance(), **given)
 
@@ -81,9 +81,8 @@ def test_a_document_of_the_private_zone_is_refused(given: dict[str, Any]) -> Non
 
 
 def test_no_measurement_of_private_rows_can_reach_the_card() -> None:
-    """The card is a function of documents that hold none: it takes no metrics, and private attacks do not change it."""
-    quiet, loud = card(), card(verdicts={"dp3": "not refuted"})
-    assert quiet == loud
+    """The card is a function of documents that hold none: it takes no metrics, and no verdict of a private attack."""
+    quiet = card()
     internal = [str(found["auc"]) for found in world_metrics()["dp3"]["membership"]["attacks"].values()]
     assert [number for number in internal if number in quiet] == []
     ids = [claim.id for claim in claims_of_card()]

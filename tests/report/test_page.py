@@ -47,6 +47,7 @@ from palimpsest.report.statement import statement
 from palimpsest.report.summary import summarise
 
 HOSTILE = "</script><script>window.broken=1</script><img src=x onerror='window.broken=1'>{{ 7 * 7 }}"
+REFUTED = "An attack refuted the privacy claim of dp3: a proof or the code is wrong."
 
 
 def page(
@@ -61,8 +62,7 @@ def page(
     metrics, receipts = metrics or world_metrics(), receipts or world_receipts()
     ledger, stages = ledger or world_ledger(), stages or world_stages()
     summary = summarise(metrics, receipts, ledger)
-    verdicts = {name: kinds["membership"]["verdict"] for name, kinds in metrics.items() if "membership" in kinds}
-    promise = statement(receipts, ledger, world_schema(), stages, verdicts)
+    promise = statement(receipts, ledger, world_schema(), stages)
     origin, models = provenance or world_provenance(), models or world_models()
     return render_internal(summary, metrics, receipts, ledger, promise, stages, origin, models, decoders or {})
 
@@ -91,7 +91,7 @@ def test_an_attack_on_the_rows_alone_refutes_as_one_on_the_model_does() -> None:
     world = world_of_audits()
     world["metrics"]["dp3"]["text_membership"] |= {"verdict": "refuted"}
     seen = first_screen(page(**world))
-    assert "Do not release it." in seen
+    assert REFUTED in seen
     assert '<b class="stop">refuted</b>' in seen
 
 
@@ -325,9 +325,8 @@ def test_a_refuted_claim_stops_the_reader_and_is_no_longer_proved() -> None:
     metrics, receipts, ledger = world_metrics(), world_receipts(), world_ledger()
     metrics["dp3"]["membership"] |= {"verdict": "refuted"}
     seen = first_screen(page(metrics=metrics))
-    assert "Do not release it." in seen
+    assert REFUTED in seen
     assert '<b class="stop">refuted</b>' in seen
-    assert "UNVERIFIED: An attack refuted the epsilon of dp3" in seen
     promise = statement(receipts, ledger, world_schema(), world_stages())
     found = {c.id: c for c in claims(summarise(metrics, receipts, ledger), metrics, receipts, ledger, promise)}
     assert {found["P-dp3"].status, found["P-total"].status} == {"not covered"}

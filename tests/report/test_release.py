@@ -1,8 +1,13 @@
 """What leaves and what does not: a real run of the stage, and each reason to refuse one."""
 
 import json
+import os
+import re
 import shutil
+import stat
 from collections.abc import Callable
+from datetime import datetime
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +25,23 @@ from palimpsest.records import keyed
 from palimpsest.records.record import Record
 from palimpsest.records.world.facts import load_facts
 from palimpsest.records.write import read_synthetic, write_synthetic
-from palimpsest.report.release import allowed, gates
-from palimpsest.report.release.bundle import FILES, Measured, audit_document, digest, swapped
+from palimpsest.report.release import allowed, gates, word
+from palimpsest.report.release.bundle import (
+    ENVELOPE,
+    FILES,
+    PREDICATE,
+    Measured,
+    audit_document,
+    digest,
+    digests,
+    swapped,
+)
 from palimpsest.report.release.card import stated
 from palimpsest.report.release.check import verify_release
 from palimpsest.report.release.croissant import CONTEXT
+from palimpsest.report.release.envelope import unseal
 from palimpsest.report.release.extract import asset_of, charges_of, extract
+from palimpsest.report.release.keys import load_key
 from palimpsest.report.release.prov import Inputs, provenance
 from palimpsest.report.taint import Flow, Node
 from tests.report.release_world import (
@@ -288,12 +304,106 @@ def test_what_the_ledger_does_not_cover_never_leaves(own: Workspace, change: Cha
     assert told in error.problem
 
 
-@pytest.mark.parametrize("kind", ["membership", "shadow_membership", "text_membership"])
-def test_a_refuted_claim_never_leaves(own: Workspace, kind: str):
-    write_json(own.folder / f"{METRICS}/{kind}.json", {"zone": "internal", "verdict": "refuted"})
-    assert "refuted the claimed epsilon" in refused(own).problem
-    write_json(own.folder / f"{METRICS}/{kind}.json", {"zone": "internal"})
-    assert "has no verdict" in refused(own).problem
+KINDS = (
+    "membership", "text_membership", "shadow_membership", "memorisation", "fidelity", "anonymity", "ngrams", "utility",
+    "facts",
+)  # fmt: skip
+PRIVATE = (
+    *(f"reports/metrics/{name}/{kind}.json" for name in (VARIANT, REFERENCE, "real") for kind in KINDS),
+    *(f"data/private/{name}" for name in ("train.parquet", "holdout.parquet", "test.parquet", "manifest.json")),
+    "data/private/baselines.json", "data/raw/private.jsonl", "data/raw/test.jsonl", "reports/internal.html",
+    f"data/synthetic/{REFERENCE}.parquet", f"reports/receipts/{REFERENCE}.json", "reports/summary.json",
+)  # fmt: skip
+
+
+def says(verdict: str) -> Change:
+    return lambda own: _fill(own, f'{{"zone": "internal", "verdict": "{verdict}", "auc": 0.9}}')
+
+
+def _fill(own: Workspace, text: str) -> None:
+    for path in PRIVATE:
+        (own.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (own.folder / path).write_text(text)
+    word.record(own.folder, [VARIANT], True, text)
+    lock = own.folder / "dvc.lock"
+    lock.write_text(re.sub(r"(a[1-5])\1{15}", md5(text.encode()).hexdigest(), lock.read_text()))
+
+
+def nothing_private(own: Workspace) -> None:
+    for path in PRIVATE:
+        (own.folder / path).unlink(missing_ok=True)
+
+
+class Noon(datetime):
+    """A clock that stands still."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> "Noon":
+        return cls(2031, 5, 4, 12, tzinfo=tz)
+
+
+def left(own: Workspace) -> dict[str, str]:
+    """What a release leaves, file by file."""
+    with inside(own), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stages.release, "datetime", Noon)
+        stages.release.run()
+    return digests(own.folder / "release")
+
+
+STATES: dict[str, Change] = {
+    "refuted": says("refuted"),
+    "not refuted": says("not refuted"),
+    "unreadable": lambda own: _fill(own, "\0 no document"),
+    "absent": nothing_private,
+}
+
+
+@pytest.mark.parametrize("change", STATES.values(), ids=STATES)
+def test_no_file_of_the_private_zone_can_stop_or_change_a_release(own: Workspace, change: Change):
+    """A refusal would be an answer about private rows, and a draw after it another one, that nobody paid for."""
+    before = left(own)
+    change(own)
+    shutil.rmtree(own.folder / "release")
+    assert left(own) == before
+
+
+@pytest.mark.parametrize("given", [None, "", "no", "YES"])
+@pytest.mark.parametrize("change", [*STATES.values(), lambda own: own.key.unlink()], ids=[*STATES, "no key"])
+def test_without_the_owner_s_word_nothing_leaves(own: Workspace, given: str | None, change: Change):
+    """The refusal is always the same one, whatever else would have been refused."""
+    change(own)
+    with inside(own), pytest.MonkeyPatch.context() as patch:
+        patch.delenv(word.VARIABLE)
+        if given is not None:
+            patch.setenv(word.VARIABLE, given)
+        with pytest.raises(DataError) as caught:
+            stages.release.run()
+    assert caught.value.problem == "Nothing was released: the owner of the data has not given their word for it."
+    assert "PALIMPSEST_RELEASE=yes" in caught.value.remedy
+    assert not (own.folder / "release").exists()
+
+
+def test_the_public_record_of_the_word_is_one_sentence(made: Workspace):
+    public = load_key(made.key).public_key()
+    said = unseal((made.folder / "release" / ENVELOPE).read_bytes(), public).predicate
+    assert said["word"] == "The owner of the data gave their word for this release."
+    assert set(said) == set(PREDICATE)
+
+
+def test_who_gave_the_word_and_why_is_for_the_owner_s_eyes(tmp_path: Path):
+    umask = os.umask(0)
+    try:
+        word.record(tmp_path, ["dp3"], True, "a reason")
+        word.record(tmp_path, ["dp3", "dp1"], False, None)
+    finally:
+        os.umask(umask)
+    path = tmp_path / word.RECORD
+    first, second = map(json.loads, path.read_text().splitlines())
+    assert (first["variants"], first["given"], first["reason"]) == (["dp3"], True, "a reason")
+    assert (second["variants"], second["given"], second["reason"]) == (["dp3", "dp1"], False, None)
+    assert first["who"]
+    assert first["time"].endswith("+00:00")
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (path, path.parent)] == [0o600, 0o700]
 
 
 @pytest.mark.parametrize("zone", ["publishable", "internal"])
@@ -511,12 +621,17 @@ def test_rows_that_no_stage_wrote_are_refused(own: Workspace):
     assert "is not the file that its stage wrote" in refused(own).problem
 
 
-@pytest.mark.parametrize("missing", [f"{METRICS}/text_membership.json", "reports/metrics/twins/select.json"])
-def test_an_audit_that_was_asked_for_may_not_be_missing(own: Workspace, missing: str):
+def test_an_audit_on_invented_records_that_was_asked_for_may_not_be_missing(own: Workspace):
+    missing = "reports/metrics/twins/select.json"
     (own.folder / missing).unlink()
     found = refused(own)
     assert f"{missing!r} was asked for and is missing" in found.problem
     assert "palimpsest run" in found.remedy
+
+
+def test_the_answer_key_of_an_invented_world_may_not_be_missing(own: Workspace):
+    (own.folder / "data/raw/facts.json").unlink()
+    assert "answer key of the invented world is missing" in refused(own).problem
 
 
 def test_naming_nothing_takes_the_old_release_away(made: Workspace, tmp_path: Path):

@@ -254,6 +254,15 @@ def test_a_signed_document_that_does_not_follow_from_the_events_is_found(
     assert any(told in problem for problem in found.problems), found.problems
 
 
+@pytest.mark.parametrize("said", [{"word": "They did."}, {"word": None}, {"reason": "The attack failed."}])
+def test_an_envelope_says_that_the_owner_gave_their_word_and_no_more(
+    folder: Path, key: Ed25519PrivateKey, said: dict[str, Any]
+):
+    resign(folder, key, **said)
+    (problem,) = verify_release(folder).problems
+    assert "says other things than it may" in problem
+
+
 @pytest.mark.parametrize("name", [STATEMENT, LEDGER, AUDIT, TRADEOFF])
 @pytest.mark.parametrize("content", ["", "[]", "null", "3", "[" * 100_000])
 def test_a_signed_document_that_is_none_is_a_problem_and_no_crash(

@@ -4,13 +4,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_world import decoder, evolution, in_context, structure, world_ledger, world_receipts, world_schema
+from report_world import (
+    decoder,
+    evolution,
+    in_context,
+    membership,
+    structure,
+    utility,
+    world_ledger,
+    world_receipts,
+    world_schema,
+)
 from ruamel.yaml import YAML
 
-from palimpsest.files import write_json
+import stages.report
+from palimpsest.files import read_json, write_json
 from palimpsest.params.load import load
 from palimpsest.report.statement import statement
 from stages.report import read_decoders, read_metrics, read_stages
+from tests.report.release_world import VARIANT, copied, inside, released
 
 ROOT = Path(__file__).parents[2]
 GRAPH = """
@@ -120,3 +132,22 @@ def test_decoders_of_this_run_are_read_where_they_were_measured(metrics: Path) -
     params = load(ROOT)
     changed = params.model_copy(update={"run": params.run.model_copy(update={"decoder_pretrain": ("later", "prefix")})})
     assert read_decoders(changed) == {"prefix": decoder()}
+
+
+def test_what_may_be_shared_says_nothing_of_an_attack_on_private_rows(tmp_path: Path) -> None:
+    own, told = copied(released(), tmp_path), {}
+    path = own.folder / "reports/metrics" / VARIANT
+    (path / "text_membership.json").unlink()
+    write_json(path / "utility.json", utility(VARIANT, 0.8, 1))
+    for verdict in ("not refuted", "refuted"):
+        write_json(path / "membership.json", membership(VARIANT, 0.05, 3.0, 1) | {"verdict": verdict})
+        with inside(own), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stages.report, "provenance", dict)
+            stages.report.run()
+        told[verdict] = {path.name: path.read_text() for path in (own.folder / "reports").glob("*.*")}
+    for shared in ("card.html", "statement.json"):
+        assert told["refuted"][shared] == told["not refuted"][shared]
+    assert read_json(own.folder / "reports/statement.json")["status"] == "DIFFERENTIALLY PRIVATE"
+    loud = f"An attack refuted the privacy claim of {VARIANT}"
+    assert [loud in told[verdict]["internal.html"] for verdict in told] == [False, True]
+    assert f"Nothing can be promised about the rows of {VARIANT}" in told["refuted"]["internal.html"]

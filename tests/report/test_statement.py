@@ -72,23 +72,6 @@ def test_a_broken_ledger_is_not_relied_on() -> None:
     assert not CHECK.is_valid(found | {"status": "DIFFERENTIALLY PRIVATE", "reasons": []})
 
 
-def with_verdicts(**verdicts: str) -> dict[str, Any]:
-    return statement(world_receipts(), world_ledger(), world_schema(), world_stages(), verdicts)
-
-
-def test_a_refuted_release_is_not_relied_on() -> None:
-    found = with_verdicts(dp3="refuted", inf="inconclusive")
-    assert (found["status"], len(found["reasons"])) == ("UNVERIFIED", 1)
-    assert "dp3" in found["reasons"][0]
-    CHECK.validate(found)
-    assert not CHECK.is_valid(found | {"reasons": []})
-
-
-@pytest.mark.parametrize("verdicts", [{"dp3": "not refuted"}, {"dp3": "inconclusive"}, {"inf": "refuted"}, {}])
-def test_only_a_refuted_release_changes_the_status(verdicts: dict[str, str]) -> None:
-    assert with_verdicts(**verdicts) == made()
-
-
 def test_references_alone_are_no_release() -> None:
     found = statement({"inf": receipt("inf", None)}, world_ledger(), world_schema(), world_stages())
     assert (found["status"], found["releases"], found["references"]) == ("NOTHING RELEASED", [], ["inf"])
@@ -262,7 +245,7 @@ def test_an_assumption_holds_only_with_a_test_that_exists() -> None:
 
 def with_second(bracket: Bracket | None, **receipts: dict[str, Any]) -> dict[str, Any]:
     books = world_receipts() | receipts
-    return statement(books, world_ledger(), world_schema(), world_stages(), None, {"dp3": bracket, "inf": None})
+    return statement(books, world_ledger(), world_schema(), world_stages(), {"dp3": bracket, "inf": None})
 
 
 @pytest.mark.parametrize(
@@ -314,9 +297,9 @@ def test_an_epsilon_that_rdp_states_can_be_contradicted_too() -> None:
     CHECK.validate(found)
 
 
-def test_what_follows_a_refusal_is_named_as_part_of_the_choice() -> None:
+def test_whether_to_release_is_named_as_part_of_the_choice() -> None:
     (choice,) = (item["sentence"] for item in made()["not_covered"] if item["id"] == "choice")
-    assert "refused a release, and drawing again" in choice
+    assert "of whether to release" in choice
 
 
 def test_the_second_opinion_composes_what_the_receipt_lists() -> None:

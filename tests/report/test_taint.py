@@ -359,6 +359,27 @@ def test_no_graph_of_the_template_is_refused(world: bool, tmp_path: Path):
     assert {own["private"], own["test"]} <= {path for node in found for path in node.reads}
 
 
-def test_gates_of_the_releasing_stage_are_not_read():
-    (node,) = (node for node in nodes(GRAPH, PARAMS) if node.name == "release")
-    assert not {FACTS, "reports/metrics"} & set(node.reads)
+def releasing(params: dict[str, Any] = PARAMS, **edit: Any) -> Node:
+    (node,) = (node for node in nodes(GRAPH | edit, params) if node.name == "release")
+    return node
+
+
+def test_the_answer_key_of_the_invented_world_is_the_one_gate():
+    assert FACTS not in releasing().reads
+    others = [path for path in GRAPH["release"]["deps"] if path != FACTS] + ["reports/metrics", "reports/summary.json"]
+    assert {*others} <= {*releasing(**gated("release", *others)).reads}
+
+
+def test_where_no_world_is_invented_nothing_is_a_gate():
+    with pytest.raises(DataError, match="no invented world") as told:
+        nodes(GRAPH, PARAMS | {"world": None})
+    assert told.value.remedy
+
+
+def test_no_audit_of_private_rows_has_to_succeed_before_a_release():
+    """That a stage fails can be a function of the rows that it reads."""
+    behind = {stage.name.partition("@")[0] for stage in read_graph(ROOT, ["release"])}
+    assert {"world", "preprocess", "twins", "public_eval", "release"} <= behind
+    private = {name for name in behind if GRAPH[name].get("do", GRAPH[name])["meta"]["zone"] == "private"}
+    charging = {name for name in private if "receipt" in GRAPH[name].get("do", GRAPH[name])["meta"]}
+    assert private - charging == {"world", "preprocess"}

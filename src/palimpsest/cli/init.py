@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from palimpsest import __version__
-from palimpsest.cli.context import environment
+from palimpsest.cli.context import TWINS, environment
 from palimpsest.cli.register import enter
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import atomic_path
@@ -198,7 +198,7 @@ def rendered(source: Source) -> dict[str, str]:
 
 
 def _write(workspace: Path, files: Mapping[str, str]) -> None:
-    workspace.mkdir(parents=True, exist_ok=True)
+    (workspace / TWINS).mkdir(parents=True, exist_ok=True)
     for name, lines in _IGNORED.items():
         path = workspace / name
         kept = path.read_text(encoding="utf-8") if path.exists() else ""

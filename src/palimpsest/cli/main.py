@@ -52,12 +52,14 @@ def run(
     targets: Annotated[list[str] | None, typer.Argument(help="Stages to bring up to date; none means all.")] = None,
     ui: Annotated[bool, typer.Option("--ui", help="Run as a flow on a Prefect server with its web page.")] = False,
     stay: Annotated[bool, typer.Option("--stay", help="With --ui: keep the server open until Ctrl-C.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Give the word of the data's owner for a release.")] = False,
+    reason: Annotated[str | None, typer.Option(help="Why the word is given or not; kept in the private zone.")] = None,
     workspace: Workspace = Path(),
 ) -> None:
-    """Bring the workspace up to date: `dvc repro`, after checks that cost nothing."""
+    """Bring the workspace up to date: `dvc repro`, after checks that cost nothing, and a question before a release."""
     from palimpsest.cli.run import run_workspace
 
-    raise typer.Exit(run_workspace(workspace, targets or [], ui=ui, stay=stay))
+    raise typer.Exit(run_workspace(workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason))
 
 
 @app.command()

@@ -29,8 +29,12 @@ def show_report(workspace: Path) -> None:
     path = workspace / "reports" / "summary.json"
     if not path.is_file():
         raise DataError("There is no report yet.", "Make it with `palimpsest run`.")
-    for part in result_tables(read_json(path)["rows"], out.width):
+    rows = read_json(path)["rows"]
+    for part in result_tables(rows, out.width):
         out.print(part)
+    refuted = [row["variant"] for row in rows if row["role"] == "release" and _verdict(row) == "refuted"]
+    for name in refuted:
+        out.print(f"[bold red]An attack refuted the privacy claim of {escape(name)}: a proof or the code is wrong.[/]")
     out.print("Second lines are 95% intervals. n-gram excess is in percentage points: members minus a holdout.")
     balance = context.ledger.balance(context.asset.name)
     out.print(
@@ -97,8 +101,13 @@ def _membership(row: Row) -> str:
     if not found:
         return MISSING
     lines = [line for mark, one in found.items() for line in _auc(mark, one["auc"])]
-    verdicts = {one["verdict"] for one in found.values()}
-    return "\n".join([*lines, next(word for word in _WORST if word in verdicts)])
+    return "\n".join([*lines, str(_verdict(row))])
+
+
+def _verdict(row: Row) -> str | None:
+    """Over all membership audits; None where there is none."""
+    verdicts = {row[kind]["verdict"] for kind in _ATTACKED if row.get(kind)}
+    return next((word for word in _WORST if word in verdicts), None)
 
 
 def _auc(mark: str, auc: Row) -> list[str]:

@@ -1,23 +1,36 @@
-"""`palimpsest run`: checks that cost nothing, then `dvc repro` or the flow."""
+"""`palimpsest run`: checks that cost nothing, the owner's word where rows would leave, then `dvc repro` or the flow."""
 
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from palimpsest import __version__
-from palimpsest.cli.context import Context, environment, opened
+from palimpsest.cli.context import TWINS, Context, environment, opened
 from palimpsest.cli.graph import SPENDERS, stale, upstream
 from palimpsest.cli.report import show_report
+from palimpsest.cli.word import owners_word, without_release
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
+from palimpsest.report.release.word import VARIABLE, YES
 
+HELD_BACK = 3  # exit status: all went well, and the owner's word for the release was not given
 _FREE_BYTES = 300 * 1024**2
 
 
-def run_workspace(workspace: Path, targets: list[str], *, ui: bool, stay: bool) -> int:
-    """Bring the workspace up to date; the exit status of the runner.
+def run_workspace(
+    workspace: Path, targets: list[str], *, ui: bool, stay: bool, yes: bool = False, reason: str | None = None
+) -> int:
+    """Bring the workspace up to date; the exit status of the runner, or `HELD_BACK`.
+
+    Args:
+        workspace: the folder with params.yaml.
+        targets: stages to bring up to date; none means all.
+        ui: run as a flow, on a server with its page.
+        stay: keep that server open afterwards.
+        yes: give the owner's word without asking on the terminal.
+        reason: kept with the word in the private zone.
 
     Raises:
         PalimpsestError: found by the checks, before any stage starts and before any charge.
@@ -27,9 +40,18 @@ def run_workspace(workspace: Path, targets: list[str], *, ui: bool, stay: bool) 
     check_budget(context, targets)
     for flag in context.params.flags():
         print(f"flag: {flag}", file=sys.stderr)
-    code = _flow(workspace, targets, stay) if ui else _repro(workspace, targets)
+    (workspace / TWINS).mkdir(parents=True, exist_ok=True)
+    word = owners_word(context, targets, yes=yes, reason=reason)
+    chosen = without_release(workspace, targets) if word is False else targets
+    variables = {VARIABLE: YES if word else ""}  # what the shell exported is no answer to this run's question
+    code = 0
+    if chosen or not targets:
+        code = _flow(workspace, chosen, stay, variables) if ui else _repro(workspace, chosen, variables)
     if code == 0 and not targets:
         show_report(workspace)
+    if word is False:
+        print(f"Nothing was released: the owner's word was not given. Exit status {code or HELD_BACK}.")
+        return code or HELD_BACK
     return code
 
 
@@ -94,9 +116,9 @@ def check_budget(context: Context, targets: Sequence[str]) -> None:
     )
 
 
-def _repro(workspace: Path, targets: list[str]) -> int:
+def _repro(workspace: Path, targets: list[str], variables: Mapping[str, str]) -> int:
     command = [sys.executable, "-m", "dvc", "repro", *targets]
-    child = subprocess.Popen(command, cwd=workspace, env=environment())
+    child = subprocess.Popen(command, cwd=workspace, env={**environment(), **variables})
     while True:
         try:
             return int(child.wait() != 0)
@@ -104,9 +126,9 @@ def _repro(workspace: Path, targets: list[str]) -> int:
             continue
 
 
-def _flow(workspace: Path, targets: list[str], stay: bool) -> int:
+def _flow(workspace: Path, targets: list[str], stay: bool, variables: Mapping[str, str]) -> int:
     try:
         from flows.ui import run_with_server
     except ModuleNotFoundError:
         raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
-    return run_with_server(workspace, stay, targets)
+    return run_with_server(workspace, stay, targets, variables=variables)

@@ -110,7 +110,8 @@ def _alerts(summary: Summary, statement: Mapping[str, Any]) -> list[tuple[str, s
     alerts = [("stop", f"{statement['status']}: {reason}") for reason in statement["reasons"]]
     for row in summary.of("release"):
         if row.verdict == "refuted":
-            alerts.append(("stop", f"An attack refuted the privacy claim of {row.variant}. Do not release it."))
+            words = "a proof or the code is wrong. No check stops its release; only your word does."
+            alerts.append(("stop", f"An attack refuted the privacy claim of {row.variant}: {words}"))
         if not all(found.control_passed for found in row.attacks):
             alerts.append(("look", f"The control of {row.variant}'s membership test failed: its verdict says nothing."))
         if not row.attacks:

@@ -22,8 +22,8 @@ _HIGH_TOLERANCE, _HIGH_BESIDE = 0.02, 1e-4  # its upper end counts its own error
 
 NOT_COVERED = {
     "choice": (
-        "A person's choice of settings, or of the variant to release, after seeing results on private rows. "
-        "Attacks that refused a release, and drawing again after such a refusal, are part of that choice."
+        "A person's choice after seeing results on private rows: of settings, of the variant to release, of whether to "
+        "release at all. No check that a release must pass reads those results."
     ),
     "references": "Runs without noise, the real row, this audit: they stay in the private zone, outside the total.",
     "public-text": "People in the text that was declared public, and in what a pretrained model was trained on.",
@@ -43,17 +43,17 @@ def statement(
     ledger: Mapping[str, Any],
     schema_facts: Mapping[str, Any],
     stages: Sequence[Mapping[str, Any]],
-    verdicts: Mapping[str, str] | None = None,
     second: Mapping[str, Bracket | None] | None = None,
 ) -> dict[str, Any]:
     """The privacy statement of everything released from one data asset.
+
+    Guarantee: takes no document made from private rows, so that it can be shared.
 
     Args:
         receipts: variant -> its receipt; reference runs are named but not promised anything about.
         ledger: the asset's ledger summary.
         schema_facts: the public schema as a mapping (task, n_public, labels, unit_column, max_rows_per_unit).
         stages: the DAG: name, desc, zone, deps.
-        verdicts: variant -> what the membership audit concluded; a "refuted" release makes the status UNVERIFIED.
         second: variant -> epsilon by the second accountant, None where it takes no part (see `second_opinions`); a
             release that it contradicts makes the status UNVERIFIED.
 
@@ -62,7 +62,7 @@ def statement(
     """
     released = [receipt for receipt in receipts.values() if receipt["purpose"] == "release"]
     opinions = second or {}
-    status, reasons = _status(released, ledger, verdicts or {}, opinions)
+    status, reasons = _status(released, ledger, opinions)
     return {
         "statement_version": STATEMENT_VERSION,
         "status": status,
@@ -87,7 +87,6 @@ def statement(
 def _status(
     released: Sequence[Mapping[str, Any]],
     ledger: Mapping[str, Any],
-    verdicts: Mapping[str, str],
     second: Mapping[str, Bracket | None],
 ) -> tuple[str, list[str]]:
     fixed = [receipt["variant"] for receipt in released if receipt["noise_fixed"]]
@@ -99,8 +98,6 @@ def _status(
     if broken:
         return "NOT PRIVATE", broken
     doubts = [] if ledger["verified"] else ["The ledger's chain of hashes does not hold: do not rely on its totals."]
-    refuted = [receipt["variant"] for receipt in released if verdicts.get(receipt["variant"]) == "refuted"]
-    doubts += [f"An attack refuted the epsilon of {variant}: a proof or the code is wrong." for variant in refuted]
     contradicted = [
         receipt["variant"] for receipt in released if _contradicted(receipt, second.get(receipt["variant"]))
     ]

@@ -25,7 +25,7 @@ PUBLIC_FILES: Mapping[str, str] = {  # file -> the one stage whose word on it co
 }
 PRIVATE = "data/private"
 DOOR = (f"{PRIVATE}/train.parquet", f"{PRIVATE}/manifest.json")
-GATES = ("data/raw/facts.json", "reports/metrics")
+GATES = ("data/raw/facts.json",)
 _NAMED = re.compile(r"\$\{([\w.]+)\}")
 _WORDS = re.compile(r"[^\w./~-]+")
 _MADE = ("outs", "metrics", "plots")
@@ -163,7 +163,8 @@ def nodes(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any], wor
     """The stages of a dvc.yaml, every repetition a node of its own, with the names in params.yaml written out.
 
     What the releasing stage lists in `meta.gates` can only stop it, where it is one of `GATES`, so it is not among what
-    that stage reads. No other stage has gates. A file that `params` names is read like any other.
+    that stage reads. These are documents of an invented world: where the data are not invented, a gate could refuse by
+    private rows, and there is none. No other stage has gates. A file that `params` names is read like any other.
 
     Args:
         graph: `stages` of dvc.yaml.
@@ -173,7 +174,7 @@ def nodes(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any], wor
     Raises:
         DataError: a path is not in its plain form, starts outside the workspace without being a file of `dataset`, or
             is another name of one; a stage has a key that could change what its paths mean; a command names a private
-            file.
+            file; the release has a gate of an invented world that is none.
         ParamsError: a name in the graph is not in params.yaml.
     """
     return [
@@ -191,9 +192,20 @@ def _node(name: str, body: Mapping[str, Any], values: Mapping[str, Any], workspa
     for path in (*read, *made):
         _refuse_path(name, path, declared, workspace)
     _refuse_command(name, body.get("cmd", ""), values, workspace)
-    gates = [path for path in body["meta"].get("gates", []) if path in GATES] if RELEASE in made else []
+    gates = _gates(body["meta"].get("gates", []), values) if RELEASE in made else []
     reads = tuple(path for path in read if path not in gates)
     return Node(name, body["meta"]["zone"], reads, tuple(made), "receipt" in body["meta"])
+
+
+def _gates(listed: Sequence[str], values: Mapping[str, Any]) -> list[str]:
+    """The files that can do no more than stop the release."""
+    found = [path for path in listed if path in GATES]
+    if found and values.get("world") is None:
+        raise DataError(
+            f"dvc.yaml lets {found[0]!r} stop the release, and params.yaml has no invented world.",
+            "Take it out of `gates` and `deps` of the stage `release`.",
+        )
+    return found
 
 
 def _named(body: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from palimpsest.report.release.card import Described, readme
 from palimpsest.report.release.croissant import croissant
 from palimpsest.report.release.envelope import Signed, seal
 from palimpsest.report.release.keys import public_pem
+from palimpsest.report.release.word import SENTENCE
 
 AUDIT_VERSION = 1
 ROWS = "data"
@@ -36,6 +37,7 @@ TRADEOFF, CROISSANT, PROVENANCE, KEY, ENVELOPE = (
     "envelope.json",
 )
 FILES = (CARD, README, STATEMENT, AUDIT, LEDGER, TRADEOFF, CROISSANT, PROVENANCE, KEY, ENVELOPE)
+PREDICATE = ("asset", "status", "releases", "ledger_head", "palimpsest", "day", "word")  # all that it says
 _PIECE = 1 << 20
 
 Documents = Mapping[str, Mapping[str, Any]]
@@ -179,6 +181,7 @@ def _predicate(described: Described) -> dict[str, Any]:
         "ledger_head": statement["ledger"]["head"],
         "palimpsest": described.version,
         "day": described.day,
+        "word": SENTENCE,
     }
 
 

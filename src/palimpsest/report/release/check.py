@@ -21,6 +21,7 @@ from palimpsest.report.release.bundle import (
     ENVELOPE,
     KEY,
     LEDGER,
+    PREDICATE,
     README,
     STATEMENT,
     TRADEOFF,
@@ -32,6 +33,7 @@ from palimpsest.report.release.envelope import Signed, unseal
 from palimpsest.report.release.extract import asset_of, charges_of
 from palimpsest.report.release.gates import PRIVATE
 from palimpsest.report.release.keys import fingerprint, load_public
+from palimpsest.report.release.word import SENTENCE
 from palimpsest.report.statement import schema
 
 _MOST_KEY = 10_000  # bytes of a public key's file; a key has about 113
@@ -247,6 +249,8 @@ def _same(path: Path, signed: Signed) -> Iterator[str]:
             yield f"{name}: {CARD} gives another epsilon than the statement, or none"
     if signed.predicate["ledger_head"] != statement["ledger"]["head"]:
         yield "the envelope names another ledger than the statement"
+    if set(signed.predicate) != set(PREDICATE) or signed.predicate["word"] != SENTENCE:
+        yield "the envelope says other things than it may, or not that the owner gave their word"
 
 
 class _Tables(HTMLParser):

@@ -20,7 +20,7 @@ from palimpsest.report.release.keys import fingerprint
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "urn:palimpsest:release:1"
+PREDICATE_TYPE = "urn:palimpsest:release:2"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _REMEDY = "Do not use this release; ask the releaser for it again."

@@ -1,0 +1,117 @@
+"""The owner's word: asked at every release in the same words, and given to the stage that releases alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_place import Place
+from click.testing import Result
+from dvc.repo import Repo
+from typer.testing import CliRunner
+
+import palimpsest.cli.run
+from palimpsest.cli.graph import stage_names, stale
+from palimpsest.cli.main import app
+from palimpsest.cli.run import HELD_BACK, _repro
+from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.report.release.word import RECORD, VARIABLE
+
+Runs = list[tuple[list[str], dict[str, str]]]
+
+
+@pytest.fixture
+def runs(place: Place, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    """What would have run in a workspace that releases: targets and variables; the shell has exported a word."""
+    place.edit("release", variants=["dp3"])
+    monkeypatch.setenv(VARIABLE, "yes")
+    found: Runs = []
+
+    def noted(workspace: Path, targets: list[str], *more: Any) -> int:
+        found.append((targets, dict(more[-1])))
+        return 0
+
+    monkeypatch.setattr(palimpsest.cli.run, "_repro", noted)
+    monkeypatch.setattr(palimpsest.cli.run, "_flow", noted)
+    monkeypatch.setattr(palimpsest.cli.run, "show_report", lambda workspace: None)
+    return found
+
+
+def run(place: Place, *arguments: str, typed: str | None = None) -> Result:
+    command = ["run", *arguments, "--workspace", str(place.workspace)]
+    return CliRunner().invoke(app, command, input=typed, env={LEDGER_VARIABLE: str(place.ledger)})
+
+
+def recorded(place: Place) -> list[dict[str, Any]]:
+    path = place.workspace / RECORD
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+@pytest.mark.parametrize("arguments", [[], ["release"], ["report", "release"], ["--ui"]])
+def test_a_yes_is_handed_to_the_stages(place: Place, runs: Runs, arguments: list[str]) -> None:
+    done = run(place, *arguments, typed="y\n")
+    targets = [name for name in arguments if name != "--ui"]
+    assert (done.exit_code, runs) == (0, [(targets, {VARIABLE: "yes"})])
+    (line,) = recorded(place)
+    assert (line["variants"], line["given"], line["reason"]) == (["dp3"], True, None)
+
+
+@pytest.mark.parametrize("typed", ["n\n", "\n", "", "maybe\n"])
+def test_after_a_no_all_runs_but_the_release(place: Place, runs: Runs, typed: str) -> None:
+    done = run(place, "--reason", "not today", typed=typed)
+    ((targets, variables),) = runs
+    assert (done.exit_code, variables) == (HELD_BACK, {VARIABLE: ""})
+    assert set(targets) == set(stage_names(place.workspace)) - {"release"}
+    assert "Nothing was released" in done.stdout
+    assert [(line["given"], line["reason"]) for line in recorded(place)] == [(False, "not today")]
+
+
+def test_after_a_no_to_the_release_alone_nothing_runs(place: Place, runs: Runs) -> None:
+    assert run(place, "release", typed="n\n").exit_code == HELD_BACK
+    assert runs == []
+    assert run(place, "release", "report", typed="n\n").exit_code == HELD_BACK
+    assert [targets for targets, _ in runs] == [["report"]]
+
+
+def test_the_question_is_always_the_same(place: Place, runs: Runs) -> None:
+    plain = run(place, typed="n\n").stdout.partition("[y/N]")[0]
+    for verdict in ("refuted", "not refuted"):
+        folder = place.workspace / "reports/metrics/dp3"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "membership.json").write_text(json.dumps({"verdict": verdict}))
+        assert run(place, typed="n\n").stdout.partition("[y/N]")[0] == plain
+    told = " ".join(plain.split())
+    assert "dp3" in told
+    assert "reports/internal.html" in told
+    assert "by default the release does not depend on them" in told
+
+
+def test_a_script_answers_by_an_option(place: Place, runs: Runs) -> None:
+    done = run(place, "--yes", "--reason", "the audits were read")
+    assert (done.exit_code, runs) == (0, [([], {VARIABLE: "yes"})])
+    assert "[y/N]" not in done.stdout
+    assert [(line["given"], line["reason"]) for line in recorded(place)] == [(True, "the audits were read")]
+
+
+@pytest.mark.parametrize(
+    ("variants", "targets", "changed"), [([], [], True), (["dp3"], ["report"], True), (["dp3"], ["release"], False)]
+)
+def test_who_releases_nothing_is_not_asked(
+    place: Place, runs: Runs, monkeypatch: pytest.MonkeyPatch, variants: list[str], targets: list[str], changed: bool
+) -> None:
+    place.edit("release", variants=variants)
+    if not changed:
+        monkeypatch.setattr("palimpsest.cli.word.stale", lambda workspace: stale(workspace) - {"release"})
+    done = run(place, *targets, typed="y\n")
+    assert (done.exit_code, runs, recorded(place)) == (0, [(targets, {VARIABLE: ""})], [])
+
+
+@pytest.mark.parametrize("given", ["yes", ""])
+def test_a_stage_finds_the_answer_and_not_what_the_shell_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    Repo.init(str(tmp_path), no_scm=True).close()
+    (tmp_path / "dvc.yaml").write_text("stages: {release: {cmd: 'echo \"$PALIMPSEST_RELEASE\" > out', outs: [out]}}\n")
+    monkeypatch.setenv(VARIABLE, "yes")
+    assert _repro(tmp_path, ["release"], {VARIABLE: given}) == 0
+    assert (tmp_path / "out").read_text().strip() == given
