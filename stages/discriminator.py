@@ -9,20 +9,25 @@ from palimpsest.generators.dp_lm.discriminator import Discriminator
 from palimpsest.generators.dp_lm.judge import Encode
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
+from palimpsest.models.vectors import fingerprint_of
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from stages import dp_train
 from stages.common import CHECKPOINTS, MODELS, start_processes
-from stages.models import receipt_of
+from stages.models import receipt_of, weights
+from stages.spending import identify
+
+STAGE = "discriminator"
 
 
 def run(name: str, model: str) -> None:
     """data/private/train.parquet, models/<model> -> models/<name>, reports/receipts/models/<name>.json."""
     params = load()
-    encode = encoder(params) if params.discriminators[name].train.reads == "encoder" else None
-    generator, plan = planned(params, name, encode)
+    reads = params.discriminators[name].train.reads == "encoder"
+    generator, plan = planned(params, name, encoder(params) if reads else None)
     fitted = DpLmArtifact.load(MODELS / model)
-    identity = dp_train.identify(params, name, plan, "discriminator", MODELS / model)
+    behind = weights(MODELS / model), *([fingerprint_of(resolve_encoder(params.models.encoder))] if reads else [])
+    identity = identify(params, STAGE, name, plan, *behind)
     dp_train.fit(params, identity, plan, lambda view: generator.fit(view, plan, fitted), receipt_of(model))
 
 
