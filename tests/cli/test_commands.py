@@ -379,6 +379,17 @@ def test_the_final_table_is_whole_at_its_width(place: Place, monkeypatch: pytest
     assert len(result_tables(summary().to_json()["rows"], width)) == (2 if width == 80 else 1)
 
 
+@pytest.mark.parametrize("verdict", ["inconclusive", "refuted"])
+def test_a_refuted_claim_is_told_loudly(place: Place, verdict: str) -> None:
+    body = summary().to_json()
+    for line in body["rows"][:2]:
+        line["text_membership"]["verdict"] = verdict
+    write_json(place.workspace / "reports" / "summary.json", body)
+    told = place.call("report").stdout
+    assert told.count("An attack refuted the privacy claim of") == (verdict == "refuted")
+    assert ("claim of dp3" in told) == (verdict == "refuted")  # a reference run claims nothing
+
+
 def test_a_pipe_is_wide(place: Place) -> None:
     write_json(place.workspace / "reports" / "summary.json", summary().to_json())
     done = run_python("from palimpsest.cli.console import console; print(console().width)", place)

@@ -20,12 +20,12 @@ def test_a_deployment_runs_one_flow_at_a_time_and_heeds_a_cancel(make_workspace:
     from prefect.states import Cancelling
 
     folder = make_workspace(
-        "stages:\n  hold: {cmd: 'touch held; while ! test -e go; do sleep 0.05; done; touch out.txt',"
-        " outs: [out.txt]}\n"
+        "stages:\n  hold: {cmd: 'touch held; while ! test -e go; do sleep 0.05; done;"
+        " echo $PALIMPSEST_RELEASE > out.txt', outs: [out.txt]}\n"
     )
     name = f"palimpsest/{folder.name}"
     with (folder / "serve.log").open("wb") as log:
-        environ = {**os.environ, "PREFECT_RUNNER_POLL_FREQUENCY": "1"}
+        environ = {**os.environ, "PREFECT_RUNNER_POLL_FREQUENCY": "1", "PALIMPSEST_RELEASE": "yes"}
         process = subprocess.Popen([sys.executable, "-c", SERVE], cwd=folder, env=environ, stdout=log, stderr=log)
     try:
         with get_client(sync_client=True) as client:
@@ -47,7 +47,7 @@ def test_a_deployment_runs_one_flow_at_a_time_and_heeds_a_cancel(make_workspace:
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
-    assert (folder / "out.txt").exists()
+    assert (folder / "out.txt").read_text() == "yes\n"  # the word that was given to all runs of the schedule
 
 
 def wait_until(condition: Callable[[], object]) -> None:

@@ -52,10 +52,13 @@ def test_the_page_of_a_run_names_its_stages(
 def test_a_given_server_is_used(
     api: str, make_workspace: Callable[..., Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    folder = make_workspace("stages:\n  a: {cmd: touch a.txt, outs: [a.txt]}\n  b: {cmd: touch b, outs: [b]}\n")
-    assert run_with_server(folder, stay=True, targets=["a"]) == 0  # not ours to keep open: it returns
+    folder = make_workspace(
+        "stages:\n  a: {cmd: 'echo \"$PALIMPSEST_RELEASE\" > a.txt', outs: [a.txt]}\n  b: {cmd: touch b, outs: [b]}\n"
+    )
+    said = {"PALIMPSEST_RELEASE": "yes"}
+    assert run_with_server(folder, stay=True, targets=["a"], variables=said) == 0  # not ours to keep open: it returns
     assert f"Prefect UI: {api.removesuffix('/api')}" in capfd.readouterr().out
-    assert (folder / "a.txt").exists()
+    assert (folder / "a.txt").read_text() == "yes\n"  # a stage of the flow has the owner's word
     assert not (folder / "b").exists()
     assert not (folder / ".palimpsest").exists()
 
