@@ -43,6 +43,7 @@ FAULTS = (
     "NaN gradient bypassing the clip",
     "noise in half precision or seeded from params",
     "beyond the list: the meter itself",
+    "beyond the list: what decides on a release, and what is told of it",
 )
 
 
