@@ -29,6 +29,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from palimpsest import validate
 from palimpsest.errors import BudgetExceeded, LedgerError
+from palimpsest.files import make_folder
 from palimpsest.privacy import accounting, composition, events
 from palimpsest.privacy.composition import Cell, Term
 
@@ -270,7 +271,7 @@ class Ledger:
         path = _sqlite_path(url)
         try:
             if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(path.parent)
                 _make_private(path)
             engine = _engine(url)
             _meta.create_all(engine)
