@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from flows.environment import apply_environment
+from palimpsest.files import owner_only
 
 INTERRUPTED = 130
 
@@ -12,6 +13,11 @@ INTERRUPTED = 130
 def main() -> int:
     """Run the flow; 0 if every stage is up to date, 130 after Ctrl-C, else 1."""
     arguments = _parser().parse_args()
+    with owner_only():
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     apply_environment(arguments.workspace)
     from flows.build import build  # Prefect reads the environment when it is imported
 

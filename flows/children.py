@@ -1,4 +1,4 @@
-"""Child processes that can all be stopped, with everything they started."""
+"""Child processes that can all be stopped, with everything they started; what they make is their user's alone."""
 
 import os
 import signal
@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from flows.slots import Stopped
+from palimpsest.files import OWNER_UMASK
 
 _POLL_SECONDS = 0.05
 
@@ -54,7 +55,7 @@ class Children:
                 raise Stopped
             child = subprocess.Popen(
                 command, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                stderr=subprocess.STDOUT, start_new_session=True, umask=OWNER_UMASK,
             )  # fmt: skip
             self._running.add(child)
             return child

@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from palimpsest.files import make_folder
+
 _LOCAL = ("127.0.0.1", "localhost")
 
 
@@ -34,7 +36,7 @@ def apply_environment(workspace: Path) -> None:
         workspace: the folder with dvc.yaml.
     """
     os.environ.update(environment(workspace))
-    Path(os.environ["PREFECT_HOME"]).mkdir(parents=True, exist_ok=True)
+    make_folder(Path(os.environ["PREFECT_HOME"]))
 
 
 def _no_proxy(base: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLi
 from prefect.flows import EntrypointType
 
 from flows.build import build
+from palimpsest.files import owner_only
 
 
 def serve(workspace: Path, cron: str | None = None, workers: int | None = None) -> None:
@@ -20,12 +21,13 @@ def serve(workspace: Path, cron: str | None = None, workers: int | None = None) 
         workers: stages that may run at once; one for each CPU core by default.
     """
     workspace = workspace.resolve()
-    build.serve(
-        name=workspace.name,
-        cron=cron,
-        parameters={"workspace": str(workspace), "workers": workers},
-        # One run at a time: two would ask the same devices of two queues that do not know each other.
-        limit=1,
-        global_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
-        entrypoint_type=EntrypointType.MODULE_PATH,
-    )
+    with owner_only():
+        build.serve(
+            name=workspace.name,
+            cron=cron,
+            parameters={"workspace": str(workspace), "workers": workers},
+            # One run at a time: two would ask the same devices of two queues that do not know each other.
+            limit=1,
+            global_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
+            entrypoint_type=EntrypointType.MODULE_PATH,
+        )

@@ -16,6 +16,7 @@ from types import FrameType, MappingProxyType
 
 from flows.environment import environment
 from palimpsest.errors import PalimpsestError
+from palimpsest.files import OWNER_UMASK, make_folder
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 180.0
@@ -71,12 +72,13 @@ def server(workspace: Path) -> Iterator[str]:
     # Its pages ask port 4200 for their data unless told otherwise.
     variables = {**environment(workspace), "PREFECT_UI_API_URL": url}
     log = Path(variables["PREFECT_HOME"]) / "server.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(log.parent)
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", _HOST, "--port", str(port)]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
+            command, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            umask=OWNER_UMASK,
+        )  # fmt: skip
     try:
         _wait_until_healthy(process, f"{url}/health", log)
         yield url

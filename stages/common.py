@@ -1,14 +1,18 @@
 """What every stage shares: how it starts, and how it fails without a word of private text."""
 
 import errno
+import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 from palimpsest.errors import DataError, PalimpsestError, ParamsError
+from palimpsest.files import OWNER_UMASK, close_workspace, owner_only
 
 PRIVATE = Path("data/private")
 PUBLIC = Path("data/public")
@@ -39,9 +43,16 @@ _DISK = {
 def start(stage: Callable[..., None]) -> None:
     """Run a stage with the command line's arguments; errors become two lines and exit status 1.
 
-    An unexpected error is shown by its type and its place in the code only: its message might quote a private row.
+    Guarantee: what it writes is its user's alone, whatever the umask was. An unexpected error is shown by its type and
+    its place in the code only, and what libraries warn of is not shown: either might quote a private row or number.
     """
+    with owner_only(), _silent_libraries():
+        _run(stage)
+
+
+def _run(stage: Callable[..., None]) -> None:
     try:
+        close_workspace(Path())
         stage(*sys.argv[1:])
     except PalimpsestError as error:
         _fail(error)
@@ -65,8 +76,20 @@ def start_processes(stage: Callable[..., None]) -> None:
     if count > 1 and "RANK" not in os.environ:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
         sys.stdout.flush()
+        os.umask(OWNER_UMASK)
         os.execv(sys.executable, [*launcher, *sys.argv])
     start(stage)
+
+
+@contextmanager
+def _silent_libraries() -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _processes() -> int:

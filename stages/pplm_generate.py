@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from palimpsest import closure
-from palimpsest.files import write_json
+from palimpsest.files import make_folder, write_json
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.model import ENCODER
 from palimpsest.generators.dp_lm.sampling import Sampler
@@ -51,7 +51,7 @@ def shard_folder(name: str, wanted: str) -> Path:
     for path in folder.glob("*"):
         if path.name != wanted:
             shutil.rmtree(path)
-    (folder / wanted).mkdir(mode=0o700, parents=True, exist_ok=True)  # a reference's rows are not private
+    make_folder(folder / wanted)  # for the owner alone: a reference's rows are not private
     return folder / wanted
 
 

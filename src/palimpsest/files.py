@@ -1,4 +1,4 @@
-"""Writing files whole: to a temporary path beside the target, then renamed."""
+"""Writing files whole, to a temporary path beside the target that is then renamed, and for their owner alone."""
 
 import json
 import os
@@ -9,6 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from palimpsest.errors import DataError
+
+OWNER_UMASK = 0o077
+_FILE, _FOLDER = 0o600, 0o700
+# Of a workspace: whatever is written below these, by whom and with which mode ever, nobody but the owner reaches.
+# `dvc.lock` names private files by their hashes.
+_PRIVATE = ("data", "models", "reports", ".dvc", ".palimpsest", "dvc.lock")
 _WORKSPACE = ("params.yaml", "dvc.yaml")
 
 
@@ -17,15 +24,61 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
     """A temporary path that becomes `target`, a file or a folder, when the block ends well.
 
     A killed process leaves either the old target or none, never half of one.
+
+    Guarantee: none but the owner can read it, from the first byte and whatever the umask is: the path lies in a folder
+    that is closed to others, and is closed itself before it leaves that. Folders that are missing are made closed.
     """
     target = Path(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.part"
+    make_folder(target.parent)
+    room = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.part"
+    room.mkdir(mode=_FOLDER)
     try:
+        draft = room / target.name
         yield draft
+        for path in (*draft.rglob("*"), draft):
+            path.chmod(_FOLDER if path.is_dir() else _FILE)
         _replace(draft, target)
     finally:
-        _remove(draft)
+        shutil.rmtree(room)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for the owner alone; one that exists stays as it is."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(mode=_FOLDER, exist_ok=True)
+
+
+@contextmanager
+def owner_only() -> Iterator[None]:
+    """What this process and its children make meanwhile, they make for the owner alone."""
+    before = os.umask(OWNER_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def close_workspace(workspace: Path) -> None:
+    """Take what a workspace holds of private data from all but its owner, where it is there.
+
+    DVC gives what it copies into its cache, and back, modes of its own: the folders around are what holds.
+
+    Raises:
+        DataError: others than the owner can go on reading a folder.
+    """
+    for path in (workspace / name for name in _PRIVATE):
+        try:
+            mode = path.stat().st_mode
+            if mode & OWNER_UMASK:
+                path.chmod(mode & _FOLDER)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            raise DataError(
+                f"Others than its owner may read {str(path)!r}, which holds private data, and that cannot be changed.",
+                "Keep the workspace in a folder of your own, on a file system that has owners and modes.",
+            ) from None
 
 
 def write_json(path: Path | str, value: Any) -> None:

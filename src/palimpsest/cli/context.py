@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from palimpsest.errors import LedgerError
+from palimpsest.files import close_workspace
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger import Asset, Ledger
@@ -37,13 +38,14 @@ def asset_of(params: Params) -> Asset:
 
 
 def opened(workspace: Path) -> Context:
-    """Open a workspace and check that the ledger is whole, as new as what was noted of it, and knows its asset on the
-    same terms.
+    """Open a workspace, close it to others, and check that the ledger is whole, as new as what was noted of it, and
+    knows its asset on the same terms.
 
     Raises:
-        ParamsError, LedgerError: with what to do.
+        ParamsError, LedgerError, DataError: with what to do.
     """
     params = load(workspace)
+    close_workspace(workspace)
     ledger = Ledger.open(ledger_url(params, workspace))
     ledger.verify(receipt_heads(workspace / "reports" / "receipts", params.dataset.asset))
     known, wanted = ledger.asset(params.dataset.asset), asset_of(params)

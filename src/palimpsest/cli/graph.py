@@ -92,7 +92,9 @@ def _repo(workspace: Path) -> Repo:
     from dvc.exceptions import DvcException
 
     try:
-        return Repo(str(workspace), _wait_for_lock=True)
+        repo = Repo(str(workspace), _wait_for_lock=True)
+        Path(repo.site_cache_dir).chmod(0o700)  # outside the workspace, and names private files by their hashes
+        return repo
     except DvcException as error:
         raise ParamsError(
             f"{str(workspace)!r} is not a DVC workspace ({type(error).__name__}).",

@@ -19,7 +19,7 @@ from palimpsest import __version__
 from palimpsest.cli.context import TWINS, environment
 from palimpsest.cli.register import enter
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.files import atomic_path
+from palimpsest.files import atomic_path, close_workspace, make_folder
 from palimpsest.params.load import FILE, loads
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.read import Columns, iter_rows
@@ -177,6 +177,7 @@ def init_workspace(workspace: Path, source: Source, *, force: bool, lost: bool =
             f"The workspace cannot be written ({type(error).__name__}).", "Choose another folder with --workspace."
         ) from None
     _init_dvc(workspace)
+    close_workspace(workspace)
     print(f"workspace ready: {workspace.resolve()}\nnext: palimpsest plan, then palimpsest run")
 
 
@@ -198,7 +199,8 @@ def rendered(source: Source) -> dict[str, str]:
 
 
 def _write(workspace: Path, files: Mapping[str, str]) -> None:
-    (workspace / TWINS).mkdir(parents=True, exist_ok=True)
+    make_folder(workspace)
+    make_folder(workspace / TWINS)
     for name, lines in _IGNORED.items():
         path = workspace / name
         kept = path.read_text(encoding="utf-8") if path.exists() else ""

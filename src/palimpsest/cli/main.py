@@ -8,15 +8,17 @@ import typer
 from typer.core import TyperGroup
 
 from palimpsest.errors import PalimpsestError
+from palimpsest.files import owner_only
 
 
 class Commands(TyperGroup):
     """The commands; an error of ours becomes two lines and exit status 1."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was named."""
+        """Run the command that was named; what it makes is its user's alone."""
         try:
-            return super().invoke(ctx)
+            with owner_only():
+                return super().invoke(ctx)
         except PalimpsestError as error:
             print(f"error: {error.problem}\n  what to do: {error.remedy}", file=sys.stderr)
             raise typer.Exit(1) from None

@@ -151,7 +151,6 @@ class KeptVectors:
         keys, vectors = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
         usable = np.isfinite(vectors).all(axis=1)
         if usable.any():
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             name = f"{time.time_ns():020d}-{uuid.uuid4().hex}.vectors"  # sorted by name is sorted by time
             _write(self._folder / name, self._mark, keys[usable], vectors[usable])
 
@@ -191,14 +190,12 @@ def fingerprint_of(folder: Path) -> str:
 
 
 def _write(path: Path, mark: bytes, keys: np.ndarray, vectors: np.ndarray) -> None:
-    with atomic_path(path) as draft:
-        draft.touch(mode=0o600)
-        with draft.open("wb") as file:
-            file.write(_HEADER.pack(_MAGIC, mark, _checksum(keys), vectors.shape[1], len(keys)))
-            file.write(keys.tobytes())
-            file.write(vectors.astype("<f4").tobytes())
-            file.flush()
-            os.fsync(file.fileno())  # a name without its content would count as kept
+    with atomic_path(path) as draft, draft.open("wb") as file:
+        file.write(_HEADER.pack(_MAGIC, mark, _checksum(keys), vectors.shape[1], len(keys)))
+        file.write(keys.tobytes())
+        file.write(vectors.astype("<f4").tobytes())
+        file.flush()
+        os.fsync(file.fileno())  # a name without its content would count as kept
 
 
 def _opened(path: Path, marks: set[bytes], dimension: int) -> tuple[np.ndarray, np.ndarray] | None:

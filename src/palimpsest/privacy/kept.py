@@ -45,7 +45,6 @@ class Kept:
         """Keep this beside the number of steps that have begun, for the owner's eyes only."""
         path = self._path
         if path is not None:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_json(path, {"begun": self.meter.begun, "kept": body})
 
     @property

@@ -25,6 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from palimpsest import validate
 from palimpsest.errors import BudgetExceeded, LedgerError
+from palimpsest.files import make_folder
 from palimpsest.privacy import accounting, chain, composition, database, events
 from palimpsest.privacy.chain import Chain
 from palimpsest.privacy.composition import Cell, Term
@@ -243,7 +244,7 @@ class Ledger:
         path = database.sqlite_path(url)
         try:
             if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(path.parent)
                 database.make_private(path)
             engine = database.connected(url)
             database.meta.create_all(engine)

@@ -49,12 +49,10 @@ def save_checkpoint(
     """
     body, notes = _packed(model, updates)
     path = folder / f"{charge}.{begun}.safetensors"
-    with atomic_path(path) as draft:
-        draft.touch(mode=0o600)
-        with draft.open("wb") as file:
-            file.write(save(body, notes))  # not `save_file`: it may put a file of its own in the draft's place
-            file.flush()
-            os.fsync(file.fileno())  # the steps behind it are not kept anywhere else
+    with atomic_path(path) as draft, draft.open("wb") as file:
+        file.write(save(body, notes))
+        file.flush()
+        os.fsync(file.fileno())  # the steps behind it are not kept anywhere else
     forget_checkpoints(folder, charge, keep=path)
 
 

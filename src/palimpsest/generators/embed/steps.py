@@ -243,11 +243,8 @@ def _write(path: Path, turn: Turn) -> None:
             own = turn.selected[label]
             arrays |= {f"places_{place}": own.places, f"readable_{place}": own.readable}
             arrays[f"written_{place}"] = _packed(own.texts)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with atomic_path(path) as draft:
-        draft.touch(mode=0o600)
-        with draft.open("wb") as stream:
-            np.savez(stream, allow_pickle=False, **arrays)
+    with atomic_path(path) as draft, draft.open("wb") as stream:
+        np.savez(stream, allow_pickle=False, **arrays)
 
 
 def _read(path: Path, labels: Sequence[str]) -> Turn:

@@ -63,7 +63,6 @@ class Steps:
         self._require(started)
         texts = by_label(self._grown(started, 0), tuple(self.counts))
         if path is not None:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_json(path, texts)
         return self._slate(texts, 0)
 

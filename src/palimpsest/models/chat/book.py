@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from palimpsest.errors import DataError
+from palimpsest.files import make_folder
 from palimpsest.models.chat.base import Answer
 
 _TABLES = """
@@ -64,7 +65,7 @@ class Book:
             DataError: the file is no such database.
         """
         if path is not None:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(path.parent)
         try:
             self._base = sqlite3.connect(path or ":memory:", timeout=_WAIT, isolation_level=None)
             self._base.executescript(_TABLES)

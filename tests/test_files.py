@@ -1,0 +1,119 @@
+"""What is written is whole, and for its owner alone, whatever the umask is."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.children import Children
+from palimpsest.errors import DataError
+from palimpsest.files import atomic_path, close_workspace, make_folder, owner_only, write_json
+from stages import common
+from stages.common import start, start_processes
+
+PARTS = ("data", "data/private", "models", "models/checkpoints", "reports", ".dvc", ".dvc/cache", ".palimpsest")
+
+
+@pytest.fixture(autouse=True)
+def wide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The widest umask, in an empty working directory; as a command without arguments."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["stage"])
+    before = os.umask(0)
+    yield
+    assert os.umask(before) == 0
+
+
+def mode(path: str | Path) -> int:
+    return stat.S_IMODE(Path(path).stat().st_mode)
+
+
+def closed(path: Path) -> bool:
+    """Whether others than the owner cannot come to a path: it, or a folder on the way from here, is closed to them."""
+    return any(mode(part) & 0o077 == 0 for part in (path, *path.parents) if part != Path())
+
+
+def test_a_file_is_its_owners_from_the_first_byte() -> None:
+    with atomic_path("data/private/train.parquet") as draft, draft.open("wb") as file:
+        file.write(b"first")
+        assert closed(draft)
+        assert mode("data") == mode("data/private") == 0o700
+    assert mode("data/private/train.parquet") == 0o600
+
+
+def test_a_folder_is_its_owners_with_all_that_is_in_it() -> None:
+    with atomic_path("models/dp3") as draft:
+        (draft / "lm").mkdir(parents=True)
+        (draft / "lm" / "weights").touch()
+        assert closed(draft / "lm" / "weights")
+    assert [mode(f"models/{name}") for name in ("dp3", "dp3/lm", "dp3/lm/weights")] == [0o700, 0o700, 0o600]
+    assert [path.name for path in Path("models").iterdir()] == ["dp3"]
+
+
+def test_what_another_file_takes_the_place_of_is_closed_too() -> None:
+    Path("old.json").write_text("{}")
+    assert mode("old.json") == 0o666
+    write_json("old.json", {})
+    assert mode("old.json") == 0o600
+
+
+def test_an_existing_folder_stays_as_it_is() -> None:
+    Path("mine").mkdir()
+    make_folder(Path("mine/own/deep"))
+    assert [mode(name) for name in ("mine", "mine/own", "mine/own/deep")] == [0o777, 0o700, 0o700]
+
+
+def test_children_make_what_they_make_for_the_owner_alone() -> None:
+    with owner_only():
+        subprocess.run(["touch", "made"], check=True)
+    Children().run([sys.executable, "-c", "open('by_flow', 'w')"], Path(), os.environ, print)
+    assert mode("made") == mode("by_flow") == 0o600
+
+
+# Stages.
+
+
+@pytest.mark.parametrize("begin", [start, start_processes])
+def test_a_stage_writes_for_its_owner_alone(begin) -> None:
+    def stage() -> None:
+        Path("plain").mkdir()
+        Path("plain/file").touch()
+
+    begin(stage)
+    assert (mode("plain"), mode("plain/file")) == (0o700, 0o600)
+
+
+def test_processes_that_train_together_write_for_their_owner_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    umasks = []
+    monkeypatch.setenv(common.PROCESSES, "2")
+    monkeypatch.setattr("os.execv", lambda *command: umasks.append(os.umask(0)))
+    start_processes(lambda: None)
+    assert umasks == [0o077]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_stage_closes_what_others_left_open_before_it_reads(name: str) -> None:
+    Path(name).mkdir(parents=True)
+    Path(name, "by_dvc").touch()
+    Path("dvc.lock").touch()
+    found = []
+    start(lambda: found.extend([closed(Path(name, "by_dvc")), closed(Path("dvc.lock"))]))
+    assert found == [True, True]
+    assert mode(Path(name, "by_dvc")) == 0o666, "the folder around it holds"
+
+
+def test_a_folder_that_cannot_be_closed_stops_a_stage(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def refuse(path: Path, number: int) -> None:
+        raise PermissionError
+
+    Path("data").mkdir()
+    monkeypatch.setattr(Path, "chmod", refuse)
+    with pytest.raises(DataError, match="'data'"):
+        close_workspace(Path())
+    with pytest.raises(SystemExit):
+        start(lambda: pytest.fail("it ran"))
+    assert "Keep the workspace in a folder of your own" in capsys.readouterr().err
