@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 
 import stages.preprocess
 from palimpsest.cli.graph import SPENDERS
+from palimpsest.closure import digest
 from palimpsest.errors import LedgerError
 from palimpsest.generators.base import Budget, Plan, PlannedQuery
 from palimpsest.params.load import LEDGER_VARIABLE, load
@@ -157,6 +158,13 @@ def test_a_setting_that_changes_no_row_changes_no_run(place: Place, edit: Edit):
 )
 def test_what_a_generator_is_told_of_the_data_makes_another_run(place: Place, edit: Edit):
     assert not set(place.split().values()) & set(place.split(edit).values())
+
+
+def test_a_run_is_held_to_the_code_of_its_stage(place: Place):
+    place.split()
+    params = load()
+    for stage, name in pricing.spending(params):
+        assert identify(params, stage, name, PLAN).code == digest(f"stages.{stage}")
 
 
 def test_every_run_is_identified_in_one_place():
