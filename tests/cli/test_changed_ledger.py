@@ -1,0 +1,254 @@
+"""Old copies of the ledger, and hands in its tables: every command says so in two parts and charges nothing."""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_place import Place, call, init
+from click.testing import Result
+
+import stages.dp_train
+from palimpsest.errors import LedgerError
+from palimpsest.files import read_json, write_json
+from palimpsest.generators.base import Budget, Plan, PlannedQuery
+from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load
+from palimpsest.params.schema import Params
+from palimpsest.privacy.books import ledger_summary
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.ledger import Ledger, Request, Run
+from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.session import metered
+from palimpsest.privacy.witness import VARIABLE
+from stages import spending
+from tests.privacy.changed import COLUMNS, copied, execute, kinds, put_back, rehash
+
+RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
+QUERY = LabelHistogram(("a", "b"), 4.0)
+ASKED = Request(QUERY.name, QUERY.event())
+RECEIPT = Path("reports/receipts/models/dp3.json")
+COMMANDS: tuple[tuple[object, ...], ...] = (
+    ("plan",), ("status",), ("report",), ("ledger",), ("ledger", "--verify"), ("ledger", "--json"),
+    ("ledger", "--refund", "0"), ("verify",), ("run",),
+)  # fmt: skip
+
+
+def refusal(done: Result) -> str:
+    """What a refused command said, in two parts and without a traceback."""
+    assert done.exit_code == 1, done.output
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.stderr.startswith("error: ")
+    assert "\n  what to do: " in done.stderr
+    return " ".join(done.stderr.split())
+
+
+def lived(ledger: Path) -> Ledger:
+    """A ledger in which each kind of entry stands."""
+    made = Ledger.open(f"sqlite:///{ledger}")
+    reservation = made.reserve("notes", RUN, [ASKED, Request("walk", QUERY.event())])
+    for charge in reservation.charges:
+        made.begin(charge)
+    made.answer(reservation.charges[0], 1)
+    made.commit(reservation)
+    made.refund(made.reserve("notes", Run("dp_train", "dp1", "release", "data", "plan", "code"), [ASKED]).charges)
+    made.reserve("notes", Run("dp_train", "dp2", "release", "data", "plan", "code"), [ASKED])
+    made.amend("notes", 9.0)
+    return made
+
+
+def noted(place: Place) -> None:
+    """A receipt that holds the ledger's head."""
+    head = Ledger.open(f"sqlite:///{place.ledger}").head()
+    write_json(place.workspace / RECEIPT, {"asset": "notes", "ledger_head": head})
+
+
+@pytest.fixture
+def unnoted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Forget the heads that were noted, as on another machine."""
+    return lambda: monkeypatch.setenv(VARIABLE, os.environ[VARIABLE] + "-other")
+
+
+# --- old copies
+
+
+@pytest.mark.parametrize("witness", ["file", "receipt"])
+@pytest.mark.parametrize("moved", [False, True])
+def test_no_command_goes_on_with_an_old_copy(
+    place: Place, tmp_path: Path, unnoted: Callable[[], None], witness: str, moved: bool
+) -> None:
+    old = copied(place.ledger, tmp_path / "old.db")
+    lived(place.ledger)
+    if witness == "receipt":
+        noted(place)
+        unnoted()
+    if moved:
+        place.ledger = old
+    else:
+        put_back(old, place.ledger)
+    for command in COMMANDS:
+        assert "noted elsewhere" in refusal(place.call(*command))
+    assert kinds(f"sqlite:///{place.ledger}") == ["register"]
+
+
+def fit(params: Params, plan: Plan) -> None:
+    stages.dp_train.fit(params, RUN, plan, lambda view: pytest.fail("a row was read"))
+
+
+def charged(params: Params, plan: Plan) -> None:
+    with spending.charged(params, Ledger.open(ledger_url(params)), RUN, plan):
+        pytest.fail("a row was read")
+
+
+@pytest.mark.parametrize("stage", [fit, charged])
+def test_a_stage_of_its_own_refuses_what_a_receipt_does_not_know(
+    place: Place, monkeypatch: pytest.MonkeyPatch, stage: Callable[[Params, Plan], None]
+) -> None:
+    """As `dvc repro` starts it, without the command's checks."""
+    monkeypatch.chdir(place.workspace)
+    monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
+    write_json(RECEIPT, {"asset": "notes", "ledger_head": "0" * 64})
+    params = load()
+    plan = Plan("dp_lm", Budget(3.0, params.delta), (PlannedQuery(QUERY.name, QUERY.event()),))
+    with pytest.raises(LedgerError, match="lacks 1 of the entries that were noted elsewhere"):
+        stage(params, plan)
+    assert kinds(f"sqlite:///{place.ledger}") == ["register"]
+
+
+def test_a_lost_ledger_is_said_to_be_lost(place: Place) -> None:
+    lived(place.ledger)
+    place.ledger.rename(place.home / "away.db")
+    assert "was charged on another ledger" in refusal(place.call("register"))
+    other = place.home / "other"
+    assert "--lost begins a new one" in refusal(init(place.home, other))
+    assert not other.exists()
+    done = place.call("register", "--lost")
+    assert (done.exit_code, "what it spent is unknown" in done.stdout) == (0, True)
+    assert "An earlier ledger of this data set is lost" in " ".join(place.call("ledger").stdout.split())
+    assert place.call("register").exit_code == 0
+    assert init(place.home, other, asset="others").exit_code == 0
+    assert "An earlier" not in call("ledger", "--workspace", other, ledger=place.ledger).stdout
+
+
+def test_an_init_that_says_so_begins_anew(place: Place) -> None:
+    lived(place.ledger)
+    place.ledger.unlink()
+    other = place.home / "other"
+    options = ["--text", "body", "--public", place.home / "public.csv", "--n-public", 600, "--asset", "notes", "--lost"]
+    done = call("init", place.home / "own.csv", *options, "--workspace", other, ledger=place.ledger)
+    assert (done.exit_code, "what it spent is unknown" in done.stdout) == (0, True)
+
+
+def test_a_world_that_was_removed_begins_again(place: Place) -> None:
+    lived(place.ledger)
+    place.ledger.unlink()
+    place.edit(world={"seed": 1, "private_rows": 600, "test_rows": 100, "public_rows": 100, "public_test_rows": 100})
+    assert "was charged" not in place.call("register").stderr
+
+
+def test_no_reservation_of_a_process_at_work_is_given_back(place: Place) -> None:
+    params, ledger = load(place.workspace), Ledger.open(f"sqlite:///{place.ledger}")
+    rows = [PrivateRow("some text", "a")]
+    with metered(ledger, params.schema_of_data, RUN, [ASKED], lambda: rows, NoiseSource()) as session:
+        key = session.reservation.charges[0].id[:8]
+        assert "Another process is at this run" in refusal(place.call("ledger", "--refund", key))
+        session.view.ask(QUERY)
+    assert [charge.state for charge in ledger.charges("notes")] == ["committed"]
+
+
+# --- hands in the tables
+
+
+def _mutations(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[str]]]:
+    """Each row deleted, written twice and moved down; each column of each row changed."""
+    for number in range(1, len(rows) + 1):
+        one = f"WHERE seq = {number}"
+        names = ", ".join(COLUMNS)
+        copy = names.replace("seq", f"{len(rows) + 1}")
+        yield f"repeat {number}", [f"INSERT INTO palimpsest_entry SELECT {copy} FROM palimpsest_entry {one}"]
+        if number < len(rows):  # that the newest is missing shows against what was noted alone
+            yield f"delete {number}", [f"DELETE FROM palimpsest_entry {one}"]
+            moves = ((number, 999), (number + 1, number), (999, number + 1))
+            yield f"move {number}", [f"UPDATE palimpsest_entry SET seq = {b} WHERE seq = {a}" for a, b in moves]
+        for column in COLUMNS:
+            value = "999" if column == "seq" else "'x'"
+            yield f"{column} {number}", [f"UPDATE palimpsest_entry SET {column} = {value} {one}"]
+        for value in ("""'{"x":1}'""", "'[1]'", "x'ff'", """'{"begun": "x", "event": {"type": "x"}}'"""):
+            yield f"body {value} {number}", [f"UPDATE palimpsest_entry SET body = {value} {one}"]
+
+
+@pytest.fixture(scope="module")
+def whole(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A workspace whose ledger has every kind of entry, in one file, and no head noted elsewhere."""
+    home = tmp_path_factory.mktemp("whole") / "home"
+    shutil.copytree(made, home)
+    lived(home / "ledger.db")
+    put_back(copied(home / "ledger.db", home / "kept.db"), home / "ledger.db")
+    return Place(home)
+
+
+def mutations(place: Place) -> list[tuple[str, list[str]]]:
+    with closing(sqlite3.connect(place.home / "kept.db")) as books:
+        rows = books.execute("SELECT kind FROM palimpsest_entry ORDER BY seq").fetchall()
+    assert {kind for (kind,) in rows} == {"register", "reserve", "begin", "answer", "commit", "refund", "amend"}
+    return list(_mutations(rows))
+
+
+def read(ledger: Ledger) -> list[object]:
+    """Everything that commands and stages ask of a ledger."""
+    asset = ledger.asset("notes")
+    return [ledger_summary(ledger, asset), ledger.charges("notes"), ledger.reserve("notes", RUN, [ASKED])]
+
+
+def test_every_change_is_told(whole: Place) -> None:
+    """Each by the ledger, and every fifth by a command, each command in its turn."""
+    for number, (name, statements) in enumerate(mutations(whole)):
+        put_back(whole.home / "kept.db", whole.ledger)
+        execute(f"sqlite:///{whole.ledger}", *statements)
+        ledger = Ledger.open(f"sqlite:///{whole.ledger}")
+        for reads in (ledger.verify, partial(read, ledger), partial(ledger.reserve, "notes", RUN, [ASKED])):
+            with pytest.raises(LedgerError, match="changed by hand"):
+                reads()
+        if number % 5 == 0:
+            command = COMMANDS[number // 5 % len(COMMANDS)]
+            assert "changed by hand" in refusal(whole.call(*command)), (name, command)
+
+
+def test_a_change_with_all_hashes_made_anew_is_no_traceback(whole: Place) -> None:
+    """Nothing was noted elsewhere here: what still reads as a ledger is one, and the rest is refused in two parts."""
+    outcomes = set()
+    for number, (name, statements) in enumerate(mutations(whole)):
+        if "x'ff'" in name:
+            continue  # no text, and so no hash
+        put_back(whole.home / "kept.db", whole.ledger)
+        execute(f"sqlite:///{whole.ledger}", *statements)
+        rehash(f"sqlite:///{whole.ledger}")
+        try:
+            read(Ledger.open(f"sqlite:///{whole.ledger}"))
+        except LedgerError as error:
+            outcomes.add(error.remedy != "")
+            if number % 9 == 0:
+                refusal(whole.call("ledger"))
+        else:
+            outcomes.add("read")
+    assert outcomes == {True, "read"}
+
+
+def test_a_receipt_that_is_no_receipt_stops_every_command(place: Place) -> None:
+    write_json(place.workspace / RECEIPT, {"asset": "notes"})
+    for command in COMMANDS:
+        assert "names no entry of the ledger" in refusal(place.call(*command))
+    assert read_json(place.workspace / RECEIPT) == {"asset": "notes"}
+
+
+def test_a_ledger_in_any_workspace_is_refused(place: Place) -> None:
+    other = place.home / "neighbour"
+    shutil.copytree(place.workspace, other)
+    place.ledger = other / "ledger.db"
+    assert "inside the workspace" in refusal(place.call("register"))
+    assert not place.ledger.exists()
