@@ -4,9 +4,9 @@ Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n proc
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from palimpsest.files import read_json, write_json
 from palimpsest.generators.base import Budget, Plan
@@ -17,6 +17,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Charge, Ledger, Run
 from palimpsest.privacy.query import View
+from palimpsest.privacy.receipt import Receipt
 from palimpsest.privacy.session import code_digest, metered, receipt
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
 from palimpsest.training.team import Team, joined
@@ -41,7 +42,7 @@ def planned(params: Params, name: str) -> tuple[DpLm, Plan]:
 
 
 def fit(
-    params: Params, run: Run, plan: Plan, ask: Callable[[View], DpLmArtifact], before: Mapping[str, Any] | None = None
+    params: Params, run: Run, plan: Plan, ask: Callable[[View], DpLmArtifact], before: Receipt | None = None
 ) -> None:
     """Reserve, ask, save and write the receipt, in as many processes as there are.
 
@@ -93,7 +94,7 @@ def _lead(
     run: Run,
     plan: Plan,
     ask: Callable[[View], DpLmArtifact],
-    before: Mapping[str, Any] | None,
+    before: Receipt | None,
     team: Team,
 ) -> None:
     ledger, name = Ledger.open(ledger_url(params)), run.variant
@@ -105,9 +106,9 @@ def _lead(
         ask(Leader(session.view, team)).save(MODELS / name)
     for charge in session.reservation.charges:
         forget_checkpoints(CHECKPOINTS, charge.id)
-    body = receipt(ledger, asset, session, method="dp_lm", target=params.fitted[name].epsilon, before=paid)
-    body |= {"plan": dict(plan.numbers), "weights": weights(MODELS / name)}
-    write_json(MODEL_RECEIPTS / f"{name}.json", body)
+    found = receipt(ledger, asset, session, method="dp_lm", target=params.fitted[name].epsilon, before=paid)
+    found = replace(found, plan=dict(plan.numbers), weights=weights(MODELS / name))
+    write_json(MODEL_RECEIPTS / f"{name}.json", found.to_json())
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import RESERVED, Params
 from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.ledger import Ledger
+from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.report import evidence, tables
 from palimpsest.report.card import PUBLISHABLE, render_card
 from palimpsest.report.page import render_internal
-from palimpsest.report.second import second_opinions
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import EVALUATORS, summarise
 from stages.common import METRICS, RECEIPTS, start
@@ -44,13 +44,13 @@ def run() -> None:
     metrics, receipts, stages = read_metrics(params), read_receipts(params), read_stages(Path("dvc.yaml"))
     summary = summarise(metrics, receipts, books)
     verdicts = {row.variant: row.verdict for row in summary.rows if row.verdict}
-    facts, second = asdict(params.schema_of_data), second_opinions(receipts)
-    document = statement(receipts, books, facts, stages, verdicts, second)
+    facts = asdict(params.schema_of_data)
+    document = statement(receipts, books, facts, stages, verdicts)
     examined = read_models(params), read_decoders(params)
     page = render_internal(summary, metrics, receipts, books, document, stages, provenance(), *examined)
     _write(REPORTS / "internal.html", page)
     scores, twins = read_scores(params), read_twins(params)
-    promised = statement(receipts, books, facts, stages, None, second)  # no verdict on private rows is on the card
+    promised = statement(receipts, books, facts, stages)  # no verdict on private rows is on the card
     card = render_card(
         promised, books, receipts, stages, provenance(), variants=params.may_leave, scores=scores, twins=twins
     )
@@ -119,9 +119,9 @@ def read_decoders(params: Params) -> dict[str, Any]:
     return {name: read_json(path) for name, path in paths.items() if path.is_file()}
 
 
-def read_receipts(params: Params) -> dict[str, dict[str, Any]]:
+def read_receipts(params: Params) -> dict[str, Receipt]:
     """variant -> receipt, of the variants that run."""
-    return {name: read_json(RECEIPTS / f"{name}.json") for name in params.run.evaluate}
+    return {name: read_receipt(RECEIPTS / f"{name}.json") for name in params.run.evaluate}
 
 
 def read_stages(path: Path) -> list[dict[str, Any]]:

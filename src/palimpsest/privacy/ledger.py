@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dp_accounting as dpa
 import numpy as np
@@ -32,10 +32,14 @@ from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.privacy import accounting, composition, events
 from palimpsest.privacy.composition import Cell, Term
 
+if TYPE_CHECKING:
+    from palimpsest.privacy.receipt import Receipt
+
 ADJACENCY = "add_remove"
 FILTER_ORDERS = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
 PURPOSES = ("release", "reference")
 _COUNTED = ("reserved", "begun", "answered", "committed")
+STATES = (*_COUNTED, "refunded")
 _ADDRESS = (
     "Set PALIMPSEST_LEDGER to sqlite:////absolute/path, or to postgresql+psycopg://user@host/database with the extra "
     "palimpsest[postgres] installed."
@@ -113,6 +117,14 @@ class Asset:
         share = self.filter_delta / len(self.orders)
         pairs = zip(self.orders, divergences, strict=True)
         return min(accounting.renyi_epsilon(order, divergence, share) for order, divergence in pairs)
+
+
+@dataclass(frozen=True)
+class Cap:
+    """A cap on an asset's total epsilon, and when it was set."""
+
+    epsilon: float
+    time: str
 
 
 @dataclass(frozen=True)
@@ -337,6 +349,13 @@ class Ledger:
             self._append(connection, name, "amend", None, {"epsilon": epsilon})
         return asset
 
+    def caps(self, name: str) -> list[Cap]:
+        """Every cap that the asset has had, oldest first: to raise one is a decision that readers of a release see."""
+        kinds = _entries.c.kind.in_(("register", "amend"))
+        query = sa.select(_entries).where(_entries.c.asset == name, kinds).order_by(_entries.c.seq)
+        with self._read() as connection:
+            return [Cap(json.loads(row.body)["epsilon"], row.time) for row in connection.execute(query)]
+
     def asset(self, name: str) -> Asset:
         """The asset of that name.
 
@@ -464,25 +483,25 @@ class Ledger:
         with self._read() as connection:
             return self._head(connection)[1]
 
-    def paid(self, name: str, receipt: Mapping[str, Any], purpose: str) -> list[Charge]:
+    def paid(self, name: str, receipt: "Receipt", purpose: str) -> list[Charge]:
         """The charges of a receipt that something of this purpose may build on.
 
         Raises:
             LedgerError: if this ledger does not have them, as committed charges of the receipt's model, or if they are
                 of a reference run and the purpose is a release.
         """
-        self.verify([receipt["ledger_head"]])
+        self.verify([receipt.ledger_head])
         known = {charge.id: charge for charge in self.charges(name)}
-        found = [known.get(line["charge"]) for line in receipt["queries"]]
+        found = [known.get(line.charge) for line in receipt.queries]
         own = [charge for charge in found if charge is not None and charge.state == "committed"]
-        if len(own) < max(1, len(found)) or receipt["model"] != own[-1].variant:
+        if len(own) < max(1, len(found)) or receipt.model != own[-1].variant:
             raise LedgerError(
-                f"The ledger does not have the charges of model {receipt['model']!r} as committed ones.",
+                f"The ledger does not have the charges of model {receipt.model!r} as committed ones.",
                 "Fit that model again on this ledger; nothing was charged now.",
             )
         if purpose == "release" and any(charge.purpose != "release" for charge in own):
             raise LedgerError(
-                f"Model {receipt['model']!r} is a reference, outside the total: no release may build on it.",
+                f"Model {receipt.model!r} is a reference, outside the total: no release may build on it.",
                 "Fit it with purpose release, or mark what builds on it as a reference too.",
             )
         return own
