@@ -3,8 +3,9 @@
 from palimpsest.audit.anonymity import audit_anonymity
 from palimpsest.audit.membership import bag_of_words_control
 from palimpsest.audit.text_membership import Released
-from palimpsest.files import read_json, write_json
+from palimpsest.files import write_json
 from palimpsest.params.load import load
+from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_public, read_split, read_synthetic
 from palimpsest.report.tradeoff import read_tradeoff
@@ -24,14 +25,14 @@ def run(name: str) -> None:
     synthetic = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
     released = Released(synthetic, members, nonmembers, [row.text for row in read_public(PUBLIC / "train.parquet")])
     texts = [[row.text for row in side] for side in (released.members, released.nonmembers)]
-    receipt = read_json(RECEIPTS / f"{name}.json")
-    curve = read_tradeoff(receipt) if receipt["purpose"] == "release" else None
+    receipt = read_receipt(RECEIPTS / f"{name}.json")
+    curve = read_tradeoff(receipt) if receipt.claim is not None else None
     audit = audit_anonymity(
         released,
         bag_of_words_control(*texts, confidence=CONFIDENCE, seed=params.seed),
         labelled=bool(params.dataset.labels),
         neighbours=NEIGHBOURS,
-        claim=receipt["epsilon"] if receipt["purpose"] == "release" else None,
+        claim=receipt.claim,
         best=curve.true_positives if curve else None,
         confidence=CONFIDENCE,
         seed=params.seed,

@@ -3,9 +3,9 @@
 Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from palimpsest.files import write_json
 from palimpsest.generators.base import Budget, Plan
@@ -16,6 +16,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Charge, Ledger, Run
 from palimpsest.privacy.query import View
+from palimpsest.privacy.receipt import Receipt
 from palimpsest.privacy.session import metered, receipt, verified
 from palimpsest.privacy.witness import receipt_heads
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
@@ -44,7 +45,7 @@ def planned(params: Params, name: str) -> tuple[DpLm, Plan]:
 
 
 def fit(
-    params: Params, run: Run, plan: Plan, ask: Callable[[View], DpLmArtifact], before: Mapping[str, Any] | None = None
+    params: Params, run: Run, plan: Plan, ask: Callable[[View], DpLmArtifact], before: Receipt | None = None
 ) -> None:
     """Reserve, ask, save and write the receipt, in as many processes as there are.
 
@@ -81,7 +82,7 @@ def _lead(
     run: Run,
     plan: Plan,
     ask: Callable[[View], DpLmArtifact],
-    before: Mapping[str, Any] | None,
+    before: Receipt | None,
     team: Team,
 ) -> None:
     ledger, name = Ledger.open(ledger_url(params)), run.variant
@@ -95,9 +96,9 @@ def _lead(
         ask(Leader(session.view, team)).save(MODELS / name)
     for charge in session.reservation.charges:
         forget_checkpoints(CHECKPOINTS, charge.id)
-    body = receipt(ledger, asset, session, method="dp_lm", target=params.fitted[name].epsilon, before=paid)
-    body |= {"plan": dict(plan.numbers), "weights": weights(MODELS / name)}
-    write_json(MODEL_RECEIPTS / f"{name}.json", body)
+    found = receipt(ledger, asset, session, method="dp_lm", target=params.fitted[name].epsilon, before=paid)
+    found = replace(found, plan=dict(plan.numbers), weights=weights(MODELS / name))
+    write_json(MODEL_RECEIPTS / f"{name}.json", found.to_json())
 
 
 if __name__ == "__main__":

@@ -17,12 +17,13 @@ from palimpsest.audit.membership import (
     reference_attack,
     zlib_attack,
 )
-from palimpsest.files import read_json, write_json
+from palimpsest.files import write_json
 from palimpsest.generators.dp_lm import likelihood
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.model import ConditionalLm, new_model
 from palimpsest.generators.dp_lm.serialise import Serialiser, serialiser
 from palimpsest.params.load import load
+from palimpsest.privacy.receipt import read_receipt
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split
@@ -45,7 +46,7 @@ def run(name: str, model: str) -> None:
     fitted = DpLmArtifact.load(MODELS / model)
     before, after = (losses(fitted, which, sides) for which in (base, fitted.model))
     surprises = [token_scores(fitted.model, _rows(fitted), side) for side in sides]
-    receipt = read_json(RECEIPTS / f"{name}.json")
+    receipt = read_receipt(RECEIPTS / f"{name}.json")
     audit = audit_membership(
         {
             "loss": loss_attack(after),
@@ -54,7 +55,7 @@ def run(name: str, model: str) -> None:
             "min_k": min_k_attack(surprises[0], surprises[1], MIN_K),
         },
         control,
-        claim=receipt["epsilon"] if receipt["purpose"] == "release" else None,
+        claim=receipt.claim,
         delta=params.delta,
         guess_share=params.audit.guesses,
         alpha=params.audit.alpha,

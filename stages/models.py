@@ -2,10 +2,9 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 from palimpsest.errors import LedgerError
-from palimpsest.files import read_json
+from palimpsest.privacy.receipt import Receipt, read_receipt
 from stages.common import MODEL_RECEIPTS, MODELS
 
 
@@ -18,14 +17,14 @@ def weights(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def receipt_of(model: str) -> dict[str, Any]:
+def receipt_of(model: str) -> Receipt:
     """The receipt of a fitted model.
 
     Raises:
-        LedgerError: if it is not of the weights that lie in the model's folder.
+        LedgerError: if it is not whole, or not of the weights that lie in the model's folder.
     """
-    found = dict(read_json(MODEL_RECEIPTS / f"{model}.json"))
-    if found.get("weights") != weights(MODELS / model):
+    found = read_receipt(MODEL_RECEIPTS / f"{model}.json")
+    if found.weights != weights(MODELS / model):
         raise LedgerError(
             f"The receipt of model {model!r} is of other weights than those in its folder.",
             "Restore both together with `dvc checkout`, or run the stage that fits the model.",

@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from palimpsest import closure
@@ -32,9 +33,8 @@ def run(name: str, model: str) -> None:
     rows = list(sampler.sample(artifact, artifact.counts(settings.rows)))
     write_synthetic(rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
     counts = {"drawn": removing.seen, "removed": removing.removed, "rows": len(rows)}
-    zone = "dp" if receipt["purpose"] == "release" and not receipt["noise_fixed"] else "internal"
-    write_json(METRICS / name / "generation.json", {"variant": name, "zone": zone, **counts})
-    write_json(RECEIPTS / f"{name}.json", {**receipt, "variant": name})
+    write_json(METRICS / name / "generation.json", {"variant": name, "zone": receipt.zone, **counts})
+    write_json(RECEIPTS / f"{name}.json", replace(receipt, variant=name).to_json())
     shutil.rmtree(SHARDS / name)
 
 

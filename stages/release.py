@@ -25,19 +25,18 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy import accounting
 from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.ledger import Asset, Charge, Ledger
+from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.records.keyed import digest
 from palimpsest.records.record import Record
 from palimpsest.records.world.facts import Facts, load_facts
 from palimpsest.records.write import read_synthetic
 from palimpsest.report.card import PUBLISHABLE, render_card
 from palimpsest.report.release import bundle, gates, word
-from palimpsest.report.release.allowed import RECEIPT, picked
 from palimpsest.report.release.bundle import Measured
 from palimpsest.report.release.card import Described
 from palimpsest.report.release.extract import extract
 from palimpsest.report.release.keys import fingerprint, key_path, load_key
 from palimpsest.report.release.prov import Inputs, provenance
-from palimpsest.report.second import second_opinions
 from palimpsest.report.statement import statement
 from palimpsest.report.taint import RELEASE, Flow, Node, narrowed, nodes
 from stages import report
@@ -110,7 +109,7 @@ class Found:
     asset: Asset
     charges: Sequence[Charge]
     books: Mapping[str, Any]
-    receipts: Mapping[str, Mapping[str, Any]]
+    receipts: Mapping[str, Receipt]
     stages: Sequence[Mapping[str, Any]]
     flow: Flow
     promise: Mapping[str, Any]
@@ -122,16 +121,15 @@ def collected(params: Params, variants: Sequence[str]) -> Found:
     """What there is to check.
 
     Raises:
-        DataError: a receipt is missing, or dvc.yaml has no stage that writes the release.
-        LedgerError: the ledger's chain does not hold, or is older than a receipt.
+        DataError: dvc.yaml has no stage that writes the release.
+        LedgerError: a receipt is missing or not whole, the ledger's chain does not hold, or is older than a receipt.
     """
     ledger = Ledger.open(ledger_url(params))
     asset = ledger.asset(params.dataset.asset)
     charges, receipts = ledger.charges(asset.name), read_receipts(variants)
-    ledger.verify([receipt["ledger_head"] for receipt in receipts.values()])
+    ledger.verify([receipt.ledger_head for receipt in receipts.values()])
     books, stages = ledger_summary(ledger, asset), report.read_stages(_GRAPH)
-    named = {name: picked(receipt, RECEIPT, f"receipt of {name}") for name, receipt in receipts.items()}
-    promise = statement(named, books, asdict(params.schema_of_data), stages, second_opinions(receipts))
+    promise = statement(receipts, books, asdict(params.schema_of_data), stages)
     flow = graph(variants, charges, receipts)
     return Found(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params), read_twins())
 
@@ -160,16 +158,9 @@ def prepared(
     return bundle.Contents(described, rows, page, audit, ledger, partial(origins, params, found, signer))
 
 
-def read_receipts(variants: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """variant -> its receipt.
-
-    Raises:
-        DataError: one is missing, or is not JSON.
-    """
-    try:
-        return {name: dict(read_json(RECEIPTS / f"{name}.json")) for name in variants}
-    except (OSError, ValueError):
-        raise DataError("A receipt is missing or was changed by hand.", "Make it with `palimpsest run`.") from None
+def read_receipts(variants: Sequence[str]) -> dict[str, Receipt]:
+    """variant -> its receipt."""
+    return {name: read_receipt(RECEIPTS / f"{name}.json") for name in variants}
 
 
 def read_rows(params: Params, variants: Sequence[str]) -> dict[str, list[Record]]:
@@ -225,7 +216,7 @@ def sources(variants: Sequence[str]) -> list[str]:
     return [path.as_posix() for paths in (*of_variant, [SCORES], sorted(TWINS.glob("*.json"))) for path in paths]
 
 
-def graph(variants: Sequence[str], charges: Sequence[Charge], receipts: Mapping[str, Mapping[str, Any]]) -> Flow:
+def graph(variants: Sequence[str], charges: Sequence[Charge], receipts: Mapping[str, Receipt]) -> Flow:
     """The workspace's graph for the taint check, with the releasing and the scoring stage's own choice of files.
 
     A file of the allow-list that no stage makes was put there by hand: it counts as private.
@@ -256,12 +247,12 @@ def chosen(node: Node, variants: Sequence[str]) -> Node:
     return node
 
 
-def ledgered(charges: Sequence[Charge], receipts: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
+def ledgered(charges: Sequence[Charge], receipts: Mapping[str, Receipt]) -> frozenset[str]:
     """Names of the graph's nodes that spent what the released receipts name, as the ledger has it.
 
     A node that spent something else, for another release or as a reference, is no meter on the way of these rows.
     """
-    named = {line["charge"] for receipt in receipts.values() for line in receipt["queries"]}
+    named = {charge for receipt in receipts.values() for charge in receipt.charges}
     own = [charge for charge in charges if charge.id in named and charge.counted and charge.state == "committed"]
     good = [charge for charge in own if accounting.is_private(charge.event) and not charge.noise_fixed]
     return frozenset(f"{charge.stage}@{charge.variant}" for charge in good)
@@ -269,7 +260,7 @@ def ledgered(charges: Sequence[Charge], receipts: Mapping[str, Mapping[str, Any]
 
 def origins(params: Params, found: Found, signer: str, files: Mapping[str, str]) -> dict[str, Any]:
     """The PROV document of the released rows."""
-    paid = {line["charge"] for receipt in found.receipts.values() for line in receipt["queries"]}
+    paid = {charge for receipt in found.receipts.values() for charge in receipt.charges}
     data, marks = params.dataset, {charge.fingerprint for charge in found.charges if charge.id in paid}
     # Another value for each release: two that were equal would tell that no row came or went in between.
     keyed = sorted(digest(found.asset.key, "release", mark, found.books["head"]).hex() for mark in marks)

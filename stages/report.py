@@ -18,10 +18,10 @@ from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import RESERVED, Params
 from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.ledger import Ledger
+from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.report import evidence, tables
 from palimpsest.report.card import PUBLISHABLE, render_card
 from palimpsest.report.page import render_internal
-from palimpsest.report.second import second_opinions
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import EVALUATORS, summarise
 from stages.common import METRICS, RECEIPTS, start
@@ -43,7 +43,7 @@ def run() -> None:
     books = ledger_summary(ledger, ledger.asset(params.dataset.asset))
     metrics, receipts, stages = read_metrics(params), read_receipts(params), read_stages(Path("dvc.yaml"))
     summary = summarise(metrics, receipts, books)
-    document = statement(receipts, books, asdict(params.schema_of_data), stages, second_opinions(receipts))
+    document = statement(receipts, books, asdict(params.schema_of_data), stages)
     examined = read_models(params), read_decoders(params)
     page = render_internal(summary, metrics, receipts, books, document, stages, provenance(), *examined)
     _write(REPORTS / "internal.html", page)
@@ -116,9 +116,9 @@ def read_decoders(params: Params) -> dict[str, Any]:
     return {name: read_json(path) for name, path in paths.items() if path.is_file()}
 
 
-def read_receipts(params: Params) -> dict[str, dict[str, Any]]:
+def read_receipts(params: Params) -> dict[str, Receipt]:
     """variant -> receipt, of the variants that run."""
-    return {name: read_json(RECEIPTS / f"{name}.json") for name in params.run.evaluate}
+    return {name: read_receipt(RECEIPTS / f"{name}.json") for name in params.run.evaluate}
 
 
 def read_stages(path: Path) -> list[dict[str, Any]]:

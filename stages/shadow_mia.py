@@ -11,7 +11,7 @@ import numpy as np
 
 from palimpsest.audit.membership import Scores, audit_membership, bag_of_words_control
 from palimpsest.audit.shadow import Population, lira_attack, rmia_attack
-from palimpsest.files import read_json, write_json
+from palimpsest.files import write_json
 from palimpsest.generators.dp_lm import likelihood
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.model import ConditionalLm, new_model
@@ -20,6 +20,7 @@ from palimpsest.models.lm import train
 from palimpsest.models.tokens import encode_texts
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
+from palimpsest.privacy.receipt import read_receipt
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split
@@ -39,11 +40,11 @@ def run(name: str, model: str) -> None:
     texts = [[row.text for row in side] for side in sides]
     control = bag_of_words_control(*texts, confidence=CONFIDENCE, seed=params.seed)
     fitted = DpLmArtifact.load(MODELS / model)
-    receipt = read_json(RECEIPTS / f"{name}.json")
+    receipt = read_receipt(RECEIPTS / f"{name}.json")
     audit = audit_membership(
         attacks(params, fitted, sides),
         control,
-        claim=receipt["epsilon"] if receipt["purpose"] == "release" else None,
+        claim=receipt.claim,
         delta=params.delta,
         guess_share=params.audit.guesses,
         alpha=params.audit.alpha,

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from palimpsest.closure import digest
@@ -82,11 +82,9 @@ def record(
     name = session.reservation.charges[0].variant
     variant, asset = params.variants[name], ledger.asset(params.dataset.asset)
     target = params.charged[name].epsilon
-    body = receipt(ledger, asset, session, method=variant.method, target=target, before=before)
-    write_json(RECEIPTS / f"{name}.json", body | {"plan": dict(plan.numbers)})
-    private = params.charged[name].purpose == "release" and not body["noise_fixed"]
-    zone = "dp" if private else "internal"
-    write_json(METRICS / name / "generation.json", {"variant": name, "zone": zone, **counts})
+    found = receipt(ledger, asset, session, method=variant.method, target=target, before=before)
+    write_json(RECEIPTS / f"{name}.json", replace(found, plan=dict(plan.numbers)).to_json())
+    write_json(METRICS / name / "generation.json", {"variant": name, "zone": found.zone, **counts})
 
 
 def private_rows() -> list[PrivateRow]:

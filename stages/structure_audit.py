@@ -2,8 +2,9 @@
 
 from palimpsest.audit.structure import audit_structure
 from palimpsest.errors import ParamsError
-from palimpsest.files import read_json, write_json
+from palimpsest.files import write_json
 from palimpsest.params.load import load
+from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.write import read_synthetic
 from stages.common import METRICS, RECEIPTS, SYNTHETIC, start
 
@@ -16,7 +17,7 @@ def run(name: str) -> None:
     if data.json_schema is None:
         raise ParamsError(f"dataset.task is {data.task!r}, which has no JSON schema.", "Run this stage for task json.")
     rows = read_synthetic(SYNTHETIC / name, data.text, data.label)
-    zone = "dp" if read_json(RECEIPTS / f"{name}.json")["purpose"] == "release" else "internal"
+    zone = read_receipt(RECEIPTS / f"{name}.json").zone
     audit = audit_structure([row.text for row in rows], data.json_schema, CONFIDENCE)
     write_json(METRICS / name / "structure.json", audit.to_json(name, zone))
 

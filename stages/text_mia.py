@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from palimpsest.audit.membership import Scores, audit_membership, bag_of_words_control
 from palimpsest.audit.text_membership import Phantom, Released, embedding_attack, phantom_test, text_attacks
-from palimpsest.files import read_json, write_json
+from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
+from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_public, read_split, read_synthetic
@@ -30,11 +31,11 @@ def run(name: str) -> None:
     control = bag_of_words_control(*texts, confidence=CONFIDENCE, seed=params.seed)
     others = [row.text for rows in splits for row in rows if not row.guess]
     phantom = phantom_test(released, others, RARE, CONFIDENCE)
-    receipt = read_json(RECEIPTS / f"{name}.json")
+    receipt = read_receipt(RECEIPTS / f"{name}.json")
     audit = audit_membership(
         attacks(params, released, phantom),
         control,
-        claim=receipt["epsilon"] if receipt["purpose"] == "release" else None,
+        claim=receipt.claim,
         delta=params.delta,
         guess_share=params.audit.guesses,
         alpha=params.audit.alpha,

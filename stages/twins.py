@@ -18,11 +18,12 @@ from palimpsest.audit.twins.result import Trial, Twin, TwinAudit, judged
 from palimpsest.audit.twins.scenes import NAME, SCENES, Scene, Step
 from palimpsest.audit.twins.settings import ASSET, invented_params
 from palimpsest.errors import ParamsError
-from palimpsest.files import read_json, write_json
+from palimpsest.files import write_json
 from palimpsest.params.load import FILE, LEDGER_VARIABLE, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy import witness
 from palimpsest.privacy.ledger import Asset, Ledger
+from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
@@ -155,7 +156,9 @@ def _release() -> Release:
 def _claim() -> float:
     """The epsilon of the run's receipt."""
     found = [folder / f"{NAME}.json" for folder in (RECEIPTS, MODEL_RECEIPTS)]
-    return float(next(read_json(path)["epsilon"] for path in found if path.is_file()))
+    claim = next(read_receipt(path).claim for path in found if path.is_file())
+    assert claim is not None  # a twin is planned as a release
+    return claim
 
 
 @contextmanager

@@ -2,14 +2,13 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
-from palimpsest.files import read_json
 from palimpsest.generators.base import Budget
 from palimpsest.generators.vote_select import VoteSelect
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params, VoteSelectVariant
 from palimpsest.privacy.ledger import Ledger, composed
+from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.write import read_synthetic, write_synthetic
 from stages.common import RECEIPTS, SYNTHETIC, start
 from stages.encoding import encoders
@@ -23,7 +22,7 @@ def run(name: str, source: str) -> None:
     params = load()
     ledger, schema = Ledger.open(ledger_url(params)), params.schema_of_data
     variant, columns = choosing(params, name), (params.dataset.text, params.dataset.label)
-    paid = ledger.paid(schema.asset, receipt_of(source), variant.purpose)
+    paid = ledger.paid(schema.asset, read_receipt(RECEIPTS / f"{source}.json"), variant.purpose)
     rows = read_synthetic(SYNTHETIC / source, *columns)
     encode = encoders(params, variant.vote_select.batch)
     generator = VoteSelect(variant.vote_select, schema, composed(paid), rows, encode.others, params.seed)
@@ -48,11 +47,6 @@ def choosing(params: Params, name: str) -> VoteSelectVariant:
 def digest(source: str) -> str:
     """Of the rows that are chosen from."""
     return hashlib.sha256(Path(f"{SYNTHETIC / source}.parquet").read_bytes()).hexdigest()
-
-
-def receipt_of(source: str) -> dict[str, Any]:
-    """The receipt of the variant that is chosen from."""
-    return dict(read_json(RECEIPTS / f"{source}.json"))
 
 
 if __name__ == "__main__":

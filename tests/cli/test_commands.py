@@ -27,6 +27,7 @@ from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Charge, Ledger, Request, Run, composed
 from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.receipt import Group
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.view import PrivateView
@@ -48,7 +49,7 @@ def charged(place: Place) -> Path:
         session.view.ask(query)
     body = receipt(ledger, ledger.asset("notes"), session, method="dp_lm", target=3.0)
     for path in receipts(place):
-        write_json(path, body)
+        write_json(path, body.to_json())
     return receipts(place)[0]
 
 
@@ -219,6 +220,9 @@ EDITS = {
     "state": lambda body: body["queries"][0].update(state="refunded"),
     "witness": _set(ledger_head="0" * 64),
     "field cut": lambda body: body.pop("curve"),
+    "purpose cut": lambda body: body["queries"][0].pop("purpose"),
+    "head cut": lambda body: body.pop("ledger_head"),
+    "purpose of a charge": lambda body: body["queries"][0].update(purpose="reference"),
     "null": _set(epsilon=None),
 }
 
@@ -259,7 +263,7 @@ def charged_in_parts(place: Place) -> list[Charge]:
     session = Session(view, reservation, 0.0)
     body = receipt(ledger, ledger.asset("notes"), session, method="dp_lm", target=3.0)
     for path in receipts(place):
-        write_json(path, body)
+        write_json(path, body.to_json())
     return list(reservation.charges)
 
 
@@ -293,7 +297,7 @@ def test_a_receipt_of_one_accountant_does_not_claim_two(place: Place) -> None:
     view = PrivateView([], load(place.workspace).schema_of_data, ledger, reservation, NoiseSource())
     body = receipt(ledger, ledger.asset("notes"), Session(view, reservation, 0.0), method="dp_lm", target=3.0)
     for path in receipts(place):
-        write_json(path, body)
+        write_json(path, body.to_json())
     done = place.call("verify")
     assert done.exit_code == 0, done.output
     assert "one accountant that takes all of its events (RDP)" in " ".join(done.stdout.split())
@@ -308,16 +312,16 @@ def test_a_receipt_with_a_delta_beside_its_event_verifies_and_one_that_forgets_i
     view = PrivateView([], load(place.workspace).schema_of_data, ledger, reservation, NoiseSource())
     asset = ledger.asset("notes")
     body = receipt(ledger, asset, Session(view, reservation, 0.0), method="dp_lm", target=3.0)
-    assert body["epsilon"] == accounting.epsilon(event, asset.delta - 2e-5)
+    assert body.epsilon == accounting.epsilon(event, asset.delta - 2e-5)
     for path in receipts(place):
-        write_json(path, body)
+        write_json(path, body.to_json())
     done = place.call("verify")
     assert done.exit_code == 0, done.output
-    rows = [{"k": row["k"], "epsilon": accounting.group_epsilon(event, row["k"], asset.delta)} for row in body["group"]]
+    rows = tuple(Group(row.k, accounting.group_epsilon(event, row.k, asset.delta)) for row in body.group)
     for path in receipts(place):
-        write_json(path, body | {"epsilon": accounting.epsilon(event, asset.delta), "group": rows})
+        write_json(path, replace(body, epsilon=accounting.epsilon(event, asset.delta), group=rows).to_json())
     said = " ".join(place.call("verify").output.split())
-    assert "epsilon by zcdp is" in said
+    assert "by the charges" in said
     assert "the epsilons of its groups are others" in said
 
 
@@ -328,13 +332,13 @@ def test_two_charges_of_one_part_claimed_to_be_of_two_fail(place: Place, partiti
     said = " ".join(done.output.split())
     assert done.exit_code == 1
     assert "is of another part of the data set in the ledger" in said
-    assert ("epsilon by zcdp is" in said) == (partition == ("batch", "2"))  # the others claim no less than was spent
+    assert ("by the charges" in said) == (partition == ("batch", "2"))  # the others claim no less than was spent
 
 
 def test_a_variant_that_does_not_repeat_its_model_s_receipt_fails(ran: Place) -> None:
     path = receipts(ran)[0]
     kept = path.read_bytes()
-    write_json(path, read_json(path) | {"seconds": -1.0})
+    write_json(path, read_json(path) | {"seconds": 99.0})
     done = ran.call("verify")
     path.write_bytes(kept)
     assert (done.exit_code, "as it was last fitted" in done.output) == (1, True)

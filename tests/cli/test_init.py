@@ -1,6 +1,8 @@
 """`palimpsest init` writes what it was told, nothing where it fails, and never over what is there."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 from cli_place import Place, call, init, write_files
 from ruamel.yaml import YAML
 
+from palimpsest.cli.context import environment
 from palimpsest.cli.init import Source, _scalar, check_source, read_labels, read_schema, rendered
 from palimpsest.errors import ParamsError
 from palimpsest.params.load import load, loads
@@ -175,6 +178,54 @@ def test_force_overwrites_settings_and_keeps_ignore_files(place: Place) -> None:
     assert done.exit_code == 0, done.output
     assert load(place.workspace).audit.size == 120
     assert ignored.read_text() == before
+
+
+@pytest.mark.parametrize("made_before", [False, True])
+def test_git_never_holds_what_tells_of_private_files(tmp_path: Path, made_before: bool) -> None:
+    """With DVC and git themselves; `dvc repro` is refused where DVC knows that git ignores dvc.lock."""
+    home, work = write_files(tmp_path / "home"), tmp_path / "home" / "work"
+    work.mkdir()
+
+    def ran(*command: str) -> str:
+        identity = {
+            "GIT_AUTHOR_NAME": "a",
+            "GIT_AUTHOR_EMAIL": "a",
+            "GIT_COMMITTER_NAME": "a",
+            "GIT_COMMITTER_EMAIL": "a",
+        }
+        program = [sys.executable, "-m", "dvc"] if command[0] == "dvc" else ["git"]
+        done = subprocess.run(
+            [*program, *command[1:]],
+            cwd=work,
+            env=environment() | identity,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    ran("git", "init", "-q")
+    if made_before:
+        ran("dvc", "init", "-q")
+    done = init(home, work)
+    assert "dvc.lock is left out by .gitignore" in done.stdout
+    step = {"cmd": "mkdir -p data && cp ../own.csv data/own.csv", "deps": ["../own.csv"], "outs": ["data/own.csv"]}
+    (work / "dvc.yaml").write_text(json.dumps({"stages": {"step": step}}))
+    assert "Running stage" in ran("dvc", "repro")
+    assert "up to date" in ran("dvc", "repro")
+    ran("git", "add", "-A")
+    held = ran("git", "ls-files").split()
+    assert {"params.yaml", "dvc.yaml", ".gitignore", ".dvc/config"} <= set(held)
+    assert not [name for name in held if name.startswith(("data/", ".dvc/cache", ".dvc/tmp", "dvc.lock"))]
+    ignored = work / ".gitignore"
+    ignored.write_text(ignored.read_text().replace("/dvc.lock\n", ""))  # as in a private repository
+    ran("dvc", "config", "core.no_scm", "false")
+    assert "up to date" in ran("dvc", "repro")
+    ran("git", "add", "-A")
+    assert "dvc.lock" in ran("git", "ls-files").split()
+    ran("git", "commit", "-q", "-m", "all")
+    ran("dvc", "metrics", "diff", "HEAD")
 
 
 def test_no_row_is_quoted(tmp_path: Path) -> None:

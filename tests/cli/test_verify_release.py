@@ -4,10 +4,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from palimpsest.cli.main import app
 from palimpsest.cli.verify_release import check_release
 from palimpsest.report.release.keys import fingerprint, load_key
-from tests.report.release_world import Workspace, released
+from tests.report.release_world import REFERENCE, VARIANT, Workspace, released
 
 
 @pytest.fixture(scope="module")
@@ -15,17 +18,30 @@ def made() -> Workspace:
     return released()
 
 
-def test_a_release_that_holds_ends_with_0_and_says_that_the_key_was_not_pinned(
-    made: Workspace, capsys: pytest.CaptureFixture[str]
-):
+def test_a_release_that_holds_ends_with_0_for_a_pinned_key_alone(made: Workspace):
+    def verified(*options: str) -> Result:
+        return CliRunner().invoke(app, ["verify", str(made.folder / "release"), *options])
+
     name = fingerprint(load_key(made.key).public_key())
-    assert check_release(made.folder / "release", None) == 0
-    told = capsys.readouterr().out
-    assert told.count("holds") == 5
-    assert f"key: {name}" in told
-    assert "not pinned" in told
-    assert check_release(made.folder / "release", name) == 0
-    assert "not pinned" not in capsys.readouterr().out
+    done = verified()
+    assert (done.exit_code, done.stdout.count("holds")) == (3, 6)
+    assert f"key: {name}" in done.stdout
+    assert "not verified: all holds, but the key was not pinned" in done.stderr
+    assert "what to do: ask the releaser" in done.stderr
+    done = verified("--key", name)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "with 3 without --key" in " ".join(CliRunner().invoke(app, ["verify", "--help"]).stdout.split())
+
+
+def test_every_look_is_shown_with_its_day(made: Workspace, capsys: pytest.CaptureFixture[str]):
+    check_release(made.folder / "release", None)
+    told = capsys.readouterr().out.splitlines()
+    shown = [line.split("  ", 1)[1] for line in told if line.startswith("shows")]
+    assert [line.partition(" from ")[0] for line in shown[:1]] == ["the cap was epsilon 10"]
+    assert [line.partition(": ")[2] for line in shown[1:]] == [
+        f"label_histogram of {VARIANT}, release, committed, counted",
+        f"label_histogram of {REFERENCE}, reference, committed, not counted",
+    ]
 
 
 def test_a_release_that_does_not_hold_ends_with_1_and_says_why(

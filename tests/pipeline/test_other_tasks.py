@@ -14,6 +14,7 @@ from palimpsest.records.record import Record
 from palimpsest.records.write import read_public, read_split, write_synthetic
 from stages import preprocess, structure_audit
 from tests.pipeline.place import Place
+from tests.receipts import a_receipt
 
 SECRET = "ZANZIBAR-7731"
 FILM = {
@@ -99,12 +100,15 @@ def test_a_line_that_is_no_record_is_named_by_its_number(place: Place):
     assert (code, "row 61" in output, SECRET in output) == (1, True, False)
 
 
-@pytest.mark.parametrize(("purpose", "zone"), [("release", "dp"), ("reference", "internal")])
-def test_rows_are_held_against_the_public_schema(place: Place, purpose: str, zone: str):
+@pytest.mark.parametrize(
+    ("changes", "zone"),
+    [({}, "dp"), ({"purpose": "reference", "epsilon": None}, "internal"), ({"noise_fixed": True}, "internal")],
+)
+def test_rows_are_held_against_the_public_schema(place: Place, changes: dict[str, Any], zone: str):
     films(place, [{"title": "A", "year": 1}])
     texts = ['{"title": "A", "year": 1}', '{"title": "A"}', '{"title": "A", "ye', "words"]
     write_synthetic(map(Record, texts), "data/synthetic/dp3", "*", None)
-    write_json("reports/receipts/dp3.json", {"purpose": purpose})
+    write_json("reports/receipts/dp3.json", a_receipt(**changes).to_json())
     assert place.stage(structure_audit, "dp3") == (0, "")
     found = read_json("reports/metrics/dp3/structure.json")
     assert (found["variant"], found["zone"]) == ("dp3", zone)

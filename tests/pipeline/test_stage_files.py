@@ -10,6 +10,7 @@ from palimpsest.files import write_json
 from stages.models import receipt_of, weights
 from stages.pplm_generate import shard_folder
 from stages.report import read_stages
+from tests.receipts import a_receipt
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,12 +23,12 @@ def fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "lm").mkdir(parents=True)
     (folder / "lm" / "model.safetensors").write_bytes(b"weights")
     (folder / "head.safetensors").write_bytes(b"head")
-    write_json("reports/receipts/models/m.json", {"model": "m", "weights": weights(folder)})
+    write_json("reports/receipts/models/m.json", a_receipt(model="m", weights=weights(folder)).to_json())
     return folder
 
 
 def test_a_receipt_is_that_of_the_weights_beside_it(fitted: Path):
-    assert receipt_of("m")["model"] == "m"
+    assert receipt_of("m").model == "m"
 
 
 @pytest.mark.parametrize("name", ["lm/model.safetensors", "head.safetensors", "another.safetensors"])
@@ -38,7 +39,7 @@ def test_other_weights_have_another_receipt(fitted: Path, name: str):
 
 
 def test_a_receipt_that_names_no_weights_is_of_others(fitted: Path):
-    write_json("reports/receipts/models/m.json", {"model": "m"})
+    write_json("reports/receipts/models/m.json", a_receipt(model="m").to_json())
     with pytest.raises(LedgerError, match="other weights"):
         receipt_of("m")
 

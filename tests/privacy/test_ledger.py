@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.privacy.ledger import Asset, Ledger, Request, Run
 from palimpsest.privacy.witness import VARIABLE
+from tests.receipts import a_line, a_receipt
 
 GAUSSIAN = dpa.GaussianDpEvent(10.0)
 ONE, TWO = Request("votes", GAUSSIAN), Request("histogram", dpa.GaussianDpEvent(20.0))
@@ -279,8 +280,9 @@ def test_registering_twice_keeps_the_key_and_other_terms_are_refused(ledger, ass
 
 
 def receipt_of(ledger, reservation, **changes):
-    lines = [{"charge": charge.id} for charge in reservation.charges]
-    return {"model": reservation.charges[-1].variant, "queries": lines, "ledger_head": ledger.head(), **changes}
+    lines = tuple(a_line(charge.id) for charge in reservation.charges)
+    found = a_receipt(model=reservation.charges[-1].variant, queries=lines, ledger_head=ledger.head())
+    return replace(found, **changes)
 
 
 def committed(ledger, run):
@@ -301,7 +303,7 @@ def test_nothing_builds_on_charges_that_were_not_paid(ledger, run):
     reservation = ledger.reserve("tickets", run(), [ONE, TWO])
     ledger.begin(reservation.charges[0])
     whole = receipt_of(ledger, reservation)
-    for receipt in (whole, {**whole, "queries": []}, {**whole, "queries": [{"charge": "nothing"}]}):
+    for receipt in (whole, replace(whole, queries=()), replace(whole, queries=(a_line("nothing"),))):
         with pytest.raises(LedgerError, match="does not have the charges"):
             ledger.paid("tickets", receipt, "release")
 

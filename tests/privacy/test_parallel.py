@@ -14,6 +14,7 @@ from palimpsest.privacy import accounting, events
 from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, composed, preview
+from palimpsest.privacy.receipt import Receipt
 from palimpsest.privacy.session import Session, receipt
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
@@ -109,7 +110,7 @@ def committed(ledger: Ledger, run, requests: list[Request]) -> Reservation:
     return reservation
 
 
-def receipt_of(ledger: Ledger, reservation: Reservation, before: Sequence[str] = ()) -> dict:
+def receipt_of(ledger: Ledger, reservation: Reservation, before: Sequence[str] = ()) -> Receipt:
     schema = PublicSchema("tickets", "text", "body", n_public=1000, max_length=100)
     view = PrivateView([], schema, ledger, reservation, NoiseSource())
     found = Session(view, reservation, 0.0)
@@ -119,14 +120,14 @@ def receipt_of(ledger: Ledger, reservation: Reservation, before: Sequence[str] =
 def test_a_receipt_charges_the_fullest_cell_and_names_every_one(small, run):
     found = receipt_of(small, committed(small, run(), over_cells("0012")))
     fullest = dpa.SelfComposedDpEvent(TOKENS.event, 2)
-    assert found["accountant"] == "zcdp"
-    assert found["epsilon"] == pytest.approx(accounting.zcdp_epsilon(2 * 31 * 0.0005, 1e-5))
-    assert found["epsilon_rdp"] == pytest.approx(accounting.epsilon(fullest, 1e-5, "rdp"))
-    assert found["epsilon"] <= found["epsilon_rdp"] <= 1.08 * found["epsilon"]
-    assert [line["partition"] for line in found["queries"]] == [["batch", cell] for cell in "0012"]
-    assert found["curve"]["beta"] == accounting.trade_off(fullest)[1]
-    assert [row["epsilon"] for row in found["group"]] == [
-        pytest.approx(accounting.zcdp_epsilon(row["k"] ** 2 * 0.031, 1e-5)) for row in found["group"]
+    assert found.accountant == "zcdp"
+    assert found.epsilon == pytest.approx(accounting.zcdp_epsilon(2 * 31 * 0.0005, 1e-5))
+    assert found.epsilon_rdp == pytest.approx(accounting.epsilon(fullest, 1e-5, "rdp"))
+    assert found.epsilon <= found.epsilon_rdp <= 1.08 * found.epsilon
+    assert [line.partition for line in found.queries] == [("batch", cell) for cell in "0012"]
+    assert found.curve.beta == tuple(accounting.trade_off(fullest)[1])
+    assert [row.epsilon for row in found.group] == [
+        pytest.approx(accounting.zcdp_epsilon(row.k**2 * 0.031, 1e-5)) for row in found.group
     ]
 
 
@@ -134,20 +135,20 @@ def test_a_receipt_adds_what_it_builds_on_even_over_the_same_parts(small, run):
     below = committed(small, run(variant="below"), over_cells("01"))
     above = committed(small, run(variant="above"), over_cells("01"))
     found = receipt_of(small, above, [paid.id for paid in below.charges])
-    assert found["epsilon"] == pytest.approx(accounting.zcdp_epsilon(2 * 31 * 0.0005, 1e-5))
+    assert found.epsilon == pytest.approx(accounting.zcdp_epsilon(2 * 31 * 0.0005, 1e-5))
 
 
 def test_a_receipt_of_the_whole_data_set_says_so(small, run):
     found = receipt_of(small, committed(small, run(), [Request("histogram", dpa.GaussianDpEvent(5.0))]))
-    assert (found["accountant"], found["queries"][0]["partition"]) == ("pld", None)
-    assert found["epsilon"] == pytest.approx(accounting.gdp_epsilon(0.2, 1e-5), abs=2e-3)
+    assert (found.accountant, found.queries[0].partition) == ("pld", None)
+    assert found.epsilon == pytest.approx(accounting.gdp_epsilon(0.2, 1e-5), abs=2e-3)
 
 
 def test_a_receipt_of_mixed_mechanisms_names_its_one_accountant(small, run):
     mixed = [*over_cells("01"), Request("threshold", dpa.LaplaceDpEvent(9.0))]
     found = receipt_of(small, committed(small, run(), mixed))
-    assert found["accountant"] == "rdp"
-    assert found["epsilon"] == found["epsilon_rdp"] > accounting.zcdp_epsilon(0.0155, 1e-5)
+    assert found.accountant == "rdp"
+    assert found.epsilon == found.epsilon_rdp > accounting.zcdp_epsilon(0.0155, 1e-5)
 
 
 def test_a_charge_without_a_finite_rho_is_no_release(small, run):

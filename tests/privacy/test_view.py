@@ -17,6 +17,7 @@ from palimpsest.privacy.events import DiscreteGaussianDpEvent
 from palimpsest.privacy.ledger import Ledger, Request
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import Meter, registered
+from palimpsest.privacy.receipt import Group
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered, receipt
 from palimpsest.privacy.view import PrivateView
@@ -176,14 +177,14 @@ def test_a_receipt_leaves_room_for_the_deltas_beside_the_events(small, run):
         session.view.ask(Failing(4e-6))
     asset = small.asset("tickets")
     body = receipt(small, asset, session, method="embed", target=1.0)
-    assert body["delta"] == asset.delta == 1e-5
-    assert body["epsilon"] == accounting.epsilon(event, 6e-6) > accounting.epsilon(event, 1e-5)
-    assert body["epsilon_rdp"] == accounting.epsilon(event, 6e-6, "rdp")
-    assert [line["own_delta"] for line in body["queries"]] == [4e-6]
-    assert body["group"][0] == {"k": 1, "epsilon": body["epsilon"]}
-    assert body["group"][1]["epsilon"] > accounting.group_epsilon(event, 2, 6e-6)
-    assert body["group"][2] == {"k": 5, "epsilon": math.inf}  # five times the own delta are above delta
-    assert ledger_summary(small, asset)["charges"][0]["epsilon"] == body["epsilon"]
+    assert body.delta == asset.delta == 1e-5
+    assert body.epsilon == accounting.epsilon(event, 6e-6) > accounting.epsilon(event, 1e-5)
+    assert body.epsilon_rdp == accounting.epsilon(event, 6e-6, "rdp")
+    assert [line.own_delta for line in body.queries] == [4e-6]
+    assert body.group[0] == Group(1, body.epsilon)
+    assert body.group[1].epsilon > accounting.group_epsilon(event, 2, 6e-6)
+    assert body.group[2] == Group(5, None)  # five times the own delta are above delta
+    assert ledger_summary(small, asset)["charges"][0]["epsilon"] == body.epsilon
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])

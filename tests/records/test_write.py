@@ -12,6 +12,7 @@ from palimpsest.records.private import SplitRow
 from palimpsest.records.read import Columns, read_rows
 from palimpsest.records.record import Record
 from palimpsest.records.write import (
+    differences,
     read_public,
     read_split,
     read_synthetic,
@@ -142,3 +143,32 @@ def test_what_is_not_a_split_is_refused(tmp_path: Path, read, kind: str) -> None
 
 def test_rows_do_not_show_their_text() -> None:
     assert "secret" not in repr(SplitRow("secret", "secret"))
+
+
+OBJECTS = ('{"year": 1, "title": "A"}', '{"title": "A", "ye', "words", '{"title": "\u2028"}', "3", '{"year": true}')
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "columns"), [("*", None, ["text"]), ("text", None, ["text"]), ("body", "team", ["body", "team"])]
+)
+def test_both_files_of_rows_are_compared(tmp_path: Path, text: str, label: str | None, columns: list[str]) -> None:
+    """With the text column `*`, a text that is no JSON object has no line."""
+    records = [Record(one, "a" if number else None) for number, one in enumerate(OBJECTS)]
+    lines, _ = write_synthetic(records, tmp_path / "dp3", text, label)
+    assert differences(tmp_path / "dp3", columns, text == "*") == (6, [])
+    written = lines.read_text(encoding="utf-8").split("\n")[:-1]
+    assert len(written) == (3 if text == "*" else 6)
+    wrongs = [written[1:], written[:-1], [*written, written[0]], [*reversed(written)]]
+    wrongs += [[*written[:-1], written[-1].replace("true", "1").replace("A", "B")]] if text == "*" else []
+    for wrong in wrongs:
+        lines.write_text("".join(f"{line}\n" for line in wrong), encoding="utf-8")
+        rows, (problem,) = differences(tmp_path / "dp3", columns, text == "*")
+        assert rows == 6
+        assert problem.endswith("of dp3.jsonl is not the row that dp3.parquet has there")
+    assert differences(tmp_path / "dp3", [*columns, "more"], text == "*")[1]
+
+
+def test_lines_of_records_do_not_pass_for_those_of_plain_text(tmp_path: Path) -> None:
+    """Else words could be left out of the lines of any release."""
+    write_synthetic(map(Record, OBJECTS), tmp_path / "dp3", "*", None)
+    assert differences(tmp_path / "dp3", ["text"], whole=False)[1]

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import md5
 from pathlib import Path
@@ -181,7 +181,8 @@ class Workspace:
         with metered(ledger, params.schema_of_data, run, asked, lambda: rows, NoiseSource(seed)) as session:
             session.view.ask(query)
         asset = ledger.asset(params.dataset.asset)
-        body = receipt(ledger, asset, session, method="select", target=3.0) | {"plan": {"sigma": 4.0, "rows": 12}}
+        found = receipt(ledger, asset, session, method="select", target=3.0)
+        body = replace(found, plan={"sigma": 4.0, "rows": 12}).to_json()
         write_json(self.folder / f"reports/receipts/{variant}.json", body)
         self.lock()
         return body

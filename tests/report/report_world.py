@@ -1,10 +1,14 @@
 """A made-up asset, measured and accounted for by small seeded functions: what the report's tests draw."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.stats import norm
+
+from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt
+from tests.receipts import a_line, a_receipt
 
 LABELS = ("billing", "delivery", "device fault", "account", "returns")
 ORDERS = (3, 4, 5, 6, 7, 10, 13)
@@ -18,41 +22,36 @@ def gaussian_curve(mu: float, points: int = 101) -> dict[str, list[float]]:
     return {"alpha": alpha.tolist(), "beta": norm.cdf(norm.ppf(1 - alpha) - mu).tolist()}
 
 
-def receipt(variant: str, epsilon: float | None, seed: int = 0) -> dict[str, Any]:
+def receipt(variant: str, epsilon: float | None, seed: int = 0, **changes: Any) -> Receipt:
     """A release with this proved epsilon, or a reference run where it is None."""
-    release = epsilon is not None
-    return {
-        "variant": variant,
-        "method": "dp_lm",
-        "purpose": "release" if release else "reference",
-        "asset": "tickets",
-        "epsilon_target": math.ceil(epsilon) if release else None,
-        "delta": DELTA,
-        "epsilon": epsilon,
-        "epsilon_rdp": epsilon * 1.06 if release else None,
-        "accountant": "pld",
-        "unit": "record",
-        "adjacency": "add_remove",
-        "queries": [
-            query(variant, "label_histogram", {"gaussian": 45.0}, f"{seed}a7c1"),
-            query(variant, "dp_sgd", {"poisson_gaussian": [1.1, 0.05]}, f"{seed}f03e"),
-        ],
-        "plan": {"noise_multiplier": 1.1, "steps": 400},
-        "noise_fixed": False,
-        "group": [{"k": k, "epsilon": k * epsilon if release else None} for k in (1, 2, 3, 5, 10)],
-        "curve": gaussian_curve(epsilon / 4.4) if release else None,
-        "seconds": 61.0,
-        "run": 1,
-    }
+    purpose, curve = "reference" if epsilon is None else "release", gaussian_curve((epsilon or 99.0) / 4.4)
+    lines = [query(variant, name, f"{seed}{mark}", purpose=purpose) for name, mark in _ASKED.items()]
+    made = a_receipt(
+        variant=variant,
+        model=variant,
+        method="dp_lm",
+        purpose=purpose,
+        epsilon_target=None if epsilon is None else float(math.ceil(epsilon)),
+        delta=DELTA,
+        epsilon=epsilon,
+        epsilon_rdp=None if epsilon is None else epsilon * 1.06,
+        accountant="pld",
+        queries=tuple(lines),
+        plan={"noise_multiplier": 1.1, "steps": 400},
+        group=tuple(Group(k, None if epsilon is None else k * epsilon) for k in (1, 2, 3, 5, 10)),
+        curve=Curve(tuple(curve["alpha"]), tuple(curve["beta"])),
+    )
+    return replace(made, **changes)
+
+
+_ASKED = {"label_histogram": "a7c1", "dp_sgd": "f03e"}
 
 
 def query(
-    model: str, name: str, event: dict[str, Any], charge: str, partition: list[str] | None = None
-) -> dict[str, Any]:
+    model: str, name: str, charge: str, partition: tuple[str, str] | None = None, purpose: str = "release", **more: Any
+) -> QueryLine:
     """One charge of a receipt."""
-    return {
-        "name": name, "model": model, "event": event, "partition": partition, "charge": charge, "state": "committed",
-    }  # fmt: skip
+    return a_line(charge, name=name, model=model, partition=partition, purpose=purpose, **more)
 
 
 def utility(
@@ -233,21 +232,20 @@ def generation(variant: str) -> dict[str, Any]:
     return {"variant": variant, "zone": "dp", **counts}
 
 
-def predicted(variant: str, epsilon: float | None = 3.0) -> dict[str, Any]:
+def predicted(variant: str, epsilon: float | None = 3.0) -> Receipt:
     """The receipt of a variant of method predict: two waves of batches beside each other."""
-    parts = [query(variant, f"predict wave {i}", {}, f"9{i}", ["keyed batches", f"{i} to {i + 1}"]) for i in range(2)]
+    parts = [query(variant, f"predict wave {i}", f"9{i}", ("keyed batches", f"{i} to {i + 1}")) for i in range(2)]
     plan = {"clipping": "difference", "clip": 0.731, "tokens": 96, "batches": 40, "batch_size": 64, "waves": 2}
-    body = receipt(variant, epsilon) | {"method": "predict", "accountant": "zcdp"}
-    return body | {"queries": parts, "plan": plan}
+    return receipt(variant, epsilon, method="predict", accountant="zcdp", queries=tuple(parts), plan=plan)
 
 
-def shots_written(variant: str) -> dict[str, Any]:
+def shots_written(variant: str) -> Receipt:
     """The receipt of a variant of method fewshot, whose plan has no batches."""
     plan = {"noise_multiplier": 0.9, "steps": 160, "sampling_rate": 0.02, "expected_batch": 40.0, "prompts": 10}
-    return receipt(variant, 3.0) | {"method": "fewshot", "plan": plan}
+    return receipt(variant, 3.0, method="fewshot", plan=plan)
 
 
-def world_of_writing() -> dict[str, dict[str, dict[str, Any]]]:
+def world_of_writing() -> dict[str, dict[str, Any]]:
     """Metrics and receipts of the world with a variant that was written, asked behind demonstrations, and is JSON."""
     metrics, receipts = world_metrics(), world_receipts() | {"predict3": predicted("predict3")}
     metrics["predict3"] = {"generation": generation("predict3"), "structure": structure("predict3", 190, 171)}
@@ -279,19 +277,20 @@ def turnouts(
     return [{"label": None} | whole, *each]
 
 
-def embedded(variant: str) -> dict[str, Any]:
+def embedded(variant: str) -> Receipt:
     """The receipt of a variant of method embed."""
     plan = {"sigma": 2.75, "rounds": 3, "rows": 900, "neighbours": 1}
-    return receipt(variant, 2.99) | {"method": "embed", "plan": plan}
+    return receipt(variant, 2.99, method="embed", plan=plan)
 
 
-def world_of_embedding() -> dict[str, dict[str, dict[str, Any]]]:
+def world_of_embedding() -> dict[str, dict[str, Any]]:
     """Metrics and receipts of the world with `embed`, its two baselines, and answers behind demonstrations."""
     receipts = world_receipts() | {
         "embed3": embedded("embed3"),
-        "deep3": receipt("deep3", 3.0) | {"method": "sentdp", "plan": {"scale": 0.87, "rows": 900}},
-        "words": receipt("words", None)
-        | {"method": "custext", "plan": {"token_epsilon": 3.0, "neighbours": 20, "vocabulary": 20_000}},
+        "deep3": receipt("deep3", 3.0, method="sentdp", plan={"scale": 0.87, "rows": 900}),
+        "words": receipt(
+            "words", None, method="custext", plan={"token_epsilon": 3.0, "neighbours": 20, "vocabulary": 20_000}
+        ),
     }
     metrics, counts = world_metrics(), {"zone": "dp", "drawn": 900, "removed": {"length": 9}, "rows": 891}
     metrics |= {name: {"generation": {"variant": name, **counts}} for name in ("words", "embed3", "deep3")}
@@ -319,18 +318,18 @@ def decoder(cosine: float = 0.914) -> dict[str, Any]:
     return body | {"readable_share": 0.875, "samples": samples}
 
 
-def evolved(variant: str) -> dict[str, Any]:
+def evolved(variant: str) -> Receipt:
     """The receipt of a variant of method evolve."""
     plan = {"sigma": 3.25, "rounds": 3, "rows": 900, "candidates": 2700, "neighbours": 10, "means_sigma": 1.9}
-    return receipt(variant, 3.0) | {"method": "evolve", "plan": plan}
+    return receipt(variant, 3.0, method="evolve", plan=plan)
 
 
-def selected(variant: str) -> dict[str, Any]:
+def selected(variant: str) -> Receipt:
     """The receipt of a variant of method select, where nobody votes."""
-    return receipt(variant, 3.0) | {"method": "select", "plan": {"sigma": 1.36, "rows": 900}}
+    return receipt(variant, 3.0, method="select", plan={"sigma": 1.36, "rows": 900})
 
 
-def world_of_choosing() -> dict[str, dict[str, dict[str, Any]]]:
+def world_of_choosing() -> dict[str, dict[str, Any]]:
     """Metrics and receipts of the world with a variant that was voted for by rounds, and one that was selected."""
     metrics, receipts = world_metrics(), world_receipts() | {"evolve3": evolved("evolve3"), "pick3": selected("pick3")}
     counts = {"zone": "dp", "drawn": 900, "removed": {"length": 9}, "rows": 891}
@@ -385,7 +384,7 @@ def world_models() -> dict[str, dict[str, Any]]:
     return {"base": audited("base", 0.61, 0), "dp3": audited("dp3", 0.78, 1), "inf": audited("inf", 0.9, 2)}
 
 
-def world_receipts() -> dict[str, dict[str, Any]]:
+def world_receipts() -> dict[str, Receipt]:
     """One release and one reference run."""
     return {"dp3": receipt("dp3", 2.98, 1), "inf": receipt("inf", None, 2)}
 

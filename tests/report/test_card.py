@@ -121,6 +121,6 @@ def test_an_audit_that_could_not_have_failed_is_no_pass(audit: dict[str, Any], o
 
 
 def test_fixed_noise_stops_the_reader() -> None:
-    html = card(receipts=world_receipts() | {"dp3": receipt("dp3", 2.98) | {"noise_fixed": True}})
+    html = card(receipts=world_receipts() | {"dp3": receipt("dp3", 2.98, noise_fixed=True)})
     assert '<b class="stop">not private</b>' in html
     assert "NOT PRIVATE: The noise of dp3 is fixed by a seed." in html

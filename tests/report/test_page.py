@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from palimpsest.files import write_json
+from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.claims import claims, digest
 from palimpsest.report.page import render_internal
 from palimpsest.report.statement import statement
@@ -52,7 +54,7 @@ REFUTED = "An attack refuted the privacy claim of dp3: a proof or the code is wr
 
 def page(
     metrics: dict[str, dict[str, Any]] | None = None,
-    receipts: dict[str, dict[str, Any]] | None = None,
+    receipts: dict[str, Receipt] | None = None,
     ledger: dict[str, Any] | None = None,
     stages: list[dict[str, Any]] | None = None,
     provenance: dict[str, str] | None = None,
@@ -285,7 +287,7 @@ def first_screen(html: str) -> str:
 
 
 def test_fixed_noise_stops_the_reader() -> None:
-    receipts = world_receipts() | {"dp3": receipt("dp3", 2.98) | {"noise_fixed": True}}
+    receipts = world_receipts() | {"dp3": receipt("dp3", 2.98, noise_fixed=True)}
     seen = first_screen(page(receipts=receipts))
     assert "NOT PRIVATE: The noise of dp3 is fixed by a seed." in seen
     assert '<b class="stop">not private</b>' in seen
@@ -303,7 +305,7 @@ def test_fixed_noise_stops_the_reader() -> None:
 def test_the_epsilon_stands_under_the_name_of_its_accountant(
     accountant: str, shown: list[str], hidden: list[str]
 ) -> None:
-    receipts = world_receipts() | {"dp3": receipt("dp3", 2.98) | {"accountant": accountant}}
+    receipts = world_receipts() | {"dp3": receipt("dp3", 2.98, accountant=accountant)}
     html, ledger = page(receipts=receipts), world_ledger()
     assert [word for word in shown if word not in html] + [word for word in hidden if word in html] == []
     promise = statement(receipts, ledger, world_schema(), world_stages())
@@ -313,9 +315,9 @@ def test_the_epsilon_stands_under_the_name_of_its_accountant(
 
 
 def test_parts_of_the_data_set_are_shown_with_each_query() -> None:
+    parts = tuple(query("dp3", "votes", f"{i}", ("batch", str(i))) for i in range(3))
     body = receipt("dp3", 2.98)
-    body["queries"] += [query("dp3", "votes", {}, f"{i}", ["batch", str(i)]) for i in range(3)]
-    html = page(receipts=world_receipts() | {"dp3": body})
+    html = page(receipts=world_receipts() | {"dp3": replace(body, queries=body.queries + parts)})
     assert "3 queries over 3 disjoint parts of the data set" in html
     assert ["<td>batch: 2</td>" in html, "<td>all</td>" in html] == [True, True]
     assert "disjoint parts" not in page()

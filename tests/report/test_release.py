@@ -7,10 +7,12 @@ import shutil
 import stat
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from hashlib import md5
 from pathlib import Path
 from typing import Any
 
+import dp_accounting as dpa
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,9 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stages.release
+from palimpsest.cli.verify_release import looks
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.params.release import Release
+from palimpsest.privacy.ledger import Request, Run
 from palimpsest.records import keyed
 from palimpsest.records.record import Record
 from palimpsest.records.world.facts import load_facts
@@ -40,10 +44,11 @@ from palimpsest.report.release.card import stated
 from palimpsest.report.release.check import verify_release
 from palimpsest.report.release.croissant import CONTEXT
 from palimpsest.report.release.envelope import unseal
-from palimpsest.report.release.extract import asset_of, charges_of, extract
+from palimpsest.report.release.extract import asset_of, caps_of, charges_of, extract
 from palimpsest.report.release.keys import load_key
 from palimpsest.report.release.prov import Inputs, provenance
 from palimpsest.report.taint import Flow, Node
+from tests.receipts import a_receipt
 from tests.report.release_world import (
     PRIVATE_HASHES,
     PUBLIC_HASHES,
@@ -92,7 +97,7 @@ def test_a_release_has_its_files_and_no_other(made: Workspace):
 
 def test_a_release_holds(made: Workspace):
     found = verify_release(made.folder / "release")
-    assert (found.problems, found.pinned, len(found.checks)) == ([], False, 5)
+    assert (found.problems, found.pinned, len(found.checks)) == ([], False, 6)
 
 
 def test_nothing_of_the_private_zone_is_in_it(made: Workspace):
@@ -199,15 +204,42 @@ def test_croissant_describes_the_files(made: Workspace):
 
 def test_the_extract_tells_neither_the_data_nor_the_time(made: Workspace):
     found = read_json(made.folder / "release/ledger.json")
-    (line,) = found["charges"]
-    assert (line["variant"], line["run_key"], len(line["day"])) == (VARIANT, "run 1", 10)
-    assert {"fingerprint", "time"}.isdisjoint(line)
+    own, reference = found["charges"]
+    assert [(line["variant"], line["run_key"], len(line["day"])) for line in (own, reference)] == [
+        (VARIANT, "run 1", 10), (REFERENCE, "run 2", 10),
+    ]  # fmt: skip
+    for line in (own, reference):
+        assert {"fingerprint", "time", "steps", "steps_begun"}.isdisjoint(line)
     assert "key" not in found["asset"]
+    assert all(len(cap["day"]) == 10 for cap in found["caps"])
     asset, charges = asset_of(found), charges_of(found)
-    again = extract(
-        asset, charges, {name: found[name] for name in ("head", "entries", "spent_epsilon", "left_epsilon")}
-    )
-    assert again == found
+    totals = {name: found[name] for name in ("head", "entries", "spent_epsilon", "left_epsilon")}
+    caps = [{"epsilon": cap.epsilon, "time": cap.time} for cap in caps_of(found)]
+    assert extract(asset, charges, totals | {"caps": caps}) == found
+
+
+def test_every_look_and_every_cap_is_shown(own: Workspace):
+    """What does not count is a look, too: a reference, a refund, and a run that began and was lost."""
+    ledger, first = own.ledger, own.ledger.asset("demo").epsilon
+    asked, run = [Request("histogram", dpa.GaussianDpEvent(50.0))], partial(Run, "select", fingerprint="f", code="c")
+    ledger.refund(ledger.reserve("demo", run(VARIANT, "release", plan="given back"), asked).charges)
+    ledger.refund(ledger.reserve("demo", run(REFERENCE, "reference", plan="given back"), asked).charges)
+    ledger.begin(ledger.reserve("demo", run(VARIANT, "release", plan="lost"), asked).charges[0])
+    ledger.amend("demo", first + 2.5)
+    with inside(own):
+        stages.release.run()
+    found = verify_release(own.folder / "release")
+    assert found.problems == []
+    assert [(charge.purpose, charge.state, charge.counted) for charge in found.charges] == [
+        ("release", "committed", True), ("reference", "committed", False), ("release", "refunded", False),
+        ("reference", "refunded", False), ("release", "begun", True),
+    ]  # fmt: skip
+    assert [cap.epsilon for cap in found.caps] == [first, first + 2.5]
+    told, today = "\n".join(looks(found)), found.caps[-1].time
+    assert f"the cap was raised to epsilon {first + 2.5:g} on {today}" in told
+    assert told.count(f" of {today}: ") == len(found.charges)
+    assert "reference, refunded, not counted" in told
+    assert "release, begun, counted" in told
 
 
 # What is refused.
@@ -518,7 +550,7 @@ NAMES = st.sampled_from(
 DOCUMENTS = st.recursive(
     MARK, lambda inner: st.dictionaries(NAMES, inner, max_size=4) | st.lists(inner, max_size=3), max_leaves=12
 )
-FIXED = {"variant": VARIANT, "queries": [], "epsilon": 1.0}
+FIXED = a_receipt(variant=VARIANT)
 
 
 @given(st.dictionaries(NAMES, DOCUMENTS), st.sampled_from(["internal", "private", None, "Publishable", 1.0]))
@@ -538,12 +570,17 @@ def test_a_part_that_says_it_is_internal_contributes_no_number(part: dict[str, A
         assert ".5" not in json.dumps(allowed.publishable(outer | {"twins": []}, shape, "it"))
 
 
-def test_what_a_receipt_may_not_have_is_left_out_of_the_statement(own: Workspace):
-    lines = [line | {"note": "a row's text"} for line in own.read(RECEIPT)["queries"]]
-    own.change(RECEIPT, queries=lines, note="a row's text")
-    with inside(own):
-        found = stages.release.collected(own.params, [VARIANT])
-    assert "a row's text" not in json.dumps(found.promise)
+def test_a_receipt_with_what_it_may_not_have_never_leaves(own: Workspace):
+    for change in ({"note": "a row's text"}, {"queries": [own.read(RECEIPT)["queries"][0] | {"note": "a row's text"}]}):
+        own.change(RECEIPT, **change)
+        error = refused(own)
+        assert "note is not known" in error.problem
+        assert "a row's text" not in str(error)
+
+
+def test_a_receipt_whose_words_are_long_never_leaves(own: Workspace):
+    own.change(RECEIPT, plan={"sigma": "a row's text " * 20})
+    assert "plan.sigma has not the form" in refused(own).problem
 
 
 def test_a_field_that_is_not_named_stays():

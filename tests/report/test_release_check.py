@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -17,6 +19,7 @@ from palimpsest.report.formats import number
 from palimpsest.report.release.bundle import (
     AUDIT,
     CARD,
+    CROISSANT,
     ENVELOPE,
     FILES,
     KEY,
@@ -215,6 +218,10 @@ def edited(folder: Path, key: Ed25519PrivateKey, name: str, change: Callable[[An
     return verify_release(folder)
 
 
+def receipt_of(body: Any) -> Any:
+    return body["variants"][VARIANT]["receipt"]
+
+
 Edit = Callable[[Any], Any]
 EDITS: list[tuple[str, Edit, str]] = [
     (STATEMENT, lambda body: body["releases"][0].update(epsilon=0.5), "epsilons are not its receipt's"),
@@ -226,9 +233,9 @@ EDITS: list[tuple[str, Edit, str]] = [
     (STATEMENT, lambda body: body.update(status="UNVERIFIED", reasons=["A reason."]), "status is 'UNVERIFIED'"),
     (STATEMENT, lambda body: body.pop("unit"), "breaks the schema"),
     (STATEMENT, lambda body: body.update(releases=[]), "different variants"),
-    (LEDGER, lambda body: body["charges"][0]["event"].update(sigma=40.0), "another name, model, event"),
+    (LEDGER, lambda body: body["charges"][0]["event"].update(sigma=40.0), "another name, model, purpose, event"),
     (LEDGER, lambda body: body["charges"][0]["event"].update(sigma=3.0), "the total is"),
-    (LEDGER, lambda body: body["charges"][0].update(noise_fixed=True), "fixed by a seed"),
+    (LEDGER, lambda body: body["charges"][0].update(noise_fixed=True), "noise_fixed must be True"),
     (LEDGER, lambda body: body["charges"][0].update(purpose="reference"), "of a reference run"),
     (LEDGER, lambda body: body["charges"][0].update(state="begun"), "is begun, not committed"),
     (LEDGER, lambda body: body["charges"].append(body["charges"][0] | {"id": "f" * 32}), "every charge of its runs"),
@@ -239,6 +246,21 @@ EDITS: list[tuple[str, Edit, str]] = [
     (AUDIT, lambda body: body["variants"][VARIANT]["receipt"].update(epsilon=0.5), "by the charges"),
     (AUDIT, lambda body: body["variants"][VARIANT]["receipt"].update(epsilon_rdp=0.5), "by the charges"),
     (AUDIT, lambda body: body["variants"].update(other={}), "different variants"),
+    (AUDIT, lambda body: body["variants"][VARIANT]["receipt"].pop("purpose"), "field purpose is missing"),
+    (AUDIT, lambda body: receipt_of(body)["queries"][0].pop("purpose"), "queries.purpose is missing"),
+    (AUDIT, lambda body: receipt_of(body).update(seconds=61.0), "seconds is not known"),
+    (AUDIT, lambda body: body["variants"][VARIANT]["generation"].update(rows=13), "audit.json gives other numbers"),
+    (AUDIT, lambda body: body["utility"]["rows"].update({VARIANT: 13}), "audit.json gives other numbers"),
+    (AUDIT, lambda body: body["scans"]["personal_data"].update(rows=11), "were searched"),
+    (AUDIT, lambda body: body.update(scans={}), "were searched"),
+    (CROISSANT, lambda body: body["recordSet"][0].update(description="13 rows"), "croissant.json gives other numbers"),
+    (STATEMENT, lambda body: body["unit"].update(name="person"), "another unit"),
+    (STATEMENT, lambda body: body["ledger"].update(charges=0), "counts other charges"),
+    (STATEMENT, lambda body: body["ledger"].update(refunded=1), "counts other charges"),
+    (LEDGER, lambda body: body["asset"].update(unit="person"), "another unit"),
+    (LEDGER, lambda body: body.update(caps=[]), "caps do not lead"),
+    (LEDGER, lambda body: body["caps"][0].update(epsilon=99.0), "caps do not lead"),
+    (LEDGER, lambda body: body.pop("caps"), "has not its form"),
     (TRADEOFF, lambda body: body[VARIANT].update(beta=[0.9] * 41), "stated trade-off curve"),
 ]  # fmt: skip
 
@@ -282,6 +304,60 @@ def test_the_pages_give_the_statements_epsilon(folder: Path, key: Ed25519Private
         resign(folder, key)
         assert any(name in problem for problem in verify_release(folder).problems)
         (folder / name).write_text(whole, encoding="utf-8")
+
+
+def test_the_card_gives_the_numbers_of_rows(folder: Path, key: Ed25519PrivateKey):
+    whole = (folder / README).read_text(encoding="utf-8")
+    for said, other in ((": 12 rows.", ": 13 rows."), ("* `data/", "* see `data/")):
+        assert said in whole
+        (folder / README).write_text(whole.replace(said, other), encoding="utf-8")
+        resign(folder, key)
+        assert verify_release(folder).problems == ["README.md gives other numbers of rows than the files have"]
+
+
+def first_line(change: Callable[[dict[str, Any]], Any]) -> Callable[[list[str]], list[str]]:
+    def edit(lines: list[str]) -> list[str]:
+        row = json.loads(lines[0])
+        change(row)
+        return [json.dumps(row) + "\n", *lines[1:]]
+
+    return edit
+
+
+LINES = f"{VARIANT}.jsonl is not the row that {VARIANT}.parquet has there"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: lines[:-1],
+        lambda lines: [*lines, lines[0]],
+        lambda lines: [lines[1], lines[0], *lines[2:]],
+        lambda lines: ["\n", *lines[1:]],
+        first_line(lambda row: row.update(text="Another text.")),
+        first_line(lambda row: row.update(note="more")),
+        first_line(lambda row: row.popitem()),
+    ],
+)
+def test_a_line_that_is_not_its_row_is_found(
+    folder: Path, key: Ed25519PrivateKey, change: Callable[[list[str]], list[str]]
+):
+    path = folder / "data" / f"{VARIANT}.jsonl"
+    path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
+    resign(folder, key)
+    assert any(LINES in problem or "cannot be read" in problem for problem in verify_release(folder).problems)
+
+
+def test_rows_with_other_columns_or_of_another_variant_are_found(folder: Path, key: Ed25519PrivateKey):
+    path = folder / "data" / f"{VARIANT}.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("source", pa.array(["x"] * len(table))), path)
+    resign(folder, key)
+    assert any("has not the declared columns" in problem for problem in verify_release(folder).problems)
+    pq.write_table(table, path)
+    pq.write_table(table.slice(1), folder / "data" / "other.parquet")
+    resign(folder, key)
+    assert any("rows of other variants" in problem for problem in verify_release(folder).problems)
 
 
 def test_the_envelopes_summary_is_the_statements(folder: Path, key: Ed25519PrivateKey):

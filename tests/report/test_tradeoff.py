@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from report_world import DELTA, gaussian_curve, receipt
 from scipy.stats import norm
 
 from palimpsest.errors import DataError
+from palimpsest.privacy.receipt import Curve
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 
 
@@ -46,7 +48,7 @@ def test_a_receipt_without_epsilon_has_no_curve() -> None:
 
 def test_a_querys_own_delta_is_granted_to_the_attack() -> None:
     plain = receipt("dp3", 2.98)
-    failing = plain | {"queries": [query | {"own_delta": 0.01} for query in plain["queries"]]}
+    failing = replace(plain, queries=tuple(replace(line, own_delta=0.01) for line in plain.queries))
     before, after = read_tradeoff(plain), read_tradeoff(failing)
     assert before is not None
     assert after is not None
@@ -54,7 +56,7 @@ def test_a_querys_own_delta_is_granted_to_the_attack() -> None:
 
 
 def test_a_curve_that_stops_early_is_closed() -> None:
-    found = read_tradeoff(receipt("dp3", 2.98) | {"curve": {"alpha": [0.0, 0.1], "beta": [1.0, 0.5]}})
+    found = read_tradeoff(receipt("dp3", 2.98, curve=Curve((0.0, 0.1), (1.0, 0.5))))
     assert found is not None
     assert found.alpha[-1] == 1
     assert found.delta == DELTA
@@ -63,12 +65,12 @@ def test_a_curve_that_stops_early_is_closed() -> None:
 @pytest.mark.parametrize(
     "curve",
     [
-        {"alpha": [0.0, 1.0], "beta": [1.0]},
-        {"alpha": [0.0, 0.0, 1.0], "beta": [1.0, 0.5, 0.0]},
-        {"alpha": [0.0, 0.5, 1.0], "beta": [0.2, 0.5, 0.0]},
-        {"alpha": [1.0], "beta": [0.0]},
+        Curve((0.0, 1.0), (1.0,)),
+        Curve((0.0, 0.0, 1.0), (1.0, 0.5, 0.0)),
+        Curve((0.0, 0.5, 1.0), (0.2, 0.5, 0.0)),
+        Curve((1.0,), (0.0,)),
     ],
 )
-def test_what_is_no_curve_is_refused(curve: dict[str, list[float]]) -> None:
+def test_what_is_no_curve_is_refused(curve: Curve) -> None:
     with pytest.raises(DataError, match="'dp3'"):
-        read_tradeoff(receipt("dp3", 2.98) | {"curve": curve})
+        read_tradeoff(receipt("dp3", 2.98, curve=curve))

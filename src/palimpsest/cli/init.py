@@ -36,6 +36,13 @@ _IGNORED = {
 /reports/
 /release/
 /.palimpsest/
+/.dvc/cache/
+/.dvc/tmp/
+/.dvc/config.local
+# dvc.lock holds plain hashes of private files: who can guess a file learns from its hash who is in it. In a private
+# repository, take the next line away; `dvc config core.no_scm false` then lets DVC compare commits, and not before:
+# DVC runs nothing beside a dvc.lock that it knows git to ignore.
+/dvc.lock
 """,
     ".dvcignore": "__pycache__/\n",
 }
@@ -178,6 +185,7 @@ def init_workspace(workspace: Path, source: Source, *, force: bool, lost: bool =
         ) from None
     _init_dvc(workspace)
     close_workspace(workspace)
+    print("git: dvc.lock is left out by .gitignore, which says how to keep it in a private repository")
     print(f"workspace ready: {workspace.resolve()}\nnext: palimpsest plan, then palimpsest run")
 
 
@@ -290,12 +298,10 @@ def _absolute(path: Path | None) -> str | None:
 
 
 def _init_dvc(workspace: Path) -> None:
-    if (workspace / ".dvc").is_dir():
-        return
-    in_git = subprocess.run(["git", "rev-parse", "--git-dir"], cwd=workspace, capture_output=True, check=False)
-    scm = [] if in_git.returncode == 0 and (workspace / ".git").exists() else ["--no-scm"]
+    """Without git: DVC refuses to run where it knows git to ignore dvc.lock."""
     for arguments in (
-        ["init", "-q", *scm],
+        *([] if (workspace / ".dvc").is_dir() else [["init", "-q", "--no-scm"]]),
+        ["config", "core.no_scm", "true"],
         ["config", "core.analytics", "false"],
         ["config", "core.check_update", "false"],
     ):

@@ -103,7 +103,11 @@ def verify(
     key: Annotated[str | None, typer.Option(help="The releaser's public key, a PEM file, or its fingerprint.")] = None,
     workspace: Workspace = Path(),
 ) -> None:
-    """Recompute every epsilon from the ledger's events and check the chain; of a release, every byte and signature."""
+    """Recompute every epsilon from the ledger's events and check the chain; of a release, every byte and signature.
+
+    Exit status: 0 where all holds, 1 where something does not. A release that holds ends with 3 without --key: the key
+    that lies in the folder shows that it is whole, and not whose it is.
+    """
     if release is not None:
         from palimpsest.cli.verify_release import check_release
 

@@ -1,19 +1,26 @@
 """`palimpsest verify FOLDER`: check a release, on any machine."""
 
+import sys
 from pathlib import Path
 
 from rich.markup import escape
 
 from palimpsest.cli.console import console
-from palimpsest.report.release.check import verify_release
+from palimpsest.report.release.check import Checked, verify_release
+
+UNPINNED = 3  # 1 is a check that fails, 2 a wrong command line
 
 
 def check_release(path: Path, key: str | None) -> int:
-    """Print one line per check; 0 if all hold, 1 otherwise.
+    """Print one line per check, and every cap and charge of the data set; whether all holds.
 
     Args:
         path: the folder of the release.
         key: a PEM file with the releaser's public key, or its fingerprint; None: the key in the folder.
+
+    Returns:
+        0 if all holds for the given key; 1 if a check fails; 3 if all holds for the key in the folder alone, which
+        anybody could have put there.
     """
     found, out = verify_release(path, key), console()
     for check in found.checks:
@@ -21,12 +28,31 @@ def check_release(path: Path, key: str | None) -> int:
             out.print(f"[red]fails[/red]  {escape(check.name)}: {escape(problem)}", soft_wrap=True)
         if not check.problems:
             out.print(f"[green]holds[/green]  {escape(check.name)}", soft_wrap=True)
+    for line in looks(found):
+        out.print(f"[dim]shows[/dim]  {escape(line)}", soft_wrap=True)
     if found.fingerprint is not None:
         out.print(f"key: {found.fingerprint}", soft_wrap=True)
-    if found.fingerprint is not None and not found.pinned:
-        out.print(
-            "[yellow]look[/yellow]   the key was not pinned: it lies in the folder that it signs. Compare its "
-            "fingerprint with the releaser's, or give it with --key.",
-            soft_wrap=True,
-        )
-    return 0 if found.holds else 1
+    if not found.holds:
+        return 1
+    if found.pinned:
+        return 0
+    print(
+        "not verified: all holds, but the key was not pinned: it lies in the folder that it signs, and anybody can put "
+        "one there.\n  what to do: ask the releaser for their key or its fingerprint by another way, and give it with "
+        "--key.",
+        file=sys.stderr,
+    )
+    return UNPINNED
+
+
+def looks(found: Checked) -> list[str]:
+    """Every cap that the data set has had, and every charge to it: a raised cap and a refund are decisions, too."""
+    caps = [f"the cap was epsilon {found.caps[0].epsilon:g} from {found.caps[0].time}"] if found.caps else []
+    for before, cap in zip(found.caps, found.caps[1:], strict=False):
+        way = "raised" if cap.epsilon > before.epsilon else "set again"
+        caps.append(f"the cap was {way} to epsilon {cap.epsilon:g} on {cap.time}")
+    return caps + [
+        f"charge {charge.seq} of {charge.time}: {charge.query} of {charge.variant}, {charge.purpose}, {charge.state}, "
+        f"{'counted' if charge.counted else 'not counted'}"
+        for charge in found.charges
+    ]

@@ -1,5 +1,6 @@
 """An asset's books as plain values, for tables, pages and the statement."""
 
+from dataclasses import asdict
 from typing import Any
 
 from palimpsest.privacy import accounting
@@ -16,6 +17,7 @@ def ledger_summary(ledger: Ledger, asset: Asset) -> dict[str, Any]:
         "asset": asset.name,
         "delta": asset.delta,
         "cap_epsilon": asset.epsilon,
+        "caps": [asdict(cap) for cap in ledger.caps(asset.name)],
         "filter": {"order": asset.orders[best], "used": balance.divergences[best], "orders": list(asset.orders)},
         "spent_epsilon": balance.spent,
         "left_epsilon": balance.left,

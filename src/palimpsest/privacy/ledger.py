@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dp_accounting as dpa
 import numpy as np
@@ -33,10 +33,14 @@ from palimpsest.privacy.database import answers, assets, entries
 from palimpsest.privacy.running import alone
 from palimpsest.privacy.witness import Head, Witnesses
 
+if TYPE_CHECKING:
+    from palimpsest.privacy.receipt import Receipt
+
 ADJACENCY = "add_remove"
 FILTER_ORDERS = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
 PURPOSES = ("release", "reference")
 _COUNTED = ("reserved", "begun", "answered", "committed")
+STATES = (*_COUNTED, "refunded")
 _NEXT = {
     "reserve": "reserved",
     "begin": "begun",
@@ -85,6 +89,14 @@ class Asset:
         share = self.filter_delta / len(self.orders)
         pairs = zip(self.orders, divergences, strict=True)
         return min(accounting.renyi_epsilon(order, divergence, share) for order, divergence in pairs)
+
+
+@dataclass(frozen=True)
+class Cap:
+    """A cap on an asset's total epsilon, and when it was set."""
+
+    epsilon: float
+    time: str
 
 
 @dataclass(frozen=True)
@@ -322,6 +334,12 @@ class Ledger:
             chain.append(connection, name, "amend", None, {"epsilon": epsilon})
         return asset
 
+    def caps(self, name: str) -> list[Cap]:
+        """Every cap that the asset has had, oldest first: to raise one is a decision that readers of a release see."""
+        with chain.interpreted("A cap"):
+            found = self._chain().of(name, "register", "amend")
+            return [Cap(body["epsilon"], row.time) for row, body in found if "epsilon" in body]
+
     def asset(self, name: str) -> Asset:
         """The asset of that name.
 
@@ -475,25 +493,25 @@ class Ledger:
         with self._read() as connection:
             return chain.newest(connection).hash
 
-    def paid(self, name: str, receipt: Mapping[str, Any], purpose: str) -> list[Charge]:
+    def paid(self, name: str, receipt: "Receipt", purpose: str) -> list[Charge]:
         """The charges of a receipt that something of this purpose may build on.
 
         Raises:
             LedgerError: if this ledger does not have them, as committed charges of the receipt's model, or if they are
                 of a reference run and the purpose is a release.
         """
-        self.verify([receipt["ledger_head"]])
+        self.verify([receipt.ledger_head])
         known = {charge.id: charge for charge in self.charges(name)}
-        found = [known.get(line["charge"]) for line in receipt["queries"]]
+        found = [known.get(line.charge) for line in receipt.queries]
         own = [charge for charge in found if charge is not None and charge.state == "committed"]
-        if len(own) < max(1, len(found)) or receipt["model"] != own[-1].variant:
+        if len(own) < max(1, len(found)) or receipt.model != own[-1].variant:
             raise LedgerError(
-                f"The ledger does not have the charges of model {receipt['model']!r} as committed ones.",
+                f"The ledger does not have the charges of model {receipt.model!r} as committed ones.",
                 "Fit that model again on this ledger; nothing was charged now.",
             )
         if purpose == "release" and any(charge.purpose != "release" for charge in own):
             raise LedgerError(
-                f"Model {receipt['model']!r} is a reference, outside the total: no release may build on it.",
+                f"Model {receipt.model!r} is a reference, outside the total: no release may build on it.",
                 "Fit it with purpose release, or mark what builds on it as a reference too.",
             )
         return own

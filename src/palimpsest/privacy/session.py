@@ -1,15 +1,16 @@
 """One run of a private stage: reserve, open the view, and close the books whatever happens."""
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from palimpsest.errors import LedgerError
-from palimpsest.privacy import accounting, events
+from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run, composed, never
+from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.keyed import fingerprint
@@ -89,7 +90,7 @@ def verified(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[Priva
 
 def receipt(
     ledger: Ledger, asset: Asset, session: Session, *, method: str, target: float, before: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> Receipt:
     """What a committed run was charged, by its primary accountant and by RDP, with its trade-off curve and group
     epsilons.
 
@@ -104,38 +105,42 @@ def receipt(
     beside = sum(charge.own_delta for charge in own)
     delta = asset.delta - beside
     alpha, beta = accounting.trade_off(event)
-    return {
-        "variant": last.variant,
-        "model": last.variant,
-        "stage": last.stage,
-        "method": method,
-        "purpose": last.purpose,
-        "asset": asset.name,
-        "epsilon_target": target,
-        "delta": asset.delta,
-        "epsilon": accounting.epsilon(event, delta),
-        "epsilon_rdp": accounting.epsilon(event, delta, "rdp"),
-        "accountant": accounting.primary(event),
-        "unit": asset.unit,
-        "adjacency": asset.adjacency,
-        "queries": [_line(charge) for charge in own],
-        "group": [{"k": k, "epsilon": accounting.group_epsilon(event, k, asset.delta, beside)} for k in _GROUPS],
-        "curve": {"alpha": alpha, "beta": beta},
-        "ledger_head": ledger.head(),
-        "noise_fixed": any(charge.noise_fixed for charge in own),
-        "run": session.reservation.run,
-        "seconds": round(time.monotonic() - session.started, 1),
-    }
+    return Receipt(
+        variant=last.variant,
+        model=last.variant,
+        stage=last.stage,
+        method=method,
+        purpose=last.purpose,
+        asset=asset.name,
+        epsilon_target=_finite(target),
+        delta=asset.delta,
+        epsilon=_finite(accounting.epsilon(event, delta)),
+        epsilon_rdp=_finite(accounting.epsilon(event, delta, "rdp")),
+        accountant=accounting.primary(event),
+        unit=asset.unit,
+        adjacency=asset.adjacency,
+        queries=tuple(_line(charge) for charge in own),
+        group=tuple(Group(k, _finite(accounting.group_epsilon(event, k, asset.delta, beside))) for k in _GROUPS),
+        curve=Curve(tuple(alpha), tuple(beta)),
+        ledger_head=ledger.head(),
+        noise_fixed=any(charge.noise_fixed for charge in own),
+        run=session.reservation.run,
+        seconds=round(time.monotonic() - session.started, 1),
+    )
 
 
-def _line(charge: Charge) -> dict[str, Any]:
-    return {
-        "name": charge.query,
-        "model": charge.variant,
-        "purpose": charge.purpose,
-        "event": events.to_json(charge.event),
-        "own_delta": charge.own_delta,
-        "partition": None if charge.partition is None else list(charge.partition),
-        "charge": charge.id,
-        "state": charge.state,
-    }
+def _line(charge: Charge) -> QueryLine:
+    return QueryLine(
+        name=charge.query,
+        model=charge.variant,
+        purpose=charge.purpose,
+        event=charge.event,
+        own_delta=charge.own_delta,
+        partition=charge.partition,
+        charge=charge.id,
+        state=charge.state,
+    )
+
+
+def _finite(epsilon: float) -> float | None:
+    return epsilon if math.isfinite(epsilon) else None

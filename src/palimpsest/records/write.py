@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from palimpsest.errors import DataError
 from palimpsest.files import atomic_path
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
-from palimpsest.records.structured import PLAIN, WHOLE_ROW, members_of
+from palimpsest.records.structured import PLAIN, WHOLE_ROW, members_of, parsed
 
 _TEXT = pa.field("text", pa.string())
 _LABEL = pa.field("label", pa.string())
@@ -35,7 +36,7 @@ def write_synthetic(
     columns = _columns(rows, _stored(text_column), label_column)
     strings = pa.schema([(name, pa.string()) for name in columns])
     with atomic_path(lines) as lines_draft, atomic_path(table) as table_draft:
-        _write_lines(lines_draft, _objects(rows) if text_column == WHOLE_ROW else _members(columns))
+        _write_lines(lines_draft, _lines(columns, text_column == WHOLE_ROW))
         pq.write_table(pa.table(columns, strings), table_draft)
     return lines, table
 
@@ -57,13 +58,35 @@ def _stored(text_column: str) -> str:
     return PLAIN if text_column == WHOLE_ROW else text_column
 
 
-def _objects(rows: Sequence[Record]) -> Iterator[Mapping[str, Any]]:
-    """The records that are JSON objects."""
-    return (members for row in rows if (members := members_of(row.text)) is not None)
-
-
-def _members(columns: Mapping[str, Sequence[str | None]]) -> Iterator[Mapping[str, Any]]:
+def _lines(columns: Mapping[str, Sequence[str | None]], whole: bool) -> Iterator[Mapping[str, Any]]:
+    """The object of each line: a row of the table, or the record itself where that is one."""
+    if whole:
+        return (members for text in columns[PLAIN] if (members := members_of(text or "")) is not None)
     return (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+
+
+def differences(base_path: Path | str, columns: Sequence[str], whole: bool) -> tuple[int, list[str]]:
+    """The rows of what `write_synthetic` wrote, and where its two files do not say the same.
+
+    Args:
+        base_path: of the two files.
+        columns: those that the table must have, and no other.
+        whole: whether a line is the record itself, with the text column "*".
+
+    Returns:
+        The table's rows, and a sentence for the first line that is another than its row's.
+    """
+    path = _beside(base_path, ".parquet")
+    if _names(path) != [*columns]:
+        return 0, [f"{path.name} has not the declared columns, {', '.join(columns)}"]
+    table = _read_table(path, pa.schema([(name, pa.string()) for name in columns]))
+    wanted = map(json.dumps, _lines({name: table[name].to_pylist() for name in columns}, whole))
+    lines = _beside(base_path, ".jsonl")
+    with lines.open(encoding="utf-8", newline="\n") as stream:
+        for number, (line, row) in enumerate(zip_longest(stream, wanted), 1):
+            if line is None or row is None or json.dumps(parsed(line)) != row:
+                return table.num_rows, [f"line {number} of {lines.name} is not the row that {path.name} has there"]
+    return table.num_rows, []
 
 
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from palimpsest.errors import DataError
+from palimpsest.privacy.receipt import Receipt
 from palimpsest.report import figures, tables
 from palimpsest.report.claims import Claim, public_claims
 from palimpsest.report.formats import number
@@ -44,7 +45,7 @@ class Gate:
 def render_card(
     statement: Mapping[str, Any],
     ledger: Mapping[str, Any],
-    receipts: Documents,
+    receipts: Mapping[str, Receipt],
     stages: Sequence[Mapping[str, Any]],
     provenance: Mapping[str, str],
     *,
@@ -155,14 +156,14 @@ def _alerts(statement: Mapping[str, Any], releases: Sequence[Mapping[str, Any]])
 
 
 def _claims(
-    statement: Mapping[str, Any], receipts: Documents, ledger: Mapping[str, Any], twins: Documents
+    statement: Mapping[str, Any], receipts: Mapping[str, Receipt], ledger: Mapping[str, Any], twins: Documents
 ) -> tuple[Claim, ...]:
     return public_claims(statement, receipts, ledger, twins)
 
 
 def _figures(
     releases: Sequence[Mapping[str, Any]],
-    receipts: Documents,
+    receipts: Mapping[str, Receipt],
     ledger: Mapping[str, Any],
     scores: Mapping[str, Any] | None,
     twins: Documents,

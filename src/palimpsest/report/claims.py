@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.formats import number, points
 from palimpsest.report.summary import Metrics, Row, Summary
 
@@ -39,7 +40,7 @@ def digest(document: Any) -> str:
 def claims(
     summary: Summary,
     metrics: Metrics,
-    receipts: Mapping[str, Mapping[str, Any]],
+    receipts: Mapping[str, Receipt],
     ledger: Mapping[str, Any],
     statement: Mapping[str, Any],
 ) -> tuple[Claim, ...]:
@@ -54,7 +55,7 @@ def claims(
 
 def public_claims(
     statement: Mapping[str, Any],
-    receipts: Mapping[str, Mapping[str, Any]],
+    receipts: Mapping[str, Receipt],
     ledger: Mapping[str, Any],
     twins: Mapping[str, Mapping[str, Any]],
 ) -> tuple[Claim, ...]:
@@ -94,9 +95,7 @@ def _in_order(found: list[Claim]) -> tuple[Claim, ...]:
     return tuple(sorted(found, key=lambda claim: STATUSES.index(claim.status)))
 
 
-def _proved(
-    receipts: Mapping[str, Mapping[str, Any]], statement: Mapping[str, Any], refuted: set[str]
-) -> Iterator[Claim]:
+def _proved(receipts: Mapping[str, Receipt], statement: Mapping[str, Any], refuted: set[str]) -> Iterator[Claim]:
     for release in statement["releases"]:
         variant, epsilon = release["variant"], release["epsilon"]
         holds = epsilon is not None and not release["noise_fixed"] and variant not in refuted
@@ -106,7 +105,7 @@ def _proved(
             if holds
             else f"Nothing can be promised about the rows of {variant}."
         )
-        evidence = (f"reports/receipts/{variant}.json", digest(receipts[variant]))
+        evidence = (f"reports/receipts/{variant}.json", digest(receipts[variant].to_json()))
         yield Claim(f"P-{variant}", sentence, "proved" if holds else "not covered", *evidence)
         if release["accounting"]["agree"]:
             yield Claim(f"A-{variant}", f"Two accountants agree on {variant}.", "tested", *evidence)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.formats import per_word
 from palimpsest.report.summary import Metrics
 from palimpsest.report.tables import Rows
@@ -10,7 +11,7 @@ from palimpsest.report.tables import Rows
 ALL = "all labels"
 SELECTED, READABLE = "selected", "readable too"
 
-Receipts = Mapping[str, Mapping[str, Any]]
+Receipts = Mapping[str, Receipt]
 
 
 def distances(metrics: Metrics) -> Rows:
@@ -81,13 +82,14 @@ def replaced(metrics: Metrics, receipts: Receipts) -> Rows:
     return [
         {
             "variant": variant,
-            "epsilon": per_word(receipts[variant]["plan"]["token_epsilon"]),
-            "neighbours": receipts[variant]["plan"].get("neighbours"),
-            "vocabulary": receipts[variant]["plan"].get("vocabulary"),
+            "epsilon": per_word(plan["token_epsilon"]),
+            "neighbours": plan.get("neighbours"),
+            "vocabulary": plan.get("vocabulary"),
             "kept": kinds["generation"]["rows"],
         }
         for variant, kinds in metrics.items()
-        if "generation" in kinds and variant in receipts and receipts[variant]["method"] == "custext"
+        if "generation" in kinds and variant in receipts and receipts[variant].method == "custext"
+        for plan in (receipts[variant].plan or {},)
     ]
 
 

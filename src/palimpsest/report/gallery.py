@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from palimpsest.privacy.receipt import Receipt
 from palimpsest.report import embedding, evidence, figures, tables
 from palimpsest.report.formats import per_word, percent
 from palimpsest.report.summary import BASELINES, Metrics, Summary
@@ -48,7 +49,7 @@ class Figure:
 def gallery(
     summary: Summary,
     metrics: Metrics,
-    receipts: Mapping[str, Mapping[str, Any]],
+    receipts: Mapping[str, Receipt],
     ledger: Mapping[str, Any],
     models: Mapping[str, Any] = _NO_MODELS,
 ) -> tuple[Figure, ...]:
@@ -142,13 +143,13 @@ def _bracket(summary: Summary) -> Iterator[Figure]:
         )
 
 
-def _rocs(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
+def _rocs(metrics: Metrics, receipts: Mapping[str, Receipt]) -> Iterator[Figure]:
     yield from _rocs_of(metrics, receipts, "membership", "Membership attacks on {}")
     yield from _rocs_of(metrics, receipts, "text_membership", "Membership attacks on the rows of {} alone")
     yield from _rocs_of(metrics, receipts, "shadow_membership", "Membership attacks on {} with shadow models")
 
 
-def _rocs_of(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]], kind: str, title: str) -> Iterator[Figure]:
+def _rocs_of(metrics: Metrics, receipts: Mapping[str, Receipt], kind: str, title: str) -> Iterator[Figure]:
     for variant, found in _having(metrics, kind):
         points, band = tables.roc(found), tables.null_band(found)
         curve = read_tradeoff(receipts[variant]) if variant in receipts else None
@@ -273,7 +274,7 @@ def _classes(summary: Summary, metrics: Metrics) -> Iterator[Figure]:
             )
 
 
-def _in_context(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
+def _in_context(metrics: Metrics, receipts: Mapping[str, Receipt]) -> Iterator[Figure]:
     rows = tables.in_context(metrics, receipts)
     if any(row["shots"] for row in rows):
         yield Figure(

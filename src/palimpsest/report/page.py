@@ -12,6 +12,7 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from palimpsest.privacy.receipt import Receipt
 from palimpsest.report import embedding, tables
 from palimpsest.report.claims import claims
 from palimpsest.report.formats import number, per_word, percent, points
@@ -23,7 +24,7 @@ from palimpsest.report.theme import PAGE_CONFIG
 def render_internal(
     summary: Summary,
     metrics: Metrics,
-    receipts: Mapping[str, Mapping[str, Any]],
+    receipts: Mapping[str, Receipt],
     ledger: Mapping[str, Any],
     statement: Mapping[str, Any],
     stages: Sequence[Mapping[str, Any]],

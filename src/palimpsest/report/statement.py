@@ -6,19 +6,19 @@ privacy-statement.schema.json, which ships beside this module.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
 from palimpsest.privacy.accounting import NAMES
 from palimpsest.privacy.fourier import Bracket
+from palimpsest.privacy.receipt import QueryLine, Receipt
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 
 STATEMENT_VERSION = 3
 GROUP_SIZES = (1, 2, 5, 10)
+JSON_RECORD = "One record: all of its JSON object."
 _PRIOR = _FPR = 0.01
-_ACCOUNTANT_TOLERANCE = 0.01  # PLD rounds up on a grid; beyond this neither it nor zCDP can exceed RDP, which is looser
-_LOW_TOLERANCE = 1e-6  # the Fourier accountant's lower end is below the true epsilon: only rounding is allowed for
-_HIGH_TOLERANCE, _HIGH_BESIDE = 0.02, 1e-4  # its upper end counts its own error bound, of which a part is absolute
 
 NOT_COVERED = {
     "choice": (
@@ -39,7 +39,7 @@ def schema() -> dict[str, Any]:
 
 
 def statement(
-    receipts: Mapping[str, Mapping[str, Any]],
+    receipts: Mapping[str, Receipt],
     ledger: Mapping[str, Any],
     schema_facts: Mapping[str, Any],
     stages: Sequence[Mapping[str, Any]],
@@ -54,14 +54,14 @@ def statement(
         ledger: the asset's ledger summary.
         schema_facts: the public schema as a mapping (task, n_public, labels, unit_column, max_rows_per_unit).
         stages: the DAG: name, desc, zone, deps.
-        second: variant -> epsilon by the second accountant, None where it takes no part (see `second_opinions`); a
-            release that it contradicts makes the status UNVERIFIED.
+        second: variant -> epsilon by the second accountant, None where it takes no part; a release that it contradicts
+            makes the status UNVERIFIED. It is asked (`Receipt.second`) where this is left out.
 
     Returns:
         A JSON document that validates against `schema()`.
     """
-    released = [receipt for receipt in receipts.values() if receipt["purpose"] == "release"]
-    opinions = second or {}
+    released = [receipt for receipt in receipts.values() if receipt.purpose == "release"]
+    opinions = {one.variant: one.second() for one in released} if second is None else second
     status, reasons = _status(released, ledger, opinions)
     return {
         "statement_version": STATEMENT_VERSION,
@@ -70,12 +70,10 @@ def statement(
         "setting": "Central: a trusted curator holds the rows; the protection is on what leaves.",
         "final_output": "Synthetic rows; everything else that reads private rows stays in the private zone.",
         "unit": _unit(schema_facts),
-        "adjacency": sorted({receipt["adjacency"] for receipt in released}),
+        "adjacency": sorted({receipt.adjacency for receipt in released}),
         "delta": ledger["delta"],
-        "releases": [
-            _release(receipt, schema_facts["n_public"], opinions.get(receipt["variant"])) for receipt in released
-        ],
-        "references": sorted(name for name, receipt in receipts.items() if receipt["purpose"] == "reference"),
+        "releases": [_release(receipt, schema_facts["n_public"], opinions[receipt.variant]) for receipt in released],
+        "references": sorted(name for name, receipt in receipts.items() if receipt.purpose != "release"),
         "data_accesses": [_access(stage, ledger["charges"]) for stage in stages],
         "assumptions": _assumptions(released, ledger, schema_facts),
         "layers": layers(released, ledger, schema_facts),
@@ -85,32 +83,26 @@ def statement(
 
 
 def _status(
-    released: Sequence[Mapping[str, Any]],
+    released: Sequence[Receipt],
     ledger: Mapping[str, Any],
     second: Mapping[str, Bracket | None],
 ) -> tuple[str, list[str]]:
-    fixed = [receipt["variant"] for receipt in released if receipt["noise_fixed"]]
-    unbounded = [receipt["variant"] for receipt in released if receipt["epsilon"] is None]
+    fixed = [receipt.variant for receipt in released if receipt.noise_fixed]
+    unbounded = [receipt.variant for receipt in released if receipt.epsilon is None]
     broken = [f"The noise of {variant} is fixed by a seed." for variant in fixed]
     broken += [f"{variant} has no finite epsilon." for variant in unbounded]
-    mixed = [receipt["variant"] for receipt in released if _builds_on_reference(receipt)]
+    mixed = [receipt.variant for receipt in released if receipt.builds_on_reference]
     broken += [f"{variant} builds on a reference run." for variant in mixed]
     if broken:
         return "NOT PRIVATE", broken
     doubts = [] if ledger["verified"] else ["The ledger's chain of hashes does not hold: do not rely on its totals."]
-    contradicted = [
-        receipt["variant"] for receipt in released if _contradicted(receipt, second.get(receipt["variant"]))
-    ]
+    contradicted = [receipt.variant for receipt in released if receipt.agreement(second[receipt.variant])]
     doubts += [f"The accountants contradict each other on {variant}." for variant in contradicted]
     if doubts:
         return "UNVERIFIED", doubts
     if not released:
         return "NOTHING RELEASED", ["No variant is meant for release."]
     return "DIFFERENTIALLY PRIVATE", []
-
-
-def _builds_on_reference(receipt: Mapping[str, Any]) -> bool:
-    return any(query.get("purpose", "release") != "release" for query in receipt["queries"])
 
 
 def _unit(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +122,7 @@ def _unit(facts: Mapping[str, Any]) -> dict[str, Any]:
 def _record(facts: Mapping[str, Any]) -> str:
     """What belongs to one record: a label too, whether it is one of a public list or free text."""
     if facts["task"] == "json":
-        return "One record: all of its JSON object."
+        return JSON_RECORD
     if facts.get("labels"):
         return "One record: its text and its label."
     if facts.get("label") is not None:
@@ -138,73 +130,48 @@ def _record(facts: Mapping[str, Any]) -> str:
     return "One record: its text."
 
 
-def _release(receipt: Mapping[str, Any], n_public: int, second: Bracket | None) -> dict[str, Any]:
+def _release(receipt: Receipt, n_public: int, second: Bracket | None) -> dict[str, Any]:
     curve = read_tradeoff(receipt)
-    words = _meaning(curve) if curve and not receipt["noise_fixed"] else None
+    words = _meaning(curve) if curve and not receipt.noise_fixed else None
+    stated = receipt.stated_curve
     return {
-        "variant": receipt["variant"],
-        "method": receipt["method"],
-        "epsilon": receipt["epsilon"],
-        "epsilon_target": receipt["epsilon_target"],
-        "delta": receipt["delta"],
-        "noise_fixed": receipt["noise_fixed"],
+        "variant": receipt.variant,
+        "method": receipt.method,
+        "epsilon": receipt.epsilon,
+        "epsilon_target": receipt.epsilon_target,
+        "delta": receipt.delta,
+        "noise_fixed": receipt.noise_fixed,
         "accounting": _accounting(receipt, second),
-        "mechanisms": [dict(query) for query in receipt["queries"]],
-        "partitions": _partitions(receipt["queries"]),
-        "group": [dict(row) for row in receipt["group"] if row["k"] in GROUP_SIZES],
-        "curve": _curve(receipt),
+        "mechanisms": [line.to_json() for line in receipt.queries],
+        "partitions": _partitions(receipt.queries),
+        "group": [asdict(row) for row in receipt.group if row.k in GROUP_SIZES],
+        "curve": {"alpha": list(stated.alpha), "beta": list(stated.beta)},
         "meaning": words,
         "flags": _flags(receipt, words, n_public, second),
     }
 
 
-def _curve(receipt: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The receipt's, which is that of the events, less the deltas that no event carries (see `read_tradeoff`)."""
-    curve, beside = receipt.get("curve"), sum(query.get("own_delta", 0.0) for query in receipt["queries"])
-    if not curve or not beside:
-        return curve
-    return {**curve, "beta": [max(0.0, beta - beside) for beta in curve["beta"]]}
-
-
-def _accounting(receipt: Mapping[str, Any], second: Bracket | None) -> dict[str, Any]:
+def _accounting(receipt: Receipt, second: Bracket | None) -> dict[str, Any]:
     """The stated epsilon, RDP's and the upper end of the Fourier accountant's."""
-    stated, rdp, accountant = receipt["epsilon"], receipt["epsilon_rdp"], receipt["accountant"]
-    comparable = stated is not None and rdp is not None
+    stated, rdp, accountant = receipt.epsilon, receipt.epsilon_rdp, receipt.accountant
     return {
         "accountant": accountant,
         "name": NAMES[accountant],
         "epsilon": stated,
         "epsilon_rdp": rdp,
         "epsilon_fourier": None if second is None else second.high,
-        "rdp_over_epsilon": rdp / stated if comparable and stated else None,
-        "agree": None if accountant == "rdp" else not _contradicted(receipt, second),
+        "rdp_over_epsilon": rdp / stated if rdp is not None and stated else None,
+        "agree": None if accountant == "rdp" else not receipt.agreement(second),
     }
 
 
-def _contradicted(receipt: Mapping[str, Any], second: Bracket | None) -> bool:
-    """Whether an accountant speaks against the stated epsilon.
-
-    RDP is an opinion of its own only where it does not state the epsilon itself, and must not be below it. The Fourier
-    accountant is tight: its lower end must not be above the stated epsilon at all, its upper end not by more than its
-    own error.
-    """
-    stated, rdp = receipt["epsilon"], receipt["epsilon_rdp"]
-    beside = receipt["accountant"] != "rdp"
-    if beside and (stated is None or rdp is None or stated > rdp * (1 + _ACCOUNTANT_TOLERANCE)):
-        return True
-    if stated is None or second is None:
-        return False
-    most = stated * (1 + _HIGH_TOLERANCE) + _HIGH_BESIDE
-    return bool(second.low > stated * (1 + _LOW_TOLERANCE) or second.high > most)
-
-
-def _partitions(queries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _partitions(queries: Sequence[QueryLine]) -> list[dict[str, Any]]:
     """One entry per scheme and model whose queries ran over disjoint parts of the data set."""
     schemes: dict[tuple[str, str], list[str]] = {}
     for query in queries:
-        if query["partition"] is not None:
-            scheme, cell = query["partition"]
-            schemes.setdefault((query["model"], scheme), []).append(cell)
+        if query.partition is not None:
+            scheme, cell = query.partition
+            schemes.setdefault((query.model, scheme), []).append(cell)
     return [_partition(*key, cells) for key, cells in schemes.items()]
 
 
@@ -241,15 +208,13 @@ def _meaning(curve: TradeOff) -> dict[str, Any]:
     }
 
 
-def _flags(
-    receipt: Mapping[str, Any], words: Mapping[str, Any] | None, n_public: int, second: Bracket | None
-) -> list[str]:
+def _flags(receipt: Receipt, words: Mapping[str, Any] | None, n_public: int, second: Bracket | None) -> list[str]:
     flags = []
-    if receipt["delta"] >= 1 / n_public:
+    if receipt.delta >= 1 / n_public:
         flags.append("delta is not below 1 / n: publishing one whole record at random would satisfy it.")
     if words and words["true_positive_rate"] > 0.5:
         flags.append("The promise is weak: finding more than half of the members at 1 % false alarms is not excluded.")
-    if _contradicted(receipt, second):
+    if receipt.agreement(second):
         flags.append("The accountants contradict each other, or one of them gave no finite epsilon.")
     return flags
 
@@ -277,12 +242,12 @@ def _belongs(charge: Mapping[str, Any], stage: str) -> bool:
 
 
 def _assumptions(
-    released: Sequence[Mapping[str, Any]], ledger: Mapping[str, Any], facts: Mapping[str, Any]
+    released: Sequence[Receipt], ledger: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """The shipped list, each with its test, and what this very run can answer for itself."""
     tested = [item | {"holds": "yes" if item["test"] else "untested"} for item in _shipped("assumptions.json")]
-    small = all(receipt["delta"] < 1 / facts["n_public"] for receipt in released)
-    fresh = not any(receipt["noise_fixed"] for receipt in released)
+    small = all(receipt.delta < 1 / facts["n_public"] for receipt in released)
+    fresh = not any(receipt.noise_fixed for receipt in released)
     seen = {
         "run-noise": ("No noise of this run was fixed by a seed.", fresh),
         "run-delta": ("delta is below 1 / n, n being the declared number of records.", small),
@@ -296,11 +261,9 @@ def _assumptions(
     return tested + own
 
 
-def layers(
-    released: Sequence[Mapping[str, Any]], ledger: Mapping[str, Any], facts: Mapping[str, Any]
-) -> list[dict[str, str]]:
+def layers(released: Sequence[Receipt], ledger: Mapping[str, Any], facts: Mapping[str, Any]) -> list[dict[str, str]]:
     """One line for each layer that a guarantee stands on, after the pyramid of NIST SP 800-226 (2025), top to foot."""
-    names = sorted({str(query["name"]) for receipt in released for query in receipt["queries"]})
+    names = sorted({line.name for receipt in released for line in receipt.queries})
     total, delta = f"{ledger['spent_epsilon']:.3g}", f"{ledger['delta']:.3g}"
     bounded = facts.get("unit_column") is not None
     rows = (

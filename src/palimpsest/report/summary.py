@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from palimpsest.errors import DataError
+from palimpsest.privacy.receipt import Receipt
 
 Metrics = Mapping[str, Mapping[str, Any]]
 Scores = Mapping[str, Any]
@@ -158,7 +159,7 @@ class Summary:
         return {"zone": "internal", "rows": [asdict(row) for row in self.rows], "budget": asdict(self.budget)}
 
 
-def summarise(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]], ledger: Mapping[str, Any]) -> Summary:
+def summarise(metrics: Metrics, receipts: Mapping[str, Receipt], ledger: Mapping[str, Any]) -> Summary:
     """Put everything measured and proved about each variant into one row.
 
     Args:
@@ -174,17 +175,17 @@ def summarise(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]], ledge
     return Summary(tuple(sorted(rows, key=_position)), _budget(ledger))
 
 
-def _row(variant: str, metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]]) -> Row:
-    found, receipt = metrics.get(variant, {}), receipts.get(variant, {})
+def _row(variant: str, metrics: Metrics, receipts: Mapping[str, Receipt]) -> Row:
+    found, receipt = metrics.get(variant, {}), receipts.get(variant)
     facts, utility = found.get("facts", {}), found.get("utility", {})
     return Row(
         variant=variant,
         role=_role(variant, receipts),
-        method=receipt.get("method"),
+        method=receipt.method if receipt else None,
         rows=utility.get("rows"),
-        epsilon_target=receipt.get("epsilon_target"),
-        epsilon_proved=receipt.get("epsilon"),
-        token_epsilon=receipt.get("plan", {}).get("token_epsilon"),
+        epsilon_target=receipt.epsilon_target if receipt else None,
+        epsilon_proved=receipt.epsilon if receipt else None,
+        token_epsilon=(receipt.plan or {}).get("token_epsilon") if receipt else None,
         scores=_scores(variant, metrics),
         membership=_membership(found.get("membership")),
         text_membership=_membership(found.get("text_membership")),
@@ -196,14 +197,14 @@ def _row(variant: str, metrics: Metrics, receipts: Mapping[str, Mapping[str, Any
     )
 
 
-def _role(variant: str, receipts: Mapping[str, Mapping[str, Any]]) -> str:
+def _role(variant: str, receipts: Mapping[str, Receipt]) -> str:
     if variant in BASELINES:
         return variant
     if variant not in receipts:
         raise DataError(
             f"Variant {variant!r} was measured but has no receipt.", "Run its fit stage, which writes the receipt."
         )
-    return str(receipts[variant]["purpose"])
+    return receipts[variant].purpose
 
 
 def _position(row: Row) -> tuple[int, float]:

@@ -10,13 +10,14 @@ import numpy as np
 from scipy.stats import betabinom
 
 from palimpsest.audit.statistics import holm, thin, wilson
+from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.formats import per_word
 from palimpsest.report.layout import layered
 from palimpsest.report.summary import BASELINES, Membership, Metrics, Row, Summary
 from palimpsest.report.tradeoff import TradeOff
 
 Rows = list[dict[str, Any]]
-Receipts = Mapping[str, Mapping[str, Any]]
+Receipts = Mapping[str, Receipt]
 
 _NO_RECEIPTS: Receipts = MappingProxyType({})
 _CONFIDENCE = 0.95
@@ -256,9 +257,10 @@ def _epsilon(variant: str, receipts: Receipts) -> float | str | None:
     receipt = receipts.get(variant)
     if receipt is None:
         return None
-    if "token_epsilon" in receipt["plan"]:
-        return per_word(receipt["plan"]["token_epsilon"])
-    return NO_PROMISE if receipt["epsilon"] is None else float(receipt["epsilon"])
+    plan = receipt.plan or {}
+    if "token_epsilon" in plan:
+        return per_word(plan["token_epsilon"])
+    return NO_PROMISE if receipt.epsilon is None else receipt.epsilon
 
 
 def _answered(
@@ -311,22 +313,22 @@ def structure(metrics: Metrics) -> Rows:
     ]
 
 
-def written(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]]) -> Rows:
+def written(metrics: Metrics, receipts: Receipts) -> Rows:
     """One row per variant that was written from private contexts: what its plan bought, and what came of it."""
     return [
         _written(receipts[variant], found)
         for variant, found in _of_kind(metrics, "generation")
-        if variant in receipts and receipts[variant]["method"] in _WRITERS
+        if variant in receipts and receipts[variant].method in _WRITERS
     ]
 
 
-def _written(receipt: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+def _written(receipt: Receipt, found: Mapping[str, Any]) -> dict[str, Any]:
     """`clip`, `batch_tokens`, `batches` are None where there are none: fewshot has no batches, a reference no clip."""
-    plan = receipt["plan"]
+    plan = receipt.plan or {}
     return {
-        "variant": receipt["variant"],
-        "method": receipt["method"],
-        "clip": plan.get("clip") if receipt["purpose"] == "release" else None,
+        "variant": receipt.variant,
+        "method": receipt.method,
+        "clip": plan.get("clip") if receipt.purpose == "release" else None,
         "batch_tokens": plan.get("tokens"),
         "batches": plan.get("batches"),
         "tokens": found["tokens"],
@@ -337,24 +339,24 @@ def _written(receipt: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def chosen(metrics: Metrics, receipts: Mapping[str, Mapping[str, Any]]) -> Rows:
+def chosen(metrics: Metrics, receipts: Receipts) -> Rows:
     """One row per variant whose texts private rows chose: what its plan bought, and what came of it."""
     return [
         _chosen(receipts[variant], found)
         for variant, found in _of_kind(metrics, "generation")
-        if variant in receipts and receipts[variant]["method"] in _CHOOSERS
+        if variant in receipts and receipts[variant].method in _CHOOSERS
     ]
 
 
-def _chosen(receipt: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+def _chosen(receipt: Receipt, found: Mapping[str, Any]) -> dict[str, Any]:
     """`rounds` is how many were finished; `sigma` the noise of one vote, or of the class means where nobody votes.
 
     Where one text after the other is picked by a noisy score, it is the `scale` of that noise.
     """
-    plan = receipt["plan"]
+    plan = receipt.plan or {}
     return {
-        "variant": receipt["variant"],
-        "method": receipt["method"],
+        "variant": receipt.variant,
+        "method": receipt.method,
         "sigma": plan.get("sigma", plan.get("scale")),
         "rounds": found.get("rounds"),
         "neighbours": plan.get("neighbours"),

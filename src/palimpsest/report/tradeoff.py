@@ -1,12 +1,11 @@
 """What a proven trade-off curve lets the best possible attack do, rounded against us."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from palimpsest.errors import DataError
+from palimpsest.privacy.receipt import Receipt
 
 _FINE = 10_001  # grid of the advantage; its error is below 1 / (_FINE - 1), on the safe side
 
@@ -66,8 +65,8 @@ class TradeOff:
         return np.asarray(self.beta[point] + slope * (fpr - self.alpha[point]))
 
 
-def read_tradeoff(receipt: Mapping[str, Any]) -> TradeOff | None:
-    """The curve in a receipt, or None where the run has no finite epsilon or brought no curve.
+def read_tradeoff(receipt: Receipt) -> TradeOff | None:
+    """The curve in a receipt, or None where the run has no finite epsilon.
 
     Guarantee: a query's own delta, which no event shows, adds to delta(epsilon) at every epsilon, so it lowers every
     line of the curve by no more than itself: it is taken off the false-negative rate.
@@ -75,16 +74,15 @@ def read_tradeoff(receipt: Mapping[str, Any]) -> TradeOff | None:
     Raises:
         DataError: the two lists do not form a curve.
     """
-    curve, epsilon = receipt.get("curve"), receipt.get("epsilon")
-    if not curve or epsilon is None or not np.isfinite(epsilon):
+    if receipt.epsilon is None:
         return None
-    alpha, beta = np.asarray(curve["alpha"], dtype=float), np.asarray(curve["beta"], dtype=float)
+    alpha, beta = np.asarray(receipt.curve.alpha, dtype=float), np.asarray(receipt.curve.beta, dtype=float)
     if alpha.shape != beta.shape or alpha.size < 2 or np.any(np.diff(alpha) <= 0) or np.any(np.diff(beta) > 1e-9):
         raise DataError(
-            f"The trade-off curve of variant {receipt['variant']!r} is not a curve.",
+            f"The trade-off curve of variant {receipt.variant!r} is not a curve.",
             "Run the fit stage again: alpha must increase, beta must not, and both must have the same length.",
         )
-    beta = beta - sum(query.get("own_delta", 0.0) for query in receipt["queries"])  # failures outside the events
+    beta = beta - receipt.own_delta  # failures outside the events
     if alpha[-1] < 1:  # accusing everybody misses nobody
         alpha, beta = np.append(alpha, 1.0), np.append(beta, 0.0)
-    return TradeOff(alpha, beta, float(epsilon), float(receipt["delta"]))
+    return TradeOff(alpha, beta, receipt.epsilon, receipt.delta)

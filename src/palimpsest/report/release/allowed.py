@@ -42,7 +42,7 @@ QUERY: Shape = {
 RECEIPT: Shape = {
     "variant": WORD, "model": WORD, "stage": WORD, "method": WORD, "purpose": WORD, "asset": WORD, "unit": WORD,
     "adjacency": WORD, "accountant": WORD, "epsilon_target": NUMBER, "delta": NUMBER, "epsilon": NUMBER,
-    "epsilon_rdp": NUMBER, "epsilon_fourier": NUMBER, "noise_fixed": NUMBER, "run": NUMBER, "queries": [QUERY],
+    "epsilon_rdp": NUMBER, "noise_fixed": NUMBER, "run": NUMBER, "queries": [QUERY],
     "group": [{"k": NUMBER, "epsilon": NUMBER}], "curve": {"alpha": [NUMBER], "beta": [NUMBER]},
     "plan": {"*": (NUMBER, WORD)},
 }  # fmt: skip

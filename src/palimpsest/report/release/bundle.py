@@ -17,6 +17,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from palimpsest.files import write_json
+from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_synthetic
 from palimpsest.report.release import allowed
@@ -55,7 +56,7 @@ class Measured:
         scanned: scan -> how many rows were looked at; none of them was found, else there were no release.
     """
 
-    receipts: Documents
+    receipts: Mapping[str, Receipt]
     generation: Mapping[str, Mapping[str, Any] | None]
     scores: Mapping[str, Any] | None
     twins: Documents
@@ -105,9 +106,9 @@ def audit_document(measured: Measured, statement: Mapping[str, Any], books: Mapp
 
 
 def _variant(name: str, measured: Measured) -> dict[str, Any]:
-    drawn = measured.generation.get(name)
+    drawn, receipt = measured.generation.get(name), measured.receipts[name].to_json(published=True)
     return {
-        "receipt": allowed.picked(measured.receipts[name], allowed.RECEIPT, f"receipt of {name}"),
+        "receipt": allowed.picked(receipt, allowed.RECEIPT, f"receipt of {name}"),
         "generation": allowed.publishable(drawn, allowed.GENERATION, f"generation.json of {name}"),
     }
 

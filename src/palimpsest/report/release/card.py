@@ -1,6 +1,7 @@
 """The data-set card: README.md as repositories of data sets read it, with its numbers in the front matter."""
 
 import io
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ _TASKS = {
     "json": "text-generation",
 }
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+_COUNT = re.compile(r"^\* `data/([^`]+)\.parquet`, `data/\1\.jsonl`: ([\d,]+) rows\.$", re.MULTILINE)
 _MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]<>#|!&"})
 
 
@@ -76,6 +78,11 @@ def stated(text: str) -> dict[str, float]:
         return {str(line["variant"]): float(line["epsilon"]) for line in lines}
     except (ValueError, KeyError, TypeError, YAMLError):
         raise DataError("README.md states no epsilon.", "Ask the releaser for the release again.") from None
+
+
+def counted(text: str) -> dict[str, int]:
+    """variant -> rows, as a card's list of files states them."""
+    return {name: int(count.replace(",", "")) for name, count in _COUNT.findall(text)}
 
 
 def _front(described: Described) -> str:
@@ -150,9 +157,7 @@ def _group(release: Mapping[str, Any]) -> str:
 
 
 def _rows(described: Described) -> str:
-    counts = [
-        f"* `data/{name}.parquet`, `data/{name}.jsonl`: {count:,} rows." for name, count in described.rows.items()
-    ]
+    counts = [f"* `data/{name}.parquet`, `data/{name}.jsonl`: {n:,} rows." for name, n in described.rows.items()]
     columns = [f"* `{name}`: {words}" for name, words in described.columns.items()]
     labels = [f"  * {_plain(name)}: {_plain(words)}" for name, words in described.data.labels.items()]
     return "\n".join(["## Rows\n", *counts, "", "Columns:\n", *columns, *labels, ""])

@@ -3,7 +3,7 @@
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,28 +13,33 @@ from jsonschema import Draft202012Validator
 
 from palimpsest.errors import DataError, PalimpsestError
 from palimpsest.files import read_json
-from palimpsest.privacy.ledger import preview
+from palimpsest.privacy.ledger import Cap, Charge, preview
+from palimpsest.privacy.receipt import Receipt, close, equal
+from palimpsest.records.structured import PLAIN
+from palimpsest.records.write import differences
 from palimpsest.report.formats import number
 from palimpsest.report.release.bundle import (
     AUDIT,
     CARD,
+    CROISSANT,
     ENVELOPE,
     KEY,
     LEDGER,
     PREDICATE,
     README,
+    ROWS,
     STATEMENT,
     TRADEOFF,
     digest,
 )
-from palimpsest.report.release.card import stated
-from palimpsest.report.release.covered import close, equal, uncovered
+from palimpsest.report.release.card import counted, stated
+from palimpsest.report.release.croissant import records_of
 from palimpsest.report.release.envelope import Signed, unseal
-from palimpsest.report.release.extract import asset_of, charges_of
+from palimpsest.report.release.extract import asset_of, caps_of, charges_of
 from palimpsest.report.release.gates import PRIVATE
 from palimpsest.report.release.keys import fingerprint, load_public
 from palimpsest.report.release.word import SENTENCE
-from palimpsest.report.statement import schema
+from palimpsest.report.statement import JSON_RECORD, schema
 
 _MOST_KEY = 10_000  # bytes of a public key's file; a key has about 113
 _MOST_ENVELOPE = 10_000_000
@@ -56,11 +61,15 @@ class Checked:
         fingerprint: of the key that the envelope was checked against; None where there is none to read.
         pinned: whether that key was given by the one who checks, and not found in the folder itself.
         checks: in their order; later ones are left out where earlier ones show that the files are not the signed ones.
+        caps: every cap that the data set has had, for a reader to see.
+        charges: every charge to the data set, those that do not count too.
     """
 
     fingerprint: str | None
     pinned: bool
     checks: tuple[Check, ...]
+    caps: tuple[Cap, ...] = ()
+    charges: tuple[Charge, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -77,8 +86,8 @@ def verify_release(path: Path, key: str | None = None) -> Checked:
     """Check the signature, every file, the statement and every epsilon of a release.
 
     Guarantee: where all holds and the key is pinned, the folder has exactly the files that the key's holder signed,
-    byte for byte; its statement has the published form; and its epsilons follow from the events in it. That these
-    events are those that happened rests on the signer.
+    byte for byte; its statement has the published form; its epsilons follow from the events in it; and its rows are as
+    many as it says, and the same in both forms. That these events are those that happened rests on the signer.
 
     Args:
         path: the folder of the release.
@@ -98,7 +107,11 @@ def verify_release(path: Path, key: str | None = None) -> Checked:
         return Checked(None, pin is not None, (Check("the signature", (error.problem,)),))
     whole = Check("every file is the signed one", tuple(_files(path, signed)))
     checks = (Check("the signature", ()), whole, *(() if whole.problems else _contents(path, signed)))
-    return Checked(fingerprint(public), pin is not None, checks)
+    found = Checked(fingerprint(public), pin is not None, checks)
+    if not found.holds:
+        return found
+    books = read_json(path / LEDGER)
+    return replace(found, caps=tuple(caps_of(books)), charges=tuple(charges_of(books)))
 
 
 def _pinned(key: str) -> Ed25519PublicKey | str:
@@ -162,6 +175,7 @@ def _contents(path: Path, signed: Signed) -> Iterator[Check]:
     yield _check("the statement has its form", lambda: _formed(path))
     yield _check("every epsilon follows from the ledger's extract", lambda: _recomputed(path))
     yield _check("statement, cards and envelope say the same", lambda: _same(path, signed))
+    yield _check("the rows are those that are described", lambda: _rows(path, signed))
 
 
 def _check(name: str, problems: Callable[[], Iterable[str]]) -> Check:
@@ -191,8 +205,10 @@ def _recomputed(path: Path) -> Iterator[str]:
         yield "statement, audit and curves are of different variants"
         return
     for release in statement["releases"]:
-        receipt = audit["variants"][release["variant"]]["receipt"]
-        yield from (f"{release['variant']}: {problem}" for problem in uncovered(asset, charges, receipt))
+        receipt = Receipt.from_json(audit["variants"][release["variant"]]["receipt"], published=True)
+        problems = receipt.problems(asset, charges)
+        problems += [] if receipt.private else ["its noise was fixed by a seed, or it is or builds on a reference run"]
+        yield from (f"{release['variant']}: {problem}" for problem in problems)
         yield from _restated(release, receipt, curves[release["variant"]])
     total, terms = preview(asset, charges, {}), statement["ledger"]
     left = max(0.0, asset.epsilon - total)
@@ -207,23 +223,31 @@ def _recomputed(path: Path) -> Iterator[str]:
         yield f"the total is {total:.6f} by the extract's events, not what is stated"
     if (terms["head"], terms["asset"], terms["delta"]) != (books["head"], asset.name, asset.delta):
         yield "the statement is of another ledger, asset or delta"
+    if (statement["unit"]["name"], statement["adjacency"]) != (asset.unit, [asset.adjacency]):
+        yield "the statement is about another unit than the ledger's"
+    caps = caps_of(books)
+    if not caps or caps[-1].epsilon != asset.epsilon or [*caps] != sorted(caps, key=lambda cap: cap.time):
+        yield "the extract's caps do not lead to the stated one"
+    standing = [charge for charge in charges if charge.purpose == "release"]
+    refunded = sum(charge.state == "refunded" for charge in standing)
+    if (terms["charges"], terms["refunded"]) != (len(standing) - refunded, refunded):
+        yield "the statement counts other charges than the extract has"
 
 
-def _restated(release: Mapping[str, Any], receipt: Mapping[str, Any], curve: Mapping[str, Any]) -> Iterator[str]:
+def _restated(release: Mapping[str, Any], receipt: Receipt, curve: Mapping[str, Any]) -> Iterator[str]:
     """Does the statement say of a release what its receipt says?"""
     name, accounting = release["variant"], release["accounting"]
-    pairs = [(release[field], receipt[field]) for field in ("epsilon", "epsilon_target", "delta")]
-    pairs += [(accounting["epsilon"], receipt["epsilon"]), (accounting["epsilon_rdp"], receipt["epsilon_rdp"])]
-    groups = {row["k"]: row["epsilon"] for row in receipt["group"]}
+    pairs = [(release[field], getattr(receipt, field)) for field in ("epsilon", "epsilon_target", "delta")]
+    pairs += [(accounting["epsilon"], receipt.epsilon), (accounting["epsilon_rdp"], receipt.epsilon_rdp)]
+    groups = {row.k: row.epsilon for row in receipt.group}
     pairs += [(row["epsilon"], groups[row["k"]]) for row in release["group"]]
-    if receipt["variant"] != name or not all(_close(*pair) for pair in pairs):
+    if receipt.variant != name or not all(_close(*pair) for pair in pairs):
         yield f"{name}: the statement's epsilons are not its receipt's"
-    beside = sum(query["own_delta"] for query in receipt["queries"])
-    beta = [max(0.0, value - beside) for value in receipt["curve"]["beta"]]
+    proved = receipt.stated_curve
     for stated_curve in (release["curve"], curve):
-        if not (equal(receipt["curve"]["alpha"], stated_curve["alpha"]) and equal(beta, stated_curve["beta"])):
+        if not (equal(proved.alpha, stated_curve["alpha"]) and equal(proved.beta, stated_curve["beta"])):
             yield f"{name}: the stated trade-off curve is not its receipt's"
-    if {line["charge"] for line in release["mechanisms"]} != {line["charge"] for line in receipt["queries"]}:
+    if {line["charge"] for line in release["mechanisms"]} != receipt.charges:
         yield f"{name}: the statement lists other mechanisms"
 
 
@@ -251,6 +275,37 @@ def _same(path: Path, signed: Signed) -> Iterator[str]:
         yield "the envelope names another ledger than the statement"
     if set(signed.predicate) != set(PREDICATE) or signed.predicate["word"] != SENTENCE:
         yield "the envelope says other things than it may, or not that the owner gave their word"
+
+
+def _rows(path: Path, signed: Signed) -> Iterator[str]:
+    """Are both forms of a variant's rows the same rows, in the described columns, and as many as is said?"""
+    statement, described = read_json(path / STATEMENT), read_json(path / CROISSANT)["recordSet"]
+    audit, told = read_json(path / AUDIT), counted((path / README).read_text(encoding="utf-8"))
+    names = [release["variant"] for release in statement["releases"]]
+    files = {f"{ROWS}/{name}{suffix}" for name in names for suffix in (".jsonl", ".parquet")}
+    if files != {name for name in signed.files if name.startswith(f"{ROWS}/")}:
+        yield "there are rows of other variants than the statement's"
+        return
+    columns = {one["name"]: [field["source"]["extract"]["column"] for field in one["field"]] for one in described}
+    rows = {}
+    for name in names:
+        whole = statement["unit"]["description"] == JSON_RECORD and columns[name] == [PLAIN]
+        rows[name], problems = differences(path / ROWS / name, columns[name], whole)
+        yield from problems
+    if told != rows:
+        yield "README.md gives other numbers of rows than the files have"
+    if any(one["description"] != records_of(one["name"], rows[one["name"]]) for one in described):
+        yield f"{CROISSANT} gives other numbers of rows than the files have"
+    if not all(_counts(audit, name, count) for name, count in rows.items()):
+        yield f"{AUDIT} gives other numbers of rows than the files have"
+    if {scan["rows"] for scan in audit["scans"].values()} != {sum(rows.values())}:
+        yield "other numbers of rows were searched than the files have"
+
+
+def _counts(audit: Mapping[str, Any], name: str, count: int) -> bool:
+    """Whether what was drawn and what was scored are as many rows; either may not have been counted."""
+    drawn, scored = audit["variants"][name]["generation"] or {}, (audit["utility"] or {}).get("rows", {})
+    return {drawn.get("rows", count), scored.get(name, count)} == {count}
 
 
 class _Tables(HTMLParser):

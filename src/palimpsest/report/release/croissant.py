@@ -72,9 +72,14 @@ def _records(variant: str, described: Described) -> dict[str, Any]:
         "@type": "cr:RecordSet",
         "@id": variant,
         "name": variant,
-        "description": f"{described.rows[variant]} synthetic rows of {variant}.",
+        "description": records_of(variant, described.rows[variant]),
         "field": [_field(variant, column, words) for column, words in described.columns.items()],
     }
+
+
+def records_of(variant: str, rows: int) -> str:
+    """What a set of records is."""
+    return f"{rows} synthetic rows of {variant}."
 
 
 def _field(variant: str, column: str, words: str) -> dict[str, Any]:

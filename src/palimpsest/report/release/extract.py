@@ -1,30 +1,31 @@
-"""What of the ledger leaves: the charges that count, so that anybody can add them up again."""
+"""What of the ledger leaves: every charge and cap of the asset, so that anybody sees all looks and adds them up."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palimpsest.errors import DataError
 from palimpsest.privacy import events
-from palimpsest.privacy.ledger import Asset, Charge
+from palimpsest.privacy.ledger import Asset, Cap, Charge
 
-EXTRACT_VERSION = 1
+EXTRACT_VERSION = 2
 _ASSET = ("name", "delta", "epsilon", "n_public", "unit", "adjacency")
 _CHARGE = ("id", "seq", "stage", "variant", "purpose", "query", "own_delta", "state", "noise_fixed", "run", "index")
 
 
 def extract(asset: Asset, charges: Sequence[Charge], books: Mapping[str, Any]) -> dict[str, Any]:
-    """The asset's public terms, its totals, and every charge that counts against its budget.
+    """The asset's public terms, its totals, every cap that it has had and every charge, whether it counts or not.
 
-    A run goes by a number of its own here: its key holds hashes of the data and the code. Times are cut to days, since
-    they would tell how long a run took. Neither the data's fingerprint nor the asset's key is in it.
+    Guarantee: a charge is what a plan asked for and where it stands, which no private row decides. A run goes by a
+    number of its own here: its key holds hashes of the data and the code. Times are cut to days, since they would tell
+    how long a run took. Neither the data's fingerprint, the asset's key nor how many steps of a stopped run had begun
+    is in it.
 
     Args:
         asset: as the ledger knows it.
-        charges: all of its charges; references and what was refunded are left out.
+        charges: all of its charges; references and what was refunded are shown and do not count.
         books: its ledger summary.
     """
-    counted = [charge for charge in charges if charge.counted]
-    runs = {key: f"run {number}" for number, key in enumerate(dict.fromkeys(c.run_key for c in counted), 1)}
+    runs = {key: f"run {number}" for number, key in enumerate(dict.fromkeys(c.run_key for c in charges), 1)}
     return {
         "extract_version": EXTRACT_VERSION,
         "asset": {name: getattr(asset, name) for name in _ASSET} | {"orders": list(asset.orders)},
@@ -32,7 +33,8 @@ def extract(asset: Asset, charges: Sequence[Charge], books: Mapping[str, Any]) -
         "entries": books["entries"],
         "spent_epsilon": books["spent_epsilon"],
         "left_epsilon": books["left_epsilon"],
-        "charges": [_line(charge, runs[charge.run_key]) for charge in counted],
+        "caps": [{"epsilon": cap["epsilon"], "day": cap["time"][:10]} for cap in books["caps"]],
+        "charges": [_line(charge, runs[charge.run_key]) for charge in charges],
     }
 
 
@@ -54,6 +56,18 @@ def asset_of(document: Mapping[str, Any]) -> Asset:
     try:
         terms = {name: document["asset"][name] for name in _ASSET}
         return Asset(**terms, orders=tuple(map(float, document["asset"]["orders"])))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _malformed(error) from None
+
+
+def caps_of(document: Mapping[str, Any]) -> list[Cap]:
+    """The caps of an extract, oldest first.
+
+    Raises:
+        DataError: the document is no extract.
+    """
+    try:
+        return [Cap(float(cap["epsilon"]), str(cap["day"])) for cap in document["caps"]]
     except (KeyError, TypeError, ValueError) as error:
         raise _malformed(error) from None
 

@@ -12,10 +12,10 @@ from typing import Any
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
 from palimpsest.generators.postprocess import Candidate, PersonalData
 from palimpsest.privacy.ledger import Asset, Charge
+from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.record import Record
 from palimpsest.records.structured import members_of
 from palimpsest.records.world.facts import Facts
-from palimpsest.report.release.covered import uncovered
 from palimpsest.report.taint import Flow, taint
 
 PRIVATE = "DIFFERENTIALLY PRIVATE"
@@ -57,27 +57,23 @@ def settings(variants: Sequence[str], purposes: Mapping[str, str], noise_seed: i
             )
 
 
-def coverage(asset: Asset, charges: Sequence[Charge], receipts: Documents) -> Iterator[PalimpsestError]:
+def coverage(asset: Asset, charges: Sequence[Charge], receipts: Mapping[str, Receipt]) -> Iterator[PalimpsestError]:
     """Is every receipt one of a release, covered by the ledger, with fresh noise, and built on no reference?"""
     for name, receipt in receipts.items():
-        if receipt.get("purpose") != "release" or any(_reference(query) for query in receipt.get("queries", ())):
+        if receipt.purpose != "release" or receipt.builds_on_reference:
             yield LedgerError(
                 f"The receipt of {name} is that of a reference run, or builds on one: it may never leave.",
                 f"Take {name} out of release.variants, or fit it with purpose release.",
             )
-        elif receipt.get("noise_fixed"):
+        elif receipt.noise_fixed:
             yield LedgerError(
                 f"The noise of {name} was fixed by a seed.", "Set testing.noise_seed to null and run again."
             )
-        elif problems := uncovered(asset, charges, receipt):
+        elif problems := receipt.problems(asset, charges):
             yield LedgerError(
                 f"The ledger does not cover {name}: {'; '.join(problems)}.",
                 "Run `palimpsest verify`; restore the ledger, or make the variant again on this one.",
             )
-
-
-def _reference(query: Mapping[str, Any]) -> bool:
-    return bool(query.get("purpose", "release") != "release")
 
 
 def attacks(twins: Documents) -> Iterator[PalimpsestError]:
