@@ -1,5 +1,6 @@
 """Guards over what must agree: dvc.yaml and the imports, the template, params.yaml, the schema, the flow, the zones."""
 
+import ast
 import copy
 import re
 import subprocess
@@ -313,3 +314,36 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def test_every_key_of_the_schema_is_described():
     assert list(undescribed(Params)) == []
+
+
+# Models.
+
+LOADERS = ("from_pretrained", "from_config", "SentenceTransformer", "CrossEncoder", "SparseEncoder")
+CODE = {
+    path: ast.parse(path.read_text(encoding="utf-8"))
+    for folder in ("src", "stages", "flows", "bench")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
+
+
+def loads() -> Iterator[tuple[str, str, dict[str | None, Any]]]:
+    """File, what is called, and its keywords, of every load of a model, a tokenizer or their settings."""
+    for path, tree in CODE.items():
+        for node in ast.walk(tree):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if isinstance(node, ast.Call) and called.rpartition(".")[2] in LOADERS:
+                yield path.name, called, {word.arg: getattr(word.value, "value", None) for word in node.keywords}
+
+
+def test_no_model_is_loaded_with_code_of_its_own():
+    found = list(loads())
+    assert {name for name, _, _ in found} >= {"lm.py", "encoder.py", "finetune.py"}
+    assert [(name, called) for name, called, given in found if given.get("trust_remote_code") is not False] == []
+
+
+def test_no_weights_are_pickled():
+    weights = [(name, given) for name, called, given in loads() if "Model" in called]
+    assert weights
+    assert [name for name, given in weights if given.get("use_safetensors") is not True] == []
+    opened = {ast.unparse(node) for tree in CODE.values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert opened.isdisjoint({"torch.load", "pickle.load", "pickle.loads", "joblib.load", "transformers.pipeline"})
