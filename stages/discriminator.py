@@ -8,12 +8,12 @@ from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.discriminator import Discriminator
 from palimpsest.generators.dp_lm.judge import Encode
 from palimpsest.models.encoder import Encoder
-from palimpsest.models.sources import resolve_encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from stages import dp_train
 from stages.common import CHECKPOINTS, MODELS, start_processes
 from stages.models import receipt_of
+from stages.vouching import vouched
 
 
 def run(name: str, model: str) -> None:
@@ -36,7 +36,7 @@ def planned(params: Params, name: str, encode: Encode | None = None) -> tuple[Di
 
 def encoder(params: Params) -> Encode:
     """The public sentence encoder."""
-    return Encoder(resolve_encoder(params.models.encoder)).encode_batch
+    return Encoder(vouched(params, "models.encoder")).encode_batch
 
 
 if __name__ == "__main__":

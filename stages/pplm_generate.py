@@ -10,13 +10,13 @@ from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.model import ENCODER
 from palimpsest.generators.dp_lm.sampling import Sampler
 from palimpsest.models.encoder import Encoder
-from palimpsest.models.sources import resolve_encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import DpLmVariant, Params
 from palimpsest.records.write import write_synthetic
 from stages.common import METRICS, MODELS, RECEIPTS, SHARDS, SYNTHETIC, start
 from stages.filters import chain
 from stages.models import receipt_of
+from stages.vouching import vouched
 
 
 def run(name: str, model: str) -> None:
@@ -24,7 +24,7 @@ def run(name: str, model: str) -> None:
     params, receipt = load(), receipt_of(model)
     variant, artifact = drawn(params, name), DpLmArtifact.load(MODELS / model)
     reads_encoder = artifact.model.head.shape.reads == ENCODER
-    encode = Encoder(resolve_encoder(params.models.encoder)).encode_batch if reads_encoder else None
+    encode = Encoder(vouched(params, "models.encoder")).encode_batch if reads_encoder else None
     settings = variant.generate
     removing = chain(settings.filters, settings.max_tokens, settings.batch)
     shards = shard_folder(name, digest(params, name, model))

@@ -24,6 +24,7 @@ from palimpsest.params.load import FILE, loads
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.read import Columns, iter_rows
 from palimpsest.records.structured import WHOLE_ROW
+from stages.vouching import require_vouched
 
 PRESETS = ("modern", "paper")
 TASKS = ("classify", "span", "text", "json")
@@ -169,7 +170,9 @@ def init_workspace(workspace: Path, source: Source, *, force: bool) -> None:
         )
     check_source(source)
     made = rendered(source)
-    enter(loads(made[FILE]), workspace)
+    params = loads(made[FILE])
+    require_vouched(params, workspace)
+    enter(params, workspace)
     try:
         _write(workspace, made)
     except OSError as error:

@@ -12,6 +12,7 @@ from palimpsest.cli.context import Context, environment, opened
 from palimpsest.cli.graph import SPENDERS, stale, upstream
 from palimpsest.cli.report import show_report
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
+from stages.vouching import require_vouched
 
 _FREE_BYTES = 300 * 1024**2
 
@@ -34,13 +35,16 @@ def run_workspace(workspace: Path, targets: list[str], *, ui: bool, stay: bool) 
 
 
 def check_files(context: Context) -> None:
-    """Inputs exist, the workspace can be written, the disk has room, the version is the workspace's."""
+    """Inputs exist, nothing private is named as public, the workspace can be written, the disk has room, the version is
+    the workspace's.
+    """
     params, workspace = context.params, context.workspace
     if params.version != __version__:
         raise ParamsError(
             f"version is {params.version!r} in params.yaml; installed is palimpsest {__version__}.",
             "Install that version, or set `version` to the installed one: every stage then runs, and is charged, anew.",
         )
+    require_vouched(params, workspace)
     data = params.dataset
     named = {"dataset.private": data.private, "dataset.test": data.test, "dataset.public": data.public}
     for key, path in named.items():

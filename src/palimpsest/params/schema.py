@@ -1,7 +1,6 @@
 """The schema of params.yaml: every knob of the project, described once, checked before any stage starts."""
 
 import math
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal
@@ -421,7 +420,6 @@ class Params(Section):
     def _cross_checks(self) -> "Params":
         for check in (
             _check_delta,
-            _check_files,
             _check_task,
             _check_run,
             _check_heads,
@@ -508,23 +506,6 @@ def _check_delta(params: Params) -> None:
             f"privacy.budget.delta is {params.delta!r}; allowed is at most 1 / n_public = "
             f"{1 / params.dataset.n_public:.3g}"
         )
-
-
-_MADE = ("data/private", "data/synthetic", "data/evolved", "models", "reports")  # by stages, of private rows too
-
-
-def _check_files(params: Params) -> None:
-    """A file that is declared public is no private one under another name, and none that a stage makes of it."""
-    data = params.dataset
-    private = {os.path.realpath(path) for path in (data.private, data.test) if path is not None}
-    for key, path in (("public", data.public), ("public_test", data.public_test)):
-        if path is None:
-            continue
-        found = os.path.realpath(path)
-        if found in private or any(found.startswith(os.path.realpath(folder) + os.sep) for folder in _MADE):
-            raise ValueError(
-                f"dataset.{key} is {path!r}, which holds private rows or is made of them; name a public file"
-            )
 
 
 def _check_task(params: Params) -> None:
