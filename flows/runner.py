@@ -19,6 +19,7 @@ from flows.environment import environment
 from flows.graph import DVC, Stage
 from flows.slots import Slots, Stopped
 from palimpsest.errors import PalimpsestError
+from stages import inputs
 
 GRACE_SECONDS = 5.0
 WAITING = "Waiting for another DVC process."
@@ -47,13 +48,16 @@ class Outcome:
 
 
 def up_to_date(stage: Stage, workspace: Path) -> bool:
-    """Whether `dvc repro` would skip this stage.
+    """Whether `dvc repro` would skip this stage; for `inputs`, which it never skips, whether that would change nothing.
 
     Raises:
         dvc.lock.LockError: another DVC process runs this stage, or held the repository for some seconds.
     """
     with DVC, Repo(str(workspace)) as repo:
-        return not repo.status([stage.target], check_updates=False)
+        told = repo.status([stage.target], check_updates=False)
+    if stage.name != inputs.STAGE:
+        return not told
+    return list(told.values()) == [["always changed"]] and not inputs.outdated(workspace)
 
 
 def discard_broken_lock(workspace: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from palimpsest.closure import digest as code_of
 from palimpsest.files import read_json, write_json
 from palimpsest.generators.base import Budget, Plan
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
@@ -17,7 +18,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Charge, Ledger, Run
 from palimpsest.privacy.query import View
-from palimpsest.privacy.session import code_digest, metered, receipt
+from palimpsest.privacy.session import metered, receipt
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
 from palimpsest.training.team import Team, joined
 from palimpsest.training.views import Follower, Leader
@@ -84,7 +85,7 @@ def identify(params: Params, name: str, plan: Plan, stage: str = "dp_train", bas
         purpose=model.purpose,
         fingerprint=read_json(PRIVATE / "manifest.json")["fingerprint"],
         plan=digest.hexdigest(),
-        code=code_digest(),
+        code=code_of(f"stages.{stage}"),
     )
 
 

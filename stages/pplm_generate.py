@@ -4,7 +4,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
-import palimpsest
+from palimpsest import closure
 from palimpsest.files import write_json
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.model import ENCODER
@@ -57,7 +57,7 @@ def shard_folder(name: str, wanted: str) -> Path:
 
 def digest(params: Params, name: str, model: str) -> str:
     """What the shards of a stopped run must have in common with this one."""
-    found = hashlib.sha256(palimpsest.__version__.encode())
+    found = hashlib.sha256(closure.digest("stages.pplm_generate").encode())
     found.update(repr((params.seed, params.models.encoder, params.variants[name].model_dump_json())).encode())
     for path in sorted(Path(MODELS / model).rglob("*")):
         found.update(path.read_bytes() if path.is_file() else b"")

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from palimpsest.closure import digest
 from palimpsest.files import read_json, write_json
 from palimpsest.generators.base import Plan
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Charge, Ledger, Request, Reservation, Run, never
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.privacy.session import Session, code_digest, metered, receipt
+from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.records.write import read_split
 from stages.common import METRICS, PRIVATE, RECEIPTS
 
@@ -43,7 +44,7 @@ def identify(params: Params, stage: str, name: str, plan: Plan, *behind: str) ->
         purpose=params.charged[name].purpose,
         fingerprint=read_json(PRIVATE / "manifest.json")["fingerprint"],
         plan=found.hexdigest(),
-        code=code_digest(),
+        code=digest(f"stages.{stage}"),
     )
 
 

@@ -6,11 +6,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import grimp
 import pytest
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel
@@ -19,23 +17,13 @@ from ruamel.yaml import YAML
 from flows.graph import read_graph
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
+from stages import inputs
 
 ROOT = Path(__file__).parents[1]
 
-# Code that shapes no result, so that no stage runs again, and no budget is spent again, because it changed.
-PLUMBING = {
-    "src/palimpsest/__init__.py": "the version; `palimpsest run` checks it against params.yaml",
-    "src/palimpsest/errors.py": "how a failure is told",
-    "src/palimpsest/files.py": "how a file is written whole",
-    "src/palimpsest/progress.py": "how progress is told",
-    "src/palimpsest/validate.py": "refuses arguments, changes none",
-    "src/palimpsest/params": "checks params.yaml; the values themselves are in `params:` of each stage",
-    "stages/__init__.py": "empty",
-    "stages/common.py": "paths, and how a stage fails",
-}
 # Keys of params.yaml that no stage names, and why a change of them need not run one.
 UNUSED_KEYS = {
-    "version": "in a clone the code itself is a dependency; a workspace names it in every stage",
+    "version": "`palimpsest run` compares it with the installed one; stages depend on their code itself",
 }
 # What private stages write that is public: they read it from a public file alone, or invent it as public.
 PUBLIC_OUTPUTS = {
@@ -47,6 +35,8 @@ PUBLIC_OUTPUTS = {
 PRIVATE_INPUTS = {"${dataset.private}": "data/raw/private.jsonl", "${dataset.test}": "data/raw/test.jsonl"}
 INPUTS = {**PRIVATE_INPUTS, "${dataset.public}": "data/raw/public.jsonl"}
 
+CODE = (inputs.INPUTS / "code").as_posix()
+
 Body = Mapping[str, Any]
 
 
@@ -57,7 +47,7 @@ def read_yaml(path: Path) -> Any:
 def rendered(json: bool) -> str:
     """The template's graph for the clone, or what it were if its records were JSON."""
     files = Environment(loader=PackageLoader("palimpsest.cli"), undefined=StrictUndefined, keep_trailing_newline=True)
-    has = dict.fromkeys(("clone", "world", "test", "public_test", "labels"), True)
+    has = dict.fromkeys(("world", "test", "public_test", "labels"), True)
     return files.get_template("dvc.yaml.j2").render(**has, json=json)
 
 
@@ -83,44 +73,19 @@ def inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}/")
 
 
-# Imports.
+# Code.
 
 
-@pytest.fixture(scope="module")
-def imports() -> grimp.ImportGraph:
-    return grimp.build_graph("palimpsest", "stages", cache_dir=None)
+@pytest.mark.parametrize("name", DVC.keys() - {inputs.STAGE})
+def test_a_stage_depends_on_its_own_code_and_on_no_other(name: str):
+    named = [dep for dep in DVC[name]["deps"] if inside(dep, "src") or inside(dep, "stages") or inside(dep, CODE)]
+    module = DVC[name]["cmd"].split()[2].removeprefix("stages.")
+    assert named == [f"{CODE}/{module}.json"]
 
 
-def code_of(stage: Body, imports: grimp.ImportGraph) -> set[str]:
-    """Paths of every module that a stage's script imports, itself included."""
-    module = stage["cmd"].split()[2]
-    return {source(name) for name in {module, *imports.find_upstream_modules(module)}}
-
-
-def source(module: str) -> str:
-    origin = find_spec(module).origin  # type: ignore[union-attr]
-    return Path(str(origin)).relative_to(ROOT).as_posix()
-
-
-def declared_code(stage: Body) -> list[str]:
-    return [dep for dep in stage.get("deps", []) if inside(dep, "src") or inside(dep, "stages")]
-
-
-@pytest.mark.parametrize("name", DVC)
-def test_all_that_a_stage_imports_is_declared(imports: grimp.ImportGraph, name: str):
-    known, used = [*declared_code(DVC[name]), *PLUMBING], sorted(code_of(DVC[name], imports))
-    assert [path for path in used if not any(inside(path, folder) for folder in known)] == []
-
-
-@pytest.mark.parametrize("name", [name for name, stage in DVC.items() if "receipt" in stage["meta"]])
-def test_a_stage_that_spends_declares_no_code_that_it_does_not_import(imports: grimp.ImportGraph, name: str):
-    """A change of that code would charge the stage again for nothing."""
-    used = code_of(DVC[name], imports)
-    assert [folder for folder in declared_code(DVC[name]) if not any(inside(path, folder) for path in used)] == []
-
-
-def test_plumbing_exists():
-    assert [path for path in PLUMBING if not (ROOT / path).exists()] == []
+def test_every_code_file_that_the_graph_names_is_written():
+    named = {dep for stage in DVC.values() for dep in stage.get("deps", []) if inside(dep, CODE)}
+    assert named == {path for path in inputs.contents() if inside(path, CODE)}
 
 
 # Zones.
@@ -170,7 +135,7 @@ def _reads(stage: Body, written: Collection[str]) -> set[str]:
     """The files of the graph that a stage depends on, those in a folder that it names included."""
     releases = any(inside(path, "release") for path in outputs(stage))
     gates = stage["meta"].get("gates", []) if releases else []  # they can stop it, and reach nothing that it writes
-    found = [dependency for dependency in stage["deps"] if dependency not in gates]
+    found = [dependency for dependency in stage.get("deps", []) if dependency not in gates]
     paths = {any_name(INPUTS.get(dependency, dependency)) for dependency in found}
     return paths | {path for path in written if any(inside(path, folder) for folder in paths)}
 

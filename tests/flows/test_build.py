@@ -127,6 +127,20 @@ def test_artifacts_tell_what_was_done_and_spent(pipeline: Callable[[], Path]) ->
     assert [run_flow(folder).table[name]["epsilon spent"] for name in ("train@a", "train@b")] == ["0 (cached)"] * 2
 
 
+def test_facts_are_read_anew_only_where_they_differ(make_workspace: Make) -> None:
+    folder = make_workspace(
+        "stages:\n"
+        "  inputs: {cmd: python -m stages.inputs, always_changed: true, outs: [data/inputs: {cache: false}]}\n"
+        "  after: {cmd: touch after.txt, deps: [data/inputs/code/select.json], outs: [after.txt]}\n"
+    )
+    for state in ("Completed", "Cached"):
+        assert states(run_flow(folder)) == {"inputs": state, "after": state}
+    (folder / "data/inputs/code/mia.json").write_text("{}")
+    assert states(run_flow(folder)) == {"inputs": "Completed", "after": "Cached"}
+    (folder / "data/inputs/more.json").write_text("{}")
+    assert states(run_flow(folder))["inputs"] == "Completed"  # nothing else may lie there
+
+
 def test_a_target_brings_only_what_it_needs(pipeline: Callable[[], Path]) -> None:
     assert set(states(run_flow(pipeline(), targets=["train@a"]))) == {"raw.csv.dvc", "prepare", "train@a"}
 

@@ -44,12 +44,20 @@ SOURCES = (  # of the release: dvc.lock has their hashes
     "data/synthetic/", "reports/receipts/", "reports/metrics/public", "reports/metrics/twins/",
     "reports/metrics/select3/generation",
 )  # fmt: skip
-PUBLIC_HASHES = {"data/public/train.parquet": "b1" * 16, "data/public/embeddings.npz": "b2" * 16}
+PUBLIC_HASHES = {
+    "data/inputs": "b0" * 16, "data/public/train.parquet": "b1" * 16, "data/public/embeddings.npz": "b2" * 16,
+}  # fmt: skip
 STAGES: dict[str, dict[str, Any]] = {  # what the release needs beside the stages that make rows
+    "inputs": {
+        "cmd": "python -m stages.inputs",
+        "always_changed": True,
+        "outs": [{"data/inputs": {"cache": False}}],
+        "meta": {"zone": "public"},
+    },
     "twins": {
         "matrix": {"method": ["select"]},
         "cmd": "python -m stages.twins ${item.method}",
-        "deps": ["src/palimpsest/generators"],
+        "deps": ["data/inputs/code/twins.json"],
         "metrics": ["reports/metrics/twins/${item.method}.json"],
         "meta": {"zone": "public"},
     },
@@ -222,10 +230,11 @@ def _lock(folder: Path) -> None:
 
     raw = entries("data/raw/private.jsonl", "data/raw/test.jsonl")
     split = entries("data/private/train.parquet", "data/private/manifest.json")
-    public, encoded = (entries(path) for path in PUBLIC_HASHES)
+    facts, public, encoded = (entries(path) for path in PUBLIC_HASHES)
     found = [path for start in SOURCES for path in sorted(folder.glob(f"{start}*")) if path.is_file()]
     made = entries(*(path.relative_to(folder).as_posix() for path in found))
     stages = {
+        "inputs": {"cmd": "python -m stages.inputs", "outs": facts},
         "world": {"cmd": "python -m stages.world", "outs": [*raw, *entries("data/raw/facts.json")]},
         "preprocess": {"cmd": "python -m stages.preprocess", "deps": raw, "outs": [*split, *public]},
         "encode_public": {"cmd": "python -m stages.encode_public", "deps": public, "outs": encoded},

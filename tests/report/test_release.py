@@ -110,6 +110,9 @@ def test_provenance_leads_from_the_input_to_the_rows(made: Workspace):
     assert (f"p:select@{VARIANT}", "p:data/private/train.parquet") in used
     assert ("p:release", f"p:data/synthetic/{VARIANT}.parquet") in used
     assert (f"p:release/data/{VARIANT}.parquet", "p:release") in made_by
+    assert ("p:data/inputs", "p:inputs") in made_by
+    assert ("p:twins@select", "p:data/inputs") in used
+    assert not [name for name in found["entity"] if name.startswith("p:data/inputs/")]  # one file has one name
     assert found["activity"][f"p:select@{VARIANT}"]["p:metered"] is True
     assert not any(REFERENCE in name or "mia" in name for name in found["activity"])
 

@@ -260,6 +260,7 @@ REFUSED = {
     "a working directory of all repetitions": {"pplm_generate": GRAPH["pplm_generate"] | {"wdir": "data/private"}},
     "a working directory of a repetition": changed("pplm_generate", wdir="data/private", deps=["train.parquet"]),
     "a stage's vars": changed("pretrain", vars=[{"hidden": TRAIN}], deps=["${hidden}"]),
+    "a stage that always runs": changed("pretrain", always_changed=True),
     "an unknown name": depends("pretrain", "${hidden}"),
     "an unknown name in a known section": depends("pretrain", "data/${dataset.hidden}/train.parquet"),
     "a name with blanks": depends("pretrain", "${ dataset.private }"),
@@ -348,9 +349,9 @@ def test_a_declared_file_has_no_other_name(tmp_path: Path, rows: str, dep: str):
         nodes(stage, {"dataset": {"private": str(tmp_path / rows), "test": None}}, tmp_path / "own")
 
 
-@pytest.mark.parametrize("clone", [True, False])
-def test_no_graph_of_the_template_is_refused(clone: bool, tmp_path: Path):
-    has = dict.fromkeys(("world", "test", "public_test", "labels", "json"), True) | {"clone": clone}
+@pytest.mark.parametrize("world", [True, False])
+def test_no_graph_of_the_template_is_refused(world: bool, tmp_path: Path):
+    has = dict.fromkeys(("test", "public_test", "labels", "json"), True) | {"world": world}
     files = Environment(loader=PackageLoader("palimpsest.cli"), undefined=StrictUndefined)
     graph = YAML(typ="safe", pure=True).load(files.get_template("dvc.yaml.j2").render(**has))["stages"]
     own = {name: str(tmp_path / name) for name in ("private", "test", "public", "public_test")}

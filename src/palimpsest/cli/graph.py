@@ -1,8 +1,10 @@
 """The state of the DVC graph, asked in-process."""
 
+import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC reads it when it is imported
 
@@ -10,6 +12,7 @@ import networkx
 from dvc.repo import Repo
 
 from palimpsest.errors import ParamsError
+from stages import inputs
 
 # Stages that ask private rows something.
 SPENDERS = (
@@ -28,18 +31,36 @@ SPENDERS = (
 def stale(workspace: Path) -> set[str]:
     """Names of the stages that `dvc repro` would run because something of theirs, or upstream of them, changed.
 
+    The stage `inputs` always runs. Here it counts where it would change its files, and a stage that reads one of these
+    where that one would then differ from what the stage last ran on.
+
     Raises:
         ParamsError: if the folder is no DVC workspace.
     """
     with _repo(workspace) as repo:
-        graph = repo.index.graph
-        changed = set(repo.status())
+        graph, told = repo.index.graph, repo.status()
+        facts = {path: hashlib.md5(content).hexdigest() for path, content in inputs.contents().items()}  # as DVC does
         order = [stage for stage in _upstream_first(graph) if not stage.is_data_source]
+        changed: set[str] = set()
         for stage in order:
             needs = {need.addressing for need in graph.successors(stage)}
-            if needs & changed:
+            differs = _differs(stage, told.get(stage.addressing, []), facts)
+            if stage.name != inputs.STAGE and (needs & changed or differs):
                 changed.add(stage.addressing)
-    return {stage.name for stage in order if stage.addressing in changed}  # an address depends on where one stands
+    found = {stage.name for stage in order if stage.addressing in changed}  # an address depends on where one stands
+    rewritten = any(stage.name == inputs.STAGE for stage in order) and inputs.outdated(workspace)
+    return found | ({inputs.STAGE} if rewritten else set())
+
+
+def _differs(stage, told: Sequence[Any], facts: Mapping[str, str]) -> bool:  # type: ignore[no-untyped-def]
+    """Whether DVC tells of a change, or one of the facts is not what the stage last ran on."""
+    read = {str(dep): (dep.hash_info.value, facts[dep.def_path]) for dep in stage.deps if dep.def_path in facts}
+    other = [entry for entry in told if not (isinstance(entry, dict) and _paths(entry) <= read.keys())]
+    return bool(other) or any(before != now for before, now in read.values())
+
+
+def _paths(entry: Mapping[str, Mapping[str, str]]) -> set[str]:
+    return {path for changes in entry.values() for path in changes}
 
 
 def upstream(workspace: Path, targets: Sequence[str]) -> set[str]:

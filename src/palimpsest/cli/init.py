@@ -191,7 +191,6 @@ def rendered(source: Source) -> dict[str, str]:
         source=source, version=__version__, path=_absolute, prompts=prompts.strip()
     )
     graph = template.get_template("dvc.yaml.j2").render(
-        clone=False,
         world=False,
         test=source.test is not None,
         public_test=source.public_test is not None,

@@ -42,7 +42,8 @@ def check_files(context: Context) -> None:
     if params.version != __version__:
         raise ParamsError(
             f"version is {params.version!r} in params.yaml; installed is palimpsest {__version__}.",
-            "Install that version, or set `version` to the installed one: every stage then runs, and is charged, anew.",
+            "Install that version, or set `version` to the installed one: stages whose code changed then run, and are "
+            "charged, anew.",
         )
     require_vouched(params, workspace)
     data = params.dataset

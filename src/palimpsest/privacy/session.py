@@ -1,14 +1,11 @@
 """One run of a private stage: reserve, open the view, and close the books whatever happens."""
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import palimpsest
 from palimpsest.privacy import accounting, events
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run, composed, never
@@ -16,7 +13,6 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
 
-_FLOORS = ("records", "privacy", "models", "training", "prediction", "generators")
 _GROUPS = (1, 2, 5, 10)
 
 
@@ -102,15 +98,6 @@ def receipt(
         "run": session.reservation.run,
         "seconds": round(time.monotonic() - session.started, 1),
     }
-
-
-def code_digest() -> str:
-    """A digest of the code below the generators' floor, part of a run's idempotency key."""
-    root = Path(palimpsest.__file__).parent
-    digest = hashlib.sha256(palimpsest.__version__.encode())
-    for path in sorted(path for floor in _FLOORS for path in (root / floor).rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
 
 
 def _line(charge: Charge) -> dict[str, Any]:

@@ -30,6 +30,7 @@ _NAMED = re.compile(r"\$\{([\w.]+)\}")
 _WORDS = re.compile(r"[^\w./~-]+")
 _MADE = ("outs", "metrics", "plots")
 _KEYS = {"desc", "cmd", "params", "deps", *_MADE, "meta", "matrix", "foreach", "do"}
+_ALWAYS = "inputs"  # the one stage that may run every time: it looks at facts, not at rows
 _SECRET, _DECLARED = ("private", "test"), ("private", "test", "public", "public_test")
 
 Path = tuple[str, ...]
@@ -202,7 +203,8 @@ def _named(body: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:
 
 
 def _refuse_keys(name: str, entry: Mapping[str, Any]) -> None:
-    if unknown := sorted(entry.keys() - _KEYS):
+    known = _KEYS | ({"always_changed"} if name == _ALWAYS else set())
+    if unknown := sorted(entry.keys() - known):
         raise DataError(
             f"Stage {name!r} of dvc.yaml has {', '.join(unknown)}, which can change what its paths mean.",
             f"Use no other keys than {', '.join(sorted(_KEYS))}.",

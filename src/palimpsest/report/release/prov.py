@@ -12,7 +12,6 @@ from typing import Any
 from palimpsest.report.taint import PUBLIC_FILES, Flow, Node
 
 NAMESPACE = "urn:palimpsest:"
-_CODE = ("src", "stages")
 
 Relations = dict[str, dict[str, dict[str, Any]]]
 
@@ -88,11 +87,11 @@ class _Document:
         """The files that other stages made, as those name them, and what no stage makes."""
         made = [path for _, path in self._flow.makers(node)]
         yield from made
-        yield from (path for path in node.reads if not any(path == one or one.startswith(f"{path}/") for one in made))
+        yield from (path for path in node.reads if not any(_meet(path, one) for one in made))
 
     def _open(self, path: str, public: bool) -> bool:
         """Whether a plain hash of the file may be told."""
-        listed = any(path == one or path.startswith(f"{one}/") for one in (*PUBLIC_FILES, *_CODE))
+        listed = any(path == one or path.startswith(f"{one}/") for one in PUBLIC_FILES)
         return path not in self._inputs.private and (public or listed or path in self._inputs.public)
 
     def _entity(self, path: str, hashes: Mapping[str, str]) -> str:
@@ -111,6 +110,11 @@ class _Document:
     def _relate(self, kind: str, node: Node, entity: str) -> None:
         links = self.relations[kind]
         links[f"_:{kind}{len(links)}"] = {"prov:activity": _id(node.name), "prov:entity": entity}
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether the two paths are one, or one of them holds the other."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
 def _id(name: str) -> str:

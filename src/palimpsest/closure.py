@@ -1,0 +1,137 @@
+"""Which code a stage runs: every module of the project that it can import, found by reading the source.
+
+Nothing is imported to find it, so it is known before anything heavy is loaded. What no import statement shows is declared
+here: modules that load something by its name, and the files that are shipped beside modules.
+"""
+
+import ast
+import functools
+import hashlib
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+_ROOTS = ("palimpsest", "stages")
+
+# Code that shapes no result, so that no stage runs again, and no budget is spent again, because it changed. What it
+# imports is not followed.
+PLUMBING: Mapping[str, str] = {
+    "palimpsest": "the version",
+    "palimpsest.closure": "this module: it says what is counted, and runs in no stage but `inputs`",
+    "palimpsest.errors": "how a failure is told",
+    "palimpsest.files": "how a file is written whole",
+    "palimpsest.progress": "how progress is told",
+    "palimpsest.validate": "refuses arguments, changes none",
+    "palimpsest.params": "empty",
+    "palimpsest.params.load": "reads params.yaml",
+    "palimpsest.params.schema": "checks params.yaml; the values are in `params:` of each stage and in a run's key",
+    "stages": "empty",
+    "stages.common": "paths, and how a stage starts and fails",
+}
+
+# Modules that reach something otherwise than by an import statement -> the project's files among it, as patterns.
+DYNAMIC: Mapping[str, tuple[str, ...]] = {
+    "palimpsest.cli.init": ("palimpsest/cli/templates/*",),
+    "palimpsest.cli.run": (),  # starts DVC
+    "palimpsest.models.chat.wire": (),  # the package openai
+    "palimpsest.models.sources": (),  # the folder of a package with an encoder
+    "palimpsest.report.page": ("palimpsest/report/templates/*",),
+    "palimpsest.report.statement": ("palimpsest/report/*.json",),
+    "stages.common": (),  # torchrun, on the stage that is running
+    "stages.inputs": (),  # names the stages beside it
+}
+
+
+@functools.cache
+def digest(module: str) -> str:
+    """SHA-256 of the names and the content of `code(module)`: equal while what runs is equal, wherever it lies.
+
+    A process looks once: what it has imported stays as it is.
+    """
+    found = hashlib.sha256()
+    for name, path in code(module).items():
+        found.update(f"{name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()
+
+
+def code(module: str) -> dict[str, Path]:
+    """Name -> place of every file of the project that a module can run or read, itself included, `PLUMBING` left out.
+
+    Names are those in a checkout or an installation, `stages/dp_train.py` say; in order.
+
+    Raises:
+        ValueError: there is no such module in the project.
+    """
+    if _source(module) is None:
+        raise ValueError(f"there is no module {module!r} in {' or '.join(_ROOTS)}")
+    found: dict[str, Path] = {}
+    for name in _reached(module):
+        files = [_source(name), *(file for pattern in DYNAMIC.get(name, ()) for file in _matching(pattern))]
+        found |= {path.relative_to(_home(name)).as_posix(): path for path in files if path is not None}
+    return dict(sorted(found.items()))
+
+
+def _reached(module: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name not in found and name not in PLUMBING and _source(name) is not None:
+            found.add(name)
+            waiting += _needed(name)
+    return found
+
+
+def _needed(module: str) -> list[str]:
+    """Names that importing a module may import: its packages, and all that its statements name, at any depth."""
+    path = _source(module)
+    assert path is not None
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    return [part for name in (module, *_imports(path.read_bytes(), package)) for part in _with_packages(name)]
+
+
+@functools.cache
+def _imports(source: bytes, package: str) -> tuple[str, ...]:
+    """What the statements of a module of a package name."""
+    found = (name for node in ast.walk(ast.parse(source)) for name in _named(node, package))
+    return tuple(dict.fromkeys(found))
+
+
+def _named(node: ast.AST, package: str) -> Iterator[str]:
+    """What one statement may import: `from a import b` names a, and a.b where that is a module."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+        base = ".".join([*above, *([node.module] if node.module else [])])
+        yield base
+        yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _with_packages(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    return (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+
+
+def _source(module: str) -> Path | None:
+    """The file of a module or package of the project."""
+    if module.partition(".")[0] not in _ROOTS:
+        return None
+    place = _home(module).joinpath(*module.split("."))
+    files = (place / "__init__.py", place.with_name(f"{place.name}.py"))
+    return next((path for path in files if path.is_file()), None)
+
+
+def _matching(pattern: str) -> Iterator[Path]:
+    return (path for path in _home(pattern.replace("/", ".")).glob(pattern) if path.is_file())
+
+
+def _home(module: str) -> Path:
+    """The folder that holds a module's root package."""
+    return _homes()[module.partition(".")[0]]
+
+
+@functools.cache
+def _homes() -> Mapping[str, Path]:
+    specs = {root: find_spec(root) for root in _ROOTS}  # of a root alone: for a part of one, its packages would run
+    return {root: Path(str(spec.origin)).parents[1] for root, spec in specs.items() if spec}

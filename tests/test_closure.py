@@ -1,0 +1,230 @@
+"""The code that a stage is held to is what it can run: no more, or budget is spent for nothing, and no less."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+import grimp
+import pytest
+from dvc.repo import Repo
+
+from palimpsest.cli.context import environment
+from palimpsest.closure import DYNAMIC, PLUMBING, code, digest
+from stages import inputs
+
+ROOT = Path(__file__).parents[1]
+STAGES = [Path(path).stem for path in inputs.contents()]
+# What reaches code or a file otherwise than by an import statement.
+CALLS = {"import_module", "__import__", "find_spec", "run_module", "run_path", "exec", "eval", "files", "PackageLoader"}
+
+
+@pytest.fixture(scope="module")
+def imports() -> grimp.ImportGraph:
+    return grimp.build_graph("palimpsest", "stages", cache_dir=None)
+
+
+# Against a second reading of the imports, by other code.
+
+
+def reached(module: str, imports: grimp.ImportGraph) -> set[str]:
+    """The module and all that it imports, not through plumbing, each with its packages."""
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        parts = waiting.pop().split(".")
+        for name in (".".join(parts[:end]) for end in range(1, len(parts) + 1)):
+            if name not in found and name not in PLUMBING:
+                found.add(name)
+                waiting += imports.find_modules_directly_imported_by(name)
+    return found
+
+
+def modules(files: dict[str, Path]) -> set[str]:
+    """Names of the modules among files."""
+    names = (Path(name).with_suffix("") for name in files if name.endswith(".py"))
+    return {".".join(name.parent.parts if name.name == "__init__" else name.parts) for name in names}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_code_of_a_stage_is_all_that_it_imports_and_no_more(imports: grimp.ImportGraph, stage: str):
+    assert modules(code(f"stages.{stage}")) == reached(f"stages.{stage}", imports)
+
+
+def test_training_is_held_to_training():
+    found = code("stages.dp_train")
+    assert {"palimpsest/training/dpsgd.py", "palimpsest/privacy/view.py", "stages/spending.py"} <= found.keys()
+    assert not [name for name in found if "chat" in name or "audit" in name or "report" in name]
+    assert len(found) < 60
+
+
+def test_the_page_is_held_to_its_templates_and_its_words():
+    found = set(code("stages.report"))
+    assert {f"palimpsest/report/{name}" for name in ("assumptions.json", "templates/internal.js")} <= found
+
+
+def test_there_is_no_code_of_a_stage_that_is_none():
+    with pytest.raises(ValueError, match=r"'stages\.unknown'"):
+        code("stages.unknown")
+
+
+# What an import statement does not show.
+
+
+def sources() -> Iterator[tuple[str, Path]]:
+    for home, root in ((ROOT / "src", "palimpsest"), (ROOT, "stages")):
+        for path in sorted((home / root).rglob("*.py")):
+            parts = path.relative_to(home).with_suffix("").parts
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def hidden(tree: ast.AST) -> Iterator[str]:
+    """Every call or word in the source that loads, starts or reads something by its name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            own = isinstance(node.func, ast.Attribute) and called in ("exec", "eval")  # `model.eval()` is none
+            if called in CALLS and not own:
+                yield called
+        if isinstance(node, ast.Name) and node.id == "__file__":
+            yield "__file__"
+        if isinstance(node, ast.Constant) and node.value == "-m":
+            yield "-m"
+
+
+def test_whatever_is_reached_by_name_is_declared():
+    found = {module for module, path in sources() if list(hidden(ast.parse(path.read_text())))}
+    assert found - {"palimpsest.closure"} == DYNAMIC.keys()
+
+
+def test_every_file_that_is_shipped_is_somebodys():
+    shipped = [path for root in ("src/palimpsest", "stages") for path in (ROOT / root).rglob("*") if path.is_file()]
+    other = {path for path in shipped if path.suffix != ".py" and "__pycache__" not in path.parts}
+    assert other == {path for patterns in DYNAMIC.values() for name in patterns for path in (ROOT / "src").glob(name)}
+
+
+def test_plumbing_exists_and_hides_nothing_but_the_schema(imports: grimp.ImportGraph):
+    assert PLUMBING.keys() <= dict(sources()).keys()
+    behind = {name: imports.find_modules_directly_imported_by(name) - PLUMBING.keys() for name in PLUMBING}
+    assert {name for name, found in behind.items() if found} == {"palimpsest.params.schema"}
+    own = {"palimpsest.records.conformity", "palimpsest.records.schema", "palimpsest.records.structured"}
+    assert {name for name in behind["palimpsest.params.schema"] if "params" not in name} == own
+
+
+# Sources of every shape, in a project of their own.
+
+
+@pytest.fixture
+def invented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], set[str]]:
+    """Write the code of a stage `s` beside some modules: what it is then held to."""
+    for name in ("palimpsest/__init__", "palimpsest/a/__init__", "palimpsest/a/b", "palimpsest/a/c", "palimpsest/d"):
+        path = tmp_path / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    monkeypatch.setattr("palimpsest.closure._homes", lambda: {"palimpsest": tmp_path, "stages": tmp_path})
+
+    def held(source: str) -> set[str]:
+        (tmp_path / "stages").mkdir(exist_ok=True)
+        (tmp_path / "stages" / "s.py").write_text(source)
+        return {name.removesuffix(".py") for name in code("stages.s")} - {"stages/s"}
+
+    return held
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import palimpsest.a.b", {"palimpsest/a/__init__", "palimpsest/a/b"}),
+        ("import palimpsest.a.b as other, json", {"palimpsest/a/__init__", "palimpsest/a/b"}),
+        ("from palimpsest.a import c", {"palimpsest/a/__init__", "palimpsest/a/c"}),
+        ("from palimpsest.a.c import name", {"palimpsest/a/__init__", "palimpsest/a/c"}),
+        ("from palimpsest import d, a", {"palimpsest/a/__init__", "palimpsest/d"}),
+        ("def f():\n    if x:\n        import palimpsest.d", {"palimpsest/d"}),
+        ("try:\n    from palimpsest import d\nexcept ImportError:\n    pass", {"palimpsest/d"}),
+        ("class A:\n    async def f(self):\n        from palimpsest import d", {"palimpsest/d"}),
+        ("import numpy, palimpsests.d\nx = 'import palimpsest.d'", set()),
+    ],
+)  # fmt: skip
+def test_an_import_is_found_wherever_it_stands(invented: Callable[[str], set[str]], source: str, expected: set[str]):
+    assert invented(source) == expected
+
+
+def test_relative_imports_are_found(invented: Callable[[str], set[str]], tmp_path: Path):
+    (tmp_path / "palimpsest/a/b.py").write_text("from . import c\nfrom ..d import name\n")
+    wanted = {"palimpsest/a/__init__", "palimpsest/a/b", "palimpsest/a/c", "palimpsest/d"}
+    assert invented("import palimpsest.a.b") == wanted
+
+
+def test_a_digest_is_of_names_and_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "stages").mkdir()
+    monkeypatch.setattr("palimpsest.closure._homes", lambda: {"stages": tmp_path, "palimpsest": tmp_path})
+    found = []
+    for name, source in (("s", "x = 1"), ("s", "x = 2"), ("t", "x = 1")):
+        (tmp_path / "stages" / f"{name}.py").write_text(source)
+        found.append(digest.__wrapped__(f"stages.{name}"))
+    assert len(set(found)) == 3
+
+
+# In a workspace of DVC.
+
+GRAPH = """
+stages:
+  inputs:
+    cmd: python -m stages.inputs
+    always_changed: true
+    outs: [data/inputs: {cache: false}]
+  dp_train:
+    cmd: echo run >> runs && touch model.txt
+    deps: [data/inputs/code/dp_train.json]
+    outs: [model.txt]
+"""
+
+
+class Copy:
+    """A copy of the project's code, and a workspace that runs on it."""
+
+    def __init__(self, home: Path) -> None:
+        self.code, self.workspace = home / "code", home / "workspace"
+        copytree(ROOT / "src/palimpsest", self.code / "palimpsest", ignore=ignore_patterns("__pycache__"))
+        copytree(ROOT / "stages", self.code / "stages", ignore=ignore_patterns("__pycache__"))
+        self.workspace.mkdir()
+        Repo.init(str(self.workspace), no_scm=True).close()
+        (self.workspace / "dvc.yaml").write_text(GRAPH)
+
+    def edit(self, path: str) -> None:
+        (self.code / path).write_text((self.code / path).read_text() + "\nEDITED = True\n")
+
+    def python(self, *arguments: str) -> str:
+        variables = {**environment(), "PYTHONPATH": os.pathsep.join([str(self.code), str(ROOT)])}
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, cwd=self.workspace, env=variables, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def runs(self) -> int:
+        """How often the stage has run, after `dvc repro`."""
+        self.python("-m", "dvc", "repro")
+        return (self.workspace / "runs").read_text().count("run")
+
+    def stale(self) -> list[str]:
+        asked = "from pathlib import Path; from palimpsest.cli.graph import stale; print(*sorted(stale(Path())))"
+        return self.python("-c", asked).split()
+
+
+@pytest.mark.timeout(300)
+def test_an_edit_runs_what_it_is_code_of_and_nothing_else(tmp_path: Path):
+    copy = Copy(tmp_path)
+    assert copy.stale() == ["dp_train", "inputs"]
+    assert copy.runs() == 1
+    assert copy.stale() == []
+    copy.edit("palimpsest/models/chat/pace.py")
+    copy.edit("palimpsest/__init__.py")  # the version, say
+    assert copy.stale() == ["inputs"]  # others' files there change
+    assert copy.runs() == 1
+    copy.edit("palimpsest/training/dpsgd.py")
+    assert copy.stale() == ["dp_train", "inputs"]
+    assert copy.runs() == 2
+    assert copy.stale() == []
