@@ -8,6 +8,7 @@ from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.discriminator import Discriminator
 from palimpsest.generators.dp_lm.judge import Encode
 from palimpsest.models.encoder import Encoder
+from palimpsest.models.vectors import fingerprint_of
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from stages import dp_train
@@ -19,10 +20,11 @@ from stages.vouching import vouched
 def run(name: str, model: str) -> None:
     """data/private/train.parquet, models/<model> -> models/<name>, reports/receipts/models/<name>.json."""
     params = load()
-    encode = encoder(params) if params.discriminators[name].train.reads == "encoder" else None
+    reads = params.discriminators[name].train.reads == "encoder"
+    encode, mark = encoder(params) if reads else (None, "")
     generator, plan = planned(params, name, encode)
     fitted = DpLmArtifact.load(MODELS / model)
-    identity = dp_train.identify(params, name, plan, "discriminator", MODELS / model)
+    identity = dp_train.identify(params, name, plan, "discriminator", MODELS / model, mark)
     dp_train.fit(params, identity, plan, lambda view: generator.fit(view, plan, fitted), receipt_of(model))
 
 
@@ -34,9 +36,10 @@ def planned(params: Params, name: str, encode: Encode | None = None) -> tuple[Di
     return generator, generator.plan(schema, Budget(settings.epsilon, params.delta))
 
 
-def encoder(params: Params) -> Encode:
-    """The public sentence encoder."""
-    return Encoder(vouched(params, "models.encoder")).encode_batch
+def encoder(params: Params) -> tuple[Encode, str]:
+    """The public sentence encoder, and the fingerprint of its files."""
+    folder = vouched(params, "models.encoder")
+    return Encoder(folder).encode_batch, fingerprint_of(folder)
 
 
 if __name__ == "__main__":

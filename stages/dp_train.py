@@ -71,14 +71,14 @@ def continues(charge: Charge, workspace: Path = Path()) -> bool:
     return find_checkpoint(workspace / CHECKPOINTS, charge.id, charge.steps_begun) is not None
 
 
-def identify(params: Params, name: str, plan: Plan, stage: str = "dp_train", base: Path = BASE_LM) -> Run:
-    """What makes a retry of this plan the same plan: data version, settings, the model it starts from, code."""
+def identify(
+    params: Params, name: str, plan: Plan, stage: str = "dp_train", base: Path = BASE_LM, encoder: str = ""
+) -> Run:
+    """What makes a retry of this plan the same plan: data version, settings, the models it starts from, code."""
     model = params.fitted[name]
     digest = hashlib.sha256(model.model_dump_json().encode())
     digest.update(repr((plan.queries, params.seed, params.testing.noise_seed)).encode())
-    if name in params.discriminators:
-        digest.update(params.models.encoder.encode())
-    digest.update(weights(base).encode())
+    digest.update(f"{encoder} {weights(base)}".encode())
     return Run(
         stage=stage,
         variant=name,

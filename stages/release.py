@@ -40,6 +40,7 @@ from palimpsest.report.statement import statement
 from palimpsest.report.taint import RELEASE, Flow, Node, narrowed, nodes
 from stages import report
 from stages.common import METRICS, RECEIPTS, SYNTHETIC, start
+from stages.vouching import told
 
 FOLDER = Path(RELEASE)
 FACTS = Path("data/raw/facts.json")
@@ -130,7 +131,7 @@ def collected(params: Params, variants: Sequence[str]) -> Found:
     books, stages = ledger_summary(ledger, asset), report.read_stages(_GRAPH)
     named = {name: picked(receipt, RECEIPT, f"receipt of {name}") for name, receipt in receipts.items()}
     promise = statement(
-        named, books, asdict(params.schema_of_data), stages, verdicts(variants), second_opinions(receipts)
+        named, books, asdict(params.schema_of_data), stages, verdicts(variants), second_opinions(receipts), told(params)
     )
     flow = graph(variants, charges, receipts)
     return Found(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params), read_twins())

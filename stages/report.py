@@ -25,6 +25,7 @@ from palimpsest.report.second import second_opinions
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import EVALUATORS, summarise
 from stages.common import METRICS, RECEIPTS, start
+from stages.vouching import told
 
 REPORTS = Path("reports")
 _NAMED = re.compile(r"\$\{([\w.]+)\}")
@@ -45,12 +46,14 @@ def run() -> None:
     summary = summarise(metrics, receipts, books)
     verdicts = {row.variant: row.verdict for row in summary.rows if row.verdict}
     facts, second = asdict(params.schema_of_data), second_opinions(receipts)
-    document = statement(receipts, books, facts, stages, verdicts, second)
+    sources = told(params)
+    document = statement(receipts, books, facts, stages, verdicts, second, sources)
     examined = read_models(params), read_decoders(params)
     page = render_internal(summary, metrics, receipts, books, document, stages, provenance(), *examined)
     _write(REPORTS / "internal.html", page)
     scores, twins = read_scores(params), read_twins(params)
-    promised = statement(receipts, books, facts, stages, None, second)  # no verdict on private rows is on the card
+    # no verdict on private rows is on the card
+    promised = statement(receipts, books, facts, stages, None, second, sources)
     card = render_card(
         promised, books, receipts, stages, provenance(), variants=params.may_leave, scores=scores, twins=twins
     )

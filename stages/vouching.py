@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from palimpsest.errors import ModelError
 from palimpsest.files import read_json
 from palimpsest.models.sources import known_source, resolve_encoder, resolve_source
 from palimpsest.models.vectors import fingerprint_of
@@ -36,7 +37,7 @@ def vouched(params: Params, key: str) -> Path:
     return place
 
 
-def require_vouched(params: Params, workspace: Path) -> None:
+def require_vouched(params: Params, workspace: Path = Path()) -> None:
     """Check whatever params.yaml names as public, used or not, as far as it is on this machine; nothing is fetched.
 
     Raises:
@@ -44,7 +45,7 @@ def require_vouched(params: Params, workspace: Path) -> None:
     """
     own = own_of(params, workspace)
     for source in named(params).values():
-        if source.files:
+        if source.on_disk:
             require_public(source, _written(source, workspace), own)
             require_public(source, _found(source, workspace) or _written(source, workspace), own)
 
@@ -61,25 +62,36 @@ def own_of(params: Params, workspace: Path = Path()) -> Own:
     return Own(workspace, inputs, frozenset(str(receipt.get("weights")) for receipt in receipts))
 
 
-def stated(source: Source, workspace: Path = Path()) -> dict[str, Any]:
-    """What may be told of a source: never where it lies.
+def told(params: Params) -> list[dict[str, Any]]:
+    """What a privacy statement tells of each source that anything which runs reads: never where it lies.
 
     Returns:
         source: its key; kind; name: a hub's or an endpoint's, else what it is; sha256: of its content, None where it is
         not on this machine.
     """
-    place = _found(source, workspace)
-    local = source.files and (_written(source, workspace).exists() or not _HUB.fullmatch(source.name))
-    name = f"a local {source.kind}" if local else "params.yaml" if source.kind == "prompts" else source.name
-    return {"source": source.key, "kind": source.kind, "name": name, "sha256": _digest(source, place)}
+    return [
+        {"source": source.key, "kind": source.kind, "name": _name(source), "sha256": digest_of(source)}
+        for source in named(params).values()
+        if source.used
+    ]
 
 
-def _digest(source: Source, place: Path | None) -> str | None:
+def _name(source: Source) -> str:
+    if source.kind == "prompts":
+        return "params.yaml"
+    local = source.on_disk and (_written(source).exists() or not _HUB.fullmatch(source.name))
+    return f"a local {source.kind}" if local else source.name
+
+
+def digest_of(source: Source, workspace: Path = Path()) -> str | None:
+    """Of a source's content as it is now, 64 hexadecimal digits; None where there is nothing on this machine."""
     if source.kind == "prompts":
         return hashlib.sha256(source.name.encode()).hexdigest()
-    if place is None:
+    try:
+        place = _found(source, workspace)
+        return None if place is None else fingerprint_of(place) if place.is_dir() else sha256(place)
+    except ModelError:  # whatever loads it says what is wrong with it
         return None
-    return fingerprint_of(place) if place.is_dir() else sha256(place)
 
 
 def _written(source: Source, workspace: Path = Path()) -> Path:
@@ -91,7 +103,7 @@ def _found(source: Source, workspace: Path) -> Path | None:
     """Where a source lies on this machine; None where it does not."""
     if source.embedded:
         return resolve_encoder(EMBEDDED)
-    if not source.files:
+    if not source.on_disk:
         return None
     place = _written(source, workspace)
     return place if place.exists() else known_source(source.name) if source.kind == "model" else None

@@ -41,7 +41,7 @@ class Source:
         return self.kind == "model" and self.name == EMBEDDED
 
     @property
-    def files(self) -> bool:
+    def on_disk(self) -> bool:
         """Whether its name may be that of a file or folder."""
         return self.kind in ("text", "model") and not self.embedded
 
@@ -66,7 +66,7 @@ class Own:
         own = [name for one in places for name in _names(one)]
         return any(found.is_relative_to(one) or one.is_relative_to(found) for found in _names(path) for one in own)
 
-    def files(self) -> Iterator[Path]:
+    def secrets(self) -> Iterator[Path]:
         """Its private files, and of its models the weights: a tokenizer is that of the public model below."""
         yield from (path for name in (Path(_FACTS), *self.inputs) if (path := self.home / name).is_file())
         public = [self.home / name for name in _PUBLIC_MODELS]
@@ -94,13 +94,12 @@ def require_public(source: Source, place: Path, own: Own) -> None:
     Raises:
         DataError: it is not public.
     """
-    found = list(files_of(place))
-    if any(own.holds(path) for path in (place, *found)):
+    if own.holds(place) or any(own.holds(path) for path in files_of(place)):
         raise DataError(
             f"{source.key} in params.yaml points at private rows or at what this workspace made of them.",
             "Name something public that lies outside the workspace's data, models and reports.",
         )
-    if copies(found, own.files()) or (own.fitted and weights(place) in own.fitted):
+    if copies(list(files_of(place)), own.secrets()) or (own.fitted and weights(place) in own.fitted):
         raise DataError(
             f"{source.key} in params.yaml points at a copy of private rows, or of a model that was fitted to them.",
             "Name something public, which neither holds nor was made from these rows.",

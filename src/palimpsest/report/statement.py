@@ -45,6 +45,7 @@ def statement(
     stages: Sequence[Mapping[str, Any]],
     verdicts: Mapping[str, str] | None = None,
     second: Mapping[str, Bracket | None] | None = None,
+    sources: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The privacy statement of everything released from one data asset.
 
@@ -56,6 +57,7 @@ def statement(
         verdicts: variant -> what the membership audit concluded; a "refuted" release makes the status UNVERIFIED.
         second: variant -> epsilon by the second accountant, None where it takes no part (see `second_opinions`); a
             release that it contradicts makes the status UNVERIFIED.
+        sources: what is public on the owner's word: source, kind, name and sha256 of each model, text and prompt.
 
     Returns:
         A JSON document that validates against `schema()`.
@@ -77,7 +79,7 @@ def statement(
         ],
         "references": sorted(name for name, receipt in receipts.items() if receipt["purpose"] == "reference"),
         "data_accesses": [_access(stage, ledger["charges"]) for stage in stages],
-        "assumptions": _assumptions(released, ledger, schema_facts),
+        "assumptions": [*_assumptions(released, ledger, schema_facts), _vouched(sources)],
         "layers": layers(released, ledger, schema_facts),
         "not_covered": [{"id": key, "sentence": sentence} for key, sentence in NOT_COVERED.items()],
         "ledger": _ledger(ledger),
@@ -297,6 +299,17 @@ def _assumptions(
         for key, (sentence, holds) in seen.items()
     ]
     return tested + own
+
+
+def _vouched(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What no program can check: the owner makes this assumption, of each source by its name and its hash."""
+    return {
+        "id": "public-sources",
+        "sentence": "Public models, prompts and texts were not derived from these rows.",
+        "test": None,
+        "holds": "owner",
+        "sources": [dict(source) for source in sources],
+    }
 
 
 def layers(
