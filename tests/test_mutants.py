@@ -43,6 +43,7 @@ FAULTS = (
     "NaN gradient bypassing the clip",
     "noise in half precision or seeded from params",
     "beyond the list: the meter itself",
+    "a private model or text taken for public, or code of a model's folder run",
 )
 
 

@@ -44,12 +44,19 @@ def public(tmp_path: Path, own: Own) -> Path:
     return folder
 
 
-def refused(own: Own, place: Path | str) -> bool:
+def refused(own: Own, place: Path | str) -> str:
+    """Why: for its path, or as a copy; "" where it is not."""
     try:
         require_public(MODEL, Path(place), own)
     except DataError as error:
-        return error.problem.startswith("models.lm in params.yaml points at") and bool(error.remedy)
-    return False
+        assert_told(error)
+        return "copy" if "copy" in error.problem else "path"
+    return ""
+
+
+def assert_told(error: DataError) -> None:
+    assert error.problem.startswith("models.lm in params.yaml points at")
+    assert error.remedy
 
 
 @pytest.mark.parametrize(
@@ -62,7 +69,7 @@ def refused(own: Own, place: Path | str) -> bool:
 )  # fmt: skip
 @pytest.mark.parametrize("absolute", [True, False])
 def test_what_the_workspace_holds_is_not_public(own: Own, place: str, absolute: bool):
-    assert refused(own, Path(place).absolute() if absolute else place)
+    assert refused(own, Path(place).absolute() if absolute else place) == "path"
 
 
 def link_of_it(public: Path) -> Path:
@@ -90,23 +97,21 @@ def linked_folder(public: Path) -> Path:
     return public
 
 
-def link_out_of_the_workspace(public: Path) -> Path:
+@pytest.mark.parametrize("linked", [link_of_it, link_of_a_link, link_above_it, linked_file, linked_folder])
+def test_links_lead_nowhere_else(own: Own, public: Path, linked: Callable[[Path], Path]):
+    assert refused(own, linked(public)) == "path"
+
+
+def test_what_a_link_in_the_workspace_leads_to_is_a_copy(own: Own, public: Path):
     shutil.move("models/inf", public.parent / "moved")
     Path("models/inf").symlink_to(public.parent / "moved")
-    return public.parent / "moved/lm"
-
-
-@pytest.mark.parametrize(
-    "linked", [link_of_it, link_of_a_link, link_above_it, linked_file, linked_folder, link_out_of_the_workspace]
-)
-def test_links_lead_nowhere_else(own: Own, public: Path, linked: Callable[[Path], Path]):
-    assert refused(own, linked(public))
+    assert refused(own, public.parent / "moved/lm") == "copy"
 
 
 def test_a_workspace_behind_a_link_is_the_same_workspace(own: Own, public: Path):
     (public.parent / "other").symlink_to("home")
-    assert refused(Own(public.parent / "other", own.inputs), Path("models/inf/lm").absolute())
-    assert refused(Own(Path.cwd(), own.inputs), public.parent / "other/models/inf/lm")
+    assert refused(Own(public.parent / "other", own.inputs), Path("models/inf/lm").absolute()) == "path"
+    assert refused(Own(Path.cwd(), own.inputs), public.parent / "other/models/inf/lm") == "path"
 
 
 @pytest.mark.parametrize(
@@ -119,8 +124,8 @@ def test_a_workspace_behind_a_link_is_the_same_workspace(own: Own, public: Path)
 @pytest.mark.parametrize("copied", [shutil.copy, os.link])
 def test_a_copy_elsewhere_is_not_public(own: Own, public: Path, file: str, copied: Callable[[str, Path], object]):
     copied(file, public / "renamed.bin")
-    assert refused(own, public)
-    assert refused(own, public / "renamed.bin")
+    assert refused(own, public) == "copy"
+    assert refused(own, public / "renamed.bin") == "copy"
 
 
 def test_a_copy_of_a_fitted_model_that_is_gone_is_known_by_its_receipt(own: Own, public: Path):
@@ -128,7 +133,7 @@ def test_a_copy_of_a_fitted_model_that_is_gone_is_known_by_its_receipt(own: Own,
     fitted = weights(Path("models/inf"))
     shutil.rmtree("models/inf")
     assert not refused(own, public / "inf")
-    assert refused(Own(Path(), own.inputs, frozenset({fitted})), public / "inf")
+    assert refused(Own(Path(), own.inputs, frozenset({fitted})), public / "inf") == "copy"
 
 
 def test_what_is_public_is_not_refused(own: Own, public: Path):
