@@ -16,10 +16,11 @@ from palimpsest.models.vectors import KeptVectors
 from palimpsest.params import authors
 from palimpsest.params.evolve import EvolveSettings
 from palimpsest.params.schema import Params
+from palimpsest.records.vouched import weights
 from palimpsest.records.write import read_public
 from stages.common import BASE_LM, CHECKPOINTS, PUBLIC
 from stages.encode_public import EMBEDDINGS
-from stages.models import weights
+from stages.vouching import vouched
 
 ANSWERS = CHECKPOINTS / "answers"  # what language models answered, by the hash of what they were asked
 
@@ -29,6 +30,7 @@ def author_of(params: Params, name: str, variant: str, encode: KeptVectors) -> A
 
     Raises:
         ModelError: a model cannot be loaded.
+        DataError: it is not public.
         BackendError: the key of an endpoint is not set.
     """
     settings = params.authors[name]
@@ -38,7 +40,8 @@ def author_of(params: Params, name: str, variant: str, encode: KeptVectors) -> A
         nearest = authors.Corpus(kind="corpus", neighbours=1)  # it starts texts, and varies none
         corpus = _corpus(params, nearest, encode) if settings.start != "prompt" else None
         return BaseAuthor(settings, BASE_LM, params.seed, corpus)
-    chat = open_chat(settings, ANSWERS / f"{variant}.sqlite", params.seed)
+    folder = vouched(params, f"authors.{name}.model") if isinstance(settings, authors.LocalChat) else None
+    chat = open_chat(settings, ANSWERS / f"{variant}.sqlite", params.seed, folder)
     return InstructedAuthor(settings, chat, params.dataset.labels, params.seed)
 
 

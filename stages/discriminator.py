@@ -8,14 +8,15 @@ from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.discriminator import Discriminator
 from palimpsest.generators.dp_lm.judge import Encode
 from palimpsest.models.encoder import Encoder
-from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import fingerprint_of
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
+from palimpsest.records.vouched import weights
 from stages import dp_train
 from stages.common import CHECKPOINTS, MODELS, start_processes
-from stages.models import receipt_of, weights
+from stages.models import receipt_of
 from stages.spending import identify
+from stages.vouching import vouched
 
 STAGE = "discriminator"
 
@@ -24,9 +25,10 @@ def run(name: str, model: str) -> None:
     """data/private/train.parquet, models/<model> -> models/<name>, reports/receipts/models/<name>.json."""
     params = load()
     reads = params.discriminators[name].train.reads == "encoder"
-    generator, plan = planned(params, name, encoder(params) if reads else None)
+    encode, mark = encoder(params) if reads else (None, "")
+    generator, plan = planned(params, name, encode)
     fitted = DpLmArtifact.load(MODELS / model)
-    behind = weights(MODELS / model), *([fingerprint_of(resolve_encoder(params.models.encoder))] if reads else [])
+    behind = weights(MODELS / model), *([mark] if reads else [])
     identity = identify(params, STAGE, name, plan, *behind)
     dp_train.fit(params, identity, plan, lambda view: generator.fit(view, plan, fitted), receipt_of(model))
 
@@ -39,9 +41,10 @@ def planned(params: Params, name: str, encode: Encode | None = None) -> tuple[Di
     return generator, generator.plan(schema, Budget(settings.epsilon, params.delta))
 
 
-def encoder(params: Params) -> Encode:
-    """The public sentence encoder."""
-    return Encoder(resolve_encoder(params.models.encoder)).encode_batch
+def encoder(params: Params) -> tuple[Encode, str]:
+    """The public sentence encoder, and the fingerprint of its files."""
+    folder = vouched(params, "models.encoder")
+    return Encoder(folder).encode_batch, fingerprint_of(folder)
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ from palimpsest.audit.utility import (
 )
 from palimpsest.files import read_json, write_json
 from palimpsest.models.encoder import Encoder
-from palimpsest.models.sources import resolve_encoder, resolve_source
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split, read_synthetic
 from stages.common import METRICS, PRIVATE, SYNTHETIC, start
+from stages.vouching import vouched
 
 CONFIDENCE = 0.95
 BASELINES = PRIVATE / "baselines.json"
@@ -70,7 +70,7 @@ def compared(evaluation: Evaluation, baselines: dict, evaluator: str, seed: int)
 
 
 def _minilm(params: Params, rows: Sequence[Record], test: Sequence[Record], settings: LinearSettings) -> Evaluation:
-    encoder = Encoder(resolve_encoder(params.models.encoder))
+    encoder = Encoder(vouched(params, "models.encoder"))
     features = [encoder.encode([row.text for row in part]) for part in (rows, test)]
     return minilm_lr(features[0], _labels(rows), features[1], _labels(test), tuple(params.dataset.labels), settings)
 
@@ -87,7 +87,7 @@ def _finetuned(params: Params, rows: Sequence[Record], test: Sequence[Record], s
         device="cuda" if torch.cuda.is_available() else "cpu",
         **params.utility.finetune.model_dump(),
     )
-    folder = resolve_source(str(params.models.classifier))
+    folder = vouched(params, "models.classifier")
     texts = [[row.text for row in part] for part in (rows, test)]
     labels = tuple(params.dataset.labels)
     return finetuned(folder, texts[0], _labels(rows), texts[1], _labels(test), labels, tuning)

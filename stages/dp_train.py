@@ -19,11 +19,11 @@ from palimpsest.privacy.query import View
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.privacy.session import metered, receipt, verified
 from palimpsest.privacy.witness import receipt_heads
+from palimpsest.records.vouched import weights
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
 from palimpsest.training.team import Team, joined
 from palimpsest.training.views import Follower, Leader
 from stages.common import BASE_LM, CHECKPOINTS, MODEL_RECEIPTS, MODELS, RECEIPTS, start_processes
-from stages.models import weights
 from stages.spending import identify, private_rows, requested, tell
 
 STAGE = "dp_train"

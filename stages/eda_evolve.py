@@ -21,12 +21,12 @@ from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger import Charge, Ledger
 from palimpsest.records.evolved import write_evolved
 from palimpsest.records.record import Record
+from palimpsest.records.vouched import weights
 from palimpsest.records.write import read_public, write_synthetic
 from stages.common import BASE_LM, CHECKPOINTS, DECODERS, EVOLVED, PUBLIC, SYNTHETIC, start
 from stages.encode_public import EMBEDDINGS
 from stages.encoding import Encoders, encoders
 from stages.filters import Losses, chain, heldout_limit, public_losses
-from stages.models import weights
 from stages.spending import charged, identify, record
 
 STAGE = "eda_evolve"

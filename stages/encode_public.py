@@ -6,11 +6,11 @@ import numpy as np
 
 from palimpsest.files import atomic_path
 from palimpsest.models.encoder import Encoder
-from palimpsest.models.sources import resolve_encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_public
 from stages.common import PUBLIC, start
+from stages.vouching import vouched
 
 EMBEDDINGS = PUBLIC / "embeddings.npz"
 
@@ -18,7 +18,7 @@ EMBEDDINGS = PUBLIC / "embeddings.npz"
 def run() -> None:
     """data/public/train.parquet -> data/public/embeddings.npz: texts (n, d), descriptions (labels, d)."""
     params = load()
-    encoder = Encoder(resolve_encoder(params.models.encoder))
+    encoder = Encoder(vouched(params, "models.encoder"))
     texts = encoder.encode([row.text for row in read_public(PUBLIC / "train.parquet")])
     descriptions = encoder.encode(list(params.dataset.labels.values()))
     with atomic_path(EMBEDDINGS) as draft, draft.open("wb") as file:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from palimpsest.models.encoder import Encoder
-from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import KeptVectors, fingerprint_of
 from palimpsest.params.schema import Params
 from stages.common import CHECKPOINTS, PRIVATE
+from stages.vouching import vouched
 
 # Both are outside DVC's outputs, so that a stopped stage leaves them.
 OF_ROWS = PRIVATE / "vectors"
@@ -36,7 +36,7 @@ class Encoders:
 
 def encoders(params: Params, batch: int) -> Encoders:
     """The configured encoder; private texts that are new are read `batch` at once."""
-    folder = resolve_encoder(params.models.encoder)
+    folder = vouched(params, "models.encoder")
     encoder, mark = Encoder(folder), fingerprint_of(folder)
     rows = KeptVectors(encoder.encode_batch, encoder.dimension, OF_ROWS, mark, batch, shown=False)
     return Encoders(rows, KeptVectors(encoder.encode_batch, encoder.dimension, OF_OTHERS, mark, _AT_ONCE), mark)

@@ -1,4 +1,4 @@
-"""Write down what the other stages run on that no stage makes: the code of each.
+"""Write down what the other stages run on that no stage makes: the code of each, and the public models.
 
 The graph runs it every time, and what it writes is small: a stage that reads the same facts as before stays cached.
 """
@@ -9,28 +9,44 @@ from pathlib import Path
 
 from palimpsest.closure import code, digest
 from palimpsest.files import atomic_path
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
 from stages.common import start
+from stages.vouching import digest_of, named, require_vouched, vouched
 
 STAGE = "inputs"
 INPUTS = Path("data/inputs")
+MODEL_KEYS = ("models.lm", "models.encoder", "models.classifier")
 _STARTS = 'if __name__ == "__main__":'
 
 
 def run() -> None:
-    """-> data/inputs."""
+    """-> data/inputs.
+
+    Raises:
+        DataError: params.yaml names something as public that is the workspace's own, or a copy of that.
+        ModelError: a model that it names cannot be found.
+    """
+    params = load()
+    require_vouched(params)
+    for source in named(params).values():
+        if source.kind == "model" and source.used:
+            vouched(params, source.key)  # a hub model is fetched, so that its files are known from the first run on
     for path, content in contents().items():
         with atomic_path(path) as draft:
             draft.write_bytes(content)
 
 
-def contents() -> dict[str, bytes]:
+def contents(workspace: Path = Path()) -> dict[str, bytes]:
     """Path from the workspace, as dvc.yaml names it, -> what the file says now."""
-    return {(INPUTS / "code" / f"{name}.json").as_posix(): _document(_code(name)) for name in _stages()}
+    own = {f"code/{name}": _code(name) for name in _stages()}
+    found = own | {f"sources/{key}": body for key, body in _sources(load(workspace), workspace)}
+    return {(INPUTS / f"{name}.json").as_posix(): _document(body) for name, body in found.items()}
 
 
 def outdated(workspace: Path) -> bool:
     """Whether the stage would change what lies in the workspace."""
-    return any(not _holds(workspace / path, content) for path, content in contents().items())
+    return any(not _holds(workspace / path, content) for path, content in contents(workspace).items())
 
 
 def _holds(path: Path, content: bytes) -> bool:
@@ -48,6 +64,19 @@ def _stages() -> Iterator[str]:
     for path in sorted(Path(__file__).parent.glob("*.py")):
         if path.stem != STAGE and _STARTS in path.read_text(encoding="utf-8"):
             yield path.stem
+
+
+def _sources(params: Params, workspace: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    """A file's name, and the model that it is about, by its name as written and its content; one for each that may be.
+
+    Text files are no models: stages depend on them as they are.
+    """
+    sources = named(params)
+    keys = {key: key for key in MODEL_KEYS} | {f"authors.{name}": f"authors.{name}.model" for name in params.authors}
+    for file, key in keys.items():
+        source = sources.get(key)
+        told = {} if source is None else {"name": source.name, "sha256": digest_of(source, workspace)}
+        yield file, {"source": key, **told}
 
 
 def _document(body: dict[str, object]) -> bytes:

@@ -1,20 +1,9 @@
 """What ties a fitted model's weights to its receipt."""
 
-import hashlib
-from pathlib import Path
-
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.receipt import Receipt, read_receipt
+from palimpsest.records.vouched import weights
 from stages.common import MODEL_RECEIPTS, MODELS
-
-
-def weights(folder: Path) -> str:
-    """A digest of the weights in a folder."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.safetensors")):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
 
 
 def receipt_of(model: str) -> Receipt:

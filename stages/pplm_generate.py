@@ -11,13 +11,14 @@ from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.model import ENCODER
 from palimpsest.generators.dp_lm.sampling import Sampler
 from palimpsest.models.encoder import Encoder
-from palimpsest.models.sources import resolve_encoder
+from palimpsest.models.vectors import fingerprint_of
 from palimpsest.params.load import load
 from palimpsest.params.schema import DpLmVariant, Params
 from palimpsest.records.write import write_synthetic
 from stages.common import METRICS, MODELS, RECEIPTS, SHARDS, SYNTHETIC, start
 from stages.filters import chain
 from stages.models import receipt_of
+from stages.vouching import vouched
 
 
 def run(name: str, model: str) -> None:
@@ -25,10 +26,11 @@ def run(name: str, model: str) -> None:
     params, receipt = load(), receipt_of(model)
     variant, artifact = drawn(params, name), DpLmArtifact.load(MODELS / model)
     reads_encoder = artifact.model.head.shape.reads == ENCODER
-    encode = Encoder(resolve_encoder(params.models.encoder)).encode_batch if reads_encoder else None
+    folder = vouched(params, "models.encoder") if reads_encoder else None
+    encode = None if folder is None else Encoder(folder).encode_batch
     settings = variant.generate
     removing = chain(settings.filters, settings.max_tokens, settings.batch)
-    shards = shard_folder(name, digest(params, name, model))
+    shards = shard_folder(name, digest(params, name, model, "" if folder is None else fingerprint_of(folder)))
     sampler = Sampler(settings, variant.variant, params.seed, removing, encode, shards)
     rows = list(sampler.sample(artifact, artifact.counts(settings.rows)))
     write_synthetic(rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
@@ -55,10 +57,10 @@ def shard_folder(name: str, wanted: str) -> Path:
     return folder / wanted
 
 
-def digest(params: Params, name: str, model: str) -> str:
+def digest(params: Params, name: str, model: str, encoder: str) -> str:
     """What the shards of a stopped run must have in common with this one."""
     found = hashlib.sha256(closure.digest("stages.pplm_generate").encode())
-    found.update(repr((params.seed, params.models.encoder, params.variants[name].model_dump_json())).encode())
+    found.update(repr((params.seed, encoder, params.variants[name].model_dump_json())).encode())
     for path in sorted(Path(MODELS / model).rglob("*")):
         found.update(path.read_bytes() if path.is_file() else b"")
     return found.hexdigest()[:16]

@@ -1,7 +1,6 @@
 """Read the private and the public file, draw the audit subset, and write the splits."""
 
 from functools import partial
-from pathlib import Path
 
 from palimpsest.files import write_json
 from palimpsest.params.load import ledger_url, load
@@ -17,6 +16,7 @@ from palimpsest.records.record import Record
 from palimpsest.records.snapshot import unchanged
 from palimpsest.records.write import write_public, write_split
 from stages.common import PRIVATE, PUBLIC, start
+from stages.vouching import vouched
 
 
 def run() -> None:
@@ -64,7 +64,7 @@ def write_public_rows(params: Params) -> None:
     label = data.label if data.public_labels else None
     columns = Columns(data.text, label, keys=params.schema_of_data.keys, plain=True)
     with unchanged(data.public):
-        rows = read_rows(Path(data.public), columns, data.max_length, tuple(data.labels) or None)
+        rows = read_rows(vouched(params, "dataset.public"), columns, data.max_length, tuple(data.labels) or None)
     train, heldout = split_public([Record(row.text, row.label) for row in rows], params.seed)
     write_public(PUBLIC / "train.parquet", train)
     write_public(PUBLIC / "heldout.parquet", heldout)

@@ -2,25 +2,27 @@
 
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from palimpsest.files import atomic_path, write_json
 from palimpsest.models.encoder import nearest
 from palimpsest.models.lm import learn_prompts, load_lm, pretrain_lm
-from palimpsest.models.sources import EMBEDDED, resolve_source
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
+from palimpsest.records.vouched import EMBEDDED
 from palimpsest.records.write import read_public
 from stages.common import BASE_LM, METRICS, PUBLIC, start
 from stages.encode_public import EMBEDDINGS
+from stages.vouching import vouched
 
 
 def run() -> None:
     """data/public -> models/base."""
     params = load()
-    measured = train(params) if params.models.lm == EMBEDDED else fetch(params.models.lm)
+    measured = train(params) if params.models.lm == EMBEDDED else fetch(vouched(params, "models.lm"))
     if params.models.prompts.epochs and params.dataset.labels:
         rows = read_public(PUBLIC / "train.parquet")
         texts, labels = [row.text for row in rows], guessed_labels(params, rows)
@@ -42,12 +44,12 @@ def guessed_labels(params: Params, rows: Sequence[Record]) -> list[str]:
     return [row.label or names[guess] for row, guess in zip(rows, guesses, strict=True)]
 
 
-def fetch(source: str) -> dict[str, float]:
+def fetch(folder: Path) -> dict[str, float]:
     """Copy a named model into the workspace, so that later stages depend on its bytes and not on its name."""
-    folder = resolve_source(source)
     model, _ = load_lm(folder)
     with atomic_path(BASE_LM) as draft:
-        shutil.copytree(folder, draft, ignore=shutil.ignore_patterns(".*", "*.bin", "*.h5", "*.msgpack", "*.md"))
+        unread = shutil.ignore_patterns(".*", "*.bin", "*.h5", "*.msgpack", "*.md", "*.py")
+        shutil.copytree(folder, draft, ignore=unread)
     return {"parameters": model.num_parameters()}
 
 

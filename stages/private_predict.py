@@ -16,11 +16,11 @@ from palimpsest.params.schema import FewShotVariant, Params, PredictVariant
 from palimpsest.privacy.ledger import Asset, Charge, Ledger
 from palimpsest.privacy.means import Encode
 from palimpsest.records.keyed import digest
+from palimpsest.records.vouched import weights
 from palimpsest.records.write import write_synthetic
 from stages.common import CHECKPOINTS, MODELS, SYNTHETIC, start
 from stages.encoding import Encoders, encoders
 from stages.filters import chain
-from stages.models import weights
 from stages.spending import charged, identify, record
 
 STAGE = "private_predict"

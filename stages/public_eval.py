@@ -17,6 +17,7 @@ from palimpsest.records.snapshot import unchanged
 from palimpsest.records.write import read_synthetic
 from stages.common import METRICS, SYNTHETIC, start
 from stages.downstream_eval import score
+from stages.vouching import vouched
 
 PUBLIC_ROW = "public_only"
 SCORES = METRICS / "public.json"
@@ -60,7 +61,7 @@ def public_test(params: Params) -> list[Record]:
         )
     columns = Columns(data.text, data.label, keys=params.schema_of_data.keys, plain=True)
     with unchanged(data.public_test):
-        rows = read_rows(data.public_test, columns, data.max_length, tuple(data.labels) or None)
+        rows = read_rows(vouched(params, "dataset.public_test"), columns, data.max_length, tuple(data.labels) or None)
     return [Record(row.text, row.label) for row in rows]
 
 

@@ -41,6 +41,7 @@ from palimpsest.report.statement import statement
 from palimpsest.report.taint import RELEASE, Flow, Node, narrowed, nodes
 from stages import report
 from stages.common import METRICS, RECEIPTS, SYNTHETIC, start
+from stages.vouching import told
 
 FOLDER = Path(RELEASE)
 FACTS = Path("data/raw/facts.json")
@@ -129,7 +130,7 @@ def collected(params: Params, variants: Sequence[str]) -> Found:
     charges, receipts = ledger.charges(asset.name), read_receipts(variants)
     ledger.verify([receipt.ledger_head for receipt in receipts.values()])
     books, stages = ledger_summary(ledger, asset), report.read_stages(_GRAPH)
-    promise = statement(receipts, books, asdict(params.schema_of_data), stages)
+    promise = statement(receipts, books, asdict(params.schema_of_data), stages, sources=told(params))
     flow = graph(variants, charges, receipts)
     return Found(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params), read_twins())
 

@@ -25,6 +25,7 @@ from palimpsest.report.page import render_internal
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import EVALUATORS, summarise
 from stages.common import METRICS, RECEIPTS, start
+from stages.vouching import told
 
 REPORTS = Path("reports")
 _NAMED = re.compile(r"\$\{([\w.]+)\}")
@@ -43,7 +44,7 @@ def run() -> None:
     books = ledger_summary(ledger, ledger.asset(params.dataset.asset))
     metrics, receipts, stages = read_metrics(params), read_receipts(params), read_stages(Path("dvc.yaml"))
     summary = summarise(metrics, receipts, books)
-    document = statement(receipts, books, asdict(params.schema_of_data), stages)
+    document = statement(receipts, books, asdict(params.schema_of_data), stages, sources=told(params))
     examined = read_models(params), read_decoders(params)
     page = render_internal(summary, metrics, receipts, books, document, stages, provenance(), *examined)
     _write(REPORTS / "internal.html", page)

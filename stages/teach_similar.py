@@ -7,13 +7,13 @@ import numpy as np
 from palimpsest.files import atomic_path
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.similar import learn_similar, neighbours
-from palimpsest.models.sources import resolve_encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_public
 from stages.common import BASE_LM, PUBLIC, TAUGHT, start
 from stages.encode_public import EMBEDDINGS
 from stages.pretrain import guessed_labels
+from stages.vouching import vouched
 
 
 def run(name: str) -> None:
@@ -32,7 +32,7 @@ def embeddings(params: Params, texts: list[str]) -> np.ndarray:
     """Of the public texts, (n, d): as they were made for the labels, or made now where there are none."""
     if params.dataset.labels:
         return np.load(EMBEDDINGS)["texts"]
-    return Encoder(resolve_encoder(params.models.encoder)).encode(texts)
+    return Encoder(vouched(params, "models.encoder")).encode(texts)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ _STAGES: dict[str, ModuleType] = {
         sentdp,
     )
 }
-_ENCODER = MODELS / "encoder"
+_ENCODER = Path("encoder")  # outside the folders of fitted models, as a public model is
 
 
 def run(method: str) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from shutil import copytree, ignore_patterns
+from shutil import copy, copytree, ignore_patterns
 
 import grimp
 import pytest
@@ -17,7 +17,7 @@ from palimpsest.closure import DYNAMIC, PLUMBING, code, digest
 from stages import inputs
 
 ROOT = Path(__file__).parents[1]
-STAGES = [Path(path).stem for path in inputs.contents()]
+STAGES = [Path(path).stem for path in inputs.contents() if "/code/" in path]
 # What reaches code or a file otherwise than by an import statement.
 CALLS = {"import_module", "__import__", "find_spec", "run_module", "run_path", "exec", "eval", "files", "PackageLoader"}
 
@@ -193,6 +193,7 @@ class Copy:
         self.workspace.mkdir()
         Repo.init(str(self.workspace), no_scm=True).close()
         (self.workspace / "dvc.yaml").write_text(GRAPH)
+        copy(ROOT / "params.yaml", self.workspace)
 
     def edit(self, path: str) -> None:
         (self.code / path).write_text((self.code / path).read_text() + "\nEDITED = True\n")

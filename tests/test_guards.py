@@ -1,5 +1,6 @@
 """Guards over what must agree: dvc.yaml and the imports, the template, params.yaml, the schema, the flow, the zones."""
 
+import ast
 import copy
 import re
 import subprocess
@@ -16,6 +17,7 @@ from ruamel.yaml import YAML
 from flows.graph import read_graph
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
+from palimpsest.records.vouched import OWN
 from stages import inputs
 
 ROOT = Path(__file__).parents[1]
@@ -34,7 +36,7 @@ PUBLIC_OUTPUTS = {
 PRIVATE_INPUTS = {"${dataset.private}": "data/raw/private.jsonl", "${dataset.test}": "data/raw/test.jsonl"}
 INPUTS = {**PRIVATE_INPUTS, "${dataset.public}": "data/raw/public.jsonl"}
 
-CODE = (inputs.INPUTS / "code").as_posix()
+CODE, SOURCES = ((inputs.INPUTS / name).as_posix() for name in ("code", "sources"))
 
 Body = Mapping[str, Any]
 
@@ -278,3 +280,72 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def test_every_key_of_the_schema_is_described():
     assert list(undescribed(Params)) == []
+
+
+# Models.
+
+LOADERS = ("from_pretrained", "from_config", "SentenceTransformer", "CrossEncoder", "SparseEncoder")
+TREES = {
+    path: ast.parse(path.read_text(encoding="utf-8"))
+    for folder in ("src", "stages", "flows", "bench")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
+
+
+def loads() -> Iterator[tuple[str, str, dict[str | None, Any]]]:
+    """File, what is called, and its keywords, of every load of a model, a tokenizer or their settings."""
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if isinstance(node, ast.Call) and called.rpartition(".")[2] in LOADERS:
+                yield path.name, called, {word.arg: getattr(word.value, "value", None) for word in node.keywords}
+
+
+def test_no_model_is_loaded_with_code_of_its_own():
+    found = list(loads())
+    assert {name for name, _, _ in found} >= {"lm.py", "encoder.py", "finetune.py"}
+    assert [(name, called) for name, called, given in found if given.get("trust_remote_code") is not False] == []
+
+
+def test_no_weights_are_pickled():
+    weights = [(name, given) for name, called, given in loads() if "Model" in called]
+    assert weights
+    assert [name for name, given in weights if given.get("use_safetensors") is not True] == []
+    opened = {
+        ast.unparse(node) for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+    }
+    assert opened.isdisjoint({"torch.load", "pickle.load", "pickle.loads", "joblib.load", "transformers.pipeline"})
+
+
+FINDERS = ("resolve_source", "resolve_encoder", "known_source", "snapshot_download")
+
+
+def test_models_are_found_through_the_one_check():
+    for path, tree in TREES.items():
+        named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        named |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+        if named & set(FINDERS):
+            assert path.name in ("sources.py", "vouching.py") or path.is_relative_to(ROOT / "bench"), path
+
+
+def test_public_files_are_read_through_the_one_check():
+    """A stage takes the path of a public file from the check, and uses its name to see whether it changed."""
+    for path in (ROOT / "stages").glob("*.py"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if "data.public" in line and "public_labels" not in line:
+                assert "unchanged(" in line or "is None" in line or path.name == "release.py", (path.name, line)
+
+
+def test_what_is_not_public_is_refused_by_its_path():
+    """Every output of a stage that reads private rows, or answers about them, is the workspace's own."""
+    made = {path for stage in DVC.values() if stage["meta"]["zone"] != "public" for path in outputs(stage)}
+    open_to_all = {*PUBLIC_OUTPUTS, *PRIVATE_INPUTS.values()}  # the private inputs are known by their names
+    assert [path for path in made - open_to_all if not any(inside(path, folder) for folder in OWN)] == []
+
+
+@pytest.mark.parametrize("name", DVC)
+def test_a_stage_depends_on_what_is_written_of_the_models_that_its_keys_name(name: str):
+    keys = {"models.lm", "models.encoder", "models.classifier", "authors.${item}"} & set(DVC[name].get("params", []))
+    assert {f"{SOURCES}/{key}.json" for key in keys} == {
+        dep for dep in DVC[name].get("deps", []) if f"{SOURCES}/" in dep
+    }

@@ -44,6 +44,7 @@ FAULTS = (
     "noise in half precision or seeded from params",
     "beyond the list: the meter itself",
     "beyond the list: what decides on a release, and what is told of it",
+    "a private model or text taken for public, or code of a model's folder run",
 )
 
 

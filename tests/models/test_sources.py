@@ -9,18 +9,15 @@ from palimpsest.errors import ModelError
 from palimpsest.models import sources
 
 
-def test_local_folder_and_embedded_resolve_to_their_folder(tmp_path: Path) -> None:
+def test_a_local_folder_resolves_to_itself(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    assert sources.resolve_lm(str(tmp_path), Path("elsewhere")) == tmp_path
-    assert sources.resolve_lm("embedded", tmp_path) == tmp_path
+    assert sources.resolve_source(str(tmp_path)) == tmp_path
     assert sources.resolve_encoder(str(tmp_path)) == tmp_path
 
 
 def test_folder_without_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="holds no model"):
-        sources.resolve_lm(str(tmp_path), tmp_path)
-    with pytest.raises(ModelError, match="holds no model"):
-        sources.resolve_lm("embedded", tmp_path)
+        sources.resolve_source(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["someone/some-model", "someone/some-model@0123abc", "no such name"])
@@ -29,6 +26,7 @@ def test_unreachable_hub_says_what_to_do(name: str, monkeypatch: pytest.MonkeyPa
     with pytest.raises(ModelError) as caught:
         sources.resolve_source(name)
     assert "embedded" in caught.value.remedy
+    assert sources.known_source(name) is None
 
 
 def test_embedded_encoder_runs_no_code_of_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -92,17 +92,6 @@ REFUSED = {
     "plain with a filter": ("variants.dp3.variant", "plain", ["variants.dp3", "has no discriminator"]),
     "examined but not fitted": ("run.embedding_audit", ["dp9"], ["run.embedding_audit", "'dp9'", "base"]),
     "a filter twice": ("variants.dp3.generate.filters.chain", ["length", "length"], ["chain names each filter once"]),
-    "a private file as the public one": (
-        "dataset.public",
-        "./data/raw/../raw/private.jsonl",
-        ["dataset.public", "private"],
-    ),
-    "a private test as the public one": (
-        "dataset.public_test",
-        "data/raw/test.jsonl",
-        ["dataset.public_test", "private"],
-    ),
-    "rows of a stage as the public ones": ("dataset.public", "data/synthetic/inf.jsonl", ["dataset.public", "private"]),
     "attacked but not run": ("run.audit", ["dp9"], ["run.audit", "'dp9'", "run.evaluate"]),
     "released but not run": ("release.variants", ["dp9"], ["release.variants", "'dp9'", "run.evaluate"]),
     "a reference released": ("release.variants", ["inf"], ["release.variants", "'inf'", "never leaves"]),

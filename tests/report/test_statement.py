@@ -11,6 +11,7 @@ from report_world import charge, query, receipt, world_ledger, world_receipts, w
 
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.receipt import Curve, Receipt
+from palimpsest.report.claims import public_claims
 from palimpsest.report.statement import schema, statement
 
 CHECK = Draft202012Validator(schema())
@@ -229,7 +230,7 @@ def test_what_a_reader_must_not_miss_is_flagged(change: dict[str, Any], word: st
 
 def test_an_assumption_holds_only_with_a_test_that_exists() -> None:
     assumptions = made()["assumptions"]
-    assert {item["holds"] for item in assumptions if not item["id"].startswith("run-")} <= {"yes", "untested"}
+    assert {item["holds"] for item in assumptions if not item["id"].startswith("run-")} <= {"yes", "untested", "owner"}
     for item in assumptions:
         if not item["id"].startswith("run-"):
             assert (item["holds"] == "yes") == (item["test"] is not None)
@@ -299,3 +300,21 @@ def test_whether_to_release_is_named_as_part_of_the_choice() -> None:
 
 def test_every_layer_has_its_status() -> None:
     assert {layer["status"] for layer in made()["layers"]} == {"proved", "tested", "assumed", "not covered"}
+
+
+SOURCES = [
+    {"source": "models.lm", "kind": "model", "name": "someone/model@abc", "sha256": "5e" * 32},
+    {"source": "authors.cloud.model", "kind": "endpoint", "name": "writer-9", "sha256": None},
+]
+
+
+def test_what_is_public_is_so_on_the_owners_word() -> None:
+    receipts = world_receipts()
+    document = statement(receipts, world_ledger(), world_schema(), world_stages(), sources=SOURCES)
+    CHECK.validate(document)
+    (word,) = (item for item in document["assumptions"] if item["holds"] == "owner")
+    assert word["sentence"] == "Public models, prompts and texts were not derived from these rows."
+    assert word["sources"] == SOURCES
+    (claim,) = (one for one in public_claims(document, receipts, world_ledger(), {}) if one.id == "H-public-sources")
+    assert claim.status == "assumed"
+    assert "models.lm (someone/model@abc, 5e5e5e5e5e5e); authors.cloud.model (writer-9, no hash)" in claim.evidence

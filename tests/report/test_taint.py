@@ -383,3 +383,63 @@ def test_no_audit_of_private_rows_has_to_succeed_before_a_release():
     private = {name for name in behind if GRAPH[name].get("do", GRAPH[name])["meta"]["zone"] == "private"}
     charging = {name for name in private if "receipt" in GRAPH[name].get("do", GRAPH[name])["meta"]}
     assert private - charging == {"world", "preprocess"}
+
+
+# Models that params.yaml names.
+
+
+def naming(section: str, **values: Any) -> Flow:
+    """The repository's graph where its params.yaml names other models."""
+    params = PARAMS | {section: PARAMS[section] | values}
+    found = [chosen(node, VARIANTS) for node in nodes(GRAPH, params)]
+    return replace(real(), nodes=tuple(found))
+
+
+LATER = {"kind": "local", "model": "models/inf/lm"}
+NAMING = {
+    "the language model": (("models", {"lm": "models/inf/lm"}), "pretrain"),
+    "the encoder": (("models", {"encoder": "models/inf"}), "encode_public"),
+    "the encoder, by another name": (("models", {"encoder": "./models/../models/inf"}), "private_predict@predict3"),
+    "the encoder, from the root": (("models", {"encoder": f"{ROOT}/models/inf/lm"}), "pplm_generate@dp3"),
+    "the classifier": (("models", {"classifier": "data/private"}), "public_eval"),
+    "an author's model": (("authors", {"base": LATER}), "private_evolve@evolve3"),
+}
+
+
+@pytest.mark.parametrize(("edit", "told"), NAMING.values(), ids=NAMING)
+def test_a_models_folder_is_read_by_whatever_names_it(
+    edit: tuple[str, dict[str, Any]], told: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(ROOT)
+    assert any(told in path for path in taint(naming(edit[0], **edit[1])))
+
+
+@pytest.mark.parametrize("name", ["embedded", "someone/model@main", "/elsewhere/model", "models2/gpt2"])
+def test_a_model_that_no_stage_wrote_is_no_way(name: str):
+    assert taint(naming("models", lm=name, encoder=name, classifier=name)) == []
+
+
+def test_an_author_that_nothing_asks_is_not_read():
+    assert taint(naming("authors", other=LATER)) == []
+
+
+def test_a_model_behind_a_link_is_where_the_link_leads(tmp_path: Path):
+    (tmp_path / "models/inf").mkdir(parents=True)
+    (tmp_path / "linked").symlink_to("models/inf")
+    stage = {"copy": {"params": ["models.lm"], "outs": ["release"], "meta": {"zone": "public"}}}
+    (node,) = nodes(stage, {"models": {"lm": "linked"}}, tmp_path)
+    assert node.reads == ("linked", "models/inf")
+
+
+@pytest.mark.parametrize("name", [".", "..", "/", "models/.."])
+def test_a_model_does_not_hold_the_workspace(name: str, tmp_path: Path):
+    stage = {"copy": {"params": ["models.lm"], "outs": ["release"], "meta": {"zone": "public"}}}
+    with pytest.raises(DataError):
+        nodes(stage, {"models": {"lm": name}}, tmp_path)
+
+
+@pytest.mark.parametrize("entry", ["models", "models.lm", "models.lm.deeper"])
+def test_whatever_entry_covers_the_key_names_the_model(entry: str, tmp_path: Path):
+    stage = {"copy": {"params": [entry, "dataset"], "outs": ["release"], "meta": {"zone": "public"}}}
+    (node,) = nodes(stage, {"models": {"lm": "own"}}, tmp_path)
+    assert node.reads == ("own",)

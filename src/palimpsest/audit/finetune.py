@@ -11,6 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 
 from palimpsest import validate
 from palimpsest.audit.utility import Evaluation, evaluate, label_indices
+from palimpsest.models.plain import loading
 from palimpsest.progress import track
 
 _WARM_UP = 0.1  # share of the steps over which the learning rate rises
@@ -67,6 +68,7 @@ def finetuned(
 
     Raises:
         DataError: there are no synthetic or no test rows, or a label is not in `labels`.
+        ModelError: the folder holds no such model.
     """
     known, truth = label_indices(targets, labels), label_indices(test_targets, labels)
     runs = [_one_seed(folder, texts, known, test_texts, len(labels), seed, settings) for seed in settings.seeds]
@@ -91,11 +93,17 @@ def _one_seed(
 
 
 def _load(folder: Path, labels: int, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    with loading(folder, "encoder to fine-tune", "Name a folder with config.json, model.safetensors and a tokenizer."):
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder,
+            num_labels=labels,
+            ignore_mismatched_sizes=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+        )
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    model = AutoModelForSequenceClassification.from_pretrained(
-        folder, local_files_only=True, num_labels=labels, ignore_mismatched_sizes=True
-    )
     model.config.pad_token_id = tokenizer.pad_token_id
     return model.to(device), tokenizer
 

@@ -39,8 +39,10 @@ def stale(workspace: Path) -> set[str]:
     """
     with _repo(workspace) as repo:
         graph, told = repo.index.graph, repo.status()
-        facts = {path: hashlib.md5(content).hexdigest() for path, content in inputs.contents().items()}  # as DVC does
         order = [stage for stage in _upstream_first(graph) if not stage.is_data_source]
+        written = any(stage.name == inputs.STAGE for stage in order)
+        now = inputs.contents(workspace) if written else {}
+        facts = {path: hashlib.md5(content).hexdigest() for path, content in now.items()}  # as DVC does
         changed: set[str] = set()
         for stage in order:
             needs = {need.addressing for need in graph.successors(stage)}
@@ -48,8 +50,7 @@ def stale(workspace: Path) -> set[str]:
             if stage.name != inputs.STAGE and (needs & changed or differs):
                 changed.add(stage.addressing)
     found = {stage.name for stage in order if stage.addressing in changed}  # an address depends on where one stands
-    rewritten = any(stage.name == inputs.STAGE for stage in order) and inputs.outdated(workspace)
-    return found | ({inputs.STAGE} if rewritten else set())
+    return found | ({inputs.STAGE} if written and inputs.outdated(workspace) else set())
 
 
 def _differs(stage, told: Sequence[Any], facts: Mapping[str, str]) -> bool:  # type: ignore[no-untyped-def]

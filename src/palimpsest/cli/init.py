@@ -24,6 +24,7 @@ from palimpsest.params.load import FILE, loads
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.read import Columns, iter_rows
 from palimpsest.records.structured import WHOLE_ROW
+from stages.vouching import require_vouched
 
 PRESETS = ("modern", "paper")
 TASKS = ("classify", "span", "text", "json")
@@ -176,7 +177,9 @@ def init_workspace(workspace: Path, source: Source, *, force: bool, lost: bool =
         )
     check_source(source)
     made = rendered(source)
-    enter(loads(made[FILE]), workspace, lost=lost)
+    params = loads(made[FILE])
+    require_vouched(params, workspace)
+    enter(params, workspace, lost=lost)
     try:
         _write(workspace, made)
     except OSError as error:

@@ -16,6 +16,7 @@ from palimpsest.privacy.ledger import Charge, Request, preview
 from palimpsest.report.formats import MISSING, number
 from stages import pricing
 from stages.spending import requested
+from stages.vouching import require_vouched
 
 _CHOOSING = ("select", "evolve", "vote_select", "embed", "sentdp")
 
@@ -113,6 +114,7 @@ def budget_cost(context: Context, item: Priced) -> float:
 def show_plan(workspace: Path) -> None:
     """Print the plan of every model, its cost by both accountants and to the budget, and what would be left."""
     context, out = opened(workspace), console()
+    require_vouched(context.params, workspace)
     for flag in context.params.flags():
         out.print(f"[yellow]flag:[/yellow] {flag}")
     variants = priced(context)

@@ -14,6 +14,7 @@ from palimpsest.cli.report import show_report
 from palimpsest.cli.word import owners_word, without_release
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 from palimpsest.report.release.word import VARIABLE, YES
+from stages.vouching import require_vouched
 
 HELD_BACK = 3  # exit status: all went well, and the owner's word for the release was not given
 _FREE_BYTES = 300 * 1024**2
@@ -56,7 +57,9 @@ def run_workspace(
 
 
 def check_files(context: Context) -> None:
-    """Inputs exist, the workspace can be written, the disk has room, the version is the workspace's."""
+    """Inputs exist, nothing private is named as public, the workspace can be written, the disk has room, the version is
+    the workspace's.
+    """
     params, workspace = context.params, context.workspace
     if params.version != __version__:
         raise ParamsError(
@@ -64,6 +67,7 @@ def check_files(context: Context) -> None:
             "Install that version, or set `version` to the installed one: stages whose code changed then run, and are "
             "charged, anew.",
         )
+    require_vouched(params, workspace)
     data = params.dataset
     named = {"dataset.private": data.private, "dataset.test": data.test, "dataset.public": data.public}
     for key, path in named.items():

@@ -8,6 +8,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers.utils import logging as transformers_logging
 
+from palimpsest.models.plain import loading, require_own_modules
 from palimpsest.progress import track
 
 transformers_logging.disable_progress_bar()  # its bar of weights being read says nothing to a user
@@ -21,8 +22,21 @@ class Encoder:
     """
 
     def __init__(self, folder: Path, batch: int = 64) -> None:
-        """Load the model in `folder`; `batch` texts are encoded at once."""
-        self._model = SentenceTransformer(str(folder), trust_remote_code=False)
+        """Load the model in `folder`; `batch` texts are encoded at once.
+
+        Guarantee: no code of the folder runs, no pickle is opened and nothing outside the folder is read.
+
+        Raises:
+            ModelError: the folder holds no sentence encoder, or one with modules of its own.
+        """
+        with loading(folder, "sentence encoder", "Name a folder that sentence-transformers has saved."):
+            require_own_modules(Path(folder))
+            self._model = SentenceTransformer(
+                str(folder),
+                model_kwargs={"use_safetensors": True},
+                trust_remote_code=False,
+                local_files_only=True,
+            )
         self._model.eval()
         self._batch = batch
         self.dimension = int(self._model.get_embedding_dimension() or 0)

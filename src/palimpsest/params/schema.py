@@ -1,7 +1,6 @@
 """The schema of params.yaml: every knob of the project, described once, checked before any stage starts."""
 
 import math
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal
@@ -58,8 +57,8 @@ class Dataset(Section):
     test_share: float = Field(ge=0, lt=1, description="Probability of the test part where no test file is given.")
     public: str = Field(
         min_length=1,
-        description="Public text of the same kind, with the same text column. For task json that may hold records or "
-        "plain text; where the column is *, a line is a record, or has its plain text under `text`.",
+        description="A public file with text of the same kind, in the same text column. For task json that may hold "
+        "records or plain text; where the column is *, a line is a record, or has its plain text under `text`.",
     )
     public_labels: bool = Field(description="Whether the public file has the label column, with the same labels.")
     public_test: str | None = Field(description="A labelled test file declared public, or null.")
@@ -138,7 +137,9 @@ class Models(Section):
 
     lm: str = Field(min_length=1, description="Causal LM: embedded, a local folder, or a hub name (name@revision).")
     encoder: str = Field(min_length=1, description="Sentence encoder: embedded, a local folder, or a hub name.")
-    classifier: str | None = Field(description="Encoder to fine-tune as a further evaluator, or null.")
+    classifier: str | None = Field(
+        description="Encoder to fine-tune as a further evaluator: a local folder or a hub name; null: none."
+    )
     embedded_lm: EmbeddedLm
     prompts: PromptWarmUp
 
@@ -421,7 +422,6 @@ class Params(Section):
     def _cross_checks(self) -> "Params":
         for check in (
             _check_delta,
-            _check_files,
             _check_task,
             _check_run,
             _check_heads,
@@ -508,23 +508,6 @@ def _check_delta(params: Params) -> None:
             f"privacy.budget.delta is {params.delta!r}; allowed is at most 1 / n_public = "
             f"{1 / params.dataset.n_public:.3g}"
         )
-
-
-_MADE = ("data/private", "data/synthetic", "data/evolved", "models", "reports")  # by stages, of private rows too
-
-
-def _check_files(params: Params) -> None:
-    """A file that is declared public is no private one under another name, and none that a stage makes of it."""
-    data = params.dataset
-    private = {os.path.realpath(path) for path in (data.private, data.test) if path is not None}
-    for key, path in (("public", data.public), ("public_test", data.public_test)):
-        if path is None:
-            continue
-        found = os.path.realpath(path)
-        if found in private or any(found.startswith(os.path.realpath(folder) + os.sep) for folder in _MADE):
-            raise ValueError(
-                f"dataset.{key} is {path!r}, which holds private rows or is made of them; name a public file"
-            )
 
 
 def _check_task(params: Params) -> None:

@@ -159,5 +159,13 @@ def _assumption(item: Mapping[str, Any]) -> Claim:
         id=f"H-{item['id']}",
         sentence=item["sentence"],
         status="tested" if seen else "not covered" if item["holds"] == "no" else "assumed",
-        evidence=item["test"] or ("no test" if item["holds"] == "untested" else "checked in this run"),
+        evidence=item["test"] or _word(item),
     )
+
+
+def _word(item: Mapping[str, Any]) -> str:
+    """What an assumption without a test rests on."""
+    if item["holds"] == "owner":
+        named = (f"{one['source']} ({one['name']}, {(one['sha256'] or 'no hash')[:12]})" for one in item["sources"])
+        return "; ".join(["the owner's word", *named])
+    return "no test" if item["holds"] == "untested" else "checked in this run"

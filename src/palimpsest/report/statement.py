@@ -44,6 +44,7 @@ def statement(
     schema_facts: Mapping[str, Any],
     stages: Sequence[Mapping[str, Any]],
     second: Mapping[str, Bracket | None] | None = None,
+    sources: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The privacy statement of everything released from one data asset.
 
@@ -56,6 +57,7 @@ def statement(
         stages: the DAG: name, desc, zone, deps.
         second: variant -> epsilon by the second accountant, None where it takes no part; a release that it contradicts
             makes the status UNVERIFIED. It is asked (`Receipt.second`) where this is left out.
+        sources: what is public on the owner's word: source, kind, name and sha256 of each model, text and prompt.
 
     Returns:
         A JSON document that validates against `schema()`.
@@ -75,7 +77,7 @@ def statement(
         "releases": [_release(receipt, schema_facts["n_public"], opinions[receipt.variant]) for receipt in released],
         "references": sorted(name for name, receipt in receipts.items() if receipt.purpose != "release"),
         "data_accesses": [_access(stage, ledger["charges"]) for stage in stages],
-        "assumptions": _assumptions(released, ledger, schema_facts),
+        "assumptions": [*_assumptions(released, ledger, schema_facts), _vouched(sources)],
         "layers": layers(released, ledger, schema_facts),
         "not_covered": [{"id": key, "sentence": sentence} for key, sentence in NOT_COVERED.items()],
         "ledger": _ledger(ledger),
@@ -259,6 +261,17 @@ def _assumptions(
         for key, (sentence, holds) in seen.items()
     ]
     return tested + own
+
+
+def _vouched(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What no program can check: the owner makes this assumption, of each source by its name and its hash."""
+    return {
+        "id": "public-sources",
+        "sentence": "Public models, prompts and texts were not derived from these rows.",
+        "test": None,
+        "holds": "owner",
+        "sources": [dict(source) for source in sources],
+    }
 
 
 def layers(released: Sequence[Receipt], ledger: Mapping[str, Any], facts: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -15,6 +15,7 @@ from pathlib import Path as File
 from typing import Any
 
 from palimpsest.errors import DataError, ParamsError
+from palimpsest.records.vouched import EMBEDDED
 
 RELEASE = "release"
 PUBLIC_FILES: Mapping[str, str] = {  # file -> the one stage whose word on it counts
@@ -29,6 +30,7 @@ GATES = ("data/raw/facts.json",)
 _NAMED = re.compile(r"\$\{([\w.]+)\}")
 _WORDS = re.compile(r"[^\w./~-]+")
 _MADE = ("outs", "metrics", "plots")
+_MODEL = re.compile(r"models\.(lm|encoder|classifier)|authors\.\w+\.model")  # keys of what may be a local folder
 _KEYS = {"desc", "cmd", "params", "deps", *_MADE, "meta", "matrix", "foreach", "do"}
 _ALWAYS = "inputs"  # the one stage that may run every time: it looks at facts, not at rows
 _SECRET, _DECLARED = ("private", "test"), ("private", "test", "public", "public_test")
@@ -164,7 +166,8 @@ def nodes(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any], wor
 
     What the releasing stage lists in `meta.gates` can only stop it, where it is one of `GATES`, so it is not among what
     that stage reads. These are documents of an invented world: where the data are not invented, a gate could refuse by
-    private rows, and there is none. No other stage has gates. A file that `params` names is read like any other.
+    private rows, and there is none. No other stage has gates. A file that `params` names is read like any other, and so
+    is the folder of a model that a key in `params` may stand for, whether or not it is there now.
 
     Args:
         graph: `stages` of dvc.yaml.
@@ -174,7 +177,7 @@ def nodes(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any], wor
     Raises:
         DataError: a path is not in its plain form, starts outside the workspace without being a file of `dataset`, or
             is another name of one; a stage has a key that could change what its paths mean; a command names a private
-            file; the release has a gate of an invented world that is none.
+            file; the release has a gate of an invented world that is none; a model's folder has the workspace in it.
         ParamsError: a name in the graph is not in params.yaml.
     """
     return [
@@ -193,7 +196,7 @@ def _node(name: str, body: Mapping[str, Any], values: Mapping[str, Any], workspa
         _refuse_path(name, path, declared, workspace)
     _refuse_command(name, body.get("cmd", ""), values, workspace)
     gates = _gates(body["meta"].get("gates", []), values) if RELEASE in made else []
-    reads = tuple(path for path in read if path not in gates)
+    reads = (*(path for path in read if path not in gates), *_models(body, values, workspace))
     return Node(name, body["meta"]["zone"], reads, tuple(made), "receipt" in body["meta"])
 
 
@@ -206,6 +209,42 @@ def _gates(listed: Sequence[str], values: Mapping[str, Any]) -> list[str]:
             "Take it out of `gates` and `deps` of the stage `release`.",
         )
     return found
+
+
+def _models(body: Mapping[str, Any], values: Mapping[str, Any], workspace: File) -> Iterator[str]:
+    """The folders of models that the stage's parameters name, from the workspace; a hub's name is a path to nothing."""
+    entries = _filled((entry for entry in body.get("params", []) if isinstance(entry, str)), values)
+    sections = {"models": values.get("models", {}), "authors": values.get("authors", {})}
+    for key, name in _leaves(sections):
+        if _MODEL.fullmatch(key) and name not in (None, EMBEDDED) and any(_within(key, entry) for entry in entries):
+            yield from dict.fromkeys(_plain(key, place, workspace) for place in _places(str(name), workspace))
+
+
+def _within(key: str, entry: str) -> bool:
+    """Whether a stage that depends on this entry of params.yaml may read the key."""
+    return f"{key}.".startswith(f"{entry}.") or f"{entry}.".startswith(f"{key}.")
+
+
+def _leaves(body: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    if not isinstance(body, Mapping):
+        yield above.removeprefix("."), body
+        return
+    for key, value in body.items():
+        yield from _leaves(value, f"{above}.{key}")
+
+
+def _places(name: str, workspace: File) -> tuple[File, File]:
+    """Where a path leads, as it is written and through its links."""
+    return File(posixpath.abspath(File(workspace, posixpath.expanduser(name)))), _resolved(name, workspace)
+
+
+def _plain(key: str, place: File, workspace: File) -> str:
+    for home in (File(posixpath.abspath(workspace)), workspace.resolve()):
+        if home.is_relative_to(place):
+            raise DataError(f"{key} in params.yaml names a folder that holds the workspace.", "Name the model's own.")
+        if place.is_relative_to(home):
+            return place.relative_to(home).as_posix()
+    return place.as_posix()
 
 
 def _named(body: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:

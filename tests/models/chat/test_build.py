@@ -53,17 +53,17 @@ def test_a_key_that_is_not_set_says_where_it_belongs(
 def test_a_local_model_answers_under_its_seed_and_anew_when_its_weights_change(tmp_path: Path):
     folder, path = tiny.save(tmp_path / "model"), tmp_path / "a.db"
     asks = tiny.asks(3)
-    talk = open_chat(settings_of(folder), path, 1)
+    talk = open_chat(settings_of(folder), path, 1, folder)
     assert talk.answer(asks) == load_chat(folder, 2, 1).answer(asks)
-    same = open_chat(settings_of(folder), path, 1)
-    other = open_chat(settings_of(folder), path, 2)
+    same = open_chat(settings_of(folder), path, 1, folder)
+    other = open_chat(settings_of(folder), path, 2, folder)
     assert same.answer(asks) == talk.answer(asks) != other.answer(asks)
     (folder / "chat_template.jinja").write_text("{{ messages[-1].content }}")
-    anew = open_chat(settings_of(folder), path, 1)
+    anew = open_chat(settings_of(folder), path, 1, folder)
     assert anew.answer(asks) != talk.answer(asks)
     assert (same.hits, other.hits, anew.hits) == (3, 0, 0)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path):
     with pytest.raises(ModelError):
-        open_chat(settings_of(tmp_path), tmp_path / "a.db", 1)
+        open_chat(settings_of(tmp_path), tmp_path / "a.db", 1, tmp_path)

@@ -27,7 +27,8 @@ def save_encoder(words: Sequence[str], folder: Path) -> None:
     """
     directions = np.eye(len(words) + 1, dtype=np.float32)  # the last one for unknown words
     network = StaticEmbedding(_splitter([*words, _UNKNOWN]), embedding_weights=directions)
-    SentenceTransformer(modules=[network], device="cpu").save(str(folder), create_model_card=False)
+    made = SentenceTransformer(modules=[network], device="cpu", trust_remote_code=False)
+    made.save(str(folder), create_model_card=False)
     write_json(folder / "config.json", {})  # by which a folder is known to hold a model
 
 

@@ -8,19 +8,19 @@ from palimpsest.errors import BackendError
 from palimpsest.models.chat.endpoint import EndpointChat
 from palimpsest.models.chat.kept import KeptChat
 from palimpsest.models.chat.local import load_chat
-from palimpsest.models.sources import resolve_source
 from palimpsest.params.authors import Endpoint, LocalChat
 
 _WEIGHTS = ("*.safetensors", "*.json", "*.jinja")
 
 
-def open_chat(settings: LocalChat | Endpoint, path: Path, seed: int) -> KeptChat:
+def open_chat(settings: LocalChat | Endpoint, path: Path, seed: int, folder: Path | None = None) -> KeptChat:
     """The model that the settings name; its answers, and what an endpoint has cost, are kept in a file.
 
     Args:
         settings: of the author.
         path: the variant's own SQLite file.
         seed: public.
+        folder: of the local model; an endpoint has none.
 
     Raises:
         BackendError: the environment variable of the endpoint's key is not set.
@@ -30,7 +30,7 @@ def open_chat(settings: LocalChat | Endpoint, path: Path, seed: int) -> KeptChat
     if isinstance(settings, Endpoint):
         chat = EndpointChat(settings, _key(settings.key), book=path)
         return KeptChat(chat, path, f"{settings.model} {seed}")
-    folder = resolve_source(settings.model)
+    assert folder is not None
     return KeptChat(load_chat(folder, settings.batch, seed), path, f"{_fingerprint(folder)} {seed}")
 
 

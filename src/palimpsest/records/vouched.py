@@ -1,0 +1,154 @@
+"""What counts as public does so on its owner's word; what a workspace holds or made of private rows never does."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from palimpsest.errors import DataError
+
+EMBEDDED = "embedded"  # a model of the project's own, as params.yaml names it
+
+# What stages write that read private rows or answers about them, and where copies and secrets of a workspace lie.
+_COPIED = ("data/private", "data/synthetic", "data/evolved", "data/shards", "models")
+_FACTS = "data/raw/facts.json"
+OWN = (*_COPIED, _FACTS, "reports", "release", ".dvc", ".palimpsest")
+_WEIGHTS = ".safetensors"
+_PUBLIC_MODELS = ("models/base", "models/taught", "models/decoders")  # of public text alone
+
+
+@dataclass(frozen=True)
+class Source:
+    """Something that params.yaml names as public.
+
+    Attributes:
+        key: where it is named, as in `models.lm`.
+        kind: a text file, a model, an endpoint's model, or words of params.yaml that models are told.
+        name: as it is written: a path, a hub name; for words, the words.
+        used: whether anything that runs reads it.
+    """
+
+    key: str
+    kind: Literal["text", "model", "endpoint", "prompts"]
+    name: str
+    used: bool = True
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it is the project's own encoder, whose weights are known by their hash."""
+        return self.kind == "model" and self.name == EMBEDDED
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether its name may be that of a file or folder."""
+        return self.kind in ("text", "model") and not self.embedded
+
+
+@dataclass(frozen=True)
+class Own:
+    """What a workspace has that is not public.
+
+    Attributes:
+        home: the workspace.
+        inputs: the private files that it was given.
+        fitted: digests of the weights of fitted models, as their receipts have them; their folders may be gone.
+    """
+
+    home: Path
+    inputs: tuple[Path, ...]
+    fitted: frozenset[str] = frozenset()
+
+    def holds(self, path: Path) -> bool:
+        """Whether a path is, is inside or has inside one of the workspace's own files, by its name or by its links."""
+        places = [self.home / one for one in (*map(Path, OWN), *self.inputs)]
+        own = [name for one in places for name in _names(one)]
+        return any(found.is_relative_to(one) or one.is_relative_to(found) for found in _names(path) for one in own)
+
+    def secrets(self) -> Iterator[Path]:
+        """Its private files, and of its models the weights: a tokenizer is that of the public model below."""
+        yield from (path for name in (Path(_FACTS), *self.inputs) if (path := self.home / name).is_file())
+        public = [self.home / name for name in _PUBLIC_MODELS]
+        for path in (path for name in _COPIED for path in files_of(self.home / name)):
+            model = path.is_relative_to(self.home / "models")
+            if not model or (path.suffix == _WEIGHTS and not any(path.is_relative_to(one) for one in public)):
+                yield path
+
+
+def require_public(source: Source, place: Path, own: Own) -> None:
+    """Refuse a source that is the workspace's own, or a copy of its own, however it is named and wherever it lies.
+
+    Guarantee: no file of `place` is one of the workspace's own outputs or private inputs, through links or otherwise,
+    and none has the content of one that is there now: of a private file, of rows, of a fitted model's weights. A folder
+    whose weights are those of a receipt is found though the model is gone. What it cannot see: a private model that was
+    trained further, merged or converted, rows in another format or with a byte changed, and copies of what is neither
+    here nor in a receipt. That such things are not among what is named public is the owner's word, and the privacy
+    statement says so.
+
+    Args:
+        source: what params.yaml names.
+        place: its file or folder; where there is none, its name alone is checked.
+        own: what the workspace has.
+
+    Raises:
+        DataError: it is not public.
+    """
+    if own.holds(place) or any(own.holds(path) for path in files_of(place)):
+        raise DataError(
+            f"{source.key} in params.yaml points at private rows or at what this workspace made of them.",
+            "Name something public that lies outside the workspace's data, models and reports.",
+        )
+    if copies(list(files_of(place)), own.secrets()) or (own.fitted and weights(place) in own.fitted):
+        raise DataError(
+            f"{source.key} in params.yaml points at a copy of private rows, or of a model that was fitted to them.",
+            "Name something public, which neither holds nor was made from these rows.",
+        )
+
+
+def copies(files: Sequence[Path], secret: Iterable[Path]) -> bool:
+    """Whether a file has the content of a secret one. Only files of one length are read; empty ones are no copies."""
+    lengths = {_length(path) for path in files} - {0}
+    alike = [path for path in secret if _length(path) in lengths]
+    shared, known = {_length(path) for path in alike}, {sha256(path) for path in alike}
+    return any(_length(path) in shared and sha256(path) in known for path in files)
+
+
+def files_of(place: Path) -> Iterator[Path]:
+    """A file itself, or all files below a folder, those behind links included; none where there is nothing."""
+    if place.is_file():
+        yield place
+    seen: set[str] = set()
+    for folder, below, names in os.walk(place, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:  # a link to a folder above
+            below.clear()
+            continue
+        seen.add(real)
+        yield from (path for name in sorted(names) if (path := Path(folder, name)).is_file())
+
+
+def weights(folder: Path) -> str:
+    """A digest of the weights in a folder: a fitted model's receipt has it."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob(f"*{_WEIGHTS}")):
+        digest.update(bytes.fromhex(sha256(path)))
+    return digest.hexdigest()
+
+
+def sha256(path: Path) -> str:
+    """Of a file, read in pieces: 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _length(path: Path) -> int:
+    """In bytes; 0 for a file that another process has just removed."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _names(path: Path) -> list[Path]:
+    """A path as it is written, made absolute, and as its links lead."""
+    return [Path(os.path.abspath(path)), Path(os.path.realpath(path))]

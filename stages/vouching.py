@@ -1,0 +1,109 @@
+"""The one way to a public model or text file: where it lies, once it is checked that it is not the workspace's own."""
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from palimpsest.errors import ModelError
+from palimpsest.files import read_json
+from palimpsest.models.sources import known_source, resolve_encoder, resolve_source
+from palimpsest.models.vectors import fingerprint_of
+from palimpsest.params.schema import Params
+from palimpsest.params.sources import public_sources
+from palimpsest.records.vouched import EMBEDDED, Own, Source, require_public, sha256
+from stages.common import MODEL_RECEIPTS
+
+_HUB = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")  # a hub name; anything else is a path, and is not told
+
+
+def vouched(params: Params, key: str) -> Path:
+    """The file or folder of what params.yaml names at `key`; a hub model is fetched.
+
+    Guarantee: it is neither the workspace's own nor a copy of that, as far as `require_public` can see.
+
+    Raises:
+        DataError: it is.
+        ModelError: there is no such model.
+    """
+    source, own = named(params)[key], own_of(params)
+    if source.embedded:
+        return resolve_encoder(EMBEDDED)
+    require_public(source, _written(source), own)
+    if source.kind == "text":
+        return _written(source)
+    place = resolve_source(source.name)
+    require_public(source, place, own)
+    return place
+
+
+def require_vouched(params: Params, workspace: Path = Path()) -> None:
+    """Check whatever params.yaml names as public, used or not, as far as it is on this machine; nothing is fetched.
+
+    Raises:
+        DataError: something of it is the workspace's own, or a copy of that.
+    """
+    own = own_of(params, workspace)
+    for source in named(params).values():
+        if source.on_disk:
+            require_public(source, _written(source, workspace), own)
+            require_public(source, _found(source, workspace) or _written(source, workspace), own)
+
+
+def named(params: Params) -> dict[str, Source]:
+    """Key of params.yaml -> the source that it names."""
+    return {source.key: source for source in public_sources(params)}
+
+
+def own_of(params: Params, workspace: Path = Path()) -> Own:
+    """What the workspace has that is not public."""
+    inputs = tuple(Path(path) for path in (params.dataset.private, params.dataset.test) if path is not None)
+    receipts = [read_json(path) for path in sorted((workspace / MODEL_RECEIPTS).glob("*.json"))]
+    return Own(workspace, inputs, frozenset(str(receipt.get("weights")) for receipt in receipts))
+
+
+def told(params: Params) -> list[dict[str, Any]]:
+    """What a privacy statement tells of each source that anything which runs reads: never where it lies.
+
+    Returns:
+        source: its key; kind; name: a hub's or an endpoint's, else what it is; sha256: of its content, None where it is
+        not on this machine.
+    """
+    return [
+        {"source": source.key, "kind": source.kind, "name": _name(source), "sha256": digest_of(source)}
+        for source in named(params).values()
+        if source.used
+    ]
+
+
+def _name(source: Source) -> str:
+    if source.kind == "prompts":
+        return "params.yaml"
+    local = source.on_disk and (_written(source).exists() or not _HUB.fullmatch(source.name))
+    return f"a local {source.kind}" if local else source.name
+
+
+def digest_of(source: Source, workspace: Path = Path()) -> str | None:
+    """Of a source's content as it is now, 64 hexadecimal digits; None where there is nothing on this machine."""
+    if source.kind == "prompts":
+        return hashlib.sha256(source.name.encode()).hexdigest()
+    try:
+        place = _found(source, workspace)
+        return None if place is None else fingerprint_of(place) if place.is_dir() else sha256(place)
+    except ModelError:  # whatever loads it says what is wrong with it
+        return None
+
+
+def _written(source: Source, workspace: Path = Path()) -> Path:
+    """The path that a source's name is, whether or not there is something."""
+    return workspace / Path(source.name).expanduser()
+
+
+def _found(source: Source, workspace: Path) -> Path | None:
+    """Where a source lies on this machine; None where it does not."""
+    if source.embedded:
+        return resolve_encoder(EMBEDDED)
+    if not source.on_disk:
+        return None
+    place = _written(source, workspace)
+    return place if place.exists() else known_source(source.name) if source.kind == "model" else None

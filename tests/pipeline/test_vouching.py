@@ -1,0 +1,186 @@
+"""What is private and named as public is refused: by the commands before a charge, and by the stage that loads it."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import stages.authors
+import stages.downstream_eval
+import stages.encode_public
+import stages.inputs
+import stages.preprocess
+import stages.pretrain
+import stages.public_eval
+from palimpsest.audit.twins.models import save_base, save_encoder
+from palimpsest.audit.utility import LinearSettings
+from palimpsest.cli.main import app
+from palimpsest.errors import DataError
+from palimpsest.files import read_json
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from stages.vouching import require_vouched, told, vouched
+from tests.models.chat.asked import LENGTH, PROMPTS
+from tests.pipeline.place import Place
+
+pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
+
+REFERENCE = Path("models/inf/lm")
+AUTHOR = {
+    "kind": "local", "batch": 1, "temperature": 1.0, "top_p": 1.0, "tries": 1, "prompts": PROMPTS, "length": LENGTH,
+}  # fmt: skip
+
+
+@pytest.fixture
+def place(made: Place, copy: Callable[[Place], Place], entered: Callable[[Place], Place]) -> Place:
+    """A workspace with a reference's weights in it, entered; nothing has run."""
+    place = entered(copy(made))
+    save_base(["a", "b"], 1.0, 1, REFERENCE)
+    save_encoder(["a", "b"], place.home / "encoder")
+    return place
+
+
+def models(key: str) -> Callable[[Place, str], None]:
+    return lambda place, path: place.edit("models", **{key: path})
+
+
+def author(place: Place, path: str) -> None:
+    place.edit("authors", here={**AUTHOR, "model": path})
+
+
+def text(key: str) -> Callable[[Place, str], None]:
+    return lambda place, path: place.edit("dataset", **{key: path})
+
+
+def _classify(params: Params) -> None:
+    stages.downstream_eval._finetuned(params, [], [], LinearSettings(range(3), 0.2, 0.9))  # noqa: SLF001
+
+
+# Key of params.yaml -> how to set it, what is private, and the code of the stage that loads it.
+SOURCES: dict[str, tuple[Callable[[Place, str], None], str, Callable[[Params], Any]]] = {
+    "models.lm": (models("lm"), "models", lambda _: stages.pretrain.run()),
+    "models.encoder": (models("encoder"), "models", lambda _: stages.encode_public.run()),
+    "models.classifier": (models("classifier"), "models", _classify),
+    "authors.here.model": (author, "models", lambda params: stages.authors.author_of(params, "here", "v", None)),  # type: ignore[arg-type]
+    "dataset.public": (text("public"), "rows", stages.preprocess.write_public_rows),
+    "dataset.public_test": (text("public_test"), "rows", stages.public_eval.public_test),
+}
+
+
+@pytest.fixture(params=SOURCES)
+def key(request: pytest.FixtureRequest) -> str:
+    """A key of params.yaml that names a source."""
+    return str(request.param)
+
+
+def own(place: Place, key: str) -> Path:
+    """What is private and could be named there."""
+    return REFERENCE.absolute() if SOURCES[key][1] == "models" else place.private
+
+
+def elsewhere(place: Place, key: str) -> Path:
+    """A copy of it under another name."""
+    source, target = own(place, key), place.home / "innocent"
+    return Path(shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target))
+
+
+def linked(place: Place, key: str) -> Path:
+    (place.home / "linked").symlink_to(own(place, key))
+    return place.home / "linked"
+
+
+PLACES = {"itself": own, "a link": linked, "a copy": elsewhere}
+
+
+@pytest.fixture(params=PLACES)
+def named(request: pytest.FixtureRequest, place: Place, key: str) -> Place:
+    """A workspace whose params.yaml names something private there."""
+    SOURCES[key][0](place, str(PLACES[request.param](place, key)))
+    return place
+
+
+def test_the_commands_refuse_it_before_anything_is_charged(named: Place, key: str):
+    head = named.ledger.head()
+    for command in ("run", "plan"):
+        done = CliRunner().invoke(app, [command, "--workspace", str(named.workspace)])
+        assert done.exit_code == 1
+        assert done.stderr.startswith(f"error: {key} in params.yaml points at ")
+        assert "\n  what to do: " in done.stderr
+    assert named.ledger.head() == head
+    assert not named.files("data", "reports")
+
+
+def test_the_stage_that_loads_it_refuses_it(named: Place, key: str):
+    with pytest.raises(DataError, match=f"{key} in params.yaml points at"):
+        SOURCES[key][2](load())
+    assert not named.files("data/public", "models/base")
+
+
+def test_the_first_stage_refuses_it(named: Place, key: str):
+    code, output = named.stage(stages.inputs)
+    assert code == 1
+    assert f"error: {key} in params.yaml points at" in output
+
+
+def test_init_refuses_it(place: Place, tmp_path: Path):
+    options = ["--text", "body", "--label", "team", "--labels", "a,b", "--n-public", "400", "--asset", "another"]
+    shutil.copy(place.private, tmp_path / "innocent.csv")
+    for public in (place.private, tmp_path / "innocent.csv"):
+        own = ["--epsilon", "1", "--workspace", str(tmp_path / "new"), "--public", str(public)]
+        done = CliRunner().invoke(app, ["init", str(place.private), *options, *own])
+        assert (done.exit_code, done.stderr.partition(" points at")[0]) == (1, "error: dataset.public in params.yaml")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_workspace_is_checked_from_wherever_one_stands(place: Place, monkeypatch: pytest.MonkeyPatch):
+    place.edit("models", lm=REFERENCE.as_posix())
+    params = load()
+    monkeypatch.chdir(place.home)
+    with pytest.raises(DataError):
+        require_vouched(params, place.workspace)
+
+
+def test_a_fitted_model_that_is_gone_is_known_by_its_receipt(place: Place):
+    from palimpsest.records.vouched import weights
+
+    place.edit("models", lm=str(elsewhere(place, "models.lm")))
+    receipts = Path("reports/receipts/models")
+    receipts.mkdir(parents=True)
+    (receipts / "inf.json").write_text(json.dumps({"weights": weights(Path("models/inf"))}))
+    shutil.rmtree("models/inf")
+    with pytest.raises(DataError):
+        vouched(load(), "models.lm")
+
+
+def test_what_is_public_is_loaded(place: Place):
+    place.edit("models", encoder=str(place.home / "encoder"))
+    require_vouched(load())
+    assert vouched(load(), "models.encoder") == place.home / "encoder"
+    assert vouched(load(), "dataset.public").read_text() == place.public.read_text()
+
+
+# What is written down of it.
+
+
+def test_a_folder_that_changes_is_told_to_the_stages_that_read_it_alone(place: Place):
+    place.edit("models", encoder=str(place.home / "encoder"))
+    assert place.stage(stages.inputs)[0] == 0
+    before = stages.inputs.contents()
+    assert read_json("data/inputs/sources/models.encoder.json")["name"] == str(place.home / "encoder")
+    save_encoder(["a", "c"], place.home / "encoder")
+    after = stages.inputs.contents()
+    assert stages.inputs.outdated(Path())
+    assert [path for path in after if before[path] != after[path]] == ["data/inputs/sources/models.encoder.json"]
+
+
+def test_the_statement_is_not_told_where_a_source_lies(place: Place):
+    place.edit("models", encoder=str(place.home / "encoder"))
+    found = {source["source"]: source for source in told(load())}
+    assert found["models.encoder"]["name"] == "a local model"
+    assert found["dataset.public"]["name"] == "a local text"
+    assert len(found["dataset.public"]["sha256"]) == len(found["models.encoder"]["sha256"]) == 64
+    assert str(place.home) not in json.dumps(list(found.values()))
