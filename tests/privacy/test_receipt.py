@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,19 @@ from palimpsest.errors import LedgerError
 from palimpsest.files import write_json
 from palimpsest.privacy import receipt as module
 from palimpsest.privacy.accounting import gdp_epsilon
+from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.fourier import Bracket
+from palimpsest.privacy.ledger import Ledger, Request, Run
 from palimpsest.privacy.receipt import Receipt, read_receipt
+from palimpsest.privacy.session import Session, receipt
+from palimpsest.privacy.view import PrivateView
+from palimpsest.records.schema import PublicSchema
 from tests.receipts import a_line, a_receipt
 
 WHOLE = a_receipt(plan={"sigma": 4.0, "steps": 3}, weights="ab" * 32)
 PLACES = ("", "queries", "group", "curve")
 LEFT_OUT = ("plan", "weights")
+SCHEMA = PublicSchema("tickets", "text", "body", n_public=1000, max_length=100)
 
 
 def of(body: dict[str, Any], place: str) -> dict[str, Any]:
@@ -201,3 +208,28 @@ def test_ends_too_far_apart_are_no_second_opinion_but_a_proof_is():
     assert wrong.low > 4.0
     endless = dpa.SelfComposedDpEvent(dpa.PoissonSampledDpEvent(1e-6, dpa.GaussianDpEvent(1.0)), 50_000_000)
     assert a_receipt(delta=1e-6, epsilon=0.3, queries=(a_line(event=endless),)).second() is None
+
+
+def test_a_contradiction_is_a_problem_of_the_receipt(small: Ledger, run: Callable[..., Run], monkeypatch):
+    """Another accountant's word counts wherever a receipt is relied on."""
+    reservation = small.reserve("tickets", run(), [Request("counts", dpa.GaussianDpEvent(8.0))])
+    small.begin(reservation.charges[0])
+    small.commit(reservation)
+    asset, (charge,) = small.asset("tickets"), small.charges("tickets")
+    view = PrivateView([], SCHEMA, small, reservation, NoiseSource())
+    found = receipt(small, asset, Session(view, reservation, 0.0), method="select", target=3.0)
+    assert found.problems(asset, [charge]) == []
+    assert found.second() is not None
+    monkeypatch.setattr(Receipt, "second", lambda _: Bracket(2.0, 2.1))
+    assert any("Fourier" in problem for problem in found.problems(asset, [charge]))
+    monkeypatch.undo()
+    for change, told in (
+        ({"queries": found.queries * 2}, "names a charge twice"),
+        ({"queries": (replace(found.queries[0], purpose="reference"),)}, "another name, model, purpose"),
+        ({"noise_fixed": True}, "noise_fixed must be False"),
+        ({"epsilon": 0.5}, "by the charges"),
+        ({"epsilon_target": None}, "above its target"),
+        ({"queries": ()}, "does not know a charge"),
+    ):
+        assert any(told in problem for problem in replace(found, **change).problems(asset, [charge])), told
+    assert any("every charge of its runs" in p for p in found.problems(asset, [charge, replace(charge, id="b")]))

@@ -19,11 +19,12 @@ from palimpsest.privacy import accounting, composition, events, fourier
 from palimpsest.privacy.accounting import NAMES
 from palimpsest.privacy.ledger import ADJACENCY, PURPOSES, STATES, Asset, Charge, composed
 
-ABOVE_RDP = (
-    1e-3  # privacy-loss distributions round up on a grid; RDP is a looser bound of the same, so never below them
-)
-ABOVE_LOW = 1e-6  # the Fourier accountant's lower end is proved to be below the true epsilon: rounding is allowed for
-BELOW_HIGH, BELOW_HIGH_BESIDE = 0.02, 1e-4  # its upper end counts its own error bound, of which a part is absolute
+# How far the stated epsilon may be from what other accountants say. PLDs round up on a grid; RDP, a looser bound of the
+# same, is never below them. Of the Fourier accountant both ends are bounds: the true epsilon is not below the lower one
+# but for rounding, and the upper one counts its own error, of which a part is absolute.
+ABOVE_RDP = 1e-3
+ABOVE_LOW = 1e-6
+BELOW_HIGH, BELOW_HIGH_BESIDE = 0.02, 1e-4
 _WIDE, _WIDE_BESIDE = 0.015, 5e-5  # of both ends: farther apart, the upper one alone would be taken for a contradiction
 _ROUNDING = 1e-6  # between a number and its recomputation
 _KEPT = ("ledger_head", "seconds", "weights")  # what stays in the workspace: the last two tell of time and of a model
