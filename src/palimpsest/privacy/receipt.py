@@ -20,8 +20,8 @@ from palimpsest.privacy.accounting import NAMES
 from palimpsest.privacy.ledger import ADJACENCY, PURPOSES, STATES, Asset, Charge, composed
 
 # How far the stated epsilon may be from what other accountants say. PLDs round up on a grid; RDP, a looser bound of the
-# same, is never below them. Of the Fourier accountant both ends are bounds: the true epsilon is not below the lower
-# one, rounding apart, and the upper one counts its own error, of which a part is absolute.
+# same, is never below them. Of the Fourier accountant both ends are bounds: the true epsilon is not below the lower one
+# but for rounding, and the upper one counts its own error, of which a part is absolute.
 ABOVE_RDP = 1e-3
 ABOVE_LOW = 1e-6
 BELOW_HIGH, BELOW_HIGH_BESIDE = 0.02, 1e-4
