@@ -77,7 +77,7 @@ def inside(path: str, folder: str) -> bool:
 # Code.
 
 
-@pytest.mark.parametrize("name", DVC.keys() - {inputs.STAGE})
+@pytest.mark.parametrize("name", sorted(DVC.keys() - {inputs.STAGE}))
 def test_a_stage_depends_on_its_own_code_and_on_no_other(name: str):
     named = [dep for dep in DVC[name]["deps"] if inside(dep, "src") or inside(dep, "stages") or inside(dep, CODE)]
     module = DVC[name]["cmd"].split()[2].removeprefix("stages.")
