@@ -194,6 +194,7 @@ def public_only(args: argparse.Namespace, variant: str, seed: int) -> tuple[list
 
 def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
     """Public texts by noisy class means, at the same epsilon, charged to the same ledger."""
+    from palimpsest.files import read_json
     from palimpsest.generators.base import Budget
     from palimpsest.generators.select import Candidates, Select
     from palimpsest.models.encoder import Encoder
@@ -215,7 +216,8 @@ def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[An
     )
     generator = Select(settings, schema, candidates, encoder.encode)
     plan = generator.plan(schema, Budget(args.epsilon, params.delta))
-    run = Run("select", f"select_{seed}", "reference" if args.epsilon == float("inf") else "release", "f", "p", "c")
+    rows = read_json("data/private/manifest.json")["fingerprint"]
+    run = Run("select", f"select_{seed}", "reference" if args.epsilon == float("inf") else "release", rows, "p", "c")
     requests = [Request(query.name, query.event) for query in plan.queries]
     with metered(ledger, schema, run, requests, private_rows, NoiseSource()) as session:
         found = generator.fit(session.view, plan)

@@ -1,5 +1,7 @@
 """Replace every word of the private rows by a public neighbour: a stage for reference, whose rows stay private."""
 
+import hashlib
+
 from palimpsest.generators.base import Budget, Plan
 from palimpsest.generators.custext import CusText
 from palimpsest.models.word_map import word_map
@@ -20,10 +22,12 @@ def run(name: str) -> None:
     ledger, settings = Ledger.open(ledger_url(params)), replacing(params, name).custext
     _, plan = planned(params, name)
     encode = encoders(params, 1)  # no private text is encoded
-    texts = [row.text for row in read_public(PUBLIC / "train.parquet")]
+    public = PUBLIC / "train.parquet"
+    texts, of_texts = [row.text for row in read_public(public)], hashlib.sha256(public.read_bytes()).hexdigest()
     sets = word_map(texts, encode.others, settings.neighbours, settings.vocabulary)
     generator = CusText(settings, params.schema_of_data, sets)
-    with charged(params, ledger, identify(params, STAGE, name, plan, encode.fingerprint), plan) as session:
+    identity = identify(params, STAGE, name, plan, encode.fingerprint, of_texts)
+    with charged(params, ledger, identity, plan) as session:
         replaced = generator.fit(session.view, plan)
         rows = list(generator.sample(replaced, replaced.counts))
         write_synthetic(rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)

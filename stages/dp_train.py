@@ -3,13 +3,11 @@
 Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from palimpsest.closure import digest as code_of
-from palimpsest.files import read_json, write_json
+from palimpsest.files import write_json
 from palimpsest.generators.base import Budget, Plan
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.generator import DpLm
@@ -18,20 +16,23 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Charge, Ledger, Run
 from palimpsest.privacy.query import View
-from palimpsest.privacy.session import metered, receipt
+from palimpsest.privacy.session import metered, receipt, verified
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
 from palimpsest.training.team import Team, joined
 from palimpsest.training.views import Follower, Leader
-from stages.common import BASE_LM, CHECKPOINTS, MODEL_RECEIPTS, MODELS, PRIVATE, start_processes
+from stages.common import BASE_LM, CHECKPOINTS, MODEL_RECEIPTS, MODELS, start_processes
 from stages.models import weights
-from stages.spending import private_rows, requested, tell
+from stages.spending import identify, private_rows, requested, tell
+
+STAGE = "dp_train"
 
 
 def run(name: str) -> None:
     """data/private/train.parquet, models/base -> models/<name>, reports/receipts/models/<name>.json."""
     params = load()
     generator, plan = planned(params, name)
-    fit(params, identify(params, name, plan), plan, lambda view: generator.fit(view, plan))
+    identity = identify(params, STAGE, name, plan, weights(BASE_LM))
+    fit(params, identity, plan, lambda view: generator.fit(view, plan))
 
 
 def planned(params: Params, name: str) -> tuple[DpLm, Plan]:
@@ -54,14 +55,17 @@ def fit(
         before: the receipt of the model it builds on.
 
     Raises:
-        LedgerError: before a row is read: the budget does not allow it, or `before` is not this ledger's.
+        LedgerError: before a row is read: the budget does not allow it, or `before` is not this ledger's; or before a
+            query is asked: a process has other rows than the run's.
     """
     with joined() as team:
         if team.leads:
             _lead(params, run, plan, ask, before, team)
         else:
-            team.share(None)  # until the leader has reserved
-            ask(Follower(private_rows(), team))
+            key = team.share(None)  # once the leader has reserved
+            rows = verified(private_rows(), run, key)
+            team.meet()
+            ask(Follower(rows, team))
 
 
 def continues(charge: Charge, workspace: Path = Path()) -> bool:
@@ -69,24 +73,6 @@ def continues(charge: Charge, workspace: Path = Path()) -> bool:
     if charge.steps is None or charge.noise_fixed:
         return False
     return find_checkpoint(workspace / CHECKPOINTS, charge.id, charge.steps_begun) is not None
-
-
-def identify(
-    params: Params, name: str, plan: Plan, stage: str = "dp_train", base: Path = BASE_LM, encoder: str = ""
-) -> Run:
-    """What makes a retry of this plan the same plan: data version, settings, the models it starts from, code."""
-    model = params.fitted[name]
-    digest = hashlib.sha256(model.model_dump_json().encode())
-    digest.update(repr((plan.queries, params.seed, params.testing.noise_seed)).encode())
-    digest.update(f"{encoder} {weights(base)}".encode())
-    return Run(
-        stage=stage,
-        variant=name,
-        purpose=model.purpose,
-        fingerprint=read_json(PRIVATE / "manifest.json")["fingerprint"],
-        plan=digest.hexdigest(),
-        code=code_of(f"stages.{stage}"),
-    )
 
 
 def _lead(
@@ -102,7 +88,8 @@ def _lead(
     paid = [charge.id for charge in ledger.paid(asset.name, before, run.purpose)] if before else []
     with metered(ledger, params.schema_of_data, run, requested(plan), private_rows, noise, continues) as session:
         tell(session.reservation, ledger.balance(asset.name).left)
-        team.share("reserved")
+        team.share(asset.key)
+        team.meet()  # nothing begins before every process has the run's rows
         ask(Leader(session.view, team)).save(MODELS / name)
     for charge in session.reservation.charges:
         forget_checkpoints(CHECKPOINTS, charge.id)

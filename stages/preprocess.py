@@ -39,7 +39,7 @@ def run() -> None:
     write_split(PRIVATE / "holdout.parquet", done.split.holdout)
     write_split(PRIVATE / "test.parquet", done.split.test)
     write_json(PRIVATE / "report.json", done.report)
-    write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": fingerprint(rows, key)})
+    write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": fingerprint(done.split.train, key)})
     if done.report["warnings"]:
         print("preprocess: data/private/report.json holds warnings for the data's owner (private zone)")
 

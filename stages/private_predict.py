@@ -35,7 +35,7 @@ def run(name: str, _model: str) -> None:
     generator, plan = planned(params, name, asset, encode)
     if not plan.feasible:
         raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
-    behind = weights(language_model(params, name)), encode.fingerprint if encode else ""
+    behind = weights(language_model(params, name)), *([encode.fingerprint] if encode else [])
     with charged(params, ledger, identify(params, STAGE, name, plan, *behind), plan, continues) as session:
         written = generator.fit(session.view, plan)
         counts = keep(params, name, written, encode)

@@ -1,8 +1,10 @@
 """What every stage that spends shares: the requests of a plan, the rows behind the meter, and what a run says of it."""
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from palimpsest.closure import digest
@@ -26,17 +28,20 @@ def requested(plan: Plan) -> list[Request]:
 
 
 def identify(params: Params, stage: str, name: str, plan: Plan, *behind: str) -> Run:
-    """What makes a retry of a variant's plan the same plan: data version, settings, code, and what stands behind it.
+    """What makes a retry of a plan the same plan: the rows, what is public of them, settings, code, what stands behind.
+
+    The settings that choose the rows are not named. They are known by what they chose: the training part after capping
+    and splitting, whose keyed hash `preprocess` wrote, and which is compared with the rows behind the meter.
 
     Args:
         params: all settings.
         stage: the stage's name.
-        name: the variant's.
+        name: of the model or the variant.
         plan: what is reserved.
         behind: digests of public models and files, names of sources.
     """
-    found = hashlib.sha256(params.variants[name].model_dump_json().encode())
-    found.update(params.dataset.model_dump_json().encode())  # labels, n_public, and which record is in which part
+    found = hashlib.sha256(params.charged[name].model_dump_json().encode())
+    found.update(json.dumps(asdict(params.schema_of_data)).encode())  # all that a generator is told of the data
     found.update(repr((plan.queries, dict(plan.numbers), params.seed, params.testing.noise_seed, behind)).encode())
     return Run(
         stage=stage,

@@ -22,6 +22,7 @@ from palimpsest.files import read_json, write_json
 from palimpsest.params.load import FILE, LEDGER_VARIABLE, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger import Asset, Ledger
+from palimpsest.records.keyed import fingerprint
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
@@ -122,21 +123,20 @@ class Place:
             shutil.copytree(self.home / "workspace", workspace)
             with _entered(workspace, books):
                 params = load()
-                _register(params, books)
-                _write_rows(self.scene.canaries.members(coins))
+                _write_rows(self.scene.canaries.members(coins), _register(params, books).key)
                 with planted(fault, self.scene.canaries.records):
                     _run(self.scene.steps)
                 return judged(self.scene.attack(_release()), coins, _claim(), params.delta, params.seed)
 
 
-def _register(params: Params, books: Path) -> None:
+def _register(params: Params, books: Path) -> Asset:
     terms = params.delta, params.privacy.budget.epsilon, params.dataset.n_public
-    Ledger.create(f"sqlite:///{books}").register(Asset(ASSET, *terms))
+    return Ledger.create(f"sqlite:///{books}").register(Asset(ASSET, *terms))
 
 
-def _write_rows(rows: list[Record]) -> None:
+def _write_rows(rows: list[Record], key: bytes) -> None:
     write_split(PRIVATE / "train.parquet", [SplitRow(row.text, row.label, guess=True) for row in rows])
-    write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": "invented"})
+    write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": fingerprint(rows, key)})
 
 
 def _run(steps: tuple[Step, ...]) -> None:

@@ -1,7 +1,7 @@
 """Which code a stage runs: every module of the project that it can import, found by reading the source.
 
-Nothing is imported to find it, so it is known before anything heavy is loaded. What no import statement shows is declared
-here: modules that load something by its name, and the files that are shipped beside modules.
+Nothing is imported to find it, so it is known before anything heavy is loaded. What no import statement shows is
+declared here: modules that load something by its name, and the files that are shipped beside modules.
 """
 
 import ast

@@ -30,6 +30,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.view import PrivateView
 from palimpsest.report.summary import BudgetLeft, Excess, Interval, Membership, Row, Score, Share, Summary
+from tests.reading import reading
 
 RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
 
@@ -40,7 +41,8 @@ def charged(place: Place) -> Path:
     query = LabelHistogram(labels=("a", "b"), sigma=4.0)
     rows = [PrivateRow("some text", "a")]
     asked = [Request(query.name, query.event())]
-    with metered(ledger, params.schema_of_data, RUN, asked, lambda: rows, NoiseSource()) as session:
+    run = reading(RUN, ledger, "notes", rows)
+    with metered(ledger, params.schema_of_data, run, asked, lambda: rows, NoiseSource()) as session:
         session.view.ask(query)
     body = receipt(ledger, ledger.asset("notes"), session, method="dp_lm", target=3.0)
     for path in receipts(place):

@@ -18,6 +18,7 @@ from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
 from tests.generators.two_classes import WORDS, two_class_records
+from tests.reading import reading
 
 MakeTrain = Callable[..., DpLmTrain]
 MakeGenerate = Callable[..., DpLmGenerate]
@@ -94,7 +95,7 @@ def open_view(ledger: Ledger, schema: PublicSchema) -> OpenView:
     def opened(plan: Plan, purpose: str) -> Iterator[PrivateView]:
         requests = [Request(query.name, query.event, steps=query.steps) for query in plan.queries]
         rows = [PrivateRow(record.text, record.label) for record in two_class_records()]
-        run = Run("dp_train", "v", purpose, "f", "p", "c")
+        run = reading(Run("dp_train", "v", purpose, "", "p", "c"), ledger, schema.asset, rows)
         with metered(ledger, schema, run, requests, lambda: rows, NoiseSource()) as session:
             yield session.view
 

@@ -13,6 +13,7 @@ from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
 from tests.generators.two_classes import two_class_records
+from tests.reading import reading
 
 ROWS = [PrivateRow(record.text, record.label) for record in two_class_records()]
 
@@ -55,7 +56,7 @@ def opened(ledger: Ledger, schema: PublicSchema, plan: Plan, purpose: str = "rel
     def always(_charge: Charge) -> bool:
         return True
 
-    run = Run("private_predict", "v", purpose, "f", "p", "c")
+    run = reading(Run("private_predict", "v", purpose, "", "p", "c"), ledger, schema.asset, ROWS)
     requests = [Request(each.name, each.event, partition=each.partition, steps=each.steps) for each in plan.queries]
     with metered(ledger, schema, run, requests, lambda: ROWS, NoiseSource(), always) as session:
         yield session.view

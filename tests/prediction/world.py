@@ -20,6 +20,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered
 from palimpsest.records.schema import PublicSchema
 from tests.prediction.tiny import model, tokenizer
+from tests.reading import reading
 
 LABELS = {"praise": "Nice words.", "a complaint": "Harsh words."}
 SCHEMA = PublicSchema("tiny", "classify", "text", n_public=30, max_length=200, label="label", labels=LABELS)
@@ -95,7 +96,8 @@ def opened(
     resumable: Callable[[Charge], bool] = always,
 ) -> Iterator[Session]:
     """A session as the stage opens it."""
-    with metered(ledger, SCHEMA, RUN, requests, lambda: rows, NoiseSource(seed), resumable) as session:
+    run = reading(RUN, ledger, SCHEMA.asset, rows)
+    with metered(ledger, SCHEMA, run, requests, lambda: rows, NoiseSource(seed), resumable) as session:
         yield session
 
 

@@ -27,6 +27,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
+from tests.reading import reading
 
 LIMIT = 8
 STEP = dpa.PoissonSampledDpEvent(0.1, dpa.GaussianDpEvent(4.0))
@@ -103,7 +104,8 @@ def until(begun: int) -> Callable[[Meter], None]:
 
 
 def reserve(ledger: Ledger, resumable: Callable[[Charge], bool] = always, run: Run = RUN) -> Reservation:
-    return ledger.reserve("tickets", run, [Request("walk", WALK, steps=LIMIT)], resumable)
+    own = reading(run, ledger, "tickets", ROWS)
+    return ledger.reserve("tickets", own, [Request("walk", WALK, steps=LIMIT)], resumable)
 
 
 def attempt(ledger: Ledger, query: Any, seed: int | None = None) -> Any:
@@ -446,7 +448,8 @@ def test_a_lowered_count_shows_in_the_chain(small, sqlite_url):
 
 def opened(ledger: Ledger) -> AbstractContextManager[Session]:
     requests = [Request("votes", dpa.GaussianDpEvent(40.0)), Request("walk", WALK, steps=LIMIT)]
-    return metered(ledger, SCHEMA, RUN, requests, lambda: ROWS, NoiseSource(), always)
+    run = reading(RUN, ledger, "tickets", ROWS)
+    return metered(ledger, SCHEMA, run, requests, lambda: ROWS, NoiseSource(), always)
 
 
 def test_a_session_that_failed_is_continued_by_the_next(small):
@@ -465,7 +468,8 @@ def test_a_session_untold_or_under_a_seed_pays_again(small, seed, told):
     crashed(small, 3)
     more = (always,) if told else ()
     requests = [Request("walk", WALK, steps=LIMIT)]
-    with metered(small, SCHEMA, RUN, requests, lambda: ROWS, NoiseSource(seed=seed), *more) as session:
+    run = reading(RUN, small, "tickets", ROWS)
+    with metered(small, SCHEMA, run, requests, lambda: ROWS, NoiseSource(seed=seed), *more) as session:
         assert (session.reservation.resumed, session.reservation.lost) == (0, 1)
         assert len(session.view.ask(Walk())) == LIMIT
     assert standing(small) == [("begun", 3), ("committed", LIMIT)]

@@ -22,6 +22,7 @@ from palimpsest.privacy.session import metered, receipt
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
 from stages.spending import requested
+from tests.reading import reading
 
 SECRET = "the order number is 8812-XK"
 ROWS = [PrivateRow(SECRET, "refund")] * 3
@@ -170,7 +171,8 @@ def test_what_a_plan_reserves_has_the_deltas_beside_its_events(small, run):
 def test_a_receipt_leaves_room_for_the_deltas_beside_the_events(small, run):
     """Epsilons hold at what is left of delta; a group's own delta grows with it."""
     event = dpa.ZCDpEvent(0.001)
-    with metered(small, SCHEMA, run(), [Request("failing", event, 4e-6)], lambda: ROWS, NoiseSource()) as session:
+    own = reading(run(), small, SCHEMA.asset, ROWS)
+    with metered(small, SCHEMA, own, [Request("failing", event, 4e-6)], lambda: ROWS, NoiseSource()) as session:
         session.view.ask(Failing(4e-6))
     asset = small.asset("tickets")
     body = receipt(small, asset, session, method="embed", target=1.0)

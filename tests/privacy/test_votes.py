@@ -35,6 +35,7 @@ from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.privacy.votes import Ballot, DomainBallot, Round, Slate, Vote, VoteRounds
 from palimpsest.records.schema import PublicSchema
+from tests.reading import reading
 
 LABELS = ("refund", "praise", "outage")
 SCHEMA = PublicSchema("tickets", "classify", "text", 1000, 200, "label", dict.fromkeys(LABELS, ""))
@@ -822,7 +823,8 @@ def test_a_session_goes_on_under_its_charge_and_ends_committed(tmp_path):
     ledger, query = new_ledger(tmp_path), rounds_of(tmp_path / "kept")
 
     def session() -> list[Any]:
-        with metered(ledger, SCHEMA, RUN, [request(query)], lambda: ROWS, NoiseSource(), always) as opened:
+        run = reading(RUN, ledger, SCHEMA.asset, ROWS)
+        with metered(ledger, SCHEMA, run, [request(query)], lambda: ROWS, NoiseSource(), always) as opened:
             return opened.view.ask(query)
 
     with watched(ledger, "store", at=3), pytest.raises(Crash):

@@ -30,11 +30,11 @@ from palimpsest.records.record import Record
 from palimpsest.records.world.facts import Canary, Facts, save_facts
 from palimpsest.records.write import write_synthetic
 from palimpsest.report.release.keys import VARIABLE, new_key
+from tests.reading import reading
 
 ROOT = Path(__file__).parents[2]
 VARIANT, REFERENCE = "select3", "unbound_reference"
 SECRET = "mulberry quartz 7719"
-FINGERPRINT = "5ec2e7" * 10 + "abcd"
 PRIVATE_HASHES = {  # of files of the private zone, as dvc.lock has them
     "data/raw/private.jsonl": "a1" * 16, "data/raw/test.jsonl": "a2" * 16, "data/raw/facts.json": "a3" * 16,
     "data/private/train.parquet": "a4" * 16, "data/private/manifest.json": "a5" * 16,
@@ -167,8 +167,9 @@ class Workspace:
         """Ask one real query and write its receipt."""
         params, ledger = self.params, self.ledger
         query = LabelHistogram(labels=tuple(params.dataset.labels), sigma=4.0)
-        run = Run("select", variant, purpose, FINGERPRINT, f"plan of {variant} {seed}", "code")
         rows = [PrivateRow("the vase arrived in shards", "returns")] * 3
+        run = Run("select", variant, purpose, "", f"plan of {variant} {seed}", "code")
+        run = reading(run, ledger, params.dataset.asset, rows)
         asked = [Request(query.name, query.event())]
         with metered(ledger, params.schema_of_data, run, asked, lambda: rows, NoiseSource(seed)) as session:
             session.view.ask(query)

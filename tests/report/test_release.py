@@ -29,7 +29,6 @@ from palimpsest.report.release.extract import asset_of, charges_of, extract
 from palimpsest.report.release.prov import Inputs, provenance
 from palimpsest.report.taint import Flow, Node
 from tests.report.release_world import (
-    FINGERPRINT,
     PRIVATE_HASHES,
     PUBLIC_HASHES,
     REFERENCE,
@@ -89,14 +88,15 @@ def test_nothing_of_the_private_zone_is_in_it(made: Workspace):
 
 def test_the_private_input_goes_by_its_keyed_hash(made: Workspace):
     entities = read_json(made.folder / "release/prov.json")["entity"]
-    mark = keyed.digest(made.ledger.asset("demo").key, "release", FINGERPRINT, made.ledger.head()).hex()
+    (own,) = {charge.fingerprint for charge in made.ledger.charges("demo")}
+    mark = keyed.digest(made.ledger.asset("demo").key, "release", own, made.ledger.head()).hex()
     assert entities["p:input/private"] == {"p:zone": "private", "p:keyed_hash": [mark]}
     assert entities["p:input/private-test"] == {"p:zone": "private"}
     assert entities["p:data/private/train.parquet"] == {}
     assert {name: entities[f"p:{name}"]["p:md5"] for name in PUBLIC_HASHES} == PUBLIC_HASHES
     told = texts(made.folder / "release")
     assert [name for name, text in told.items() if mark in text] == ["prov.json"]
-    assert [name for name, text in told.items() if FINGERPRINT in text] == []  # two equal ones tell that nobody came
+    assert [name for name, text in told.items() if own in text] == []  # two equal ones tell that nobody came
 
 
 def test_provenance_leads_from_the_input_to_the_rows(made: Workspace):

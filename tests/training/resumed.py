@@ -17,6 +17,7 @@ from palimpsest.training.checkpoint import find_checkpoint
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
+from tests.reading import reading
 
 STEPS, BETWEEN, WIDTH = 10, 3, 400
 PLAN = TrainingPlan(0.5, STEPS, 0.5, 4.0, 10.0, "joint", 1)
@@ -73,7 +74,9 @@ def train(folder: Path, noise: NoiseSource) -> tuple[nn.Module, Reservation]:
     def continues(charge: Charge) -> bool:
         return find_checkpoint(folder / "checkpoints", charge.id, charge.steps_begun) is not None
 
-    with metered(books(folder), SCHEMA, RUN, requests, lambda: ROWS, noise, continues) as session:
+    ledger = books(folder)
+    run = reading(RUN, ledger, SCHEMA.asset, ROWS)
+    with metered(ledger, SCHEMA, run, requests, lambda: ROWS, noise, continues) as session:
         return session.view.ask(asked), session.reservation
 
 

@@ -139,13 +139,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Run:
-    """What binds a plan to its data and code, so that a retry is known as one.
+    """What binds a plan to its rows and its code, so that a retry is known as one.
 
     Attributes:
         stage: the stage that spends.
         variant: the variant it spends for.
         purpose: "release", or "reference" for what stays in the private zone and outside the total.
-        fingerprint: keyed hash of the data version.
+        fingerprint: keyed hash of the rows that it reads; see `records.keyed.fingerprint`.
         plan: digest of the plan.
         code: digest of the code.
     """

@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting, events
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run, composed, never
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
+from palimpsest.records.keyed import fingerprint
 from palimpsest.records.schema import PublicSchema
 
 _GROUPS = (1, 2, 5, 10)
@@ -35,28 +37,49 @@ def metered(
     noise: NoiseSource,
     resumable: Callable[[Charge], bool] = never,
 ) -> Iterator[Session]:
-    """Reserve the plan's budget, then read the rows, then yield the view; commit when the block ends well.
+    """Reserve the plan's budget, then read and check the rows, then yield the view; commit when the block ends well.
 
     `resumable` says of a query in steps that an earlier attempt began whether this one has what it needs to continue
     it under the same charge. Under noise that a seed fixes nothing is continued: its draws would come again.
 
-    Guarantee: no row is read before the whole plan is reserved. If the block fails, what never began is given back and
-    what began stays charged; if the process is killed, the reservation stands and a retry finds it. What is continued
-    runs only the steps that its charge has left.
+    Guarantee: no row is read before the whole plan is reserved, and no query sees other rows than those that the run is
+    identified by: what a charge paid for is asked, repeated and continued on these alone. If the block fails, what
+    never began is given back and what began stays charged; if the process is killed, the reservation stands and a retry
+    finds it. What is continued runs only the steps that its charge has left.
 
     Raises:
         BudgetExceeded: before any row is read.
-        LedgerError: if the ledger's chain does not hold.
+        LedgerError: if the ledger's chain does not hold, or the rows are not the run's; no query has begun then.
     """
     ledger.verify()
     reservation = ledger.reserve(schema.asset, run, requests, never if noise.fixed else resumable)
     try:
-        view = PrivateView(rows(), schema, ledger, reservation, noise)
+        found = verified(rows(), run, ledger.asset(schema.asset).key)
+        view = PrivateView(found, schema, ledger, reservation, noise)
         yield Session(view, reservation, time.monotonic())
         ledger.commit(reservation)
     except BaseException:
         ledger.refund(reservation.charges)
         raise
+
+
+def verified(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[PrivateRow]:
+    """The rows, which are those that the run is identified by.
+
+    Args:
+        rows: what was read.
+        run: what was reserved for.
+        key: the asset's.
+
+    Raises:
+        LedgerError: they are others.
+    """
+    if fingerprint(rows, key) != run.fingerprint:
+        raise LedgerError(
+            "The training rows are not those that the plan was reserved for.",
+            "No query was asked. Run the stage `preprocess` again, and let nothing else write data/private.",
+        )
+    return rows
 
 
 def receipt(

@@ -8,10 +8,18 @@ The key is 32 bytes of the operating system's entropy, kept in the private zone.
 import hashlib
 import unicodedata
 from collections.abc import Iterable
-
-from palimpsest.records.private import RawRow
+from typing import Protocol
 
 KEY_BYTES = 32
+
+
+class Row(Protocol):
+    """A row of the data set, raw, split or behind the meter."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def label(self) -> str | None: ...
 
 
 def normalise(text: str) -> str:
@@ -51,10 +59,10 @@ def _framed(part: str | bytes | None) -> bytes:
     return b"\1" + len(data).to_bytes(8, "big") + data
 
 
-def fingerprint(rows: Iterable[RawRow], key: bytes) -> str:
-    """A keyed hash of the data set as a multiset of rows: 64 hexadecimal digits, whatever the order.
+def fingerprint(rows: Iterable[Row], key: bytes) -> str:
+    """A keyed hash of texts and labels as a multiset of rows: 64 hexadecimal digits, whatever the order.
 
-    Without the key it tells nothing; with it, equal fingerprints mean equal data sets.
+    Without the key it tells nothing; with it, equal fingerprints mean equal rows.
     """
-    digests = sorted(digest(key, "row", row.text, row.label, row.unit) for row in rows)
+    digests = sorted(digest(key, "row", row.text, row.label) for row in rows)
     return digest(key, "data set", b"".join(digests)).hex()

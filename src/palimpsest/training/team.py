@@ -46,6 +46,11 @@ class Team:
         distributed.broadcast_object_list(box, src=0)
         return box[0]
 
+    def meet(self) -> None:
+        """Wait until every process is here; an error in all where one has ended."""
+        if self.size > 1:
+            distributed.barrier()
+
     def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
         """Sum each tensor over the processes into the leader's; the others' are then of no use."""
         if self.size > 1:

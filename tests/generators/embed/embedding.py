@@ -21,6 +21,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
+from tests.reading import reading
 
 LABELS = {"refund": "lamp kettle", "praise": "stove fridge"}
 SECRET = "order 8812-XK"
@@ -144,7 +145,7 @@ def opened(
     ledger: Ledger, schema: PublicSchema, plan: Plan, purpose: str = "release", rows: Sequence[PrivateRow] = ROWS
 ) -> Iterator[PrivateView]:
     """A view as the stage opens it, with the plan reserved; begun steps are continued."""
-    run = Run("eda_evolve", "v", purpose, "f", "p", "c")
+    run = reading(Run("eda_evolve", "v", purpose, "", "p", "c"), ledger, schema.asset, rows)
     requests = [Request(each.name, each.event, each.own_delta, steps=each.steps) for each in plan.queries]
     with metered(ledger, schema, run, requests, lambda: rows, NoiseSource(), always) as session:
         yield session.view

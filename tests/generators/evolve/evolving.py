@@ -19,6 +19,7 @@ from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
+from tests.reading import reading
 
 LABELS = {"refund": "Money back.", "praise": "Kind words."}
 SECRET = "order 8812-XK"
@@ -120,7 +121,7 @@ def opened(
     ledger: Ledger, schema: PublicSchema, plan: Plan, purpose: str = "release", rows: Sequence[PrivateRow] = ROWS
 ) -> Iterator[PrivateView]:
     """A view as the stage opens it, with the plan reserved; begun steps are continued."""
-    run = Run("private_evolve", "v", purpose, "f", "p", "c")
+    run = reading(Run("private_evolve", "v", purpose, "", "p", "c"), ledger, schema.asset, rows)
     requests = [Request(each.name, each.event, steps=each.steps) for each in plan.queries]
     with metered(ledger, schema, run, requests, lambda: rows, NoiseSource(), always) as session:
         yield session.view

@@ -1,0 +1,13 @@
+"""Runs that are identified by the rows that a test lets them read."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from palimpsest.privacy.ledger import Ledger, Run
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.records.keyed import fingerprint
+
+
+def reading(run: Run, ledger: Ledger, asset: str, rows: Iterable[PrivateRow]) -> Run:
+    """The run, if these are the rows of the asset."""
+    return replace(run, fingerprint=fingerprint(rows, ledger.asset(asset).key))

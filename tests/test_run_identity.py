@@ -1,0 +1,271 @@
+"""A run is what it read: other rows are another run, the same rows the same one, whichever settings chose them."""
+
+import ast
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dp_accounting import SelfComposedDpEvent
+from ruamel.yaml import YAML
+
+import stages.preprocess
+from palimpsest.cli.graph import SPENDERS
+from palimpsest.closure import digest
+from palimpsest.errors import LedgerError
+from palimpsest.generators.base import Budget, Plan, PlannedQuery
+from palimpsest.params.load import LEDGER_VARIABLE, load
+from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request
+from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.records.private import SplitRow
+from palimpsest.records.write import read_split, write_split
+from palimpsest.training.team import Team
+from stages import dp_train, pricing
+from stages.common import PRIVATE
+from stages.spending import charged, identify, private_rows
+
+ROOT = Path(__file__).parents[1]
+LABELS = ("returns", "workshop", "helpline", "accounts", "logistics")
+HISTOGRAM = LabelHistogram(labels=LABELS, sigma=40.0)
+PLAN = Plan("any", Budget(1.0, 1e-5), (PlannedQuery(HISTOGRAM.name, HISTOGRAM.event()),))
+STEPS = 12
+
+Edit = Mapping[str, Any]
+
+
+def rows(count: int) -> list[dict[str, str]]:
+    """Rows of two texts and two labels each, three of a person."""
+    return [
+        {
+            "text": f"ticket {number} about a lamp", "other": f"note {number}", "person": str(number // 3),
+            "label": LABELS[number % 5], "second": LABELS[number % 3],
+        }
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def every_spender(content: Any) -> None:
+    """Let all stages that spend have something to do."""
+    variants, run, free = content["variants"], content["run"], {"purpose": "release", "epsilon": 4.0}
+    votes = {"neighbours": 10, "threshold": 0.0, "selection": "rank"}
+    variants["voted"] = free | {"method": "vote_select", "vote_select": {"keep": 0.2, "votes": votes, "batch": 1}}
+    deep = {"rows": 10, "label_counts": "noisy", "prior": None, "histogram_share": 0.01, "batch": 1, "directions": 4}
+    variants["deep"] = free | {"method": "sentdp", "sentdp": deep}
+    words = {"token_epsilon": 1.0, "neighbours": 2, "vocabulary": 9}
+    variants["words"] = {"method": "custext", "purpose": "reference", "epsilon": float("inf"), "custext": words}
+    run |= {"vote_select": {"voted": "select3"}, "sentdp": ["deep"], "custext": ["words"]}
+    run["evaluate"] += ["voted", "deep", "words"]
+
+
+class Place:
+    """A workspace whose private file was split."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.content = YAML(typ="safe", pure=True).load((ROOT / "params.yaml").read_text())
+        every_spender(self.content)
+        self.content["dataset"] |= {"private": "rows.jsonl", "test": None, "test_share": 0.2, "public": "public.jsonl"}
+        self.write("rows", rows(60))
+        self.write("more", rows(100))  # any one of them might miss the training part
+        self.write("turned", rows(60)[::-1])
+        for name in ("public", "test"):
+            self.write(name, rows(10))
+        self.register("first")
+
+    def write(self, name: str, found: list[dict[str, str]]) -> None:
+        (self.home / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
+
+    def register(self, name: str) -> None:
+        """A new ledger with the asset, whose key is its own."""
+        self.content["privacy"]["ledger"] = f"{name}.db"
+        self.ledger = Ledger.create(f"sqlite:///{self.home / name}.db")
+        self.ledger.register(Asset("demo", delta=1e-6, epsilon=10.0, n_public=10_000))
+
+    def split(self, edit: Edit | None = None) -> dict[str, str]:
+        """Change settings and split the file: stage@name -> run key of everything that spends."""
+        for section, values in (edit or {}).items():
+            self.content[section] = {**self.content[section], **values} if isinstance(values, dict) else values
+        (self.home / "params.yaml").write_text(json.dumps(self.content))
+        stages.preprocess.run()
+        params = load()
+        named = pricing.spending(params)
+        return {f"{stage}@{name}": identify(params, stage, name, PLAN, "behind").key for stage, name in named}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(LEDGER_VARIABLE, raising=False)
+    return Place(tmp_path)
+
+
+OTHER_ROWS: dict[str, Edit] = {
+    "another file": {"dataset": {"private": "more.jsonl"}},
+    "another text": {"dataset": {"text": "other"}},
+    "another label": {"dataset": {"label": "second"}},
+    "shorter texts": {"dataset": {"max_length": 8}},
+    "persons, and fewer rows of each": {"dataset": {"unit": {"column": "person", "max_rows": 1}}},
+    "a larger test part": {"dataset": {"test_share": 0.5}},
+    "a test file, and no test part": {"dataset": {"test": "test.jsonl"}},
+    "a larger audit subset, and holdout": {"audit": {"size": 9000}},
+}
+SAME_ROWS: dict[str, Edit] = {
+    "the file in another order": {"dataset": {"private": "turned.jsonl"}},
+    "what the audit measures": {"audit": {"orders": [3], "resamples": 100, "guesses": 0.5, "alpha": 0.1}},
+    "who is guessed about": {"audit": {"similarity": 0.1, "shingle": 1}},
+    "how states are examined": {"audit": {"separation": {"rows": 20, "max_tokens": 8, "trees": 10, "projections": []}}},
+    "how utility is measured": {"utility": {"evaluators": ["tfidf_lr"], "seeds": 4}},
+    "the release": {"release": {"variants": ["dp3"], "title": "Another", "license": "MIT"}},
+    "the row at epsilon 0": {"public_only": {"rows": 9}},
+    "what is examined and shown": {"run": {"embedding_audit": [], "twins": [], "audit": []}},
+    "the public test": {"dataset": {"public_test": None}},
+    "the version": {"version": "9.9.9"},
+}
+
+
+def test_all_stages_that_spend_are_looked_at(place: Place):
+    assert {name.partition("@")[0] for name in place.split()} == set(SPENDERS)
+
+
+@pytest.mark.parametrize("edit", OTHER_ROWS.values(), ids=OTHER_ROWS)
+def test_a_setting_that_changes_the_rows_makes_another_run(place: Place, edit: Edit):
+    before, read = place.split(), read_split(PRIVATE / "train.parquet")
+    after = place.split(edit)
+    assert sorted(map(_seen, read)) != sorted(map(_seen, read_split(PRIVATE / "train.parquet")))
+    assert not set(before.values()) & set(after.values())
+
+
+def _seen(row: SplitRow) -> tuple[str, str | None]:
+    return row.text, row.label
+
+
+def test_another_key_of_the_asset_makes_another_run(place: Place):
+    before = place.split()
+    place.register("second")
+    assert not set(before.values()) & set(place.split().values())
+
+
+@pytest.mark.parametrize("edit", SAME_ROWS.values(), ids=SAME_ROWS)
+def test_a_setting_that_changes_no_row_changes_no_run(place: Place, edit: Edit):
+    before = place.split()
+    assert place.split(edit) == before
+
+
+@pytest.mark.parametrize(
+    "edit", [{"dataset": {"labels": dict.fromkeys(LABELS, "words")}}, {"dataset": {"n_public": 11_000}}]
+)
+def test_what_a_generator_is_told_of_the_data_makes_another_run(place: Place, edit: Edit):
+    assert not set(place.split().values()) & set(place.split(edit).values())
+
+
+def test_a_run_is_held_to_the_code_of_its_stage(place: Place):
+    place.split()
+    params = load()
+    for stage, name in pricing.spending(params):
+        assert identify(params, stage, name, PLAN).code == digest(f"stages.{stage}")
+
+
+def test_every_run_is_identified_in_one_place():
+    """No stage makes a run's key by itself, and each that spends makes it."""
+    made, asked = set(), set()
+    for path in sorted((ROOT / "stages").glob("*.py")):
+        called = {getattr(node.func, "id", "") for node in ast.walk(ast.parse(path.read_text())) if _is_call(node)}
+        made |= {path.stem} if "Run" in called else set()
+        asked |= {path.stem} if "identify" in called else set()
+    assert (made, asked) == ({"spending"}, set(SPENDERS))
+
+
+def _is_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call)
+
+
+# Other rows than those that the plan was reserved for.
+
+
+def swapped() -> list[SplitRow]:
+    """Let another row lie where `preprocess` wrote one."""
+    found = read_split(PRIVATE / "train.parquet")
+    changed = [SplitRow("a row that nobody split", found[0].label), *found[1:]]
+    write_split(PRIVATE / "train.parquet", changed)
+    return changed
+
+
+@pytest.mark.parametrize("change", [swapped, lambda: write_split(PRIVATE / "train.parquet", [])])
+def test_rows_that_were_swapped_are_refused_before_anything_begins(place: Place, change: Callable[[], Any]):
+    place.split()
+    params = load()
+    identity = identify(params, "select", "select3", PLAN)
+    change()
+    opened = charged(params, place.ledger, identity, PLAN)
+    with pytest.raises(LedgerError, match="not those that the plan was reserved for") as told, opened as session:
+        session.view.ask(HISTOGRAM)
+    assert "preprocess" in told.value.remedy
+    assert [charge.state for charge in place.ledger.charges("demo")] == ["refunded"]
+    assert place.ledger.balance("demo").spent == 0.0
+
+
+def test_the_rows_of_the_split_are_read(place: Place):
+    place.split()
+    params = load()
+    with charged(params, place.ledger, identify(params, "select", "select3", PLAN), PLAN) as session:
+        session.view.ask(HISTOGRAM)
+    assert [charge.state for charge in place.ledger.charges("demo")] == ["committed"]
+
+
+class Following(Team):
+    """A process that another one leads, which has sent the asset's key."""
+
+    def share(self, value: Any) -> Any:
+        return Ledger.open(f"sqlite:///{Path.cwd() / 'first.db'}").asset("demo").key
+
+    def meet(self) -> None:
+        Path("met").touch()
+
+
+@pytest.mark.parametrize("change", [None, swapped])
+def test_a_process_that_follows_has_the_same_rows_or_does_not_take_part(
+    place: Place, monkeypatch: pytest.MonkeyPatch, change: Callable[[], Any] | None
+):
+    place.split()
+    params = load()
+    identity = identify(params, "dp_train", "dp3", PLAN)
+
+    @contextmanager
+    def joined() -> Iterator[Team]:
+        yield Following(rank=1, size=2)
+
+    monkeypatch.setattr(dp_train, "joined", joined)
+    asked: list[Any] = []
+    if change is None:
+        dp_train.fit(params, identity, PLAN, asked.append)
+    else:
+        change()
+        with pytest.raises(LedgerError, match="not those that the plan was reserved for"):
+            dp_train.fit(params, identity, PLAN, asked.append)
+    assert (len(asked), Path("met").exists()) == ((1, True) if change is None else (0, False))
+
+
+# A training that was stopped.
+
+
+def always(_charge: Charge) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("edit", [{"dataset": {"test_share": 0.9}}, {"audit": {"size": 10_000}}])
+def test_a_training_begun_on_some_rows_does_not_go_on_with_others(place: Place, edit: Edit):
+    wanted = [Request("train", SelfComposedDpEvent(HISTOGRAM.event(), STEPS), steps=STEPS)]
+    place.split()
+    begun = identify(load(), "dp_train", "dp3", PLAN, "weights")
+    first = place.ledger.reserve("demo", begun, wanted).charges[0]
+    place.ledger.begin(first)
+    place.ledger.advance(first, 0, 5)
+    many = len(private_rows())
+    place.split(edit)
+    assert len(private_rows()) < many
+    other = identify(load(), "dp_train", "dp3", PLAN, "weights")
+    again = place.ledger.reserve("demo", other, wanted, always)
+    assert (again.resumed, again.charges[0].id == first.id) == (0, False)
+    assert place.ledger.reserve("demo", begun, wanted, always).resumed == 5  # the same rows: it goes on
