@@ -25,10 +25,9 @@ def run(name: str, model: str) -> None:
     """data/private/train.parquet, models/<model> -> models/<name>, reports/receipts/models/<name>.json."""
     params = load()
     reads = params.discriminators[name].train.reads == "encoder"
-    encode, mark = encoder(params) if reads else (None, "")
-    generator, plan = planned(params, name, encode)
+    generator, plan = planned(params, name, encoder(params) if reads else None)
     fitted = DpLmArtifact.load(MODELS / model)
-    behind = weights(MODELS / model), *([mark] if reads else [])
+    behind = weights(MODELS / model), *([fingerprint_of(vouched(params, "models.encoder"))] if reads else [])
     identity = identify(params, STAGE, name, plan, *behind)
     dp_train.fit(params, identity, plan, lambda view: generator.fit(view, plan, fitted), receipt_of(model))
 
@@ -41,10 +40,9 @@ def planned(params: Params, name: str, encode: Encode | None = None) -> tuple[Di
     return generator, generator.plan(schema, Budget(settings.epsilon, params.delta))
 
 
-def encoder(params: Params) -> tuple[Encode, str]:
-    """The public sentence encoder, and the fingerprint of its files."""
-    folder = vouched(params, "models.encoder")
-    return Encoder(folder).encode_batch, fingerprint_of(folder)
+def encoder(params: Params) -> Encode:
+    """The public sentence encoder."""
+    return Encoder(vouched(params, "models.encoder")).encode_batch
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 from ruamel.yaml import YAML
 
 pytestmark = pytest.mark.usefixtures("api")
+
+ROOT = Path(__file__).parents[2]
 
 Make = Callable[..., Path]
 Dvc = Callable[..., str]
@@ -133,6 +136,7 @@ def test_facts_are_read_anew_only_where_they_differ(make_workspace: Make) -> Non
         "  inputs: {cmd: python -m stages.inputs, always_changed: true, outs: [data/inputs: {cache: false}]}\n"
         "  after: {cmd: touch after.txt, deps: [data/inputs/code/select.json], outs: [after.txt]}\n"
     )
+    copy(ROOT / "params.yaml", folder)
     for state in ("Completed", "Cached"):
         assert states(run_flow(folder)) == {"inputs": state, "after": state}
     (folder / "data/inputs/code/mia.json").write_text("{}")
