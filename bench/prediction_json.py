@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=3.0)
     args = parser.parse_args()
     os.environ["PALIMPSEST_LEDGER"] = f"sqlite:///{args.workspace.resolve()}.ledger.db"
+    os.environ["PALIMPSEST_WITNESSES"] = f"{args.workspace.resolve()}.witnesses"
     if not (args.workspace / "params.yaml").is_file():
         make(args.workspace, args)
     names = [*VECTORS, "difference"]

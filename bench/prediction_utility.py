@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--targets", nargs="*", default=[], help="stages to run; none: all that the table needs")
     args = parser.parse_args()
     os.environ["PALIMPSEST_LEDGER"] = f"sqlite:///{args.workspace.resolve()}.ledger.db"
+    os.environ["PALIMPSEST_WITNESSES"] = f"{args.workspace.resolve()}.witnesses"
     if not (args.workspace / "params.yaml").is_file():
         make(args.workspace, args)
     names = list(variants(args.task))

@@ -44,6 +44,7 @@ def main() -> None:
     args = arguments()
     workspace: Path = args.workspace
     os.environ["PALIMPSEST_LEDGER"] = f"sqlite:///{workspace.resolve()}.ledger.db"
+    os.environ["PALIMPSEST_WITNESSES"] = f"{workspace.resolve()}.witnesses"
     if not (workspace / "params.yaml").is_file():
         make(workspace, args)
     models = dict.fromkeys(needed(args.variants))

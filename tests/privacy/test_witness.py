@@ -233,6 +233,8 @@ def test_where_heads_are_noted(tmp_path, monkeypatch):
     beside = world / ".palimpsest" / "ledger.db.witnesses"
     assert Witnesses.beside(world / ".palimpsest" / "ledger.db", {VARIABLE: "/else"}).folder == beside
     assert Witnesses.beside(tmp_path / "ledger.db", {VARIABLE: "/else"}).folder == Path("/else")
+    for place in ("else", str(world), str(world / "else")):
+        refused(lambda place=place: Witnesses.beside(None, {VARIABLE: place}), "not a whole path, or lies in a work")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "keys"))
     assert Witnesses.beside(None, {}).folder == tmp_path / "keys" / "palimpsest" / "witnesses"
 

@@ -74,11 +74,22 @@ class Witnesses:
 
         A ledger inside a workspace is of the invented world (`ledger_url` admits no other) and has them beside it, so
         that a removed workspace can begin again. Else PALIMPSEST_WITNESSES says where, else they lie beside the keys.
+
+        Raises:
+            LedgerError: that place would be another one in another process, or would be copied with a workspace.
         """
         if ledger is not None and workspace_of(ledger) is not None:
             return cls(ledger.with_name(f"{ledger.name}.witnesses"))
         given = environment.get(VARIABLE)
-        return cls(Path(given).expanduser().absolute() if given else user_config_path("palimpsest") / "witnesses")
+        if not given:
+            return cls(user_config_path("palimpsest") / "witnesses")
+        folder = Path(given).expanduser()
+        if not folder.is_absolute() or workspace_of(folder / "heads") is not None:
+            raise LedgerError(
+                f"{VARIABLE} is {given!r}, which is not a whole path, or lies in a workspace.",
+                "Give the whole path of a folder outside every workspace.",
+            )
+        return cls(folder)
 
     def heads(self, lineage: str) -> list[Head]:
         """All heads noted of a data set; none where nothing was.
