@@ -88,7 +88,8 @@ def _silent_libraries() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable()
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda *_, **__: None  # no filter that a library sets brings it back
             yield
     finally:
         logging.disable(before)

@@ -19,7 +19,7 @@ class Encoders:
     """One sentence encoder with two memories, so that what is kept of private texts meets no other text.
 
     Attributes:
-        rows: for private texts. It shows no progress, which would count them.
+        rows: for private texts.
         others: for public and synthetic texts.
         fingerprint: of the encoder's weights and configuration.
     """
@@ -38,5 +38,5 @@ def encoders(params: Params, batch: int) -> Encoders:
     """The configured encoder; private texts that are new are read `batch` at once."""
     folder = vouched(params, "models.encoder")
     encoder, mark = Encoder(folder), fingerprint_of(folder)
-    rows = KeptVectors(encoder.encode_batch, encoder.dimension, OF_ROWS, mark, batch, shown=False)
+    rows = KeptVectors(encoder.encode_batch, encoder.dimension, OF_ROWS, mark, batch)
     return Encoders(rows, KeptVectors(encoder.encode_batch, encoder.dimension, OF_OTHERS, mark, _AT_ONCE), mark)

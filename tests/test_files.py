@@ -11,7 +11,7 @@ import pytest
 
 from flows.children import Children
 from palimpsest.errors import DataError
-from palimpsest.files import atomic_path, close_workspace, make_folder, owner_only, write_json
+from palimpsest.files import atomic_path, close_workspace, make_folder, owner_only
 from stages import common
 from stages.common import start, start_processes
 
@@ -54,10 +54,12 @@ def test_a_folder_is_its_owners_with_all_that_is_in_it() -> None:
     assert [path.name for path in Path("models").iterdir()] == ["dp3"]
 
 
-def test_what_another_file_takes_the_place_of_is_closed_too() -> None:
+def test_what_is_written_into_an_open_folder_is_closed_all_the_same() -> None:
     Path("old.json").write_text("{}")
     assert mode("old.json") == 0o666
-    write_json("old.json", {})
+    with atomic_path("old.json") as draft:
+        draft.touch()
+        assert closed(draft)
     assert mode("old.json") == 0o600
 
 

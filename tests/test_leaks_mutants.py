@@ -2,6 +2,8 @@
 
 import ast
 import json
+import logging
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -91,8 +93,6 @@ def test_encoding_private_rows_counts_none_aloud(workspace: Path, capfd: pytest.
     encode = encoders(load(ROOT), 2)
     assert encode.rows([SECRET, "another", "a third"]).shape == (3, encode.dimension)
     assert "progress" not in capfd.readouterr().err
-    encode.others(PUBLIC)
-    assert "progress encode" in capfd.readouterr().err
 
 
 def test_a_stage_that_fails_unexpectedly_shows_no_message(
@@ -108,3 +108,20 @@ def test_a_stage_that_fails_unexpectedly_shows_no_message(
     assert stop.value.code == 1
     assert "RuntimeError" in told.err
     assert SECRET not in told.out + told.err
+
+
+def test_what_libraries_say_in_a_stage_is_not_shown(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    def stage() -> None:
+        warnings.simplefilter("always")  # as libraries do
+        warnings.warn(f"the least populated class has 7 members, {SECRET}", stacklevel=1)
+        logging.getLogger("transformers").error("sequence of 1237 tokens, %s", SECRET)
+
+    monkeypatch.setattr("sys.argv", ["stage"])
+    with warnings.catch_warnings(record=True) as seen:
+        start(stage)
+        assert (seen, caplog.records, capfd.readouterr()) == ([], [], ("", ""))
+        warnings.warn("said again behind it", stacklevel=1)
+        logging.getLogger("transformers").error("and this")
+    assert (len(seen), len(caplog.records)) == (1, 1)

@@ -99,6 +99,7 @@ def test_unusable_rows_are_errors_that_quote_nothing(rows, label):
     with pytest.raises(DataError) as caught:
         minilm_lr(np.zeros((rows, 3)), [label] * rows, test, truth, LABELS, SETTINGS)
     assert label not in str(caught.value)
+    assert not any(sign.isdigit() for sign in str(caught.value)), "how many rows there are is private"
 
 
 def test_synthetic_texts_without_a_word_are_an_error():

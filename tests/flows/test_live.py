@@ -24,6 +24,20 @@ def test_keys_hold_only_what_prefect_allows(name: str) -> None:
     assert set(live.artifact_key(name)) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
+def test_no_artifact_counts_what_a_private_loop_loops_over(api: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from prefect.artifacts import Artifact
+
+    list(track(range(1237), name="near-duplicates", total=1237, private=True))
+    progress, kept = live.Progress("progress-private"), []
+    for line in capsys.readouterr().err.splitlines():
+        progress(line)
+        artifact = Artifact.get("progress-private")
+        assert artifact is not None
+        kept.append((artifact.data, artifact.description))
+    assert kept[0] == (25, "near-duplicates 25% eta 0:00:00")
+    assert kept[-1] == (100, "near-duplicates 100% eta 0:00:00")
+
+
 def test_updates_are_rare_but_the_end_is_always_shown(api: str) -> None:
     from prefect.artifacts import Artifact
     from prefect.client.orchestration import get_client

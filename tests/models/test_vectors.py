@@ -332,12 +332,10 @@ def test_senseless_numbers_are_refused(tmp_path, wrong):
         kept(tmp_path, Counted(), **{wrong: 0})
 
 
-def test_the_bar_shows_what_is_missing_or_nothing(tmp_path, capsys):
+def test_nothing_is_said_of_what_is_encoded(tmp_path, capsys):
     kept(tmp_path, Counted())(TEXTS[:4])
-    assert "progress encode 100%" in capsys.readouterr().err
-    kept(tmp_path, Counted())(TEXTS[:4])
-    kept(tmp_path, Counted(), shown=False)(TEXTS)
-    assert capsys.readouterr().err == ""
+    kept(tmp_path, Counted())(TEXTS)
+    assert capsys.readouterr() == ("", "")
 
 
 # Fingerprints.

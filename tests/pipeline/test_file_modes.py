@@ -4,7 +4,7 @@ import os
 import signal
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
@@ -81,10 +81,20 @@ def test_dvc_alone_opens_nothing_private_from_the_first_byte_on(wide: Place) -> 
     assert found == set()
 
 
-def test_what_dvc_keeps_elsewhere_of_a_workspace_is_its_users_alone(made: Place, wide: Place) -> None:
-    for place in (made, wide):  # one that `init` made, and a copy that the widest umask met first
-        with Repo(str(place.workspace)) as repo:
-            folder = Path(repo.site_cache_dir)
-        if place is wide:
-            stale(place.workspace)
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+def test_what_dvc_keeps_elsewhere_of_a_workspace_is_its_users_alone(
+    made: Place, copy: Callable[[Place], Place]
+) -> None:
+    assert mode_elsewhere(made) == 0o700, "by `init`"
+    moved = copy(made)
+    before = os.umask(0)
+    try:
+        assert mode_elsewhere(moved) == 0o777, "by DVC alone"
+        stale(moved.workspace)
+    finally:
+        os.umask(before)
+    assert mode_elsewhere(moved) == 0o700, "once a command of ours has opened it"
+
+
+def mode_elsewhere(place: Place) -> int:
+    with Repo(str(place.workspace)) as repo:
+        return stat.S_IMODE(Path(repo.site_cache_dir).stat().st_mode)

@@ -13,7 +13,6 @@ import numpy as np
 from palimpsest import validate
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
-from palimpsest.progress import track
 
 _SUFFIXES = {".safetensors", ".bin", ".json", ".txt", ".model"}  # what an encoder's vectors depend on
 _SEGMENT = 4096  # texts in a file: what a stopped encode loses at most
@@ -30,8 +29,8 @@ class KeptVectors:
     file that is not whole, of another encoder, of another dimension or nobody's is passed over; a changed number inside
     a vector is not noticed. Where two files have a text, the older one counts.
 
-    The folder tells of the texts what their vectors tell: keep it where the texts may be, nobody else can read it. The
-    progress bar tells how far the new texts are; with `shown` False there is none, nor a word whether any is new.
+    The folder tells of the texts what their vectors tell: keep it where the texts may be, nobody else can read it.
+    Nothing is said while texts are encoded, not even whether any is new.
 
     With `batch` 1 each text is encoded by itself, and vectors that were encoded together are not taken from the folder:
     no vector depends on another text. With more, padding may move the last bits of a vector, and the vector of the
@@ -50,7 +49,6 @@ class KeptVectors:
         folder: Path,
         fingerprint: str,
         batch: int,
-        shown: bool = True,
     ) -> None:
         """Nothing is read or written yet.
 
@@ -60,10 +58,9 @@ class KeptVectors:
             folder: where vectors are kept, made with mode 0700.
             fingerprint: of the encoder, see `fingerprint_of`.
             batch: texts encoded at once, those of similar length together.
-            shown: whether a progress bar is.
         """
         validate.positive(dimension=dimension, batch=batch)
-        self._encode_batch, self._batch, self._shown = encode_batch, batch, shown
+        self._encode_batch, self._batch = encode_batch, batch
         self._folder, self.dimension = Path(folder), dimension
         self._secret = hashlib.blake2b(fingerprint.encode(), digest_size=32).digest()
         alone, together = (self._marked(name) for name in (b"mark alone", b"mark"))
@@ -125,9 +122,8 @@ class KeptVectors:
         """Encode and keep texts that are not kept yet, given with their keys."""
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         batches = [order[start : start + self._batch] for start in range(0, len(order), self._batch)]
-        shown = track(batches, name="encode", total=len(batches), private=True) if self._shown and batches else batches
         waiting: list[tuple[np.ndarray, np.ndarray]] = []
-        for batch in shown:
+        for batch in batches:
             waiting.append((keys[batch], self._encoded([texts[index] for index in batch])))
             if len(waiting) * self._batch >= _SEGMENT:
                 self._keep(waiting)

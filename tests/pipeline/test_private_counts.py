@@ -1,0 +1,163 @@
+"""How many private rows there are is said by no line, no artifact and no file name, whatever stage reads them."""
+
+import re
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ruamel.yaml import YAML
+
+from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.progress import LINE
+from palimpsest.records.private import SplitRow
+from palimpsest.records.write import read_split, write_split
+from tests.pipeline.place import VARIANT, WRITTEN, Place
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
+
+# Far from any number of the settings.
+READ = 389  # rows of the file
+SIZES = {"train": 337, "holdout": 211, "test": 139}
+GUESSED = {"train": 173, "holdout": 149, "test": 0}
+DISTINCT = 313  # texts among the training rows
+PLANTED = {READ, *SIZES.values(), *GUESSED.values(), DISTINCT, 337 + 211, 337 - 173, 173 + 149} - {0}
+
+SELECTED, EVOLVED, VOTED, EMBEDDED, DEEP, WORDS = "select0_5", "evolve0_5", "vote1", "embed0_5", "sentdp0_5", "custext"
+# Stages in an order in which they can run, with their arguments.
+RUN = [
+    ("dp_train", VARIANT), ("pplm_generate", VARIANT, VARIANT), ("private_predict", WRITTEN, "taught/similar"),
+    ("select", SELECTED), ("private_evolve", EVOLVED, "base"), ("evolution_audit", EVOLVED),
+    ("vote_select", VOTED, VARIANT), ("decoder_pretrain", "small"), ("eda_evolve", EMBEDDED, "small"),
+    ("eda_audit", EMBEDDED), ("sentdp", DEEP), ("custext", WORDS), ("baseline_eval",), ("downstream_eval", VARIANT),
+    ("mia", VARIANT, VARIANT), ("shadow_mia", VARIANT, VARIANT), ("embedding_audit", VARIANT),
+    ("ngram_audit", VARIANT), ("text_mia", VARIANT), ("memorisation_audit", VARIANT), ("anonymity_audit", VARIANT),
+    ("fidelity_audit", VARIANT), ("preprocess",),
+]  # fmt: skip
+NEAR_DUPLICATES = "progress near-duplicates 75% eta 0:00:00"
+ELSEWHERE = {  # private, and why not above
+    "world": "makes as many rows as its settings say",
+    "discriminator": "the query of dp_train",
+    "incontext_baseline": "asks for a model that reads demonstrations",
+    "incontext_eval": "the same",
+    "facts_audit": "asks for the invented world",
+    "report": "prints nothing, and its pages are of the private zone",
+}
+
+
+class Quick:
+    """An encoder that reads a text's first letters."""
+
+    def __init__(self, folder: str, **_: object) -> None: ...
+
+    def eval(self) -> None: ...
+
+    def get_embedding_dimension(self) -> int:
+        return 384
+
+    def encode(self, texts: list[str], **_: object) -> np.ndarray:
+        found = np.ones((len(texts), 384), dtype=np.float32)
+        for row, text in enumerate(texts):
+            found[row, [ord(sign) % 384 for sign in text[:40]]] += 1
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
+    """The workspace with planted numbers of rows, and small settings for every stage that reads them."""
+    place = copy(ran)
+    votes = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
+    chosen = {"method": "vote_select", "purpose": "release", "epsilon": 1.0}
+    place.edit("variants", SELECTED, "select", rows=60, batch=64)
+    place.edit("variants", EVOLVED, "evolve", rows=20, rounds=2, expand=2, batch=64, votes=votes)
+    place.edit("authors", "base", max_tokens=12, batch=16)
+    place.edit("variants", **{VOTED: chosen | {"vote_select": {"keep": 0.5, "votes": votes, "batch": 64}}})
+    place.edit("decoders", "small", epochs=0.2, sentences=300, heldout=20, max_tokens=16)
+    place.edit("variants", EMBEDDED, "embed", rows=20, rounds=2, start=30, offspring=20, parents=5, batch=64)
+    place.edit("variants", EMBEDDED, "embed", "decode", samples=2, corrections=1, max_tokens=12, batch=32)
+    place.edit("variants", DEEP, "sentdp", rows=40, directions=10, batch=64)
+    place.edit("variants", WORDS, "custext", vocabulary=60, neighbours=5)
+    place.edit("models", "prompts", epochs=0.1)
+    place.edit("run", select=[SELECTED], private_evolve={EVOLVED: "base"}, vote_select={VOTED: VARIANT})
+    place.edit("run", eda_evolve={EMBEDDED: "small"}, sentdp=[DEEP], custext=[WORDS], decoder_pretrain=["small"])
+    place.edit("run", shadow_mia={VARIANT: VARIANT})
+    place.edit("run", evaluate=[VARIANT, "inf", WRITTEN, SELECTED, EVOLVED, VOTED, EMBEDDED, DEEP, WORDS])
+    place.cap(100.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place.workspace)
+        patch.setenv(LEDGER_VARIABLE, str(place.books))
+        patch.setattr("palimpsest.models.encoder.SentenceTransformer", Quick)
+        plant(place)
+        yield place
+
+
+def plant(place: Place) -> None:
+    """Splits, and a file, of the planted sizes."""
+    source = read_split("data/private/train.parquet")
+    for part, size in SIZES.items():
+        different = DISTINCT if part == "train" else size
+        rows = [source[number % len(source)] for number in range(different)]
+        made = [SplitRow(f"{row.text} {part} {number}", row.label) for number, row in enumerate(rows)]
+        made += made[: size - different]
+        guessed = range(size - GUESSED[part], size)
+        write_split(
+            f"data/private/{part}.parquet",
+            [SplitRow(row.text, row.label, number in guessed) for number, row in enumerate(made)],
+        )
+    file = place.home / "rows.csv"
+    lines = place.private.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[: READ + 1]))
+    place.edit("dataset", private=str(file))
+
+
+@pytest.fixture(scope="module")
+def told(place: Place) -> dict[str, str]:
+    """Stage -> what it printed."""
+    found = {}
+    for name, *arguments in RUN:
+        code, found[name] = place.stage(import_module(f"stages.{name}"), *arguments)
+        assert code == 0, found[name]
+    return found
+
+
+def planted(text: str) -> list[int]:
+    """The planted numbers that stand in a text as whole numbers, with or without a separator of thousands."""
+    joined = re.sub(r"(?<=\d)[,_ ](?=\d{3}(?!\d))", "", text)
+    return [number for number in sorted(PLANTED) if re.search(rf"(?<![0-9.]){number}(?![0-9]|\.[0-9])", joined)]
+
+
+@pytest.mark.parametrize("text", ["a 337/1000 b", "1/337 it", "of 337.", "n=337,", "x/part_337.json", "rows337"])
+def test_a_planted_number_would_be_found(text: str) -> None:
+    assert planted(text) == [337]
+
+
+def test_the_sizes_are_the_planted_ones(told: dict[str, str]) -> None:
+    assert planted("1337 33 7 0.337 337.5 3370") == []
+    assert sum(len(read_split(f"data/private/{part}.parquet")) for part in SIZES) == READ  # of preprocess, the last
+
+
+def test_every_private_stage_is_here() -> None:
+    graph = YAML(typ="safe", pure=True).load((ROOT / "dvc.yaml").read_text())["stages"]
+    private = {name for name, stage in graph.items() if stage.get("do", stage)["meta"]["zone"] == "private"}
+    assert private - {name for name, *_ in RUN} == set(ELSEWHERE)
+
+
+def test_no_line_tells_how_many_private_rows_there_are(told: dict[str, str]) -> None:
+    lines = {(name, line) for name, output in told.items() for line in output.splitlines()}
+    assert {("mia", "progress tokens 100% eta 0:00:00"), ("preprocess", NEAR_DUPLICATES)} <= lines
+    assert [(name, line) for name, line in lines if planted(line)] == []
+
+
+def test_no_batches_of_private_rows_are_counted(told: dict[str, str]) -> None:
+    found = [match for output in told.values() for line in output.splitlines() if (match := LINE.match(line))]
+    counted = {match["name"] for match in found if match["total"]}
+    assert counted == {"train", "predict wave 0", "predict wave 1", "words", "decoder", "shadow models", "fidelity"}
+
+
+def test_no_file_is_named_by_how_many_there_are(place: Place, told: dict[str, str]) -> None:
+    names = place.files("data", "models", "reports")
+    assert "reports/metrics/dp0_5/fidelity.json" in names
+    hashes = re.compile(r"[0-9a-f]{16,}|\d{12,}")  # and times, in which any number may stand
+    assert [name for name in names if planted(hashes.sub("", name))] == []
