@@ -57,8 +57,8 @@ class Dataset(Section):
     test_share: float = Field(ge=0, lt=1, description="Probability of the test part where no test file is given.")
     public: str = Field(
         min_length=1,
-        description="A public file with text of the same kind, in the same text column. For task json that may hold records or "
-        "plain text; where the column is *, a line is a record, or has its plain text under `text`.",
+        description="A public file with text of the same kind, in the same text column. For task json that may hold "
+        "records or plain text; where the column is *, a line is a record, or has its plain text under `text`.",
     )
     public_labels: bool = Field(description="Whether the public file has the label column, with the same labels.")
     public_test: str | None = Field(description="A labelled test file declared public, or null.")
@@ -137,7 +137,9 @@ class Models(Section):
 
     lm: str = Field(min_length=1, description="Causal LM: embedded, a local folder, or a hub name (name@revision).")
     encoder: str = Field(min_length=1, description="Sentence encoder: embedded, a local folder, or a hub name.")
-    classifier: str | None = Field(description="Encoder to fine-tune as a further evaluator: a local folder or a hub name; null: none.")
+    classifier: str | None = Field(
+        description="Encoder to fine-tune as a further evaluator: a local folder or a hub name; null: none."
+    )
     embedded_lm: EmbeddedLm
     prompts: PromptWarmUp
 
