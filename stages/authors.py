@@ -12,7 +12,7 @@ from palimpsest.generators.evolve.corpus import CorpusAuthor
 from palimpsest.generators.evolve.generator import writings
 from palimpsest.generators.evolve.instructed import InstructedAuthor, expected_calls
 from palimpsest.models.chat.build import open_chat
-from palimpsest.models.vectors import KeptVectors
+from palimpsest.models.vectors import KeptVectors, fingerprint_of
 from palimpsest.params import authors
 from palimpsest.params.evolve import EvolveSettings
 from palimpsest.params.schema import Params
@@ -49,6 +49,8 @@ def digest_of(params: Params, name: str) -> str:
     """What an author's texts depend on beside their seed."""
     settings = params.authors[name]
     found = hashlib.sha256(settings.model_dump_json().encode())
+    if isinstance(settings, authors.LocalChat):
+        found.update(fingerprint_of(vouched(params, f"authors.{name}.model")).encode())
     if isinstance(settings, authors.Base):
         found.update(weights(BASE_LM).encode())
     if isinstance(settings, authors.Base | authors.Corpus):

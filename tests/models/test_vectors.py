@@ -373,5 +373,5 @@ def test_a_fingerprint_tells_names_apart(tmp_path):
 
 
 def test_a_folder_without_a_model_has_no_fingerprint(tmp_path):
-    with pytest.raises(ModelError, match="holds no encoder"):
+    with pytest.raises(ModelError, match="holds no model"):
         fingerprint_of(tmp_path)

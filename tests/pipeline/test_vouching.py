@@ -177,6 +177,16 @@ def test_a_folder_that_changes_is_told_to_the_stages_that_read_it_alone(place: P
     assert [path for path in after if before[path] != after[path]] == ["data/inputs/sources/models.encoder.json"]
 
 
+def test_another_model_of_an_author_makes_another_run(place: Place):
+    shutil.copytree(REFERENCE, place.home / "author")
+    (place.home / "author/model.safetensors").write_bytes(b"public weights")
+    author(place, str(place.home / "author"))
+    before = stages.authors.digest_of(load(), "here")
+    assert stages.authors.digest_of(load(), "here") == before
+    (place.home / "author/chat_template.jinja").write_text("another")
+    assert stages.authors.digest_of(load(), "here") != before
+
+
 def test_the_statement_is_not_told_where_a_source_lies(place: Place):
     place.edit("models", encoder=str(place.home / "encoder"))
     found = {source["source"]: source for source in told(load())}

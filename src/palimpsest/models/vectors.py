@@ -14,7 +14,7 @@ from palimpsest import validate
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
 
-_SUFFIXES = {".safetensors", ".bin", ".json", ".txt", ".model"}  # what an encoder's vectors depend on
+_SUFFIXES = {".safetensors", ".bin", ".json", ".txt", ".model", ".jinja"}  # what a model's answers depend on
 _SEGMENT = 4096  # texts in a file: what a stopped encode loses at most
 _MAGIC = b"palimpsestvec/1\n"
 _HEADER = struct.Struct("<16s16s16sQQ")  # magic, whose vectors, checksum of the keys, dimension, texts
@@ -167,7 +167,7 @@ class KeptVectors:
 
 
 def fingerprint_of(folder: Path) -> str:
-    """A digest of an encoder's weights and configuration, the same wherever the folder lies: 64 hexadecimal digits.
+    """A digest of a model's weights, configuration and templates, the same wherever it lies: 64 hexadecimal digits.
 
     Raises:
         ModelError: there are none.
@@ -175,7 +175,7 @@ def fingerprint_of(folder: Path) -> str:
     files = sorted(path for path in Path(folder).rglob("*") if path.suffix in _SUFFIXES and path.is_file())
     if not files:
         raise ModelError(
-            f"The folder {str(folder)!r} holds no encoder.", "Name a folder with its weights and configuration."
+            f"The folder {str(folder)!r} holds no model.", "Name a folder with its weights and configuration."
         )
     whole = hashlib.sha256()
     for path in files:

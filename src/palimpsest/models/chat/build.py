@@ -1,6 +1,5 @@
 """From settings to a model that answers, with what it has answered before."""
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -8,9 +7,8 @@ from palimpsest.errors import BackendError
 from palimpsest.models.chat.endpoint import EndpointChat
 from palimpsest.models.chat.kept import KeptChat
 from palimpsest.models.chat.local import load_chat
+from palimpsest.models.vectors import fingerprint_of
 from palimpsest.params.authors import Endpoint, LocalChat
-
-_WEIGHTS = ("*.safetensors", "*.json", "*.jinja")
 
 
 def open_chat(settings: LocalChat | Endpoint, path: Path, seed: int, folder: Path | None = None) -> KeptChat:
@@ -31,7 +29,7 @@ def open_chat(settings: LocalChat | Endpoint, path: Path, seed: int, folder: Pat
         chat = EndpointChat(settings, _key(settings.key), book=path)
         return KeptChat(chat, path, f"{settings.model} {seed}")
     assert folder is not None
-    return KeptChat(load_chat(folder, settings.batch, seed), path, f"{_fingerprint(folder)} {seed}")
+    return KeptChat(load_chat(folder, settings.batch, seed), path, f"{fingerprint_of(folder)} {seed}")
 
 
 def _key(variable: str | None) -> str | None:
@@ -44,12 +42,3 @@ def _key(variable: str | None) -> str | None:
             "Set it where you run palimpsest, or name another variable; null where the endpoint needs no key.",
         )
     return key
-
-
-def _fingerprint(folder: Path) -> str:
-    """SHA-256 of all that shapes a model's answers: other weights under the same name answer anew."""
-    total = hashlib.sha256()
-    for path in sorted(path for pattern in _WEIGHTS for path in folder.glob(pattern)):
-        with path.open("rb") as file:
-            total.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    return total.hexdigest()
