@@ -1,12 +1,10 @@
 """What every test starts from."""
 
-import atexit
 import os
-import shutil
 import signal
-import tempfile
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,28 +16,32 @@ COSTLY = ("base", "api")
 # The workers of one run share the cores: threads of their own would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Heads of the tests' ledgers are never noted beside the keys of whoever runs them.
-_WITNESSES = tempfile.mkdtemp(prefix="witnesses")
-os.environ[VARIABLE] = _WITNESSES
-atexit.register(shutil.rmtree, _WITNESSES, ignore_errors=True)
-
 # A shell that runs us in the background lets us ignore Ctrl-C, and every child inherits that: the tests that interrupt
 # a run would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def witnesses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Heads of the tests' ledgers are never noted beside the keys of whoever runs them."""
+    folder = tmp_path_factory.mktemp("witnesses")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(folder / "session"))
+        yield folder
+
+
 @pytest.fixture(scope="module", autouse=True)
-def _witnesses_of_a_module() -> Iterator[None]:
+def _witnesses_of_a_module(witnesses: Path) -> Iterator[None]:
     """Modules, and in them tests, note heads in places of their own, as on other machines: they copy ledgers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, f"{_WITNESSES}/{uuid.uuid4().hex}")
+        patch.setenv(VARIABLE, str(witnesses / uuid.uuid4().hex))
         yield
 
 
 @pytest.fixture(autouse=True)
-def _witnesses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, f"{_WITNESSES}/{uuid.uuid4().hex}")
+def _witnesses_of_a_test(witnesses: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(witnesses / uuid.uuid4().hex))
 
 
 @pytest.hookimpl(tryfirst=True)
