@@ -64,8 +64,10 @@ def start_processes(stage: Callable[..., None]) -> None:
         _fail(error)
     if count > 1 and "RANK" not in os.environ:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+        module = sys.modules["__main__"].__spec__
+        assert module is not None  # stages are started by name; by path, stages/select.py would hide the library's
         sys.stdout.flush()
-        os.execv(sys.executable, [*launcher, *sys.argv])
+        os.execv(sys.executable, [*launcher, "-m", module.name, *sys.argv[1:]])
     start(stage)
 
 

@@ -2,7 +2,9 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -193,6 +195,24 @@ def test_a_number_of_processes_that_is_none(
 
 def test_one_process_is_this_one(asking: Callable[[str], list[str]]):
     assert asking("1") == ["dp3"]
+
+
+def test_several_processes_run_the_stage_by_its_name(
+    asking: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch
+):
+    """Not by its path: beside it lies a module named as one of the standard library."""
+
+    class Replaced(BaseException):
+        pass
+
+    def execv(program: str, arguments: list[str]) -> None:
+        raise Replaced(arguments)
+
+    monkeypatch.setattr(os, "execv", execv)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", find_spec("stages.dp_train"))
+    with pytest.raises(Replaced) as started:
+        asking("2")
+    assert started.value.args[0][-4:] == ["--nproc-per-node=2", "-m", "stages.dp_train", "dp3"]
 
 
 # The same through the command line.

@@ -38,6 +38,7 @@ def query(noise_multiplier: float, rate: float = 0.5) -> TrainQuery:
 
 def main(folder: Path) -> None:
     with joined() as team:
+        team.meet()
         for name, multiplier, rate in (("exact", 0.0, 0.5), ("noisy", 1.2, 1e-12)):
             asked = query(multiplier, rate)
             model = asked.run(ROWS, NoiseSource(seed=3)) if team.leads else asked.follow(ROWS)
