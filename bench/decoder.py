@@ -33,8 +33,9 @@ from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm, text_losses
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.tokens import encode_texts
-from palimpsest.models.vectors import KeptVectors, fingerprint_of
+from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.embed import DecoderSettings, DecodeSettings
+from palimpsest.records.vouched import fingerprint_of
 
 HELD_DOCUMENTS = 1500
 PER_DOCUMENT = 5

@@ -39,7 +39,7 @@ from palimpsest.models.decoder import Decoder
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm, text_losses
 from palimpsest.models.sources import resolve_encoder
-from palimpsest.models.vectors import KeptVectors, fingerprint_of
+from palimpsest.models.vectors import KeptVectors
 from palimpsest.models.word_map import word_map
 from palimpsest.params.embed import (
     Aim,
@@ -55,6 +55,7 @@ from palimpsest.params.evolve import SelectSettings
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
+from palimpsest.records.vouched import fingerprint_of
 
 QUESTIONS = {
     "abbreviation": "A question that asks what an abbreviation stands for.",

@@ -30,13 +30,13 @@ from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm, text_losses
 from palimpsest.models.sources import resolve_encoder
-from palimpsest.models.vectors import fingerprint_of
 from palimpsest.params.embed import DecodeSettings, Eda, EmbedSettings, GaussianHistogram
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.nearest import nearest
 from palimpsest.privacy.query import Query, is_stepped
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.schema import PublicSchema, default_delta
+from palimpsest.records.vouched import fingerprint_of
 
 DECODE = DecodeSettings(samples=4, corrections=0, temperature=0.7, top_p=0.95, max_tokens=32, batch=256)
 

@@ -32,7 +32,7 @@ from palimpsest.generators.select import Candidates, Select, oracle
 from palimpsest.generators.shares import divided
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
-from palimpsest.models.vectors import KeptVectors, fingerprint_of
+from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.evolve import SelectSettings
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.means import unit_rows
@@ -40,6 +40,7 @@ from palimpsest.privacy.query import Query
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema, default_delta
+from palimpsest.records.vouched import fingerprint_of
 
 EPSILONS = (1.0, 3.0, 10.0)
 SENTENCES = 60_000

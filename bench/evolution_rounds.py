@@ -27,13 +27,14 @@ from palimpsest.generators.evolve.corpus import CorpusAuthor
 from palimpsest.generators.evolve.generator import Evolve
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
-from palimpsest.models.vectors import KeptVectors, fingerprint_of
+from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.authors import Base, Corpus
 from palimpsest.params.dp_lm import Filters
 from palimpsest.params.evolve import EvolveSettings, Steering, Votes
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.query import Query, is_stepped
 from palimpsest.privacy.rows import PrivateRow
+from palimpsest.records.vouched import fingerprint_of
 
 SEED = 7
 NONE = Filters(chain=(), min_words=0, max_words=None, similarity=0.9, shingle=3, quantile=0.95, threshold=0.5)

@@ -12,11 +12,11 @@ from palimpsest.generators.evolve.corpus import CorpusAuthor
 from palimpsest.generators.evolve.generator import writings
 from palimpsest.generators.evolve.instructed import InstructedAuthor, expected_calls
 from palimpsest.models.chat.build import open_chat
-from palimpsest.models.vectors import KeptVectors, fingerprint_of
+from palimpsest.models.vectors import KeptVectors
 from palimpsest.params import authors
 from palimpsest.params.evolve import EvolveSettings
 from palimpsest.params.schema import Params
-from palimpsest.records.vouched import weights
+from palimpsest.records.vouched import fingerprint_of
 from palimpsest.records.write import read_public
 from stages.common import BASE_LM, CHECKPOINTS, PUBLIC
 from stages.encode_public import EMBEDDINGS
@@ -52,7 +52,7 @@ def digest_of(params: Params, name: str) -> str:
     if isinstance(settings, authors.LocalChat):
         found.update(fingerprint_of(vouched(params, f"authors.{name}.model")).encode())
     if isinstance(settings, authors.Base):
-        found.update(weights(BASE_LM).encode())
+        found.update(fingerprint_of(BASE_LM).encode())
     if isinstance(settings, authors.Base | authors.Corpus):
         found.update(Path(PUBLIC / "train.parquet").read_bytes())
     return found.hexdigest()

@@ -8,10 +8,9 @@ from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.discriminator import Discriminator
 from palimpsest.generators.dp_lm.judge import Encode
 from palimpsest.models.encoder import Encoder
-from palimpsest.models.vectors import fingerprint_of
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
-from palimpsest.records.vouched import weights
+from palimpsest.records.vouched import fingerprint_of
 from stages import dp_train
 from stages.common import CHECKPOINTS, MODELS, start_processes
 from stages.models import receipt_of
@@ -27,7 +26,7 @@ def run(name: str, model: str) -> None:
     reads = params.discriminators[name].train.reads == "encoder"
     generator, plan = planned(params, name, encoder(params) if reads else None)
     fitted = DpLmArtifact.load(MODELS / model)
-    behind = weights(MODELS / model), *([fingerprint_of(vouched(params, "models.encoder"))] if reads else [])
+    behind = fingerprint_of(MODELS / model), *([fingerprint_of(vouched(params, "models.encoder"))] if reads else [])
     identity = identify(params, STAGE, name, plan, *behind)
     dp_train.fit(params, identity, plan, lambda view: generator.fit(view, plan, fitted), receipt_of(model))
 

@@ -19,11 +19,12 @@ from palimpsest.privacy.query import View
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.privacy.session import metered, receipt, verified
 from palimpsest.privacy.witness import receipt_heads
-from palimpsest.records.vouched import weights
+from palimpsest.records.vouched import fingerprint_of, weights
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
 from palimpsest.training.team import Team, joined
 from palimpsest.training.views import Follower, Leader
 from stages.common import BASE_LM, CHECKPOINTS, MODEL_RECEIPTS, MODELS, RECEIPTS, start_processes
+from stages.models import note_fitted
 from stages.spending import identify, private_rows, requested, tell
 
 STAGE = "dp_train"
@@ -33,7 +34,7 @@ def run(name: str) -> None:
     """data/private/train.parquet, models/base -> models/<name>, reports/receipts/models/<name>.json."""
     params = load()
     generator, plan = planned(params, name)
-    identity = identify(params, STAGE, name, plan, weights(BASE_LM))
+    identity = identify(params, STAGE, name, plan, fingerprint_of(BASE_LM))
     fit(params, identity, plan, lambda view: generator.fit(view, plan))
 
 
@@ -94,6 +95,7 @@ def _lead(
         team.share(asset.key)
         team.meet()  # nothing begins before every process has the run's rows
         ask(Leader(session.view, team)).save(MODELS / name)
+        note_fitted(MODELS / name)
     for charge in session.reservation.charges:
         forget_checkpoints(CHECKPOINTS, charge.id)
     found = receipt(ledger, asset, session, method="dp_lm", target=params.fitted[name].epsilon, before=paid)

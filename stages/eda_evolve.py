@@ -21,7 +21,7 @@ from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger import Charge, Ledger
 from palimpsest.records.evolved import write_evolved
 from palimpsest.records.record import Record
-from palimpsest.records.vouched import weights
+from palimpsest.records.vouched import fingerprint_of
 from palimpsest.records.write import read_public, write_synthetic
 from stages.common import BASE_LM, CHECKPOINTS, DECODERS, EVOLVED, PUBLIC, SYNTHETIC, start
 from stages.encode_public import EMBEDDINGS
@@ -82,7 +82,7 @@ def continues(charge: Charge, workspace: Path = Path()) -> bool:
 
 def digest(params: Params, decoder: str) -> str:
     """Of the public models, texts and vectors that stand behind a variant."""
-    found = hashlib.sha256(weights(BASE_LM).encode())
+    found = hashlib.sha256(fingerprint_of(BASE_LM).encode())
     files = [PUBLIC / "train.parquet", PUBLIC / "heldout.parquet", *([EMBEDDINGS] if params.dataset.labels else [])]
     files += sorted(path for path in (DECODERS / decoder).rglob("*") if path.is_file())
     for path in files:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from palimpsest.models.encoder import Encoder
-from palimpsest.models.vectors import KeptVectors, fingerprint_of
+from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.schema import Params
+from palimpsest.records.vouched import fingerprint_of
 from stages.common import CHECKPOINTS, PRIVATE
 from stages.vouching import vouched
 

@@ -1,9 +1,15 @@
-"""What ties a fitted model's weights to its receipt."""
+"""What ties a fitted model's weights to its receipt, and what is noted of weights that are here no more."""
+
+import os
+from pathlib import Path
 
 from palimpsest.errors import LedgerError
+from palimpsest.files import make_folder
 from palimpsest.privacy.receipt import Receipt, read_receipt
-from palimpsest.records.vouched import weights
-from stages.common import MODEL_RECEIPTS, MODELS
+from palimpsest.records.vouched import sha256, weights, weights_of
+from stages.common import MODEL_RECEIPTS, MODELS, PRIVATE
+
+FITTED = PRIVATE / "fitted"  # no stage's output: a model that is fitted anew must not wipe out what was noted of it
 
 
 def receipt_of(model: str) -> Receipt:
@@ -19,3 +25,18 @@ def receipt_of(model: str) -> Receipt:
             "Restore both together with `dvc checkout`, or run the stage that fits the model.",
         )
     return found
+
+
+def note_fitted(folder: Path) -> None:
+    """Append the hash of every file of weights in a model's folder to those that were ever fitted here."""
+    lines = [f"{sha256(path)}\n" for path in sorted(weights_of(folder.rglob("*")))]
+    make_folder(FITTED.parent)
+    descriptor = os.open(FITTED, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write("".join(lines))
+
+
+def fitted_here(workspace: Path = Path()) -> frozenset[str]:
+    """The hashes that `note_fitted` wrote."""
+    path = workspace / FITTED
+    return frozenset(path.read_text(encoding="utf-8").split()) if path.is_file() else frozenset()

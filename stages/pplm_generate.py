@@ -11,9 +11,9 @@ from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.model import ENCODER
 from palimpsest.generators.dp_lm.sampling import Sampler
 from palimpsest.models.encoder import Encoder
-from palimpsest.models.vectors import fingerprint_of
 from palimpsest.params.load import load
 from palimpsest.params.schema import DpLmVariant, Params
+from palimpsest.records.vouched import fingerprint_of
 from palimpsest.records.write import write_synthetic
 from stages.common import METRICS, MODELS, RECEIPTS, SHARDS, SYNTHETIC, start
 from stages.filters import chain

@@ -16,7 +16,7 @@ from palimpsest.params.schema import FewShotVariant, Params, PredictVariant
 from palimpsest.privacy.ledger import Asset, Charge, Ledger
 from palimpsest.privacy.means import Encode
 from palimpsest.records.keyed import digest
-from palimpsest.records.vouched import weights
+from palimpsest.records.vouched import fingerprint_of
 from palimpsest.records.write import write_synthetic
 from stages.common import CHECKPOINTS, MODELS, SYNTHETIC, start
 from stages.encoding import Encoders, encoders
@@ -35,7 +35,7 @@ def run(name: str, _model: str) -> None:
     generator, plan = planned(params, name, asset, encode)
     if not plan.feasible:
         raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
-    behind = weights(language_model(params, name)), *([encode.fingerprint] if encode else [])
+    behind = fingerprint_of(language_model(params, name)), *([encode.fingerprint] if encode else [])
     with charged(params, ledger, identify(params, STAGE, name, plan, *behind), plan, continues) as session:
         written = generator.fit(session.view, plan)
         counts = keep(params, name, written, encode)

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.errors import ModelError
-from palimpsest.files import read_json
 from palimpsest.models.sources import known_source, resolve_encoder, resolve_source
-from palimpsest.models.vectors import fingerprint_of
 from palimpsest.params.schema import Params
 from palimpsest.params.sources import public_sources
-from palimpsest.records.vouched import EMBEDDED, Own, Source, require_public, sha256
-from stages.common import MODEL_RECEIPTS
+from palimpsest.records.vouched import EMBEDDED, Own, Source, fingerprint_of, require_public, sha256
+from stages.models import fitted_here
 
 _HUB = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")  # a hub name; anything else is a path, and is not told
 
@@ -58,8 +56,7 @@ def named(params: Params) -> dict[str, Source]:
 def own_of(params: Params, workspace: Path = Path()) -> Own:
     """What the workspace has that is not public."""
     inputs = tuple(Path(path) for path in (params.dataset.private, params.dataset.test) if path is not None)
-    receipts = [read_json(path) for path in sorted((workspace / MODEL_RECEIPTS).glob("*.json"))]
-    return Own(workspace, inputs, frozenset(str(receipt.get("weights")) for receipt in receipts))
+    return Own(workspace, inputs, fitted_here(workspace))
 
 
 def told(params: Params) -> list[dict[str, Any]]:

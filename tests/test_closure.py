@@ -106,10 +106,11 @@ def test_every_file_that_is_shipped_is_somebodys():
     assert other == {path for patterns in DYNAMIC.values() for name in patterns for path in (ROOT / "src").glob(name)}
 
 
-def test_plumbing_exists_and_hides_nothing_but_the_schema(imports: grimp.ImportGraph):
+def test_plumbing_exists_and_hides_nothing_but_the_schema_and_the_ledgers_place(imports: grimp.ImportGraph):
     assert PLUMBING.keys() <= dict(sources()).keys()
     behind = {name: imports.find_modules_directly_imported_by(name) - PLUMBING.keys() for name in PLUMBING}
-    assert {name for name, found in behind.items() if found} == {"palimpsest.params.schema"}
+    assert {name for name, found in behind.items() if found} == {"palimpsest.params.load", "palimpsest.params.schema"}
+    assert behind["palimpsest.params.load"] == {"palimpsest.privacy.database"}  # what the ledger's address means
     own = {"palimpsest.records.conformity", "palimpsest.records.schema", "palimpsest.records.structured"}
     assert {name for name in behind["palimpsest.params.schema"] if "params" not in name} == own
 

@@ -24,7 +24,7 @@ PLUMBING: Mapping[str, str] = {
     "palimpsest.validate": "refuses arguments, changes none",
     "palimpsest.params": "empty",
     "palimpsest.params.load": "reads params.yaml",
-    "palimpsest.params.schema": "checks params.yaml; the values are in `params:` of each stage and in a run's key",
+    "palimpsest.params.schema": "checks params.yaml; what it says is in `params:` of each stage and in a run's key",
     "stages": "empty",
     "stages.common": "paths, and how a stage starts and fails",
 }

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from palimpsest.errors import ModelError
 from palimpsest.models import vectors as module
-from palimpsest.models.vectors import KeptVectors, fingerprint_of
+from palimpsest.models.vectors import KeptVectors
+from palimpsest.records.vouched import fingerprint_of
 
 WIDTH = 3
 TEXTS = [f"text {number}" for number in range(10)]

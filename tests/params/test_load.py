@@ -282,7 +282,8 @@ def test_the_ledger_of_own_data_is_outside_the_workspace(tmp_path: Path, monkeyp
     monkeypatch.delenv(LEDGER_VARIABLE, raising=False)
     with pytest.raises(ParamsError, match=r"privacy\.ledger is 'ledger\.db'"):
         parse(own_data("ledger.db"))
-    for inside in (str(tmp_path / "work" / "ledger.db"), f"sqlite:///{tmp_path / 'work' / 'x' / 'ledger.db'}"):
+    work = tmp_path / "work"
+    for inside in (f"{work}/ledger.db", f"sqlite:///{work}/x/ledger.db", f"sqlite+pysqlite:///{work}/ledger.db"):
         with pytest.raises(ParamsError, match="inside the workspace"):
             ledger_url(parse(own_data(inside)), tmp_path / "work")
     assert ledger_url(parse(own_data(str(tmp_path / "a.db"))), tmp_path / "work") == f"sqlite:///{tmp_path}/a.db"

@@ -79,7 +79,7 @@ def test_odd_rows_run_with_a_warning_for_their_owner(preprocessed: Preprocess, t
     report = read_json("data/private/report.json")
     assert report["zone"] == "private"
     assert any(line.endswith(warning) for line in report["warnings"])
-    assert "data/private/report.json holds warnings" in output
+    assert "what the data's owner should know is in data/private/report.json" in output
     assert MARKER not in output
     assert warning not in output
     assert len(place.charges) == OF_THE_FIRST_RUN

@@ -23,6 +23,7 @@ from palimpsest.errors import DataError
 from palimpsest.files import read_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
+from stages.models import note_fitted
 from stages.vouching import require_vouched, told, vouched
 from tests.models.chat.asked import LENGTH, PROMPTS
 from tests.pipeline.place import Place
@@ -144,13 +145,10 @@ def test_a_workspace_is_checked_from_wherever_one_stands(place: Place, monkeypat
         require_vouched(params, place.workspace)
 
 
-def test_a_fitted_model_that_is_gone_is_known_by_its_receipt(place: Place):
-    from palimpsest.records.vouched import weights
-
+def test_a_fitted_model_that_is_gone_is_known_by_its_weights(place: Place):
     place.edit("models", lm=str(elsewhere(place, "models.lm")))
-    receipts = Path("reports/receipts/models")
-    receipts.mkdir(parents=True)
-    (receipts / "inf.json").write_text(json.dumps({"weights": weights(Path("models/inf"))}))
+    note_fitted(Path("models/inf"))
+    note_fitted(Path("models/base"))  # what was noted before stays
     shutil.rmtree("models/inf")
     with pytest.raises(DataError):
         vouched(load(), "models.lm")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.errors import DataError
-from palimpsest.records.vouched import Own, Source, files_of, require_public, weights
+from palimpsest.records.vouched import Own, Source, files_of, require_public, sha256, weights_of
 
 MODEL = Source("models.lm", "model", "named")
 FILES = {
@@ -128,12 +128,28 @@ def test_a_copy_elsewhere_is_not_public(own: Own, public: Path, file: str, copie
     assert refused(own, public / "renamed.bin") == "copy"
 
 
-def test_a_copy_of_a_fitted_model_that_is_gone_is_known_by_its_receipt(own: Own, public: Path):
+def emptied_of_its_head(copy: Path) -> Path:
+    (copy / "head.safetensors").unlink()
+    return copy
+
+
+def with_more_beside_it(copy: Path) -> Path:
+    (copy / "more.safetensors").write_text("public!")
+    return copy
+
+
+@pytest.mark.parametrize(
+    "place", [lambda copy: copy, lambda copy: copy / "lm", emptied_of_its_head, with_more_beside_it]
+)
+def test_a_copy_of_a_fitted_model_that_is_gone_is_known_by_its_weights(
+    own: Own, public: Path, place: Callable[[Path], Path]
+):
     shutil.copytree("models/inf", public / "inf")
-    fitted = weights(Path("models/inf"))
+    fitted = frozenset(map(sha256, weights_of(Path("models/inf").rglob("*"))))
     shutil.rmtree("models/inf")
-    assert not refused(own, public / "inf")
-    assert refused(Own(Path(), own.inputs, frozenset({fitted})), public / "inf") == "copy"
+    found = place(public / "inf")
+    assert not refused(own, found)
+    assert refused(Own(Path(), own.inputs, fitted), found) == "copy"
 
 
 def test_what_is_public_is_not_refused(own: Own, public: Path):

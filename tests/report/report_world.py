@@ -415,6 +415,7 @@ def world_ledger() -> dict[str, Any]:
         ],
         "head": "9f2c" * 16,
         "verified": True,
+        "after_loss": False,
     }
 
 

@@ -68,6 +68,12 @@ def test_a_broken_ledger_is_not_relied_on() -> None:
     assert not CHECK.is_valid(found | {"status": "DIFFERENTIALLY PRIVATE", "reasons": []})
 
 
+def test_a_data_set_whose_ledger_was_lost_has_no_total() -> None:
+    document = statement(world_receipts(), world_ledger() | {"after_loss": True}, world_schema(), world_stages())
+    assert document["status"] == "UNVERIFIED"
+    assert any("lost" in reason for reason in document["reasons"])
+
+
 def test_references_alone_are_no_release() -> None:
     found = statement({"inf": receipt("inf", None)}, world_ledger(), world_schema(), world_stages())
     assert (found["status"], found["releases"], found["references"]) == ("NOTHING RELEASED", [], ["inf"])

@@ -28,8 +28,8 @@ def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = 
         raise LedgerError(
             f"Asset {asset.name!r} was charged on another ledger, by the entries noted here; the one at {ledger.place} "
             "does not know it.",
-            "Put that ledger back, or set PALIMPSEST_LEDGER to it; if it is another data set, give it another name. If "
-            "the ledger is lost, --lost begins a new one: what was spent is then unknown, and no total holds.",
+            "Put that ledger back, or set PALIMPSEST_LEDGER to it; only other records may have another name. If the "
+            "ledger is lost, --lost begins a new one: what was spent is then unknown, and nothing can be released.",
         )
     known = ledger.register(asset, lost=charged > 0)
     if known.after_loss:

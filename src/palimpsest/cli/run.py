@@ -13,6 +13,7 @@ from palimpsest.cli.graph import SPENDERS, stale, upstream
 from palimpsest.cli.report import show_report
 from palimpsest.cli.word import owners_word, without_release
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
+from palimpsest.files import make_folder
 from palimpsest.report.release.word import VARIABLE, YES
 from stages.vouching import require_vouched
 
@@ -41,7 +42,7 @@ def run_workspace(
     check_budget(context, targets)
     for flag in context.params.flags():
         print(f"flag: {flag}", file=sys.stderr)
-    (workspace / TWINS).mkdir(parents=True, exist_ok=True)
+    make_folder(workspace / TWINS)
     word = owners_word(context, targets, yes=yes, reason=reason)
     chosen = without_release(workspace, targets) if word is False else targets
     variables = {VARIABLE: YES if word else ""}  # what the shell exported is no answer to this run's question

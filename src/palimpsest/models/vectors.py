@@ -14,7 +14,6 @@ from palimpsest import validate
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
 
-_SUFFIXES = {".safetensors", ".bin", ".json", ".txt", ".model", ".jinja"}  # what a model's answers depend on
 _SEGMENT = 4096  # texts in a file: what a stopped encode loses at most
 _MAGIC = b"palimpsestvec/1\n"
 _HEADER = struct.Struct("<16s16s16sQQ")  # magic, whose vectors, checksum of the keys, dimension, texts
@@ -164,25 +163,6 @@ class KeptVectors:
         places = np.concatenate([self._places, np.arange(begin, begin + len(keys) - len(self._keys))])
         self._keys, first = np.unique(keys, return_index=True)
         self._places = places[first]
-
-
-def fingerprint_of(folder: Path) -> str:
-    """A digest of a model's weights, configuration and templates, the same wherever it lies: 64 hexadecimal digits.
-
-    Raises:
-        ModelError: there are none.
-    """
-    files = sorted(path for path in Path(folder).rglob("*") if path.suffix in _SUFFIXES and path.is_file())
-    if not files:
-        raise ModelError(
-            f"The folder {str(folder)!r} holds no model.", "Name a folder with its weights and configuration."
-        )
-    whole = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        whole.update(f"{path.relative_to(folder).as_posix()}\n{content}\n".encode())
-    return whole.hexdigest()
 
 
 def _write(path: Path, mark: bytes, keys: np.ndarray, vectors: np.ndarray) -> None:

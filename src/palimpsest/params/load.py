@@ -12,6 +12,7 @@ from ruamel.yaml.error import YAMLError
 from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
 from palimpsest.params.schema import Params
+from palimpsest.privacy.database import sqlite_path
 
 FILE = "params.yaml"
 LEDGER_VARIABLE = "PALIMPSEST_LEDGER"
@@ -72,10 +73,12 @@ def ledger_url(params: Params, workspace: Path | str = ".") -> str:
     place = os.environ.get(LEDGER_VARIABLE) or params.privacy.ledger
     if place is None:
         place = str(user_data_path("palimpsest") / "ledger.db")
-    if "://" in place and not place.startswith(_SQLITE):
-        return place
     home = Path(workspace).resolve()
-    path = (home / Path(place.removeprefix(_SQLITE)).expanduser()).resolve()
+    url = place if "://" in place else f"{_SQLITE}{home / Path(place).expanduser()}"
+    path = sqlite_path(url)
+    if path is None:
+        return place
+    path = path.resolve()
     if params.world is None and (path.is_relative_to(home) or workspace_of(path) is not None):
         raise ParamsError(
             f"The ledger would be inside the workspace, at {str(path)!r}: a second copy of the workspace would start "

@@ -44,6 +44,8 @@ def _words(params: Params) -> Iterator[Source]:
     """Of what texts are written with; those of the evaluations reach no row."""
     if params.dataset.labels:
         yield Source("dataset.labels", "prompts", _written(dict(params.dataset.labels)))
+    if params.dataset.json_schema is not None:
+        yield Source("dataset.json_schema", "prompts", _written(params.dataset.json_schema))
     for name in params.run.private_predict:
         settings = getattr(params.variants[name], params.variants[name].method)
         yield Source(f"variants.{name}.prompt", "prompts", _written(settings.prompt.model_dump(mode="json")))

@@ -550,8 +550,8 @@ class Ledger:
                 f"The ledger at {self.place} lacks {missing} of the entries that were noted elsewhere: in the "
                 f"workspace's receipts or in {str(self._witnesses.folder)!r}.",
                 "An old copy was put back, or it was changed: restore the newest one; nothing may be charged or "
-                "released on this one. If that is lost, remove the receipts and begin another ledger elsewhere with "
-                "`palimpsest register --lost`.",
+                "released on this one. If that is lost, remove the receipts, begin another ledger elsewhere with "
+                "`palimpsest register --lost`, and make all anew with `dvc repro --force`.",
             )
         return found
 

@@ -16,6 +16,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from palimpsest.errors import LedgerError
+from palimpsest.files import make_folder
 from palimpsest.privacy.database import unreadable
 
 _held: set[int] = set()  # descriptors that keep this process's locks
@@ -51,7 +52,7 @@ def alone(engine: Engine, place: str, asset: str, run_key: str) -> Iterator[None
 @contextmanager
 def _file_lock(path: Path) -> Iterator[None]:
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(path.parent)
         descriptor = _locked(path)
     except OSError as error:
         raise LedgerError(

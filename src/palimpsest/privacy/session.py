@@ -83,7 +83,8 @@ def verified(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[Priva
     if fingerprint(rows, key) != run.fingerprint:
         raise LedgerError(
             "The training rows are not those that the plan was reserved for.",
-            "No query was asked. Run the stage `preprocess` again, and let nothing else write data/private.",
+            "No query was asked. Make them again with `dvc repro --force --single-item preprocess`, and let nothing "
+            "else write data/private.",
         )
     return rows
 

@@ -15,7 +15,7 @@ from typing import Any
 from platformdirs import user_config_path
 
 from palimpsest.errors import LedgerError
-from palimpsest.files import read_json, workspace_of
+from palimpsest.files import make_folder, read_json, workspace_of
 
 VARIABLE = "PALIMPSEST_WITNESSES"
 _PLACE = f"Make it writable for you, or set {VARIABLE} to another folder outside every workspace"
@@ -117,7 +117,7 @@ class Witnesses:
         """
         path = self._path(lineage)
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.folder)
             descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         except OSError as error:
             raise LedgerError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from palimpsest.errors import DataError
+from palimpsest.errors import DataError, ModelError
 
 EMBEDDED = "embedded"  # a model of the project's own, as params.yaml names it
 
@@ -16,6 +16,7 @@ _COPIED = ("data/private", "data/synthetic", "data/evolved", "data/shards", "mod
 _FACTS = "data/raw/facts.json"
 OWN = (*_COPIED, _FACTS, "reports", "release", ".dvc", ".palimpsest")
 _WEIGHTS = ".safetensors"
+_SUFFIXES = {".safetensors", ".bin", ".json", ".txt", ".model", ".jinja"}  # what a model's answers depend on
 _PUBLIC_MODELS = ("models/base", "models/taught", "models/decoders")  # of public text alone
 
 
@@ -53,7 +54,7 @@ class Own:
     Attributes:
         home: the workspace.
         inputs: the private files that it was given.
-        fitted: digests of the weights of fitted models, as their receipts have them; their folders may be gone.
+        fitted: the hash of every file of weights that was ever fitted here; the files may be gone.
     """
 
     home: Path
@@ -80,11 +81,11 @@ def require_public(source: Source, place: Path, own: Own) -> None:
     """Refuse a source that is the workspace's own, or a copy of its own, however it is named and wherever it lies.
 
     Guarantee: no file of `place` is one of the workspace's own outputs or private inputs, through links or otherwise,
-    and none has the content of one that is there now: of a private file, of rows, of a fitted model's weights. A folder
-    whose weights are those of a receipt is found though the model is gone. What it cannot see: a private model that was
-    trained further, merged or converted, rows in another format or with a byte changed, and copies of what is neither
-    here nor in a receipt. That such things are not among what is named public is the owner's word, and the privacy
-    statement says so.
+    and none has the content of one that is there now: of a private file, of rows, of a fitted model's weights. A file
+    of weights that were once fitted here is found though the model is gone. What it cannot see: a private model that
+    was trained further, merged or converted, rows in another format or with a byte changed, and copies of rows that are
+    here no more. That such things are not among what is named public is the owner's word, and the privacy statement
+    says so.
 
     Args:
         source: what params.yaml names.
@@ -99,7 +100,8 @@ def require_public(source: Source, place: Path, own: Own) -> None:
             f"{source.key} in params.yaml points at private rows or at what this workspace made of them.",
             "Name something public that lies outside the workspace's data, models and reports.",
         )
-    if copies(list(files_of(place)), own.secrets()) or (own.fitted and weights(place) in own.fitted):
+    files = list(files_of(place))
+    if copies(files, own.secrets()) or any(sha256(path) in own.fitted for path in weights_of(files) if own.fitted):
         raise DataError(
             f"{source.key} in params.yaml points at a copy of private rows, or of a model that was fitted to them.",
             "Name something public, which neither holds nor was made from these rows.",
@@ -130,9 +132,31 @@ def files_of(place: Path) -> Iterator[Path]:
 def weights(folder: Path) -> str:
     """A digest of the weights in a folder: a fitted model's receipt has it."""
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob(f"*{_WEIGHTS}")):
+    for path in sorted(weights_of(folder.rglob("*"))):
         digest.update(bytes.fromhex(sha256(path)))
     return digest.hexdigest()
+
+
+def weights_of(files: Iterable[Path]) -> Iterator[Path]:
+    """Those that hold weights: no loader takes them from another kind of file."""
+    return (path for path in files if path.suffix == _WEIGHTS)
+
+
+def fingerprint_of(folder: Path) -> str:
+    """A digest of a model's weights, configuration and templates, the same wherever it lies: 64 hexadecimal digits.
+
+    Raises:
+        ModelError: there are none.
+    """
+    files = sorted(path for path in Path(folder).rglob("*") if path.suffix in _SUFFIXES and path.is_file())
+    if not files:
+        raise ModelError(
+            f"The folder {str(folder)!r} holds no model.", "Name a folder with its weights and configuration."
+        )
+    whole = hashlib.sha256()
+    for path in files:
+        whole.update(f"{path.relative_to(folder).as_posix()}\n{sha256(path)}\n".encode())
+    return whole.hexdigest()
 
 
 def sha256(path: Path) -> str:

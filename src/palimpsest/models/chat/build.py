@@ -7,8 +7,8 @@ from palimpsest.errors import BackendError
 from palimpsest.models.chat.endpoint import EndpointChat
 from palimpsest.models.chat.kept import KeptChat
 from palimpsest.models.chat.local import load_chat
-from palimpsest.models.vectors import fingerprint_of
 from palimpsest.params.authors import Endpoint, LocalChat
+from palimpsest.records.vouched import fingerprint_of
 
 
 def open_chat(settings: LocalChat | Endpoint, path: Path, seed: int, folder: Path | None = None) -> KeptChat:
