@@ -49,7 +49,7 @@ out, *rest = sys.argv[1:]
 if "--receipt" in rest:
     receipt = rest[rest.index("--receipt") + 1]
     pathlib.Path(receipt).write_text(json.dumps({"accountant": "pld", "epsilon": 1.5}))
-list(track(range(4), name="rows", total=4, unit="row"))
+list(track(range(4), name="rows", total=4, private=False, unit="row"))
 pathlib.Path(out).write_text(" ".join(rest))
 """
 PARAMS = "variants: {a: {epochs: 1}, b: {epochs: 2}}\n"

@@ -84,7 +84,7 @@ def test_dvc_alone_opens_nothing_private_from_the_first_byte_on(wide: Place) -> 
 def test_what_dvc_keeps_elsewhere_of_a_workspace_is_its_users_alone(
     made: Place, copy: Callable[[Place], Place]
 ) -> None:
-    assert mode_elsewhere(made) == 0o700, "by `init`"
+    assert stat.S_IMODE(made.workspace.stat().st_mode) == mode_elsewhere(made) == 0o700, "by `init`"
     moved = copy(made)
     before = os.umask(0)
     try:
