@@ -28,6 +28,7 @@ from palimpsest.privacy.session import metered
 from palimpsest.privacy.witness import VARIABLE
 from stages import spending
 from tests.privacy.changed import COLUMNS, copied, execute, kinds, put_back, rehash
+from tests.reading import reading
 
 RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
 QUERY = LabelHistogram(("a", "b"), 4.0)
@@ -154,7 +155,8 @@ def test_a_world_that_was_removed_begins_again(place: Place) -> None:
 def test_no_reservation_of_a_process_at_work_is_given_back(place: Place) -> None:
     params, ledger = load(place.workspace), Ledger.open(f"sqlite:///{place.ledger}")
     rows = [PrivateRow("some text", "a")]
-    with metered(ledger, params.schema_of_data, RUN, [ASKED], lambda: rows, NoiseSource()) as session:
+    run = reading(RUN, ledger, "notes", rows)
+    with metered(ledger, params.schema_of_data, run, [ASKED], lambda: rows, NoiseSource()) as session:
         key = session.reservation.charges[0].id[:8]
         assert "Another process is at this run" in refusal(place.call("ledger", "--refund", key))
         session.view.ask(QUERY)

@@ -20,17 +20,24 @@ from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered
 from palimpsest.records.schema import PublicSchema
+from tests.reading import reading
 
 SCHEMA = PublicSchema("tickets", "classify", "text", n_public=1000, max_length=99, label="label", labels={"a": "a"})
 RUN = Run("fit", "dp3", "release", "f", "p", "c")
 QUERY = LabelHistogram(("a",), 10.0)
 ASKED = [Request(QUERY.name, QUERY.event()), Request("votes", dpa.GaussianDpEvent(20.0))]
+ROWS = [PrivateRow("text", "a")]
 FORK = multiprocessing.get_context("fork")
 ROUNDS = 10
 
 
 def entered(url: str, run: Run = RUN, requests: list[Request] = ASKED) -> AbstractContextManager[Session]:
-    return metered(Ledger.open(url), SCHEMA, run, requests, lambda: [PrivateRow("text", "a")], NoiseSource())
+    own = identified(url, run)
+    return metered(Ledger.open(url), SCHEMA, own, requests, lambda: ROWS, NoiseSource())
+
+
+def identified(url: str, run: Run = RUN) -> Run:
+    return reading(run, Ledger.open(url), "tickets", ROWS)
 
 
 def states(url: str) -> list[str]:
@@ -39,7 +46,7 @@ def states(url: str) -> list[str]:
 
 def free(url: str) -> bool:
     try:
-        with Ledger.open(url).alone("tickets", RUN.key):
+        with Ledger.open(url).alone("tickets", identified(url).key):
             return True
     except LedgerError:
         return False
@@ -113,7 +120,7 @@ def test_a_killed_process_leaves_the_run_free(place):
 
 
 def _forks_and_waits(url: str, pipe: Connection) -> None:
-    with Ledger.open(url).alone("tickets", RUN.key):
+    with Ledger.open(url).alone("tickets", identified(url).key):
         sleeper = FORK.Process(target=signal.pause)
         sleeper.start()
         pipe.send("inside")
@@ -135,7 +142,7 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_parent_that_died(place):
 
 
 def _exits_the_block_in_a_fork(url: str, pipe: Connection) -> None:
-    with Ledger.open(url).alone("tickets", RUN.key):
+    with Ledger.open(url).alone("tickets", identified(url).key):
         if os.fork() == 0:
             return
         os.wait()
@@ -160,7 +167,7 @@ def test_it_is_held_to_the_end_and_no_longer(place, tmp_path):
 
 
 def test_the_lock_is_its_owners_alone(small, tmp_path):
-    with small.alone("tickets", RUN.key):
+    with small.alone("tickets", reading(RUN, small, "tickets", ROWS).key):
         (folder,) = tmp_path.glob("*.running")
         (file,) = folder.iterdir()
         assert (folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
@@ -168,7 +175,7 @@ def test_the_lock_is_its_owners_alone(small, tmp_path):
 
 def test_another_path_to_the_same_ledger_is_the_same_lock(small, tmp_path):
     (tmp_path / "link.db").symlink_to(tmp_path / "ledger.db")
-    with small.alone("tickets", RUN.key):
+    with small.alone("tickets", reading(RUN, small, "tickets", ROWS).key):
         assert not free(f"sqlite:///{tmp_path}/link.db")
 
 
@@ -216,7 +223,7 @@ def raced(number: int, *pipes: Connection) -> list[str]:
 
 
 def test_threads_of_one_process_exclude_each_other(place):
-    hold = partial(Ledger.open(place).alone, "tickets", RUN.key)
+    hold = partial(Ledger.open(place).alone, "tickets", identified(place).key)
     with hold():
         assert not free(place)
         with pytest.raises(LedgerError, match="Another process"), hold():
