@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
+from palimpsest.files import write_json
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.progress import LINE
+from palimpsest.records.keyed import fingerprint
 from palimpsest.records.private import SplitRow
 from palimpsest.records.write import read_split, write_split
 from tests.pipeline.place import VARIANT, WRITTEN, Place
@@ -106,6 +108,8 @@ def plant(place: Place) -> None:
             f"data/private/{part}.parquet",
             [SplitRow(row.text, row.label, number in guessed) for number, row in enumerate(made)],
         )
+    known = fingerprint(read_split("data/private/train.parquet"), place.ledger.asset("tickets").key)
+    write_json("data/private/manifest.json", {"zone": "private", "fingerprint": known})
     file = place.home / "rows.csv"
     lines = place.private.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[: READ + 1]))
