@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,7 @@ def test_a_stage_writes_for_its_owner_alone(begin) -> None:
 
 def test_processes_that_train_together_write_for_their_owner_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     umasks = []
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("stages.dp_train", None))
     monkeypatch.setenv(common.PROCESSES, "2")
     monkeypatch.setattr("os.execv", lambda *command: umasks.append(os.umask(0)))
     start_processes(lambda: None)
