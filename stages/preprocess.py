@@ -48,7 +48,7 @@ def read_private(params: Params) -> tuple[list[RawRow], list[RawRow] | None]:
     """The private file's rows, and the test file's where there is one."""
     data = params.dataset
     keys = params.schema_of_data.keys
-    columns = Columns(data.text, data.label, data.unit.column, keys)
+    columns = Columns(data.text, data.label, data.unit.column, keys, nobody=data.unit.missing == "drop")
     read = partial(read_rows, max_length=data.max_length, labels=tuple(data.labels) or None)
     with unchanged(data.private):
         rows = read(data.private, columns)

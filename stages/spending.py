@@ -89,7 +89,7 @@ def record(
 
 def private_rows() -> list[PrivateRow]:
     """The training rows."""
-    return [PrivateRow(row.text, row.label) for row in read_split(PRIVATE / "train.parquet")]
+    return [PrivateRow(row.text, row.label, row.person) for row in read_split(PRIVATE / "train.parquet")]
 
 
 def tell(reservation: Reservation, left: float) -> None:

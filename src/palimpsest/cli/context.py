@@ -33,7 +33,9 @@ def asset_of(params: Params) -> Asset:
         name=data.asset,
         delta=params.delta,
         epsilon=params.privacy.budget.epsilon,
-        n_public=data.n_public,
+        n_public=params.schema_of_data.n_units,
+        unit=params.schema_of_data.unit,
+        unit_column=data.unit.column,
     )
 
 

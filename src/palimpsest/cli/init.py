@@ -65,6 +65,7 @@ class Source:
     public_labels: bool
     unit: str | None
     max_rows: int
+    persons: int | None
     max_length: int
     epsilon: float
     budget: float
@@ -103,8 +104,13 @@ class Source:
     def batch(self) -> int:
         """The paper's 128, or about a twelfth of the data, a power of two from 16 to 1,024: large batches suit DP."""
         if self.preset == "paper":
-            return min(self.n_public, 128)
-        return min(self.n_public, 2 ** min(10, max(4, (self.n_public // 12).bit_length() - 1)))
+            return min(self.n_units, 128)
+        return min(self.n_units, 2 ** min(10, max(4, (self.n_units // 12).bit_length() - 1)))
+
+    @property
+    def n_units(self) -> int:
+        """The declared number of units of privacy: persons where a column names them."""
+        return self.n_public if self.persons is None else self.persons
 
 
 def read_labels(listed: str | None, path: Path | None) -> dict[str, str]:
@@ -237,8 +243,15 @@ def check_source(source: Source) -> None:
         raise ParamsError(f"--preset is {source.preset!r}.", f"Choose one of {', '.join(PRESETS)}.")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", source.asset):
         raise ParamsError(f"--asset is {source.asset!r}.", "Use lower-case letters, digits and _, a letter first.")
+    if (source.unit is None) != (source.persons is None):
+        raise ParamsError(
+            "--unit and --persons come together: persons are protected, so delta and noise follow from their number.",
+            "Give both, or none for data in which one row is one person.",
+        )
     if source.n_public < _FEWEST:
         raise ParamsError(f"--n-public is {source.n_public}; allowed is at least {_FEWEST}.", "Bring more records.")
+    if source.n_units < _FEWEST:
+        raise ParamsError(f"--persons is {source.persons}; allowed is at least {_FEWEST}.", "Bring more persons.")
     if math.isinf(source.epsilon):
         raise ParamsError("--epsilon is inf.", "Give a finite one; params.yaml has a variant `inf` to add to `run`.")
     _first_row(source.data, Columns(source.text, source.label, source.unit, source.keys))

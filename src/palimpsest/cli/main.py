@@ -162,6 +162,9 @@ def init(
     public_labels: Annotated[bool, typer.Option(help="The public file has the label column too.")] = False,
     unit: Annotated[str | None, typer.Option(help="Column that names the person.")] = None,
     max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = 1,
+    persons: Annotated[
+        int | None, typer.Option(help="With --unit: public, approximate number of persons; they are then protected.")
+    ] = None,
     max_length: Annotated[int, typer.Option(help="Longest text kept, in characters.")] = 1000,
     epsilon: Annotated[float, typer.Option(help="Epsilon of the first variant.")] = 3.0,
     budget: Annotated[float, typer.Option(help="Cap on the data set's total epsilon.")] = 10.0,
@@ -190,7 +193,7 @@ def init(
 
     source = Source(
         data, text, public, n_public, asset, label, read_labels(labels, labels_file), test, public_test, public_labels,
-        unit, max_rows, max_length, epsilon, budget, delta, lm, preset, task, read_schema(json_schema), method,
+        unit, max_rows, persons, max_length, epsilon, budget, delta, lm, preset, task, read_schema(json_schema), method,
     )  # fmt: skip
     init_workspace(workspace, source, force=force, lost=lost)
 

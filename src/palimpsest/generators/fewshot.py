@@ -132,7 +132,7 @@ class FewShot:
         names = schema.label_names or (UNLABELLED,)
         prior = self.settings.prior or dict.fromkeys(names, 1.0)
         total, wanted = sum(prior.values()), self.settings.prompts * self.settings.shots
-        return {name: wanted / (schema.n_public * prior[name] / total) for name in names}
+        return {name: wanted / (schema.n_units * prior[name] / total) for name in names}
 
     def _sampling(self, rate: float, charged: float, noise: float) -> Sampling:
         settings = self.settings

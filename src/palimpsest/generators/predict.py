@@ -222,7 +222,7 @@ class Predict:
 
     def _batches(self, schema: PublicSchema) -> tuple[int, int]:
         """Batches that records are spread over, and those that are written from."""
-        all_of_them = max(len(schema.label_names), 1, schema.n_public // self.settings.batch_size)
+        all_of_them = max(len(schema.label_names), 1, schema.n_units // self.settings.batch_size)
         return all_of_them, min(all_of_them, self.settings.batches or all_of_them)
 
     def _waves(self, schema: PublicSchema) -> list[tuple[int, int]]:

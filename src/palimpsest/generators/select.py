@@ -110,7 +110,7 @@ class Select:
         """
         require_fit(self.settings, schema)
         counts = self._histogram(schema, budget)
-        sigma, most = _sigma(budget, counts), schema.n_public / len(schema.label_names)
+        sigma, most = _sigma(budget, counts), schema.n_units / len(schema.label_names)
         means = self._means(schema, sigma)
         asked = [PlannedQuery(query.name, query.event()) for query in (counts, means) if query is not None]
         numbers: dict[str, float | int | str] = {"sigma": sigma, "rows": self.settings.rows}

@@ -82,7 +82,7 @@ class SentDp:
         picks = self._picks(budget, histogram, {})
         asked = [PlannedQuery(query.name, query.event()) for query in (histogram, picks) if query is not None]
         each = math.ceil(self.settings.rows / len(schema.label_names))
-        scale, deepest = scale_of(each, picks.rho), schema.n_public / len(schema.label_names) / 2.0
+        scale, deepest = scale_of(each, picks.rho), schema.n_units / len(schema.label_names) / 2.0
         numbers: dict[str, float | int | str] = {
             "scale": scale,
             "rows": self.settings.rows,

@@ -38,10 +38,22 @@ class Section(BaseModel):
 
 
 class Unit(Section):
-    """Who one person is."""
+    """Who one person is: with a column, the person is the unit of privacy."""
 
     column: str | None = Field(description="Column that names the person; null where one row is one person.")
     max_rows: int = Field(ge=1, description="Public cap on rows per person; more are left out, chosen by a keyed hash.")
+    persons: int | None = Field(
+        ge=10, description="Public, approximate number of persons; null where there is no column."
+    )
+    missing: Literal["drop", "refuse"] = Field(
+        description="A row that names no person: left out, or an error that says that there is one."
+    )
+
+    @model_validator(mode="after")
+    def _counted(self) -> "Unit":
+        if (self.column is None) != (self.persons is None):
+            raise ValueError("column and persons go together: name both, or give null for both")
+        return self
 
 
 class Dataset(Section):
@@ -442,7 +454,7 @@ class Params(Section):
     @property
     def delta(self) -> float:
         """The asset's delta."""
-        return self.privacy.budget.delta or default_delta(self.dataset.n_public)
+        return self.privacy.budget.delta or default_delta(self.schema_of_data.n_units)
 
     @property
     def schema_of_data(self) -> PublicSchema:
@@ -458,6 +470,7 @@ class Params(Section):
             labels=dict(data.labels),
             unit_column=data.unit.column,
             max_rows_per_unit=data.unit.max_rows,
+            n_persons=data.unit.persons,
             json_schema=data.json_schema,
         )
 
@@ -485,8 +498,12 @@ class Params(Section):
     def flags(self) -> list[str]:
         """What is allowed but should be looked at: shown by `plan` and in the report."""
         found = []
-        if math.isclose(self.delta, 1.0 / self.dataset.n_public, rel_tol=1e-9):
-            found.append("privacy.budget.delta equals 1 / n_public: a mechanism that publishes one row would meet it.")
+        schema = self.schema_of_data
+        if math.isclose(self.delta, 1.0 / schema.n_units, rel_tol=1e-9):
+            found.append(
+                f"privacy.budget.delta equals 1 / {schema.n_units}: a mechanism that publishes all of one {schema.unit} "
+                "would meet it."
+            )
         for name, model in self.charged.items():
             if MEANINGLESS_EPSILON < model.epsilon < math.inf:
                 found.append(f"{name}: epsilon is above {MEANINGLESS_EPSILON:g}: such a guarantee means little.")
@@ -503,11 +520,18 @@ class Params(Section):
 
 
 def _check_delta(params: Params) -> None:
-    if params.delta > 1.0 / params.dataset.n_public * (1 + 1e-12):
+    units, unit = _declared(params)
+    if params.delta > 1.0 / units * (1 + 1e-12):
         raise ValueError(
-            f"privacy.budget.delta is {params.delta!r}; allowed is at most 1 / n_public = "
-            f"{1 / params.dataset.n_public:.3g}"
+            f"privacy.budget.delta is {params.delta!r}; allowed is at most 1 / {units}, one over the declared number of "
+            f"{unit}s, = {1 / units:.3g}"
         )
+
+
+def _declared(params: Params) -> tuple[int, str]:
+    """The declared number of units of privacy, and what a unit is."""
+    schema = params.schema_of_data
+    return schema.n_units, schema.unit
 
 
 def _check_task(params: Params) -> None:
@@ -651,10 +675,10 @@ def _check_authors(params: Params) -> None:
 
 def _check_batches(params: Params) -> None:
     for name, model in params.fitted.items():
-        if model.train.batch > params.dataset.n_public:
+        units, unit = _declared(params)
+        if model.train.batch > units:
             raise ValueError(
-                f"{name}: train.batch is {model.train.batch}; allowed is at most dataset.n_public "
-                f"= {params.dataset.n_public}"
+                f"{name}: train.batch is {model.train.batch}; allowed is at most the declared number of {unit}s, {units}"
             )
 
 
@@ -688,8 +712,11 @@ def _check_in_context(params: Params) -> None:
 
 
 def _check_audit(params: Params) -> None:
-    if params.audit.size > params.dataset.n_public:
-        raise ValueError(f"audit.size is {params.audit.size}; allowed is at most n_public = {params.dataset.n_public}")
+    units, unit = _declared(params)
+    if params.audit.size > units:
+        raise ValueError(
+            f"audit.size is {params.audit.size}; allowed is at most the declared number of {unit}s, {units}"
+        )
 
 
 def _check_release(params: Params) -> None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from palimpsest.privacy.receipt import Receipt
 
 ADJACENCY = "add_remove"
+UNITS = ("record", "person")
 FILTER_ORDERS = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
 PURPOSES = ("release", "reference")
 _COUNTED = ("reserved", "begun", "answered", "committed")
@@ -59,8 +60,9 @@ class Asset:
         name: the asset's name.
         delta: the one delta of every release and of the total.
         epsilon: the budget: the cap on the total epsilon at `delta`.
-        n_public: the declared number of records.
-        unit: what one adjacency step adds or removes ("record").
+        n_public: the declared number of units.
+        unit: what one adjacency step adds or removes: "record" or "person".
+        unit_column: the column whose exact value is a person; None where the unit is one record.
         adjacency: "add_remove".
         orders: the Renyi orders of the privacy filter, fixed at registration.
         key: 32 secret bytes for keyed hashes of this asset's rows.
@@ -76,6 +78,7 @@ class Asset:
     orders: tuple[float, ...] = FILTER_ORDERS
     key: bytes = field(default=b"", repr=False)
     after_loss: bool = False
+    unit_column: str | None = None
 
     @property
     def filter_delta(self) -> float:
@@ -647,11 +650,15 @@ def _asset(found: Chain, name: str) -> Asset | None:
     if terms is None:
         return None
     with chain.interpreted(f"The entry of asset {name!r}"):
-        own = {each.name: terms[each.name] for each in fields(Asset) if each.name not in ("key", "after_loss")}
+        own = {each.name: terms[each.name] for each in fields(Asset) if each.name not in _LATER}
         own |= {"orders": tuple(terms["orders"]), "after_loss": bool(terms.get("lost"))}
+        own |= {"unit_column": terms.get("unit_column")}  # assets of records were once registered without it
         asset = Asset(**own, key=bytes.fromhex(found.keys[name]))
         _check_asset(asset)
     return asset
+
+
+_LATER = ("key", "after_loss", "unit_column")  # what a registration may lack
 
 
 def _committed(found: Chain, name: str) -> bool:
@@ -701,6 +708,9 @@ def _check_asset(asset: Asset) -> None:
     validate.positive(delta=asset.delta, epsilon=asset.epsilon, n_public=asset.n_public)
     validate.in_range(0.0, 1.0, delta=asset.delta)
     validate.one_of((ADJACENCY,), adjacency=asset.adjacency)
+    validate.one_of(UNITS, unit=asset.unit)
+    if (asset.unit == "person") != (asset.unit_column is not None):
+        raise ValueError("an asset whose unit is a person names the column that says who that is, and no other does")
 
 
 def _check_requests(run: Run, requests: Sequence[Request]) -> None:

@@ -16,7 +16,8 @@ class Query(Protocol):
     parts of the data set has an attribute `partition`, (scheme, cell), and reads the records of that cell alone. One
     that keeps to its event only up to some delta has an attribute `own_delta`.
 
-    Guarantee: what `run` returns with and without one row is as far apart as `event` says, up to a total variation of
+    Guarantee: what `run` returns with and without one unit of privacy (a row; all rows of a person where rows name
+    persons and the class is marked `bounds_persons`) is as far apart as `event` says, up to a total variation of
     `own_delta` where there is one (see `LimitedDomain`). Each registered query has a test of that (an enumeration or a
     record replay).
     """
@@ -87,6 +88,7 @@ class View(Protocol):
 QueryClass = TypeVar("QueryClass", bound=type)
 
 _REGISTER: set[type] = set()
+_PERSONS: set[type] = set()
 
 
 def registered(query: QueryClass) -> QueryClass:
@@ -95,9 +97,20 @@ def registered(query: QueryClass) -> QueryClass:
     return query
 
 
+def bounds_persons(query: QueryClass) -> QueryClass:
+    """Class decorator: the query's event also holds for adding or removing a person with all their rows."""
+    _PERSONS.add(query)
+    return query
+
+
 def is_registered(query: Query) -> bool:
     """Whether this exact class, not a subclass, was admitted."""
     return type(query) in _REGISTER
+
+
+def is_for_persons(query: Query) -> bool:
+    """Whether this exact class bounds what a person with several rows can change."""
+    return type(query) in _PERSONS
 
 
 def is_stepped(query: Query) -> bool:

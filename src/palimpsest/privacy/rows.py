@@ -1,14 +1,56 @@
-"""The private row. Generators may not import this module: an import contract keeps them out."""
+"""The private row, and whose it is. Generators may not import this module: an import contract keeps them out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from palimpsest.records.keyed import digest
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateRow:
-    """One private record, as a registered query's `run` sees it. `repr` shows no content."""
+    """One private record, as a registered query's `run` sees it. `repr` shows no content.
+
+    Attributes:
+        text: the text.
+        label: the label, or None.
+        person: the keyed id of the person behind it (`records.unit.person_id`); None where the record is the unit.
+    """
 
     text: str
     label: str | None = None
+    person: str | None = None
 
     def __repr__(self) -> str:
         return "PrivateRow(...)"
+
+
+def by_person(rows: Sequence[PrivateRow]) -> list[list[PrivateRow]]:
+    """The rows of each unit of privacy, in order of its first row: those of a person together, a record without one
+    alone.
+
+    Guarantee: adding or removing a unit adds or removes one list and changes no other.
+    """
+    found: list[list[PrivateRow]] = []
+    place: dict[str, int] = {}
+    for row in rows:
+        if row.person is not None and row.person in place:
+            found[place[row.person]].append(row)
+            continue
+        if row.person is not None:
+            place[row.person] = len(found)
+        found.append([row])
+    return found
+
+
+def one_each(rows: Sequence[PrivateRow]) -> list[PrivateRow]:
+    """One row of each unit: a record itself, and of a person the row with the smallest keyed hash.
+
+    Guarantee: which row stands for a person is a function of that person's rows and of the secret key behind the
+    person's id alone, so adding or removing a unit adds or removes one row of the result and changes no other.
+    """
+    return [own[0] if len(own) == 1 else min(own, key=_rank) for own in by_person(rows)]
+
+
+def _rank(row: PrivateRow) -> bytes:
+    assert row.person is not None  # only a person has several rows
+    return digest(bytes.fromhex(row.person), "one row", row.text, row.label)

@@ -57,6 +57,7 @@ def metered(
         LedgerError: if the ledger's chain does not hold, another process is at the same run, or the rows are not the
             run's; no query has begun then.
     """
+    require_unit(ledger.asset(schema.asset), schema)
     with ledger.alone(schema.asset, run.key):
         reservation = ledger.reserve(schema.asset, run, requests, never if noise.fixed else resumable, witnesses)
         try:
@@ -67,6 +68,21 @@ def metered(
         except BaseException:
             ledger.refund(reservation.charges)
             raise
+
+
+def require_unit(asset: Asset, schema: PublicSchema) -> None:
+    """Raise LedgerError where the data set was registered for another unit of privacy: its charges bound that alone."""
+    if (asset.unit, asset.unit_column) != (schema.unit, schema.unit_column):
+        raise LedgerError(
+            f"Asset {asset.name!r} is registered for {_unit(asset.unit, asset.unit_column)}; params.yaml names "
+            f"{_unit(schema.unit, schema.unit_column)} as the unit of privacy.",
+            "What was charged holds for the one and not for the other, so the asset is closed to a new unit. Restore "
+            "dataset.unit, or register the data set under another name: what was released before then counts beside it.",
+        )
+
+
+def _unit(unit: str, column: str | None) -> str:
+    return unit if column is None else f"the {unit} in column {column!r}"
 
 
 def verified(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[PrivateRow]:

@@ -7,7 +7,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import to_json
 from palimpsest.privacy.ledger import Charge, Ledger, Reservation
-from palimpsest.privacy.query import Query, is_registered, is_stepped
+from palimpsest.privacy.query import Query, is_for_persons, is_registered, is_stepped
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.schema import PublicSchema
 
@@ -42,13 +42,18 @@ class PrivateView:
         that an earlier attempt began and the reservation kept is continued: it is not begun a second time.
 
         Raises:
-            LedgerError: if the query is not registered or has no reservation of the same name, event, delta beside it
+            LedgerError: if the query is not registered, does not bound a person where that is the unit, or has no reservation of the same name, event, delta beside it
                 and part of the data set, or if it would continue an earlier attempt with noise that a seed fixes.
         """
         if not is_registered(query):
             raise LedgerError(
                 f"{type(query).__name__} is not a registered query.",
                 "Register it in palimpsest.privacy with a test of its sensitivity.",
+            )
+        if self.schema.unit == "person" and not is_for_persons(query):
+            raise LedgerError(
+                f"Query {query.name!r} bounds what one record can change, not what a person can who has several.",
+                "Use another method for a data set with dataset.unit.column.",
             )
         charge = self.__take(query)
         if charge.id in self.__replays:

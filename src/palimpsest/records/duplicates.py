@@ -32,12 +32,15 @@ def wording(text: str) -> str:
     return " ".join(words(text))
 
 
-def guessable(texts: Sequence[str], *, similarity: float, shingle: int) -> np.ndarray:
-    """Which records the membership audit may guess about: those unlike every other private record.
+def guessable(
+    texts: Sequence[str], persons: Sequence[str] | None = None, *, similarity: float, shingle: int
+) -> np.ndarray:
+    """Which records the membership audit may guess about: those of units unlike every other unit's records.
 
     A record leaves the guess set if its wording occurs twice, whatever the labels, or if it has a near-duplicate: a
     twin would carry its words into the training set, whatever its own coin says. Records that share a coin of the
-    split have one wording, so no two guesses hang on one coin.
+    split have one wording, so no two guesses hang on one coin. Where persons are the unit, all records of a person
+    share a coin: then only the words of *another* person count, and they put out all records of both.
 
     Guarantee: the answer is a function of all private texts and of nothing else: never of a coin, a label or the
     order of the rows. It changes for other rows when one is added, so it may select only what the *audit* guesses
@@ -45,6 +48,7 @@ def guessable(texts: Sequence[str], *, similarity: float, shingle: int) -> np.nd
 
     Args:
         texts: every private text, members and holdout together, N of them.
+        persons: who is behind each text, (N,); None where each text is a unit of its own.
         similarity: smallest Jaccard similarity of two near-duplicates, in (0, 1].
         shingle: words per shingle; a shorter text is one shingle.
 
@@ -54,12 +58,16 @@ def guessable(texts: Sequence[str], *, similarity: float, shingle: int) -> np.nd
     validate.positive(similarity=similarity, shingle=shingle)
     validate.in_range(0, 1, similarity=similarity)
     wordings = [wording(text) for text in texts]
-    occurrences = Counter(wordings)
-    distinct = list(occurrences)
-    shingles = [shingles_of(text.split(" "), shingle) for text in distinct]
-    close = {index for pair in near_duplicates(shingles, similarity) for index in pair}
-    alone = {text for index, text in enumerate(distinct) if index not in close and occurrences[text] == 1}
-    return np.array([text in alone for text in wordings], dtype=bool)
+    units: Sequence[str | int] = range(len(texts)) if persons is None else persons
+    owners: defaultdict[str, set[str | int]] = defaultdict(set)
+    for text, unit in zip(wordings, units, strict=True):
+        owners[text].add(unit)
+    distinct = list(owners)
+    shared = {unit for own in owners.values() if len(own) > 1 for unit in own}
+    for left, right in near_duplicates([shingles_of(text.split(" "), shingle) for text in distinct], similarity):
+        both = owners[distinct[left]] | owners[distinct[right]]
+        shared |= both if len(both) > 1 else set()
+    return np.array([unit not in shared for unit in units], dtype=bool)
 
 
 def near_duplicates(sets: Sequence[frozenset[Shingle]], similarity: float) -> Iterator[tuple[int, int]]:

@@ -14,12 +14,14 @@ KEY_BYTES = 32
 
 
 class Row(Protocol):
-    """A row of the data set, raw, split or behind the meter."""
+    """A row of the data set, split or behind the meter."""
 
     @property
     def text(self) -> str: ...
     @property
     def label(self) -> str | None: ...
+    @property
+    def person(self) -> str | None: ...
 
 
 def normalise(text: str) -> str:
@@ -60,9 +62,9 @@ def _framed(part: str | bytes | None) -> bytes:
 
 
 def fingerprint(rows: Iterable[Row], key: bytes) -> str:
-    """A keyed hash of texts and labels as a multiset of rows: 64 hexadecimal digits, whatever the order.
+    """A keyed hash of texts, labels and persons as a multiset of rows: 64 hexadecimal digits, whatever the order.
 
     Without the key it tells nothing; with it, equal fingerprints mean equal rows.
     """
-    digests = sorted(digest(key, "row", row.text, row.label) for row in rows)
+    digests = sorted(digest(key, "row", row.text, row.label, row.person) for row in rows)
     return digest(key, "data set", b"".join(digests)).hex()

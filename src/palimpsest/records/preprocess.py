@@ -1,7 +1,7 @@
 """From raw private rows to training, holdout and test rows, with a report for the private zone."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,12 +12,12 @@ from palimpsest.records.private import RawRow, SplitRow
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.split import Split, audit_rate, split_rows
 from palimpsest.records.structured import members_of
-from palimpsest.records.unit import cap_rows
+from palimpsest.records.unit import cap_rows, person_id
 
-Guessable = Callable[[Sequence[str]], np.ndarray]
+Guessable = Callable[[Sequence[str], Sequence[str] | None], np.ndarray]
 
-# n_public may be approximate; farther off than this factor, noise and sampling rate no longer suit the data.
-_N_PUBLIC_FACTOR = 1.25
+# Declared numbers may be approximate; farther off than this factor, noise and sampling rate no longer suit the data.
+_DECLARED_FACTOR = 1.25
 
 
 @dataclass(frozen=True)
@@ -44,26 +44,32 @@ def preprocess(
     batch_size: int,
     guessable: Guessable,
 ) -> Preprocessed:
-    """Cap the rows per person, split them, and count what the owner of the data should know.
+    """Leave out rows of nobody, cap the rows per person, split them, and count what the owner of the data should know.
 
     Nothing found in the rows is an error here: an error would itself tell. What looks odd becomes a warning.
 
-    Guarantee: without a unit column, adding or removing one record adds or removes that record in one part and changes
-    no other row of the training part (1-stable); with one, the same holds for a person and `max_rows_per_unit` records.
+    Guarantee: adding or removing one unit of privacy (a record; a person with all their rows where there is a unit
+    column) adds or removes that unit's kept rows in one part and changes no other row of the training part (1-stable).
+    A row that names no person is left out by itself, before anything is counted per person.
 
     Args:
         rows: the private input.
         test_rows: the rows of a separate test file, or None: then the test part is cut from `rows`.
         schema: the public facts.
         key: 32 secret bytes, from the operating system's entropy.
-        audit_size: public; expected number of records in the audit subset.
+        audit_size: public; expected number of units in the audit subset.
         test_rate: public probability of the test part; not used where a test file is given.
         batch_size: public; expected batch size, for a warning.
-        guessable: texts -> (len(texts),) bool: which records have no near-duplicate.
+        guessable: (texts, person of each or None) -> (len(texts),) bool: rows of units that have no near-duplicate in
+            another unit.
     """
-    kept = rows if schema.unit_column is None else cap_rows(rows, key, schema.max_rows_per_unit)
-    mask = guessable([row.text for row in kept])
-    rate = audit_rate(audit_size, schema.n_public)
+    if schema.unit_column is None:
+        kept, persons = list(rows), None
+    else:
+        kept = cap_rows([row for row in rows if row.unit is not None], key, schema.max_rows_per_unit)
+        persons = [person_id(row, key) for row in kept]
+    mask = guessable([row.text for row in kept], persons)
+    rate = audit_rate(audit_size, schema.n_units)
     split = split_rows(kept, key, rate, test_rate if test_rows is None else 0.0, mask)
     if test_rows is not None:
         split = replace(split, test=[SplitRow(row.text, row.label) for row in test_rows])
@@ -73,12 +79,13 @@ def preprocess(
 def _report(
     rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema: PublicSchema, batch_size: int
 ) -> dict[str, Any]:
-    counts = _counts(rows, kept, split) | {"unlabelled": _unlabelled(rows, schema), "invalid": _invalid(rows, schema)}
+    counts = _counts(rows, kept, split, schema) | {"unlabelled": _unlabelled(rows, schema), "invalid": _invalid(rows, schema)}
     labels = _label_counts(kept, schema)
     warnings = _row_warnings(counts, schema) + _size_warnings(counts, schema, batch_size) + _label_warnings(labels)
     return {
         "zone": "private",
         "n_public": schema.n_public,
+        "n_persons": schema.n_persons,
         "rows": counts,
         "labels": {label: {"count": count, "share": count / max(len(kept), 1)} for label, count in labels.items()},
         "one_label": _one_label(labels),
@@ -86,19 +93,31 @@ def _report(
     }
 
 
-def _counts(rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split) -> dict[str, int]:
+def _counts(
+    rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema: PublicSchema
+) -> dict[str, int]:
+    nobody = sum(row.unit is None for row in rows) if schema.unit_column is not None else 0
     return {
         "read": len(rows),
-        "over_cap": len(rows) - len(kept),
+        "nobody": nobody,
+        "over_cap": len(rows) - nobody - len(kept),
+        "persons": len({row.unit for row in rows if row.unit is not None}),
         "cut": sum(row.cut for row in rows),
         "empty": sum(not row.text.strip() for row in rows),
         "train": len(split.train),
+        "train_units": _units(split.train),
         "holdout": len(split.holdout),
         "test": len(split.test),
         "audit": split.audit_size,
-        "members": sum(row.guess for row in split.train),
-        "nonmembers": sum(row.guess for row in split.holdout),
+        "members": _units(row for row in split.train if row.guess),
+        "nonmembers": _units(row for row in split.holdout if row.guess),
     }
+
+
+def _units(rows: Iterable[SplitRow]) -> int:
+    """How many units of privacy the rows are of."""
+    persons = [row.person for row in rows]
+    return sum(person is None for person in persons) + len({person for person in persons if person is not None})
 
 
 def _unlabelled(rows: Sequence[RawRow], schema: PublicSchema) -> int:
@@ -130,6 +149,7 @@ def _row_warnings(counts: dict[str, int], schema: PublicSchema) -> list[str]:
         "empty": "texts are empty",
         "unlabelled": "rows have no label",
         "invalid": "records do not conform to the JSON schema",
+        "nobody": "rows were left out: they name no person",
         "over_cap": f"rows were left out: more than {schema.max_rows_per_unit} of one person",
     }
     return [f"{counts[name]} {problem}." for name, problem in found.items() if counts[name]]
@@ -137,12 +157,18 @@ def _row_warnings(counts: dict[str, int], schema: PublicSchema) -> list[str]:
 
 def _size_warnings(counts: dict[str, int], schema: PublicSchema, batch_size: int) -> list[str]:
     warnings = []
-    factor = counts["read"] / schema.n_public
-    if not 1 / _N_PUBLIC_FACTOR <= factor <= _N_PUBLIC_FACTOR:
+    if _far(counts["read"], schema.n_public):
         warnings.append(f"{counts['read']} rows were read; n_public says {schema.n_public}.")
-    if counts["train"] < batch_size:
-        warnings.append(f"{counts['train']} training rows are fewer than one batch of {batch_size}.")
+    if schema.n_persons is not None and _far(counts["persons"], schema.n_persons):
+        warnings.append(f"Rows of {counts['persons']} persons were read; n_persons says {schema.n_persons}.")
+    if counts["train_units"] < batch_size:
+        units = f"training {'rows' if schema.unit == 'record' else 'persons'}"
+        warnings.append(f"{counts['train_units']} {units} are fewer than one batch of {batch_size}.")
     return warnings
+
+
+def _far(found: int, declared: int) -> bool:
+    return not 1 / _DECLARED_FACTOR <= found / declared <= _DECLARED_FACTOR
 
 
 def _label_warnings(labels: dict[str, int]) -> list[str]:

@@ -10,7 +10,7 @@ class RawRow:
     Attributes:
         text: the text, at most `max_length` characters.
         label: the label, or None where the task has none.
-        unit: the person the row belongs to, or None where the unit is one record.
+        unit: the person the row belongs to, None where the row names none or the unit of privacy is one record.
         cut: True where the text was longer than `max_length`.
     """
 
@@ -27,9 +27,13 @@ class SplitRow:
     Attributes:
         text: the text.
         label: the label, or None.
-        guess: True where the record is in the audit subset and an attack may guess about it.
+        guess: True where the unit (the record, or the person behind it) is in the audit subset and an attack may guess
+            about it.
+        person: the person's keyed id, 64 hexadecimal digits (`records.unit.person_id`); None where the unit of privacy
+            is one record.
     """
 
     text: str = field(repr=False)
     label: str | None = field(default=None, repr=False)
     guess: bool = False
+    person: str | None = field(default=None, repr=False)

@@ -20,6 +20,7 @@ class Columns:
         text: the text column; "*" where records are JSON objects and each row is one.
         label: the label column.
         unit: the column that names the person.
+        nobody: whether a row may name no person; it then has no unit.
         keys: the public keys of a record that is a JSON object, in their order; None where the text is plain.
         plain: True for a public file, whose rows may hold plain text instead of records.
     """
@@ -29,6 +30,7 @@ class Columns:
     unit: str | None = None
     keys: tuple[str, ...] | None = None
     plain: bool = False
+    nobody: bool = False
 
     def wanted(self, free_labels: bool) -> list[Wanted]:
         """What is set: text, then label, then unit. A label that is free may be missing."""
@@ -127,12 +129,17 @@ class _Rule:
             )
         return label
 
-    def _unit(self, value: Any, number: int) -> str:
+    def _unit(self, value: Any, number: int) -> str | None:
         unit = self._name(value, number, self.columns.unit)
-        if not unit:
-            # Nameless rows of several people cannot be capped per person, so they are refused.
-            raise self._error(number, self.columns.unit, "is empty", "Name the person behind every row.")
-        return unit
+        if not unit and not self.columns.nobody:
+            # Rows of nobody are never pooled: together they would be one person with the rows of several.
+            raise self._error(
+                number,
+                self.columns.unit,
+                "is empty",
+                "Name the person behind every row, or leave such rows out with dataset.unit.missing: drop.",
+            )
+        return unit or None
 
     def _name(self, value: Any, number: int, column: str | None) -> str | None:
         if value is None:

@@ -17,8 +17,9 @@ class PublicSchema:
         label: name of the label column, or None. Its value is part of the record where `labels` is empty.
         labels: label name -> public description, in the order of params.yaml; empty but for task classify.
         n_public: the declared, public, approximate number of records.
+        n_persons: the declared, public, approximate number of persons; None where the unit of privacy is one record.
         max_length: longest text kept, in characters; longer texts are cut.
-        unit_column: the column that names the person, or None (the unit is one record).
+        unit_column: the column that names the person, who then is the unit of privacy, or None (it is one record).
         max_rows_per_unit: public cap on rows per person.
         json_schema: the JSON schema of a record of task json, else None.
     """
@@ -33,6 +34,22 @@ class PublicSchema:
     unit_column: str | None = None
     max_rows_per_unit: int = 1
     json_schema: Mapping[str, Any] | None = None
+    n_persons: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a unit without its number, and a number without its unit."""
+        if (self.unit_column is None) != (self.n_persons is None):
+            raise ValueError("unit_column and n_persons go together: name both or neither")
+
+    @property
+    def unit(self) -> str:
+        """The unit of privacy: "person" where a column names one, else "record"."""
+        return "record" if self.unit_column is None else "person"
+
+    @property
+    def n_units(self) -> int:
+        """The declared number of units of privacy: what delta, sampling rates and divisors are made from."""
+        return self.n_public if self.n_persons is None else self.n_persons
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -50,10 +67,10 @@ class PublicSchema:
         return None if self.json_schema is None else tuple(self.json_schema["properties"])
 
 
-def default_delta(n_public: int) -> float:
-    """1 / (n ln n): the delta used where params.yaml names none.
+def default_delta(n_units: int) -> float:
+    """1 / (n ln n) for n units of privacy: the delta used where params.yaml names none.
 
     >>> f"{default_delta(5000):.3g}"
     '2.35e-05'
     """
-    return 1.0 / (n_public * math.log(n_public))
+    return 1.0 / (n_units * math.log(n_units))

@@ -1,4 +1,7 @@
-"""Training, holdout and test rows: each record's place is drawn from a keyed hash of that record alone."""
+"""Training, holdout and test rows: each unit's place is drawn from a keyed hash of that unit alone.
+
+The unit of privacy is one record, or the person behind it where a column names one.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +12,7 @@ import numpy as np
 from palimpsest import validate
 from palimpsest.records.keyed import digest, normalise
 from palimpsest.records.private import RawRow, SplitRow
+from palimpsest.records.unit import person_id
 
 Part = Literal["train", "holdout", "test"]
 
@@ -17,7 +21,7 @@ _DRAW_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where one record goes.
+    """Where one unit goes.
 
     Attributes:
         part: "train", "holdout" or "test".
@@ -36,7 +40,7 @@ class Split:
         train: what generators are fitted on; the members of the audit are its rows with `guess`.
         holdout: what nothing is fitted on; the non-members are its rows with `guess`.
         test: rows that only evaluations read; no row has `guess`.
-        audit_size: number of coins flipped, in train and holdout together.
+        audit_size: number of units whose coins were flipped, in train and holdout together.
     """
 
     train: list[SplitRow]
@@ -45,18 +49,19 @@ class Split:
     audit_size: int
 
 
-def audit_rate(size: int, n_public: int) -> float:
-    """The public probability of entering an audit subset of about `size` of `n_public` records."""
-    validate.positive(n_public=n_public)
-    validate.in_range(0, n_public, size=size)
-    return size / n_public
+def audit_rate(size: int, n_units: int) -> float:
+    """The public probability of entering an audit subset of about `size` of `n_units` units."""
+    validate.positive(n_units=n_units)
+    validate.in_range(0, n_units, size=size)
+    return size / n_units
 
 
 def assign(row: RawRow, key: bytes, audit_rate: float, test_rate: float) -> Assignment:
-    """Draw one record's place: first the test part, then the audit subset, then a fair coin.
+    """Draw one unit's place: first the test part, then the audit subset, then a fair coin.
 
-    Guarantee: the three draws are a keyed hash of the record's normalised text and label. Adding or removing a record
-    moves no other one (1-stable), and records with equal normalised text and label share their draws.
+    Guarantee: the three draws are a keyed hash of the unit alone: of the person where the row names one, so that all
+    rows of a person go the same way whatever they say, else of the record's normalised text and label. Adding or
+    removing a unit moves no other one (1-stable). Records with equal normalised text and label share their draws.
 
     Args:
         row: a private row.
@@ -64,12 +69,17 @@ def assign(row: RawRow, key: bytes, audit_rate: float, test_rate: float) -> Assi
         audit_rate: public probability of entering the audit subset, given not in the test part.
         test_rate: public probability of entering the test part; 0 where a test file is given.
     """
-    test, audit, coin = _uniforms(digest(key, "split", normalise(row.text), row.label, size=3 * _DRAW_BYTES))
+    test, audit, coin = _uniforms(digest(key, *_identity(row), size=3 * _DRAW_BYTES))
     if test < test_rate:
         return Assignment("test", audit=False)
     if audit >= audit_rate:
         return Assignment("train", audit=False)
     return Assignment("train" if coin < 0.5 else "holdout", audit=True)
+
+
+def _identity(row: RawRow) -> tuple[str, str | None, *tuple[str | None, ...]]:
+    """What a unit's draws hang on: their purpose, and what names the unit."""
+    return ("split", normalise(row.text), row.label) if row.unit is None else ("split person", row.unit)
 
 
 def _uniforms(drawn: bytes) -> list[float]:
@@ -89,15 +99,18 @@ def split_rows(rows: Sequence[RawRow], key: bytes, audit_rate: float, test_rate:
         key: 32 secret bytes.
         audit_rate: public probability of entering the audit subset.
         test_rate: public probability of entering the test part.
-        guessable: (len(rows),) bool, made without sight of the coins; False for a record that has a near-duplicate.
+        guessable: (len(rows),) bool, made without sight of the coins; False for the rows of a unit that has a
+            near-duplicate in another one.
     """
     validate.in_range(0, 1, audit_rate=audit_rate, test_rate=test_rate)
     if np.shape(guessable) != (len(rows),):
         raise ValueError(f"guessable must have shape {(len(rows),)}, got {np.shape(guessable)}")
     parts: dict[Part, list[SplitRow]] = {"train": [], "holdout": [], "test": []}
-    coins = 0
-    for row, may_guess in zip(rows, guessable, strict=True):
+    flipped: set[str | int] = set()
+    for index, (row, may_guess) in enumerate(zip(rows, guessable, strict=True)):
         place = assign(row, key, audit_rate, test_rate)
-        coins += place.audit
-        parts[place.part].append(SplitRow(row.text, row.label, guess=bool(place.audit and may_guess)))
-    return Split(parts["train"], parts["holdout"], parts["test"], coins)
+        person = None if row.unit is None else person_id(row, key)
+        if place.audit:
+            flipped.add(index if person is None else person)
+        parts[place.part].append(SplitRow(row.text, row.label, bool(place.audit and may_guess), person))
+    return Split(parts["train"], parts["holdout"], parts["test"], len(flipped))

@@ -18,7 +18,7 @@ from palimpsest.records.structured import PLAIN, WHOLE_ROW, members_of, parsed
 _TEXT = pa.field("text", pa.string())
 _LABEL = pa.field("label", pa.string())
 _ROUNDS_SCHEMA = pa.schema([pa.field("round", pa.int64()), _TEXT, _LABEL])
-_SPLIT_SCHEMA = pa.schema([_TEXT, _LABEL, pa.field("guess", pa.bool_())])
+_SPLIT_SCHEMA = pa.schema([_TEXT, _LABEL, pa.field("guess", pa.bool_()), pa.field("person", pa.string())])
 
 
 def write_synthetic(
@@ -96,8 +96,8 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def write_split(path: Path | str, rows: Iterable[SplitRow]) -> None:
-    """Write a private split: columns text, label (nullable) and guess. The file belongs to the private zone."""
-    members = [{"text": row.text, "label": row.label, "guess": row.guess} for row in rows]
+    """Write a private split: columns text, label and person (nullable) and guess. The file belongs to the private zone."""
+    members = [{name: getattr(row, name) for name in _SPLIT_SCHEMA.names} for row in rows]
     _write_table(path, pa.Table.from_pylist(members, _SPLIT_SCHEMA))
 
 

@@ -61,7 +61,7 @@ def dataset(labels: Mapping[str, str], n_public: int) -> Section:
         "public": "invented public", "public_labels": False, "public_test": "invented public", "text": TEXT,
         "label": LABEL,
         "labels": dict(labels), "json_schema": None, "n_public": n_public, "max_length": 1000,
-        "unit": {"column": None, "max_rows": 1},
+        "unit": {"column": None, "max_rows": 1, "persons": None, "missing": "drop"},
     }  # fmt: skip
 
 

@@ -20,11 +20,11 @@ def training_plan(
     Raises:
         ParamsError: the expected batch is larger than the public size of the data set.
     """
-    if settings.batch > schema.n_public:
+    if settings.batch > schema.n_units:
         raise ParamsError(
-            f"The expected batch size {settings.batch} is larger than n_public, {schema.n_public}.", "Lower `batch`."
+            f"The expected batch size {settings.batch} is larger than the {schema.n_units} {schema.unit}s declared.", "Lower `batch`."
         )
-    rate = settings.batch / schema.n_public
+    rate = settings.batch / schema.n_units
     return TrainingPlan(
         rate=rate,
         steps=max(1, round(settings.epochs / rate)),

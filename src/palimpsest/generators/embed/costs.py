@@ -96,7 +96,7 @@ def candidates(settings: EmbedSettings) -> int:
 
 def rows_each(schema: PublicSchema) -> float:
     """The rows of an average label."""
-    return schema.n_public / max(1, len(schema.label_names))
+    return schema.n_units / max(1, len(schema.label_names))
 
 
 def votes_each(settings: EmbedSettings, schema: PublicSchema) -> float:

@@ -226,7 +226,7 @@ def writings(settings: EvolveSettings) -> tuple[int, int]:
 
 def votes_each(settings: EvolveSettings, schema: PublicSchema) -> float:
     """The votes of an average candidate in a round, in units of one record's whole vote."""
-    return schema.n_public * math.sqrt(settings.votes.neighbours) / (settings.rows * settings.expand)
+    return schema.n_units * math.sqrt(settings.votes.neighbours) / (settings.rows * settings.expand)
 
 
 def notes(settings: EvolveSettings, schema: PublicSchema, noise: Noise) -> Iterator[str]:
