@@ -197,7 +197,7 @@ def test_the_cap_is_not_amended_for_another_unit(place: Place) -> None:
 
 def test_the_plan_says_for_whom_it_holds(tmp_path: Path, place: Place) -> None:
     assert "adding or removing one record" in " ".join(place.call("plan").stdout.split())
-    home = write_files(tmp_path / "home")
+    home = write_files(tmp_path / "another")
     assert init(home, home / "work", unit="team", persons=600).exit_code == 0
     assert "adding or removing one person" in " ".join(Place(home).call("plan").stdout.split())
 

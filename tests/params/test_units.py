@@ -23,8 +23,8 @@ BATCH = CONTENT["lms"]["dp3"]["train"]["batch"]
 def params(*, persons: int | None = PERSONS, delta: float | None = None, **changes: Any) -> Params:
     content = copy.deepcopy(CONTENT)
     content["run"]["audit"], content["release"]["variants"] = [], []
-    for name, model in (content["lms"] | content["discriminators"]).items():
-        model["train"]["batch"] = min(model["train"]["batch"], persons or RECORDS) if name != "dp3" else BATCH
+    for model in content["discriminators"].values():
+        model["train"]["batch"] = min(model["train"]["batch"], persons or RECORDS)
     if persons is not None:
         content["dataset"]["unit"] |= {"column": "author", "max_rows": 4, "persons": persons}
     content["privacy"]["budget"]["delta"] = delta
