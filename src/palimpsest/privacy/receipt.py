@@ -15,7 +15,7 @@ import dp_accounting as dpa
 
 from palimpsest.errors import LedgerError
 from palimpsest.files import read_json
-from palimpsest.privacy import accounting, composition, events, fourier
+from palimpsest.privacy import accounting, assumptions, composition, events, fourier
 from palimpsest.privacy.accounting import NAMES
 from palimpsest.privacy.ledger import ADJACENCY, PURPOSES, STATES, Asset, Charge, composed
 
@@ -104,6 +104,7 @@ class Receipt:
         seconds: how long the run took; None in a receipt that was published.
         plan: public numbers of the plan; None where none were noted.
         weights: digest of the model's weights; None where the receipt is not a model's.
+        assumptions: what had to be assumed of the machine, ids of `privacy.assumptions`, sorted.
     """
 
     variant: str
@@ -128,6 +129,7 @@ class Receipt:
     seconds: float | None
     plan: Mapping[str, Any] | None = None
     weights: str | None = None
+    assumptions: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, body: Any, *, published: bool = False, name: str = "A receipt") -> "Receipt":
@@ -407,6 +409,11 @@ def _is_part(value: Any) -> bool:
     return value is None or (isinstance(value, list) and len(value) == 2 and all(isinstance(x, str) for x in value))
 
 
+def _are_assumptions(value: Any) -> bool:
+    known = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return known and value == [name for name in sorted(assumptions.KNOWN) if name in value]
+
+
 def _is_plan(value: Any) -> bool:
     simple = (str, int, float, type(None))
     return isinstance(value, Mapping) and all(isinstance(item, simple) for item in value.values())
@@ -459,4 +466,5 @@ _RECEIPT: dict[str, Kind] = {
     "run": _kind(_is_whole),
     "seconds": _number(0.0),
     "plan": _kind(_is_plan, dict),
+    "assumptions": _kind(_are_assumptions, tuple),
 }

@@ -106,14 +106,22 @@ def verified(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[Priva
 
 
 def receipt(
-    ledger: Ledger, asset: Asset, session: Session, *, method: str, target: float, before: Sequence[str] = ()
+    ledger: Ledger,
+    asset: Asset,
+    session: Session,
+    *,
+    method: str,
+    target: float,
+    before: Sequence[str] = (),
+    assumptions: Collection[str] = (),
 ) -> Receipt:
     """What a committed run was charged, by its primary accountant and by RDP, with its trade-off curve and group
     epsilons.
 
     `before` names the charges behind the private model that the run built on: all of them are composed with its own.
     Charges of disjoint parts of the data set are composed in parallel. Epsilons leave room for the deltas that no event
-    carries; the curve is that of the events alone.
+    carries; the curve is that of the events alone. `assumptions` are what this run, and those that it builds on, had to
+    assume of the machine; no private row may decide what is in it.
     """
     charges = {charge.id: charge for charge in ledger.charges(asset.name)}
     last = session.reservation.charges[0]
@@ -143,6 +151,7 @@ def receipt(
         noise_fixed=any(charge.noise_fixed for charge in own),
         run=session.reservation.run,
         seconds=round(time.monotonic() - session.started, 1),
+        assumptions=tuple(sorted(set(assumptions))),
     )
 
 
