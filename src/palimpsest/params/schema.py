@@ -25,6 +25,7 @@ from palimpsest.params.release import Release
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.records.structured import WHOLE_ROW
+from palimpsest.records.world import CUSTOMER
 
 RESERVED = ("real", "public_only", "base", "taught", "decoders", "checkpoints", "models")
 MEANINGLESS_EPSILON = 10.0
@@ -122,6 +123,11 @@ class World(Section):
     test_rows: int = Field(ge=100, description="Labelled private test tickets.")
     public_rows: int = Field(ge=100, description="Public tickets, without labels.")
     public_test_rows: int = Field(ge=100, description="Labelled test tickets declared public.")
+    authors: int | None = Field(
+        ge=10,
+        description=f"Customers who wrote the private tickets, named in the column {CUSTOMER}; null: each ticket is "
+        "somebody else's. docs/world.md has what else to change.",
+    )
 
 
 class Budget(Section):
@@ -434,6 +440,7 @@ class Params(Section):
     def _cross_checks(self) -> "Params":
         for check in (
             _check_delta,
+            _check_world,
             _check_task,
             _check_run,
             _check_heads,
@@ -525,6 +532,19 @@ def _check_delta(params: Params) -> None:
         raise ValueError(
             f"privacy.budget.delta is {params.delta!r}; allowed is at most 1 / {units}, one over the declared number of "
             f"{unit}s, = {1 / units:.3g}"
+        )
+
+
+def _check_world(params: Params) -> None:
+    world, unit = params.world, params.dataset.unit
+    if world is None or world.authors is None:
+        return
+    if world.authors > world.private_rows:
+        raise ValueError(f"world.authors is {world.authors}; allowed is at most world.private_rows")
+    if unit.column != CUSTOMER:
+        raise ValueError(
+            f"world.authors is {world.authors}, so a person has several tickets; dataset.unit.column must then be "
+            f"{CUSTOMER}, got {unit.column!r}"
         )
 
 
