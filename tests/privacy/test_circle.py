@@ -187,7 +187,7 @@ class TooDeep(Exception):
 
 
 def enumerated(std: float, width: int, depth: int) -> tuple[dict[tuple[int, int], Fraction], list[int]]:
-    """The probability of every pair that `depth` words of `width` bits decide, and how many they decide at each depth."""
+    """The probability of every pair that `depth` words of `width` bits decide, and how many they decide at each."""
     mass: dict[tuple[int, int], Fraction] = defaultdict(Fraction)
     ended = [0] * depth
     words = list(itertools.product(range(2**width), repeat=2))
