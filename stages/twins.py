@@ -137,8 +137,9 @@ def _register(params: Params, books: Path) -> Asset:
 
 
 def _write_rows(rows: list[Record], key: bytes) -> None:
-    write_split(PRIVATE / "train.parquet", [SplitRow(row.text, row.label, guess=True) for row in rows])
-    write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": fingerprint(rows, key)})
+    train = [SplitRow(row.text, row.label, guess=True) for row in rows]
+    write_split(PRIVATE / "train.parquet", train)
+    write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": fingerprint(train, key)})
 
 
 def _run(steps: tuple[Step, ...]) -> None:

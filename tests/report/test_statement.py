@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from report_world import charge, query, receipt, world_ledger, world_receipts, world_schema, world_stages
 
+from palimpsest.privacy.assumptions import KNOWN
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.receipt import Curve, Receipt
 from palimpsest.report.claims import public_claims
@@ -20,6 +21,18 @@ TESTS = Path(__file__).parents[1]
 
 def made(**receipts: Receipt) -> dict[str, Any]:
     return statement(world_receipts() | receipts, world_ledger(), world_schema(), world_stages())
+
+
+def test_the_statement_lists_what_released_receipts_assume_of_the_machine() -> None:
+    def listed(**receipts: Receipt) -> dict[str, str]:
+        found = made(**receipts)
+        CHECK.validate(json.loads(json.dumps(found)))
+        return {item["id"]: item["holds"] for item in found["assumptions"] if item["id"] in KNOWN}
+
+    assert listed() == {}
+    assert listed(inf=receipt("inf", None, 2, assumptions=KNOWN)) == {}
+    assert listed(dp3=receipt("dp3", 2.98, 1, assumptions=KNOWN[:1])) == {KNOWN[0]: "assumed"}
+    assert listed(dp3=receipt("dp3", 2.98, 1, assumptions=KNOWN)) == dict.fromkeys(KNOWN, "assumed")
 
 
 def test_the_schema_is_a_schema() -> None:

@@ -68,7 +68,7 @@ class PredictSettings(_Settings):
         "logits is cut, which needs a far smaller clip (InvisibleInk)."
     )
     batch_size: int = Field(ge=1, description="Expected private contexts of a batch, s: the fixed divisor.")
-    batches: int | None = Field(ge=1, description="Batches that are written from; null: all n_public / s.")
+    batches: int | None = Field(ge=1, description="Batches that are written from; null: all n / s, n units of privacy.")
     clip: float | None = Field(gt=0, description="Clip of one context's logits; null: what `tokens` leaves.")
     tokens: int | None = Field(ge=1, description="Private tokens of each batch, r; null: what `clip` leaves.")
     temperature: float = Field(gt=0, description="Divides the averaged logits, tau.")

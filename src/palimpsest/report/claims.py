@@ -168,4 +168,5 @@ def _word(item: Mapping[str, Any]) -> str:
     if item["holds"] == "owner":
         named = (f"{one['source']} ({one['name']}, {(one['sha256'] or 'no hash')[:12]})" for one in item["sources"])
         return "; ".join(["the owner's word", *named])
-    return "no test" if item["holds"] == "untested" else "checked in this run"
+    words = {"untested": "no test", "assumed": "assumed of the machine"}
+    return words.get(item["holds"], "checked in this run")

@@ -11,6 +11,7 @@ from importlib import resources
 from typing import Any
 
 from palimpsest.privacy.accounting import NAMES
+from palimpsest.privacy.assumptions import KNOWN
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.receipt import QueryLine, Receipt
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
@@ -248,8 +249,10 @@ def _belongs(charge: Mapping[str, Any], stage: str) -> bool:
 def _assumptions(
     released: Sequence[Receipt], ledger: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """The shipped list, each with its test, and what this very run can answer for itself."""
-    tested = [item | {"holds": "yes" if item["test"] else "untested"} for item in _shipped("assumptions.json")]
+    """The shipped list, each with its test, what receipts assume, and what this very run can answer for itself."""
+    named = {name for receipt in released for name in receipt.assumptions}
+    shipped = [item for item in _shipped("assumptions.json") if item["id"] not in KNOWN or item["id"] in named]
+    tested = [item | {"holds": _holds(item)} for item in shipped]
     small = all(receipt.delta < 1 / facts["n_public"] for receipt in released)
     fresh = not any(receipt.noise_fixed for receipt in released)
     seen = {
@@ -263,6 +266,12 @@ def _assumptions(
         for key, (sentence, holds) in seen.items()
     ]
     return tested + own
+
+
+def _holds(item: Mapping[str, Any]) -> str:
+    if item["id"] in KNOWN:
+        return "assumed"
+    return "yes" if item["test"] else "untested"
 
 
 def _vouched(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ RECEIPT: Shape = {
     "adjacency": WORD, "accountant": WORD, "epsilon_target": NUMBER, "delta": NUMBER, "epsilon": NUMBER,
     "epsilon_rdp": NUMBER, "noise_fixed": NUMBER, "run": NUMBER, "queries": [QUERY],
     "group": [{"k": NUMBER, "epsilon": NUMBER}], "curve": {"alpha": [NUMBER], "beta": [NUMBER]},
-    "plan": {"*": (NUMBER, WORD)},
+    "plan": {"*": (NUMBER, WORD)}, "assumptions": [WORD],
 }  # fmt: skip
 GENERATION: Shape = {"drawn": NUMBER, "rows": NUMBER, "removed": {"*": NUMBER}}
 SCORES: Shape = {
