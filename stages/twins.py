@@ -136,10 +136,10 @@ def _register(params: Params, books: Path) -> Asset:
     return Ledger.create(f"sqlite:///{books}").register(Asset(ASSET, *terms))
 
 
-def _write_rows(rows: list[Record], key: bytes) -> None:
-    train = [SplitRow(row.text, row.label, guess=True) for row in rows]
-    write_split(PRIVATE / "train.parquet", train)
-    write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": fingerprint(train, key)})
+def _write_rows(records: list[Record], key: bytes) -> None:
+    rows = [SplitRow(record.text, record.label, guess=True) for record in records]
+    write_split(PRIVATE / "train.parquet", rows)
+    write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": fingerprint(rows, key)})
 
 
 def _run(steps: tuple[Step, ...]) -> None:
