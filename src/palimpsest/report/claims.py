@@ -9,6 +9,7 @@ from typing import Any
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.formats import number, points
 from palimpsest.report.summary import Metrics, Row, Summary
+from palimpsest.report.unit import Unit
 
 STATUSES = ("proved", "tested", "assumed", "not covered")
 
@@ -96,12 +97,13 @@ def _in_order(found: list[Claim]) -> tuple[Claim, ...]:
 
 
 def _proved(receipts: Mapping[str, Receipt], statement: Mapping[str, Any], refuted: set[str]) -> Iterator[Claim]:
+    step = Unit.stated(statement).step
     for release in statement["releases"]:
         variant, epsilon = release["variant"], release["epsilon"]
         holds = epsilon is not None and not release["noise_fixed"] and variant not in refuted
         sentence = (
             f"The rows of {variant} are (ε = {number(epsilon)}, δ = {number(release['delta'])})-differentially private "
-            f"for adding or removing one record, as far as the assumptions H hold."
+            f"for adding or removing {step}, as far as the assumptions H hold."
             if holds
             else f"Nothing can be promised about the rows of {variant}."
         )

@@ -60,8 +60,8 @@ TWINS: Shape = {
     "twins": [{"fault": WORD, "caught": NUMBER, **_TRIAL}],
 }  # fmt: skip
 BOOKS: Shape = {
-    "asset": WORD, "delta": NUMBER, "cap_epsilon": NUMBER, "spent_epsilon": NUMBER, "left_epsilon": NUMBER,
-    "head": WORD, "entries": NUMBER, "verified": NUMBER,
+    "asset": WORD, "unit": WORD, "delta": NUMBER, "cap_epsilon": NUMBER, "spent_epsilon": NUMBER,
+    "left_epsilon": NUMBER, "head": WORD, "entries": NUMBER, "verified": NUMBER,
 }  # fmt: skip
 
 
