@@ -174,7 +174,7 @@ def _from_rows(metrics: Metrics, unit: str) -> Iterator[Figure]:
         yield Figure(
             section="Privacy",
             title=f"Words that one {unit} alone has",
-            caption=f"The share of {many(unit)} with an n-gram in the rows that no other {unit} and no public text has; "
+            caption=f"Share of {many(unit)} with an n-gram in the rows that no other {unit} and no public text has; "
             "the lines of a variant are n. As many that were never read are given away by chance. 95% intervals.",
             alt=_list(f"Share of {many(unit)}", rows, "variant", "order", "side", value="rate"),
             chart=figures.phantoms(rows, many(unit)),
@@ -204,10 +204,10 @@ def _anonymity(metrics: Metrics, unit: str) -> Iterator[Figure]:
         yield Figure(
             section="Evidence on anonymity",
             title="Singling out, linkability, inference",
-            caption=f"How much better each attack does on members than on {many(unit)} that were never read, of what is "
-            "left to do better: (main - control) / (1 - control), with 95% intervals. Ticks: the most that the proved curve "
-            "allows. An attack that no guess at random is worse than says nothing (column informed). This is evidence "
-            "on three criteria, not a finding that the rows are outside data-protection law.",
+            caption=f"How much better each attack does on members than on {many(unit)} that were never read, of what "
+            "is left to do better: (main - control) / (1 - control), with 95% intervals. Ticks: the most that the "
+            "proved curve allows. An attack that no guess at random is worse than says nothing (column informed). This "
+            "is evidence on three criteria, not a finding that the rows are outside data-protection law.",
             alt=_list("Risk", rows, "variant", "attack", value="risk"),
             chart=figures.differences(rows, "attack", "risk"),
             rows=rows,
