@@ -39,21 +39,38 @@ class Section(BaseModel):
 
 
 class Unit(Section):
-    """Who one person is: with a column, the person is the unit of privacy."""
+    """Who one person is: with a column, the person is the unit of privacy.
 
-    column: str | None = Field(description="Column that names the person; null where one row is one person.")
-    max_rows: int = Field(ge=1, description="Public cap on rows per person; more are left out, chosen by a keyed hash.")
+    Rows that name nobody are dealt with by themselves, then each person is held to the cap, then all rows of a person
+    are placed together.
+    """
+
+    column: str | None = Field(
+        min_length=1,
+        description="Column whose exact value is a person, who then is the unit of privacy; null where it is one row. "
+        "It never changes for a data set.",
+    )
+    max_rows: int = Field(
+        ge=1,
+        description="Public cap on rows per person, applied after rows that name nobody are left out and before the "
+        "split; more are left out, chosen by a keyed hash.",
+    )
     persons: int | None = Field(
-        ge=10, description="Public, approximate number of persons; null where there is no column."
+        ge=10,
+        description="Public, approximate number of persons, at most n_public; delta, rates and sizes follow from it. "
+        "null where there is no column.",
     )
     missing: Literal["drop", "refuse"] = Field(
-        description="A row that names no person: left out, or an error that says that there is one."
+        description="A row whose column is null, empty or blank names nobody. drop: each such row is left out by "
+        "itself, before the cap. refuse: it is an error that names file and row. Such rows never count as one person."
     )
 
     @model_validator(mode="after")
     def _counted(self) -> "Unit":
         if (self.column is None) != (self.persons is None):
             raise ValueError("column and persons go together: name both, or give null for both")
+        if self.column is None and self.max_rows > 1:
+            raise ValueError("max_rows is above 1 and column is null: without a column nothing is capped")
         return self
 
 
@@ -99,6 +116,8 @@ class Dataset(Section):
             raise ValueError("task span needs `label`, and has no `labels`: a label is free text")
         if self.text == self.label:
             raise ValueError(f"text and label name the same column, {self.text!r}")
+        if (self.unit.persons or 0) > self.n_public:
+            raise ValueError(f"unit.persons is {self.unit.persons}, more than n_public: each person has a record")
         if self.task in ("text", "json") and (self.label is not None or self.labels):
             raise ValueError(f"task {self.task} has no `label` and no `labels`")
         if self.task != "json" and self.text == WHOLE_ROW:
@@ -137,7 +156,8 @@ class Budget(Section):
     delta: float | None = Field(
         gt=0,
         lt=1,
-        description="The asset's one delta, for every release and the total; null: 1 / (n_public ln n_public).",
+        description="The asset's one delta, for every release and the total, at most 1 / n; null: 1 / (n ln n), with n "
+        "the declared number of persons, or of records where there is no unit column.",
     )
 
 
@@ -387,7 +407,11 @@ class Separation(Section):
 class Audit(Section):
     """The attacks and their controls."""
 
-    size: int = Field(ge=20, description="Expected records in the audit subset: half of them never train.")
+    size: int = Field(
+        ge=20,
+        description="Expected records in the audit subset, or persons where there is a unit column: half of them never "
+        "train.",
+    )
     similarity: float = Field(gt=0, le=1, description="Jaccard similarity from which two texts are near-duplicates.")
     shingle: int = Field(ge=1, description="Words per shingle of the near-duplicate test.")
     orders: tuple[int, ...] = Field(min_length=1, description="n of the n-gram audit.")
@@ -508,8 +532,8 @@ class Params(Section):
         schema = self.schema_of_data
         if math.isclose(self.delta, 1.0 / schema.n_units, rel_tol=1e-9):
             found.append(
-                f"privacy.budget.delta equals 1 / {schema.n_units}: a mechanism that publishes all of one {schema.unit} "
-                "would meet it."
+                f"privacy.budget.delta equals 1 / {schema.n_units}: a mechanism that publishes all of one "
+                f"{schema.unit} would meet it."
             )
         for name, model in self.charged.items():
             if MEANINGLESS_EPSILON < model.epsilon < math.inf:
@@ -530,8 +554,8 @@ def _check_delta(params: Params) -> None:
     units, unit = _declared(params)
     if params.delta > 1.0 / units * (1 + 1e-12):
         raise ValueError(
-            f"privacy.budget.delta is {params.delta!r}; allowed is at most 1 / {units}, one over the declared number of "
-            f"{unit}s, = {1 / units:.3g}"
+            f"privacy.budget.delta is {params.delta!r}; allowed is at most 1 / n for the {units} {unit}s declared, "
+            f"{1 / units:.3g}"
         )
 
 
@@ -694,11 +718,11 @@ def _check_authors(params: Params) -> None:
 
 
 def _check_batches(params: Params) -> None:
+    units, unit = _declared(params)
     for name, model in params.fitted.items():
-        units, unit = _declared(params)
         if model.train.batch > units:
             raise ValueError(
-                f"{name}: train.batch is {model.train.batch}; allowed is at most the declared number of {unit}s, {units}"
+                f"{name}: train.batch is {model.train.batch}; allowed is at most the {units} {unit}s declared"
             )
 
 
@@ -734,9 +758,7 @@ def _check_in_context(params: Params) -> None:
 def _check_audit(params: Params) -> None:
     units, unit = _declared(params)
     if params.audit.size > units:
-        raise ValueError(
-            f"audit.size is {params.audit.size}; allowed is at most the declared number of {unit}s, {units}"
-        )
+        raise ValueError(f"audit.size is {params.audit.size}; allowed is at most the {units} {unit}s declared")
 
 
 def _check_release(params: Params) -> None:
