@@ -126,7 +126,7 @@ def ours(model: GPT2LMHeadModel, torch_noise: bool = False) -> Step:
         engine.clipped_sums(partial(losses, ids), len(ids), CLIPPING_NORM, totals)
         if torch_noise:
             for total in totals[0].values():
-                total.add_(torch.randn_like(total), alpha=PLAN.noise_std).div_(PLAN.divisor)
+                total.add_(torch.randn_like(total), alpha=NOISE * CLIPPING_NORM).div_(PLAN.divisor)
         else:
             privatise(list(totals[0].values()), PLAN, noise)
         for name, parameter in parameters.items():

@@ -24,8 +24,9 @@ from palimpsest.privacy.receipt import read_receipt
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split
+from stages.audited import guessed
 from stages.common import BASE_LM, METRICS, MODELS, PRIVATE, RECEIPTS, start
-from stages.mia import guessed, losses
+from stages.mia import losses
 
 CONFIDENCE = 0.95
 SHADOWS = 4
@@ -35,14 +36,12 @@ _BATCH = 100
 
 def run(name: str, model: str) -> None:
     """models/<model>, models/base, the private splits -> shadow_membership.json of the variant."""
-    params = load()
-    sides = [guessed("train"), guessed("holdout")]
-    texts = [[row.text for row in side] for side in sides]
-    control = bag_of_words_control(*texts, confidence=CONFIDENCE, seed=params.seed)
+    params, guess = load(), guessed()
+    control = bag_of_words_control(*guess.documents, confidence=CONFIDENCE, seed=params.seed)
     fitted = DpLmArtifact.load(MODELS / model)
     receipt = read_receipt(RECEIPTS / f"{name}.json")
     audit = audit_membership(
-        attacks(params, fitted, sides),
+        attacks(params, fitted, guess.sides),
         control,
         claim=receipt.claim,
         delta=params.delta,
@@ -50,6 +49,7 @@ def run(name: str, model: str) -> None:
         alpha=params.audit.alpha,
         confidence=CONFIDENCE,
         seed=secrets.randbits(32),  # of ties: with a fixed one their order would hang on how many members there are
+        units=guess.units,
     )
     write_json(METRICS / name / "shadow_membership.json", audit.to_json(name) | {"shadows": SHADOWS})
 
@@ -81,13 +81,13 @@ def shadow_model(params: Params, rows: Serialiser, records: Sequence[Record], nu
     """The public base model, trained on a random half of the records as it was on public prompts."""
     model, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
     chosen = np.random.default_rng([params.seed, number]).permutation(len(records))[: max(1, len(records) // 2)]
-    sequences = _sequences(rows, [records[index] for index in chosen])
+    sequences = prompted(rows, [records[index] for index in chosen])
     train(model.lm.train(), sequences, params.models.prompts, number, private=True)
     model.lm.eval()
     return model
 
 
-def _sequences(rows: Serialiser, records: Sequence[Record]) -> list[list[int]]:
+def prompted(rows: Serialiser, records: Sequence[Record]) -> list[list[int]]:
     """`BOS label SEP text EOS` of each record whose label is public."""
     free = tuple(rows.prompts) == (UNLABELLED,)
     labels = [UNLABELLED if free else row.label or "" for row in records]

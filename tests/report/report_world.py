@@ -397,10 +397,11 @@ def charge(seq: int, variant: str, query: str, state: str, purpose: str, epsilon
     }  # fmt: skip
 
 
-def world_ledger() -> dict[str, Any]:
+def world_ledger(unit: str = "record") -> dict[str, Any]:
     """A ledger with one charge of every kind."""
     return {
         "asset": "tickets",
+        "unit": unit,
         "delta": DELTA,
         "cap_epsilon": 8.0,
         "filter": {"order": 6.5, "used": 2.1},
@@ -419,12 +420,13 @@ def world_ledger() -> dict[str, Any]:
     }
 
 
-def world_schema() -> dict[str, Any]:
-    """The public facts."""
+def world_schema(unit: str = "record") -> dict[str, Any]:
+    """The public facts, with a column that names persons where they are the unit."""
+    persons = {"unit_column": "customer", "max_rows_per_unit": 3, "n_persons": 2000}
     return {
-        "asset": "tickets", "task": "classify", "n_public": 5000, "labels": dict.fromkeys(LABELS, ""),
-        "unit_column": None, "max_rows_per_unit": 1,
-    }  # fmt: skip
+        "asset": "tickets", "task": "classify", "n_public": 5000, "label": "topic",
+        "labels": dict.fromkeys(LABELS, ""), "unit_column": None, "max_rows_per_unit": 1, "n_persons": None,
+    } | (persons if unit == "person" else {})  # fmt: skip
 
 
 def world_stages() -> list[dict[str, Any]]:
@@ -523,3 +525,15 @@ def world_of_audits() -> dict[str, Any]:
             "fidelity": fidelity(name, 0.5 + 0.1 * number),
         }  # fmt: skip
     return {"metrics": metrics}
+
+
+def whole_world(unit: str = "record") -> dict[str, Any]:
+    """Everything that a page may show, of receipts and a ledger of one unit of privacy."""
+    metrics: dict[str, dict[str, Any]] = {}
+    receipts: dict[str, Receipt] = {}
+    for part in (world_of_writing(), world_of_choosing(), world_of_embedding(), world_of_audits()):
+        receipts |= part.get("receipts", {})
+        for variant, found in part["metrics"].items():
+            metrics.setdefault(variant, {}).update(found)
+    own = {name: replace(receipt, unit=unit) for name, receipt in receipts.items()}
+    return {"metrics": metrics, "receipts": own, "ledger": world_ledger(unit), "facts": world_schema(unit)}

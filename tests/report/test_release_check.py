@@ -257,7 +257,7 @@ EDITS: list[tuple[str, Edit, str]] = [
     (STATEMENT, lambda body: body["unit"].update(name="person"), "another unit"),
     (STATEMENT, lambda body: body["ledger"].update(charges=0), "counts other charges"),
     (STATEMENT, lambda body: body["ledger"].update(refunded=1), "counts other charges"),
-    (LEDGER, lambda body: body["asset"].update(unit="person"), "another unit"),
+    (LEDGER, lambda body: body["asset"].update(unit="person", unit_column="name"), "another unit"),
     (LEDGER, lambda body: body.update(caps=[]), "caps do not lead"),
     (LEDGER, lambda body: body["caps"][0].update(epsilon=99.0), "caps do not lead"),
     (LEDGER, lambda body: body.pop("caps"), "has not its form"),

@@ -6,6 +6,7 @@ The checks are functions that raise AssertionError; they run on the code as it i
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 import dp_accounting as dpa
 import numpy as np
@@ -15,7 +16,7 @@ from scipy.stats import beta, norm
 from torch import nn
 
 from palimpsest.privacy import accounting
-from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.entropy import NoiseSource, grid_of
 from palimpsest.privacy.query import is_registered
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
@@ -298,7 +299,7 @@ class Replay(NoiseSource):
         self._plan, self._outputs = plan, NoiseSource(seed=1)
 
     def add_gaussian(self, tensor: torch.Tensor, std: float) -> None:
-        assert std == self._plan.noise_multiplier * self._plan.clipping_norm
+        assert std == pytest.approx(self._plan.noise_multiplier * self._plan.clipping_norm, rel=1e-4)
         self.inputs.append(tensor.clone())
         self._outputs.add_gaussian(tensor.zero_(), std)
 
@@ -418,6 +419,78 @@ def test_t2_noise_is_new_for_every_step_pass_and_parameter():
     assert len(draws) == 12
     correlations = np.corrcoef(np.stack([draw.flatten().double().numpy() for draw in draws]))
     assert np.abs(correlations - np.eye(12)).max() <= 5.5 / math.sqrt(2000)
+
+
+@pytest.mark.parametrize("weights", [1, 31 * 16, 82_000_000])
+@pytest.mark.parametrize("eta", [0.0, 0.003, 0.5])
+@pytest.mark.parametrize("noise_multiplier", [0.4, 1.2, 30.0])
+def test_t2_noise_covers_the_rounding_of_sums(weights, eta, noise_multiplier):
+    """In exact arithmetic: std >= sigma (C (1 + eta) + grid sqrt(d)), so the charged multiplier is an honest one."""
+    plan = make_plan(noise_multiplier=noise_multiplier, eta=eta)
+    std = plan.noise_std(weights)
+    room = Fraction(std) / Fraction(noise_multiplier) - Fraction(plan.clipping_norm) * (1 + Fraction(eta))
+    assert room > 0
+    assert room**2 >= Fraction(grid_of(std)) ** 2 * weights
+    assert std <= noise_multiplier * plan.clipping_norm * (1.0 + eta) * (
+        1.0 + noise_multiplier * weights**0.5 * 2.0**-23
+    )
+    assert plan.event() == make_plan(noise_multiplier=noise_multiplier).event()
+
+
+class Asked(NoiseSource):
+    """Notes the deviations that are asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=0)
+        self.stds: list[float] = []
+
+    def add_gaussian(self, tensor: torch.Tensor, std: float) -> None:
+        self.stds.append(std)
+
+
+def test_t2_all_weights_of_a_pass_together_are_rounded_and_covered():
+    source, plan = Asked(), make_plan(eta=0.25)
+    dpsgd.privatise([torch.zeros(1000, 70), torch.zeros(3)], plan, source)
+    assert source.stds == [plan.noise_std(70_003)] * 2
+
+
+def test_t2_the_optimiser_knows_the_variance_that_is_added(monkeypatch):
+    variances = []
+
+    def start(self, parameters, variance):
+        variances.append(variance)
+        return torch.optim.SGD(parameters, 0.1)
+
+    monkeypatch.setattr(Optimiser, "start", start)
+    source, plan = Asked(), make_plan(eta=0.25)
+    make_query(plan, Untied()).run([], source)
+    assert variances == [pytest.approx((source.stds[0] / plan.divisor) ** 2, rel=1e-12)]
+    assert variances[0] > (1.2 * plan.noise_multiplier * plan.clipping_norm / plan.divisor) ** 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_t2_no_low_bit_of_a_sum_is_left(dtype):
+    """Two sums that are alike on the grid come out alike, bit for bit, whatever they were below it."""
+    plan, random = make_plan(divisor=1.0), torch.Generator().manual_seed(0)
+    grid = grid_of(plan.noise_std(5000))
+    whole = torch.randint(-(2**20), 2**20, (5000,), generator=random) * grid
+    below = (torch.rand(5000, generator=random, dtype=torch.float64) - 0.5) * 0.9 * grid
+    sums = [(whole + part).to(dtype) for part in (below, torch.zeros(5000))]
+    assert not torch.equal(*sums)
+    for values in sums:
+        dpsgd.privatise([values], plan, NoiseSource(seed=4))
+    assert torch.equal(*sums)
+    if dtype == torch.float64:  # wide enough for all of a sum's steps
+        steps = sums[0].numpy() / grid
+        assert np.array_equal(steps, np.rint(steps))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_reference_run_divides_and_does_nothing_else(dtype):
+    sums = torch.rand(1000, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    expected = sums / 7.0
+    dpsgd.privatise([sums], make_plan(noise_multiplier=0.0, eta=0.1), NoiseSource())
+    assert torch.equal(sums, expected)
 
 
 def check_sampler(rate: float = 0.1, steps: int = 2000) -> None:
@@ -612,13 +685,13 @@ def divided_by_the_realised_batch(patch):
 def noise_after_the_division(patch):
     def mutant(sums, plan, noise):
         for values in sums:
-            noise.add_gaussian(values.div_(plan.divisor), plan.noise_std / plan.divisor**2)
+            noise.add_gaussian(values.div_(plan.divisor), plan.noise_std(1) / plan.divisor**2)
 
     patch.setattr(dpsgd, "privatise", mutant)
 
 
 def noise_times_the_learning_rate(patch):
-    patch.setattr(TrainingPlan, "noise_std", property(lambda self: self.noise_multiplier * self.clipping_norm * 1e-3))
+    patch.setattr(TrainingPlan, "noise_std", lambda self, weights: self.noise_multiplier * self.clipping_norm * 1e-3)
 
 
 def same_noise_every_step(patch):
@@ -627,11 +700,11 @@ def same_noise_every_step(patch):
 
 
 def sigma_squared(patch):
-    patch.setattr(TrainingPlan, "noise_std", property(lambda self: self.noise_multiplier * self.clipping_norm**2))
+    patch.setattr(TrainingPlan, "noise_std", lambda self, weights: self.noise_multiplier * self.clipping_norm**2)
 
 
 def sigma_rounded(patch):
-    patch.setattr(TrainingPlan, "noise_std", property(lambda self: round(self.noise_multiplier) * self.clipping_norm))
+    patch.setattr(TrainingPlan, "noise_std", lambda self, weights: round(self.noise_multiplier) * self.clipping_norm)
 
 
 def noise_from_the_parameters(patch):

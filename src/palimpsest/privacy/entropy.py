@@ -2,19 +2,24 @@
 
 Noise, Poisson inclusion and every other draw that a guarantee rests on comes from a `NoiseSource`. Its keystream is
 AES-256 in counter mode under a key of 32 bytes of the operating system's entropy, so a state of 32 bits can not be
-brute-forced as a generator's seed can.
+brute-forced as a generator's seed can. That this keystream passes for fair bits is the one assumption left: what is
+made of the bits is exact.
 """
 
 import hashlib
+import math
 import os
 
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from palimpsest.privacy.circle import on_circle, uniforms
+from palimpsest import validate
+from palimpsest.privacy.circle import add_on_grid, uniforms, whole_normals
 
 _CHUNK = 1 << 16  # values drawn at once: they stay in the processor's cache
+_GRID_BITS = 24  # a standard deviation is 2^24 to 2^25 steps of the grid
+_MOST_STD = 2.0**50  # steps; 2^12 standard deviations fit into 64 bits, and none is that far out in 10^3,000,000 draws
 
 
 _forks = 0  # a child may get the number that its parent had
@@ -35,9 +40,10 @@ def _process() -> tuple[int, int]:
 class NoiseSource:
     """Uniform, Gaussian and Bernoulli draws from a keyed keystream.
 
-    Guarantee: draws are computationally indistinguishable from independent uniform bits (AES-256-CTR as a
-    pseudo-random generator). Uniforms carry 53 bits, so the Gaussian's range reaches 8.57 standard deviations; a
-    float32 Box-Muller stops at 5.77 and the missing tail alone would cost delta.
+    Guarantee: the keystream is computationally indistinguishable from independent uniform bits (AES-256-CTR as a
+    pseudo-random generator: an assumption). Given such bits, Gaussians rounded to whole numbers have exactly their
+    distribution: where the 52 bits that a uniform begins with do not decide the number, more are drawn. A Gaussian made
+    of 53 bits alone would end at 8.57 standard deviations, and the missing tail alone would cost delta.
 
     Attributes:
         fixed: True where `seed` was given. Nothing drawn from a fixed source is private.
@@ -66,36 +72,61 @@ class NoiseSource:
         """Uniforms in (0, 1), shape (size,), float64: odd multiples of 2^-53, all exact, so never 0 and never 1."""
         return uniforms(self._bits(size))
 
-    def normal(self, size: int) -> np.ndarray:
-        """Standard normals, shape (size,), float64."""
-        normals = np.empty(size)
+    def whole_normal(self, size: int, std: float) -> np.ndarray:
+        """Independent round(N(0, std^2)), shape (size,), int64.
+
+        Guarantee: given fair bits, the distribution is that of a real Gaussian rounded to the nearest whole number, to
+        its last digit and over the whole of its range (`circle`). Total variation from it: 0.
+
+        Raises:
+            ValueError: for an `std` below 0 or beyond 2^50, from where on whole numbers of 64 bits would not do.
+        """
+        validate.in_range(0.0, _MOST_STD, std=std)
+        steps = np.empty(size, dtype=np.int64)
         for start in range(0, size, _CHUNK):
-            part = normals[start : start + _CHUNK]
-            part[:] = self._pairs((part.size + 1) // 2, 1.0)[: part.size]
-        return normals
+            part = steps[start : start + _CHUNK]
+            part[:] = self._pairs((part.size + 1) // 2, std)[: part.size]
+        return steps
+
+    def normal(self, size: int) -> np.ndarray:
+        """Standard normals rounded to multiples of 2^-32, shape (size,), float64."""
+        return self.whole_normal(size, 2.0**32) * 2.0**-32
 
     def add_gaussian(self, tensor: torch.Tensor, std: float) -> None:
-        """Add independent N(0, std^2) to every value of a contiguous `tensor`; drawn in float64, then cast.
+        """Round a contiguous `tensor` to the grid of `std` and add independent N(0, std^2), rounded to it, too.
+
+        A standard deviation of 0 leaves the tensor as it is. Noise is drawn and added on the CPU, wherever the tensor
+        lies; the sum is cast to its dtype.
+
+        Guarantee: the result is a function of (rounded tensor + real Gaussian): for S on the grid, round(S + X) =
+        S + round(X), and what is added is round(X), exactly (`whole_normal`). The noise therefore covers any two
+        tensors whose *rounded* values are within the sensitivity. Rounding moves each of d values by at most half a
+        step, so two tensors by at most sqrt(d) steps in L2: `covering_std` makes room for it.
 
         Raises:
             ValueError: for a dtype narrower than float32, whose grid would show through the noise.
         """
         if tensor.dtype not in (torch.float32, torch.float64):
             raise ValueError(f"noise needs float32 or float64, got {tensor.dtype}")
-        values = tensor.view(-1)
+        if std == 0:
+            return
+        values, grid = tensor.view(-1), grid_of(std)
         for start in range(0, values.numel(), _CHUNK):
             part = values[start : start + _CHUNK]
-            drawn = torch.from_numpy(self._pairs((part.numel() + 1) // 2, std)[: part.numel()])
-            part.add_(drawn.to(part.device, part.dtype))
+            here = part.cpu()  # itself where it is there
+            add_on_grid(here.numpy(), self._pairs((part.numel() + 1) // 2, std / grid), grid)
+            part.copy_(here)
 
     def _pairs(self, pairs: int, std: float) -> np.ndarray:
-        """2 * pairs independent N(0, std^2), float64 (Box and Muller 1958)."""
-        words = self._bits(2 * pairs)
-        return on_circle(words[pairs:], np.log(uniforms(words[:pairs])), std)
+        """2 * pairs independent round(N(0, std^2)), int64."""
+        return whole_normals(self._bits(2 * pairs), std, self._bits)
 
     def bernoulli(self, size: int, rate: float) -> np.ndarray:
-        """Independent coins that are True with probability `rate`, shape (size,), bool."""
-        return self.uniform(size) < rate
+        """Independent coins that are True with probability `rate`, rounded down to a multiple of 2^-52: (size,), bool.
+
+        Never with more: a lower rate of sampling is covered by what a higher one is charged.
+        """
+        return self.uniform(size) + 2.0**-53 <= rate
 
     def integers(self, size: int, high: int) -> np.ndarray:
         """Independent integers in [0, high), shape (size,), int64; exactly uniform (rejection)."""
@@ -104,3 +135,31 @@ class NoiseSource:
         while (rejected := words > limit).any():
             words[rejected] = self._bits(int(rejected.sum()))
         return (words % np.uint64(high)).astype(np.int64)
+
+
+def grid_of(std: float) -> float:
+    """The step to which noise of this standard deviation, and what it is added to, is rounded: a power of two.
+
+    >>> grid_of(1.5) == 2.0**-24
+    True
+    """
+    return math.ldexp(1.0, math.frexp(std)[1] - 1 - _GRID_BITS)
+
+
+def covering_std(multiplier: float, sensitivity: float, values: int) -> float:
+    """The standard deviation that is `multiplier` times an L2 sensitivity, with room for rounding to the grid.
+
+    Guarantee: at least `multiplier` * (`sensitivity` + grid * sqrt(values)), where grid <= 2^-24 of the result. Its own
+    rounding, a few units of 2^-53, is covered by 2^-48 more.
+
+    Args:
+        multiplier: standard deviation over sensitivity that the accountant is told.
+        sensitivity: of the values before they are rounded.
+        values: how many there are, d.
+
+    Raises:
+        ValueError: the room would be more than the noise has.
+    """
+    room = multiplier * math.sqrt(values) * 2.0**-_GRID_BITS
+    validate.in_range(0.0, 0.5, **{"noise multiplier * sqrt(values) * 2^-24": room})
+    return multiplier * sensitivity / (1.0 - room) * (1.0 + 2.0**-48)

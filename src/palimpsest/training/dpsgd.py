@@ -175,8 +175,8 @@ class _Trainer:
         self._model = copy.deepcopy(query.model).eval()
         self._engine = query.engine(self._model)
         self._parameters = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
-        variance = (query.plan.noise_std / query.plan.divisor) ** 2
         weights = list(self._parameters.values())
+        variance = (query.plan.noise_std(_coordinates(weights)) / query.plan.divisor) ** 2
         self._updates = [query.optimiser.start(weights, variance) for _ in range(query.plan.passes)]
 
     def lead(self, noise: NoiseSource, meter: Meter) -> nn.Module:
@@ -268,14 +268,26 @@ def poisson_batch(size: int, rate: float, noise: NoiseSource) -> np.ndarray:
 
 
 def privatise(sums: Sequence[torch.Tensor], plan: TrainingPlan, noise: NoiseSource) -> None:
-    """The noisy mean, in place: (clipped sum + N(0, (noise_multiplier * C)^2)) / divisor, once per logical batch.
+    """The noisy mean, in place: (clipped sum + noise) / divisor, once per logical batch.
 
-    Guarantee: a Gaussian mechanism with the plan's noise multiplier, for a sum of sensitivity C.
+    Guarantee: a Gaussian mechanism with the plan's noise multiplier, for a sum of sensitivity C. The sums are rounded
+    to a grid, and the noise is a real Gaussian, rounded to that grid, exactly (`NoiseSource.add_gaussian`). Its
+    standard deviation is `noise_multiplier` times the sensitivity of the *rounded* sums: C (1 + eta) and one step times
+    the root of their number. The division is post-processing.
+
+    Args:
+        sums: one pass's clipped sums, those of all parameters.
+        plan: the public numbers.
+        noise: where the noise comes from.
     """
+    std = plan.noise_std(_coordinates(sums))
     for values in sums:
-        if plan.noise_multiplier:
-            noise.add_gaussian(values, plan.noise_std)
+        noise.add_gaussian(values, std)
         values.div_(plan.divisor)
+
+
+def _coordinates(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)
 
 
 def _apply(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import dp_accounting as dpa
 
 from palimpsest import validate
+from palimpsest.privacy.entropy import covering_std
 
 
 @dataclass(frozen=True)
@@ -17,14 +18,19 @@ class TrainingPlan:
     batch: jointly one Gaussian of sensitivity sqrt(losses) * C, so the accountant's noise multiplier is
     `noise_multiplier / sqrt(losses)`.
 
+    A sum is computed in floating point and then rounded to the grid of its noise. `eta` and the grid are what this may
+    add to the sensitivity; the noise is larger by as much, and the accountant is told of the multiplier alone.
+
     Attributes:
         rate: probability with which a record enters a step's batch, each record and step independently.
         steps: how many steps run, exactly; an empty batch is a step.
         clipping_norm: C, the L2 bound on one example's gradient.
-        noise_multiplier: noise standard deviation / C; 0 marks a reference run, which is still clipped.
+        noise_multiplier: noise standard deviation over the sensitivity C (1 + eta), rounding included; 0 marks a
+            reference run, which is still clipped.
         divisor: what every noisy sum is divided by, a public constant such as rate * n_public.
         clipping: "joint" (one loss, one gradient) or "separate" (one gradient for each loss).
         losses: how many losses are clipped separately; without effect where clipping is joint.
+        eta: by how much the computed sums of two neighbours may lie farther apart than the exact ones, over C.
 
     >>> plan = TrainingPlan(0.01, 1000, 0.1, 1.1, 50.0, "joint", 1)
     >>> plan.event().event.event.noise_multiplier
@@ -38,12 +44,13 @@ class TrainingPlan:
     divisor: float
     clipping: str
     losses: int
+    eta: float = 0.0
 
     def __post_init__(self) -> None:
         validate.positive(rate=self.rate, steps=self.steps, clipping_norm=self.clipping_norm)
         validate.positive(divisor=self.divisor, losses=self.losses)
         validate.in_range(0.0, 1.0, rate=self.rate)
-        validate.in_range(0.0, math.inf, noise_multiplier=self.noise_multiplier)
+        validate.in_range(0.0, math.inf, noise_multiplier=self.noise_multiplier, eta=self.eta)
         validate.one_of(("joint", "separate"), clipping=self.clipping)
 
     @property
@@ -51,10 +58,13 @@ class TrainingPlan:
         """How many gradients each step clips and noises on its own."""
         return self.losses if self.clipping == "separate" else 1
 
-    @property
-    def noise_std(self) -> float:
-        """Standard deviation of the noise on every coordinate of a clipped sum."""
-        return self.noise_multiplier * self.clipping_norm
+    def noise_std(self, weights: int) -> float:
+        """Standard deviation of the noise on every coordinate of a clipped sum.
+
+        Args:
+            weights: coordinates of one sum, all parameters together.
+        """
+        return covering_std(self.noise_multiplier, self.clipping_norm * (1.0 + self.eta), weights)
 
     def event(self) -> dpa.DpEvent:
         """What the accountant is told."""

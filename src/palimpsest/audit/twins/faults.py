@@ -76,8 +76,8 @@ def _only(invented: Collection[Record]) -> Callable[..., None]:
     return opens
 
 
-def _silent(_self: NoiseSource, size: int) -> np.ndarray:
-    return np.zeros(size)
+def _silent(_self: NoiseSource, size: int, _std: float = 1.0) -> np.ndarray:
+    return np.zeros(size, dtype=np.int64)
 
 
 def _nothing(_self: NoiseSource, _tensor: torch.Tensor, _std: float) -> None:
@@ -105,8 +105,9 @@ def _unclipped(
 
 
 def _shrunk(sums: Sequence[torch.Tensor], plan: TrainingPlan, noise: NoiseSource) -> None:
+    std = plan.noise_std(sum(values.numel() for values in sums))
     for values in sums:
-        noise.add_gaussian(values, plan.noise_std / plan.divisor)
+        noise.add_gaussian(values, std / plan.divisor)
         values.div_(plan.divisor)
 
 
@@ -115,6 +116,7 @@ _CLIPPED = BookkeepingEngine.clipped_sums
 FAULTS: Mapping[str, tuple[_Replacement, ...]] = {
     NO_NOISE: (
         (NoiseSource, "normal", _silent),
+        (NoiseSource, "whole_normal", _silent),
         (NoiseSource, "add_gaussian", _nothing),
         (depth, "gumbel_top_k", _deepest),
         (decoding, "draw", _likeliest),
