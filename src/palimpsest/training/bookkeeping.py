@@ -35,8 +35,8 @@ class BookkeepingEngine:
     when the engine is built.
 
     Guarantee: the norm of an example is that of its whole gradient over all trainable parameters, so its share of the
-    sum is at most C. An example whose gradient is not finite is zeroed before the sum. Norms and sums are computed in
-    the parameters' dtype, also under bfloat16 autocast.
+    sum is at most C. An example whose gradient is not finite is zeroed before the sum. Norms are computed in the
+    parameters' dtype, also under bfloat16 autocast, and are never below the norm of what is summed. Sums are float64.
 
     Raises:
         EngineError: a trainable parameter sits in a layer without a rule or is narrower than float32, a layer mixes
@@ -144,9 +144,8 @@ class BookkeepingEngine:
         totals: Gradients,
     ) -> ClippedSum:
         like = next(iter(self._names))
-        squares = sum((c.squared_norms(p) for p, c in contributions.items()), like.new_zeros(len(weights)))
-        norms = squares.sqrt()
-        weights = weights.to(norms)
+        weights = weights.to(like.device)
+        norms = sum((c.squared_norms(p) for p, c in contributions.items()), torch.zeros_like(weights)).sqrt()
         finite = torch.isfinite(norms) | (weights == 0)
         dropped = int((~finite).sum())
         kept = finite & (weights > 0)
@@ -156,8 +155,14 @@ class BookkeepingEngine:
             part = contributions.pop(parameter)  # the largest records are given back first
             name = self._names[parameter]
             part = part if bool(kept.all()) else part.masked(kept)
-            totals[name] = part.weighted_sum(factors, parameter, totals.get(name))
+            totals.setdefault(name, zeros(parameter))
+            part.add_weighted(factors, totals[name])
         return ClippedSum(totals, norms, dropped)
+
+
+def zeros(parameter: torch.Tensor) -> torch.Tensor:
+    """The sum of no gradients: float64, in the parameter's shape."""
+    return torch.zeros_like(parameter, dtype=torch.float64, memory_format=torch.contiguous_format)
 
 
 class _Books:

@@ -19,7 +19,7 @@ from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.training.batches import MicroBatch, Widths, micro_batches
-from palimpsest.training.bookkeeping import BookkeepingEngine
+from palimpsest.training.bookkeeping import BookkeepingEngine, zeros
 from palimpsest.training.check import self_check
 from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
 from palimpsest.training.engine import EngineError, GradientEngine, Gradients
@@ -232,7 +232,7 @@ class _Trainer:
         """One logical batch: every process sums its share, the leader adds the noise, all move alike."""
         sums = self._clipped_sums([self._units[index] for index in chosen[self._team.rank :: self._team.size]])
         for total in sums:
-            values = [total.setdefault(name, _zeros(p)) for name, p in self._parameters.items()]
+            values = [total.setdefault(name, zeros(p)) for name, p in self._parameters.items()]
             self._team.add_up(values)
             if noise is not None:
                 privatise(values, self._query.plan, noise)
@@ -256,10 +256,6 @@ class _Trainer:
         if part.group == 1:
             return list(values)
         return [value * part.shares.flatten().to(value) for value in values]
-
-
-def _zeros(parameter: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(parameter, memory_format=torch.contiguous_format)
 
 
 def poisson_batch(size: int, rate: float, noise: NoiseSource) -> np.ndarray:
@@ -295,8 +291,7 @@ def _apply(
 ) -> None:
     for name, parameter in parameters.items():
         # The fused AdamW steps wrongly where a gradient does not lie in memory as its parameter does.
-        same = gradients[name].stride() == parameter.stride()
-        parameter.grad = gradients[name] if same else torch.empty_like(parameter).copy_(gradients[name])
+        parameter.grad = torch.empty_like(parameter).copy_(gradients[name])
     for group in update.param_groups:
         group["lr"] = learning_rate
     update.step()

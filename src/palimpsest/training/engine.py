@@ -21,9 +21,9 @@ class ClippedSum:
     """A sum of clipped per-example gradients. All of it is private until noise is added; none of it may be logged.
 
     Attributes:
-        gradients: parameter name -> sum over the examples, in the parameter's shape and dtype; a parameter that no
+        gradients: parameter name -> float64 sum over the examples, in the parameter's shape; a parameter that no
             example used is missing.
-        norms: (examples,) L2 norm of each example's whole gradient before clipping; not finite for a dropped example.
+        norms: (examples,) float64, at least the L2 norm of each example's whole gradient before clipping; not finite for a dropped example.
         dropped: how many examples had a gradient that is not finite and count as zero.
     """
 
