@@ -71,7 +71,7 @@ class Bench:
 
     @property
     def delta(self) -> float:
-        return default_delta(self.schema.n_public)
+        return default_delta(self.schema.n_units)
 
     def counts(self, rows: int) -> dict[str, int]:
         return divided(rows, {label: 1.0 / len(self.schema.labels) for label in self.schema.labels})

@@ -31,6 +31,7 @@ from palimpsest.models.lm import load_lm
 from palimpsest.params.dp_lm import Filters
 from palimpsest.params.predict import PredictSettings, Prompt, SparseVector
 from palimpsest.prediction.cells import Cells
+from palimpsest.prediction.contexts import Shape
 from palimpsest.prediction.decoding import Rules
 from palimpsest.prediction.mechanism import DifferenceClipping, draw
 from palimpsest.prediction.prompts import prompter
@@ -136,7 +137,8 @@ def made(job: Job) -> WriteWave:
     allowed = allowed_tokens(model, tokenizer, frozenset())
     rules = Rules(clipping, None, 1.0, allowed, NO_TOKEN, job.tokens, job.tokens, 10 * job.tokens)
     cells = Cells({"": job.batches}, {"": job.batches}, bytes(32))
-    return WriteWave("bench", model, prompts, rules, cells, 0, job.batches, job.micro_batch, job.tokens)
+    shape = Shape(job.micro_batch, prompts.longest, prompts.longest, job.tokens)
+    return WriteWave("bench", model, prompts, rules, cells, 0, job.batches, shape, job.tokens)
 
 
 @torch.no_grad()
@@ -216,7 +218,7 @@ def settings(size: int, vector: SparseVector | None = None) -> PredictSettings:
     return PredictSettings(
         clipping="fixed", batch_size=size, batches=None, clip=10.0, tokens=None, temperature=2.0, top_k=0,
         sparse_vector=vector, max_tokens=64, most_tokens=None, typical_tokens=32, keep_unfinished=False, together=1024,
-        micro_batch=256, checkpoint_tokens=16, label_counts="prior", prior=None, histogram_share=0.01,
+        micro_batch=256, rounding=None, checkpoint_tokens=16, label_counts="prior", prior=None, histogram_share=0.01,
         means=None,
         prompt=Prompt(private="{text}\n", public="\n", chat=False, text_tokens=64, joint=" | ", ends="eos"),
         filters=Filters(chain=(), min_words=0, max_words=None, similarity=1, shingle=1, quantile=0.5, threshold=0),

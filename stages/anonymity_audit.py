@@ -6,10 +6,10 @@ from palimpsest.audit.text_membership import Released
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.records.record import Record
-from palimpsest.records.write import read_public, read_split, read_synthetic
+from palimpsest.records.write import read_public, read_synthetic
 from palimpsest.report.tradeoff import read_tradeoff
-from stages.common import METRICS, PRIVATE, PUBLIC, RECEIPTS, SYNTHETIC, start
+from stages.audited import guessed
+from stages.common import METRICS, PUBLIC, RECEIPTS, SYNTHETIC, start
 
 CONFIDENCE = 0.95
 NEIGHBOURS = 5  # synthetic rows that each half of a record is linked to
@@ -17,19 +17,15 @@ NEIGHBOURS = 5  # synthetic rows that each half of a record is linked to
 
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows, the receipt -> anonymity.json of the variant."""
-    params = load()
-    members, nonmembers = (
-        [Record(row.text, row.label) for row in read_split(PRIVATE / f"{part}.parquet") if row.guess]
-        for part in ("train", "holdout")
-    )
+    params, guess = load(), guessed()
     synthetic = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    released = Released(synthetic, members, nonmembers, [row.text for row in read_public(PUBLIC / "train.parquet")])
-    texts = [[row.text for row in side] for side in (released.members, released.nonmembers)]
+    public = [row.text for row in read_public(PUBLIC / "train.parquet")]
+    released = Released(synthetic, guess.members, guess.others, public, guess.units)
     receipt = read_receipt(RECEIPTS / f"{name}.json")
     curve = read_tradeoff(receipt) if receipt.claim is not None else None
     audit = audit_anonymity(
         released,
-        bag_of_words_control(*texts, confidence=CONFIDENCE, seed=params.seed),
+        bag_of_words_control(*guess.documents, confidence=CONFIDENCE, seed=params.seed),
         labelled=bool(params.dataset.labels),
         neighbours=NEIGHBOURS,
         claim=receipt.claim,

@@ -3,7 +3,7 @@
 Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,7 +46,12 @@ def planned(params: Params, name: str) -> tuple[DpLm, Plan]:
 
 
 def fit(
-    params: Params, run: Run, plan: Plan, ask: Callable[[View], DpLmArtifact], before: Receipt | None = None
+    params: Params,
+    run: Run,
+    plan: Plan,
+    ask: Callable[[View], DpLmArtifact],
+    before: Receipt | None = None,
+    assumptions: Collection[str] = (),
 ) -> None:
     """Reserve, ask, save and write the receipt, in as many processes as there are.
 
@@ -55,7 +60,8 @@ def fit(
         run: what makes a retry the same plan; its variant names the model.
         plan: what is reserved.
         ask: asks the plan's queries and returns the fitted model.
-        before: the receipt of the model it builds on.
+        before: the receipt of the model it builds on; what that assumed of the machine is assumed here, too.
+        assumptions: what this training assumes of it, ids of `privacy.assumptions`.
 
     Raises:
         LedgerError: before a row is read: the budget does not allow it, or `before` is not this ledger's; or before a
@@ -63,7 +69,7 @@ def fit(
     """
     with joined() as team:
         if team.leads:
-            _lead(params, run, plan, ask, before, team)
+            _lead(params, run, plan, ask, before, assumptions, team)
         else:
             key = team.share(None)  # once the leader has reserved
             rows = verified(private_rows(), run, key)
@@ -84,6 +90,7 @@ def _lead(
     plan: Plan,
     ask: Callable[[View], DpLmArtifact],
     before: Receipt | None,
+    assumptions: Collection[str],
     team: Team,
 ) -> None:
     ledger, name = Ledger.open(ledger_url(params)), run.variant
@@ -98,7 +105,8 @@ def _lead(
         note_fitted(MODELS / name)
     for charge in session.reservation.charges:
         forget_checkpoints(CHECKPOINTS, charge.id)
-    found = receipt(ledger, asset, session, method="dp_lm", target=params.fitted[name].epsilon, before=paid)
+    target, assumed = params.fitted[name].epsilon, {*assumptions, *(before.assumptions if before else ())}
+    found = receipt(ledger, asset, session, method="dp_lm", target=target, before=paid, assumptions=assumed)
     found = replace(found, plan=dict(plan.numbers), weights=weights(MODELS / name))
     write_json(MODEL_RECEIPTS / f"{name}.json", found.to_json())
 

@@ -12,8 +12,8 @@ from palimpsest.generators.dp_lm.serialise import serialiser
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
-from palimpsest.records.write import read_split
-from stages.common import BASE_LM, METRICS, MODELS, PRIVATE, start
+from stages.audited import one_row_each
+from stages.common import BASE_LM, METRICS, MODELS, start
 
 CONFIDENCE = 0.95
 _BATCH = 100
@@ -36,8 +36,8 @@ def opened(params: Params, name: str) -> tuple[ConditionalLm, PreTrainedTokenize
 
 
 def some_rows(part: str, limit: int) -> list[Record]:
-    """At most `limit` rows of a private split, evenly over it: a file may be sorted by label."""
-    rows = read_split(PRIVATE / f"{part}.parquet")
+    """At most `limit` rows of a private split, each of another unit, evenly over it: a file may be sorted by label."""
+    rows = one_row_each(part)
     return [Record(row.text, row.label) for row in rows[:: -(-len(rows) // limit) or 1]]
 
 

@@ -3,8 +3,9 @@
 from palimpsest.audit.distance import per_round
 from palimpsest.files import write_json
 from palimpsest.params.load import load
-from palimpsest.records.write import read_rounds, read_split
-from stages.common import EVOLVED, METRICS, PRIVATE, start
+from palimpsest.records.write import read_rounds
+from stages.audited import one_row_each
+from stages.common import EVOLVED, METRICS, start
 from stages.encoding import encoders
 
 _AT_ONCE = 64  # no guarantee rests on these vectors
@@ -15,7 +16,7 @@ def run(name: str) -> None:
     params = load()
     encode = encoders(params, batch=_AT_ONCE)
     rounds = [encode.others([row.text for row in one]) for one in read_rounds(EVOLVED / f"{name}.parquet")]
-    splits = (read_split(PRIVATE / f"{part}.parquet") for part in ("train", "holdout"))
+    splits = (one_row_each(part) for part in ("train", "holdout"))
     train, holdout = (encode.rows([row.text for row in rows]) for rows in splits)
     found = per_round(rounds, train, holdout, params.seed)
     write_json(

@@ -15,7 +15,8 @@ def run(name: str) -> None:
     params = load()
     rows = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
     audit = audit_facts(load_facts("data/raw/facts.json"), [row.text for row in rows], CONFIDENCE)
-    write_json(METRICS / name / "facts.json", audit.to_json(name))
+    unit = params.schema_of_data.unit  # what the answer key counts
+    write_json(METRICS / name / "facts.json", audit.to_json(name) | {"unit": unit})
 
 
 if __name__ == "__main__":

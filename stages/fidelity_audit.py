@@ -3,8 +3,9 @@
 from palimpsest.audit.fidelity import Sample, Sides, fidelity
 from palimpsest.files import write_json
 from palimpsest.params.load import load
-from palimpsest.records.write import read_public, read_split, read_synthetic
-from stages.common import METRICS, PRIVATE, PUBLIC, SYNTHETIC, start
+from palimpsest.records.write import read_public, read_synthetic
+from stages.audited import one_row_each
+from stages.common import METRICS, PUBLIC, SYNTHETIC, start
 from stages.encode_public import public_vectors
 from stages.encoding import encoders
 
@@ -16,9 +17,7 @@ def run(name: str) -> None:
     params = load()
     encode = encoders(params, batch=_AT_ONCE)
     synthetic = [row.text for row in read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)]
-    train, holdout = (
-        [row.text for row in read_split(PRIVATE / f"{part}.parquet") if row.guess] for part in ("train", "holdout")
-    )
+    train, holdout = ([row.text for row in one_row_each(part) if row.guess] for part in ("train", "holdout"))
     public = [row.text for row in read_public(PUBLIC / "train.parquet")]
     of_public = Sample(public_vectors(params, public, encode.others), public)
     sides = Sides(
@@ -27,7 +26,8 @@ def run(name: str) -> None:
         holdout=Sample(encode.rows(holdout), holdout),
         public=of_public,
     )
-    write_json(METRICS / name / "fidelity.json", fidelity(sides, params.seed).to_json(name))
+    audit = fidelity(sides, params.seed)
+    write_json(METRICS / name / "fidelity.json", audit.to_json(name) | {"unit": params.schema_of_data.unit})
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ from palimpsest.params.incontext import InContext
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
-from palimpsest.records.write import read_split, read_synthetic
-from stages.common import BASE_LM, METRICS, PRIVATE, SYNTHETIC, start
+from palimpsest.records.write import read_synthetic
+from stages.audited import one_row_each
+from stages.common import BASE_LM, METRICS, SYNTHETIC, start
 
 CONFIDENCE = 0.95
 REAL = "real"
@@ -66,8 +67,8 @@ def demonstrations(params: Params, name: str) -> list[Record]:
 
 
 def rows_of(part: str) -> list[Record]:
-    """A private split."""
-    return [Record(row.text, row.label) for row in read_split(PRIVATE / f"{part}.parquet")]
+    """A private split, one row of each person where they name one."""
+    return [Record(row.text, row.label) for row in one_row_each(part)]
 
 
 def can_judge() -> bool:

@@ -26,8 +26,8 @@ from palimpsest.params.load import load
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.progress import track
 from palimpsest.records.record import Record
-from palimpsest.records.write import read_split
-from stages.common import BASE_LM, METRICS, MODELS, PRIVATE, RECEIPTS, start
+from stages.audited import guessed
+from stages.common import BASE_LM, METRICS, MODELS, RECEIPTS, start
 
 CONFIDENCE = 0.95
 MIN_K = 0.2  # share of a record's tokens that Min-K%++ averages, as published
@@ -38,10 +38,9 @@ _LEAST = 1e-12  # variance of log p where a model is certain of the next token
 
 def run(name: str, model: str) -> None:
     """models/<model>, models/base, members and non-members -> membership.json of the variant."""
-    params = load()
-    sides = [guessed("train"), guessed("holdout")]
-    texts = [[row.text for row in side] for side in sides]
-    control = bag_of_words_control(*texts, confidence=CONFIDENCE, seed=params.seed)
+    params, guess = load(), guessed()
+    sides, texts = guess.sides, guess.texts
+    control = bag_of_words_control(*guess.documents, confidence=CONFIDENCE, seed=params.seed)
     base, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
     fitted = DpLmArtifact.load(MODELS / model)
     before, after = (losses(fitted, which, sides) for which in (base, fitted.model))
@@ -61,13 +60,9 @@ def run(name: str, model: str) -> None:
         alpha=params.audit.alpha,
         confidence=CONFIDENCE,
         seed=secrets.randbits(32),  # of ties: with a fixed one their order would hang on how many members there are
+        units=guess.units,
     )
     write_json(METRICS / name / "membership.json", audit.to_json(name))
-
-
-def guessed(part: str) -> list[Record]:
-    """The rows of the audit subset that may be guessed about: members in train, non-members in holdout."""
-    return [Record(row.text, row.label) for row in read_split(PRIVATE / f"{part}.parquet") if row.guess]
 
 
 def losses(fitted: DpLmArtifact, model: ConditionalLm, sides: Sequence[Sequence[Record]]) -> Scores:

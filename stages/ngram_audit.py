@@ -4,26 +4,24 @@ from palimpsest.audit.ngrams import ngram_audit
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.files import write_json
 from palimpsest.params.load import load
-from palimpsest.records.write import read_public, read_split, read_synthetic
-from stages.common import METRICS, PRIVATE, PUBLIC, SYNTHETIC, start
+from palimpsest.records.write import read_public, read_synthetic
+from stages.audited import guessed
+from stages.common import METRICS, PUBLIC, SYNTHETIC, start
 
 CONFIDENCE = 0.95
 
 
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows -> ngrams.json of the variant."""
-    params = load()
+    params, guess = load(), guessed()
     synthetic = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    members, holdout = (
-        [row.text for row in read_split(PRIVATE / f"{part}.parquet") if row.guess] for part in ("train", "holdout")
-    )
     audit = ngram_audit(
         [row.text for row in synthetic],
-        members,
-        holdout,
+        *guess.texts,
         [row.text for row in read_public(PUBLIC / "train.parquet")],
         params.audit.orders,
         Bootstrap(resamples=params.audit.resamples, confidence=CONFIDENCE, seed=params.seed),
+        guess.units,
     )
     write_json(METRICS / name / "ngrams.json", audit.to_json(name))
 

@@ -5,7 +5,7 @@ from functools import partial
 from palimpsest.files import write_json
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
-from palimpsest.privacy.ledger import Ledger
+from palimpsest.privacy.ledger import Ledger, require_unit
 from palimpsest.records.duplicates import guessable
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.preprocess import preprocess
@@ -22,14 +22,15 @@ from stages.vouching import vouched
 def run() -> None:
     """dataset files -> data/private, data/public."""
     params = load()
-    key = Ledger.open(ledger_url(params)).asset(params.dataset.asset).key
+    asset = Ledger.open(ledger_url(params)).asset(params.dataset.asset)
+    require_unit(asset, params.schema_of_data)
     write_public_rows(params)
     rows, test_rows = read_private(params)
     done = preprocess(
         rows,
         test_rows,
         schema=params.schema_of_data,
-        key=key,
+        key=asset.key,
         audit_size=params.audit.size,
         test_rate=params.dataset.test_share,
         batch_size=max((model.train.batch for model in params.fitted.values()), default=1),
@@ -39,7 +40,7 @@ def run() -> None:
     write_split(PRIVATE / "holdout.parquet", done.split.holdout)
     write_split(PRIVATE / "test.parquet", done.split.test)
     write_json(PRIVATE / "report.json", done.report)
-    write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": fingerprint(done.split.train, key)})
+    write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": fingerprint(done.split.train, asset.key)})
     # Always: whether there are warnings is a function of the rows.
     print("preprocess: what the data's owner should know is in data/private/report.json (private zone)")
 

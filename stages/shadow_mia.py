@@ -24,8 +24,9 @@ from palimpsest.privacy.receipt import read_receipt
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split
+from stages.audited import guessed
 from stages.common import BASE_LM, METRICS, MODELS, PRIVATE, RECEIPTS, start
-from stages.mia import guessed, losses
+from stages.mia import losses
 
 CONFIDENCE = 0.95
 SHADOWS = 4
@@ -35,14 +36,12 @@ _BATCH = 100
 
 def run(name: str, model: str) -> None:
     """models/<model>, models/base, the private splits -> shadow_membership.json of the variant."""
-    params = load()
-    sides = [guessed("train"), guessed("holdout")]
-    texts = [[row.text for row in side] for side in sides]
-    control = bag_of_words_control(*texts, confidence=CONFIDENCE, seed=params.seed)
+    params, guess = load(), guessed()
+    control = bag_of_words_control(*guess.documents, confidence=CONFIDENCE, seed=params.seed)
     fitted = DpLmArtifact.load(MODELS / model)
     receipt = read_receipt(RECEIPTS / f"{name}.json")
     audit = audit_membership(
-        attacks(params, fitted, sides),
+        attacks(params, fitted, guess.sides),
         control,
         claim=receipt.claim,
         delta=params.delta,
@@ -50,6 +49,7 @@ def run(name: str, model: str) -> None:
         alpha=params.audit.alpha,
         confidence=CONFIDENCE,
         seed=secrets.randbits(32),  # of ties: with a fixed one their order would hang on how many members there are
+        units=guess.units,
     )
     write_json(METRICS / name / "shadow_membership.json", audit.to_json(name) | {"shadows": SHADOWS})
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
@@ -67,7 +67,13 @@ def charged(
 
 
 def record(
-    params: Params, ledger: Ledger, session: Session, plan: Plan, counts: Mapping[str, Any], before: Sequence[str] = ()
+    params: Params,
+    ledger: Ledger,
+    session: Session,
+    plan: Plan,
+    counts: Mapping[str, Any],
+    before: Sequence[str] = (),
+    assumptions: Collection[str] = (),
 ) -> None:
     """Write a variant's receipt, and what came of it to generation.json.
 
@@ -78,11 +84,13 @@ def record(
         plan: what it asked.
         counts: rows and what else the page shows.
         before: charges behind the variant that it builds on.
+        assumptions: what the run and that variant had to assume of the machine; ids of `privacy.assumptions`.
     """
     name = session.reservation.charges[0].variant
     variant, asset = params.variants[name], ledger.asset(params.dataset.asset)
     target = params.charged[name].epsilon
-    found = receipt(ledger, asset, session, method=variant.method, target=target, before=before)
+    method, assumed = variant.method, assumptions
+    found = receipt(ledger, asset, session, method=method, target=target, before=before, assumptions=assumed)
     write_json(RECEIPTS / f"{name}.json", replace(found, plan=dict(plan.numbers)).to_json())
     write_json(METRICS / name / "generation.json", {"variant": name, "zone": found.zone, **counts})
 

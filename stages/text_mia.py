@@ -1,16 +1,14 @@
 """Membership inference from the released rows of one variant alone, whatever method wrote them."""
 
 import secrets
-from collections.abc import Sequence
 
 from palimpsest.audit.membership import Scores, audit_membership, bag_of_words_control
 from palimpsest.audit.text_membership import Phantom, Released, embedding_attack, phantom_test, text_attacks
+from palimpsest.audit.units import Guessed
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.records.private import SplitRow
-from palimpsest.records.record import Record
 from palimpsest.records.write import read_public, read_split, read_synthetic
 from stages.common import METRICS, PRIVATE, PUBLIC, RECEIPTS, SYNTHETIC, start
 from stages.encode_public import public_vectors
@@ -26,9 +24,9 @@ def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows -> text_membership.json of the variant."""
     params = load()
     splits = [read_split(PRIVATE / f"{part}.parquet") for part in ("train", "holdout")]
-    released = released_rows(params, name, splits)
-    texts = [[row.text for row in side] for side in (released.members, released.nonmembers)]
-    control = bag_of_words_control(*texts, confidence=CONFIDENCE, seed=params.seed)
+    guess = Guessed.of(*splits)
+    released = released_rows(params, name, guess)
+    control = bag_of_words_control(*guess.documents, confidence=CONFIDENCE, seed=params.seed)
     others = [row.text for rows in splits for row in rows if not row.guess]
     phantom = phantom_test(released, others, RARE, CONFIDENCE)
     receipt = read_receipt(RECEIPTS / f"{name}.json")
@@ -42,15 +40,16 @@ def run(name: str) -> None:
         confidence=CONFIDENCE,
         seed=secrets.randbits(32),  # of ties: with a fixed one their order would hang on how many members there are
         guessed="members",  # of most records a release says nothing: that is no sign of a non-member
+        units=guess.units,
     )
     write_json(METRICS / name / "text_membership.json", audit.to_json(name) | {"phantom": phantom.to_json()})
 
 
-def released_rows(params: Params, name: str, splits: Sequence[Sequence[SplitRow]]) -> Released:
+def released_rows(params: Params, name: str, guess: Guessed) -> Released:
     """The synthetic rows of a variant, the guess records of train and holdout, and the public texts."""
-    members, nonmembers = ([Record(row.text, row.label) for row in rows if row.guess] for rows in splits)
     synthetic = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    return Released(synthetic, members, nonmembers, [row.text for row in read_public(PUBLIC / "train.parquet")])
+    public = [row.text for row in read_public(PUBLIC / "train.parquet")]
+    return Released(synthetic, guess.members, guess.others, public, guess.units)
 
 
 def attacks(params: Params, released: Released, phantom: Phantom) -> dict[str, Scores]:

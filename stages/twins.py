@@ -136,8 +136,9 @@ def _register(params: Params, books: Path) -> Asset:
     return Ledger.create(f"sqlite:///{books}").register(Asset(ASSET, *terms))
 
 
-def _write_rows(rows: list[Record], key: bytes) -> None:
-    write_split(PRIVATE / "train.parquet", [SplitRow(row.text, row.label, guess=True) for row in rows])
+def _write_rows(records: list[Record], key: bytes) -> None:
+    rows = [SplitRow(record.text, record.label, guess=True) for record in records]
+    write_split(PRIVATE / "train.parquet", rows)
     write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": fingerprint(rows, key)})
 
 

@@ -22,7 +22,8 @@ def run(name: str, source: str) -> None:
     params = load()
     ledger, schema = Ledger.open(ledger_url(params)), params.schema_of_data
     variant, columns = choosing(params, name), (params.dataset.text, params.dataset.label)
-    paid = ledger.paid(schema.asset, read_receipt(RECEIPTS / f"{source}.json"), variant.purpose)
+    behind = read_receipt(RECEIPTS / f"{source}.json")
+    paid = ledger.paid(schema.asset, behind, variant.purpose)
     rows = read_synthetic(SYNTHETIC / source, *columns)
     encode = encoders(params, variant.vote_select.batch)
     generator = VoteSelect(variant.vote_select, schema, composed(paid), rows, encode.others, params.seed)
@@ -34,7 +35,7 @@ def run(name: str, source: str) -> None:
         kept = list(generator.sample(voted, generator.counts(voted)))
         write_synthetic(kept, SYNTHETIC / name, *columns)
     counts = {"drawn": len(kept), "removed": {}, "rows": len(kept)}
-    record(params, ledger, session, plan, counts, [charge.id for charge in paid])
+    record(params, ledger, session, plan, counts, [charge.id for charge in paid], behind.assumptions)
 
 
 def choosing(params: Params, name: str) -> VoteSelectVariant:

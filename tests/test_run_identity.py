@@ -81,7 +81,9 @@ class Place:
         """A new ledger with the asset, whose key is its own."""
         self.content["privacy"]["ledger"] = f"{name}.db"
         self.ledger = Ledger.create(f"sqlite:///{self.home / name}.db")
-        self.ledger.register(Asset("demo", delta=1e-6, epsilon=10.0, n_public=10_000))
+        column = self.content["dataset"]["unit"]["column"]
+        unit = "record" if column is None else "person"
+        self.ledger.register(Asset("demo", 1e-6, 10.0, 10_000, unit, unit_column=column))
 
     def split(self, edit: Edit | None = None) -> dict[str, str]:
         """Change settings and split the file: stage@name -> run key of everything that spends."""
@@ -106,7 +108,6 @@ OTHER_ROWS: dict[str, Edit] = {
     "another text": {"dataset": {"text": "other"}},
     "another label": {"dataset": {"label": "second"}},
     "shorter texts": {"dataset": {"max_length": 8}},
-    "persons, and fewer rows of each": {"dataset": {"unit": {"column": "person", "max_rows": 1}}},
     "a larger test part": {"dataset": {"test_share": 0.5}},
     "a test file, and no test part": {"dataset": {"test": "test.jsonl"}},
     "a larger audit subset, and holdout": {"audit": {"size": 9000}},
@@ -135,6 +136,32 @@ def test_a_setting_that_changes_the_rows_makes_another_run(place: Place, edit: E
     after = place.split(edit)
     assert sorted(map(_seen, read)) != sorted(map(_seen, read_split(PRIVATE / "train.parquet")))
     assert not set(before.values()) & set(after.values())
+
+
+def persons(**changes: Any) -> Edit:
+    """The file's rows are of persons; what else is said of them."""
+    unit = {"column": "person", "max_rows": 3, "persons": 10_000, "missing": "drop"}
+    return {"dataset": {"unit": unit | changes}}
+
+
+def test_the_cap_and_the_unit_make_other_runs(place: Place):
+    records = place.split()
+    place.content["dataset"] |= persons()["dataset"]
+    place.register("second")
+    three, two = place.split(), place.split(persons(max_rows=2))
+    assert len({*records.values(), *three.values(), *two.values()}) == 3 * len(records)
+    assert all(row.person for row in read_split(PRIVATE / "train.parquet"))
+
+
+@pytest.mark.parametrize("column", [None, "label"])
+def test_the_private_file_of_an_asset_for_another_unit_is_not_read(place: Place, column: str | None):
+    """What was charged for records holds for no person, and for persons of one column for those of no other."""
+    place.content["dataset"] |= persons()["dataset"] if column else {}
+    place.register("second")
+    (place.home / "rows.jsonl").unlink()
+    with pytest.raises(LedgerError, match="as the unit of privacy") as caught:
+        place.split(persons(column=column) if column else persons())
+    assert "closed to another unit" in caught.value.remedy
 
 
 def _seen(row: SplitRow) -> tuple[str, str | None]:

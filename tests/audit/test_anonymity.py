@@ -199,7 +199,7 @@ def test_rows_without_a_word_are_an_error():
 
 def test_json_has_the_published_shape_and_calls_nothing_anonymous():
     document = audit(world(lambda members: rows(1, 30), side=30), best=pure(1.0)).to_json("dp3")
-    assert set(document) == {"variant", "zone", "members", "nonmembers", "control", "attacks", "claim"}
+    assert set(document) == {"variant", "zone", "unit", "members", "nonmembers", "control", "attacks", "claim"}
     evidence = document["attacks"]["linkability"]
     assert set(evidence) == {"criterion", "main", "control", "baseline", "risk", "cap", "informed"}
     assert {one["criterion"] for one in document["attacks"].values()} == {"singling out", "linkability", "inference"}

@@ -238,7 +238,7 @@ def test_a_loss_that_is_not_finite_is_an_error_that_quotes_no_row():
 def test_json_has_the_published_shape():
     document = audit({"loss": scores(1.0, size=2000), "reference": scores(2.0, size=2000)}).to_json("dp3")
     assert set(document) == {
-        *("variant", "zone", "members", "nonmembers", "control", "attacks", "epsilon_lower"),
+        *("variant", "zone", "unit", "members", "nonmembers", "control", "attacks", "epsilon_lower"),
         *("eps_max", "verdict", "claim", "p"),
     }
     assert set(document["control"]) == {"auc", "low", "high", "null_low", "null_high", "passed"}

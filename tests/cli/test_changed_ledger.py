@@ -148,7 +148,8 @@ def test_an_init_that_says_so_begins_anew(place: Place) -> None:
 def test_a_world_that_was_removed_begins_again(place: Place) -> None:
     lived(place.ledger)
     place.ledger.unlink()
-    place.edit(world={"seed": 1, "private_rows": 600, "test_rows": 100, "public_rows": 100, "public_test_rows": 100})
+    rows = {"private_rows": 600, "test_rows": 100, "public_rows": 100, "public_test_rows": 100}
+    place.edit(world={"seed": 1, "authors": None, **rows})
     assert "was charged" not in place.call("register").stderr
 
 

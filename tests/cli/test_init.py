@@ -22,8 +22,8 @@ def source(**changes: object) -> Source:
     values = {
         "data": Path("/data/own.csv"), "text": "body", "public": Path("/data/public.csv"), "n_public": 600,
         "asset": "notes", "label": "team", "labels": {"a": "A", "b": "B"}, "test": None, "public_test": None,
-        "public_labels": False, "unit": None, "max_rows": 1, "max_length": 1000, "epsilon": 3.0, "budget": 10.0,
-        "delta": None, "lm": "embedded",
+        "public_labels": False, "unit": None, "max_rows": 1, "persons": None, "max_length": 1000, "epsilon": 3.0,
+        "budget": 10.0, "delta": None, "lm": "embedded",
     }  # fmt: skip
     return Source(**(values | changes))  # type: ignore[arg-type]
 
@@ -52,7 +52,7 @@ def test_labels_that_look_like_something_else_stay_text() -> None:
 
 @pytest.mark.parametrize("name", ["yes", "null", "1", 'co"l', "naïve", "a: b", " x "])
 def test_columns_that_look_like_something_else_stay_text(name: str) -> None:
-    data = settings(text=name, label="the label", unit=name).dataset
+    data = settings(text=name, label="the label", unit=name, persons=100).dataset
     assert (data.text, data.unit.column) == (name, name)
 
 

@@ -43,7 +43,7 @@ def refused(*changes: Change) -> str:
 
 
 REFUSED = {
-    "delta above 1/n": ("privacy.budget.delta", 2e-4, ["privacy.budget.delta", "0.0002", "1 / n_public"]),
+    "delta above 1/n": ("privacy.budget.delta", 2e-4, ["privacy.budget.delta", "0.0002", "10000 records"]),
     "delta of 1": ("privacy.budget.delta", 1.0, ["privacy.budget.delta", "1.0", "less than 1"]),
     "batch above n": ("lms.dp3.train.batch", 10001, ["dp3: train.batch", "10001", "10000"]),
     "audit above n": ("audit.size", 10001, ["audit.size", "10001", "10000"]),

@@ -1,11 +1,11 @@
 """The exact distribution of one drawn token, and what neighbouring batches may do to it. Nothing is sampled."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations_with_replacement, product
 
 import torch
 
-from palimpsest.prediction.mechanism import Clipping, DifferenceClipping, FixedClipping
+from palimpsest.prediction.mechanism import Clipping, DifferenceClipping, FixedClipping, averaged_sum
 
 ORDERS = torch.tensor([1.01, 1.5, 2.0, 4.0, 16.0, 64.0], dtype=torch.float64)
 ALMOST = 1.0 + 1e-9
@@ -16,10 +16,18 @@ Case = tuple[Clipping, torch.Tensor, torch.Tensor, torch.Tensor]  # private logi
 
 
 def law(clipping: Clipping, private: torch.Tensor, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """Log-probability of every token, float64 (v,), from private logits (n, v): what the writer draws from."""
+    """Log-probability of every token, float64 (v,), from private logits (n, v), one context a unit of privacy."""
+    return law_of_persons(clipping, list(private[:, None]), public, allowed)
+
+
+def law_of_persons(
+    clipping: Clipping, persons: Sequence[torch.Tensor], public: torch.Tensor, allowed: torch.Tensor
+) -> torch.Tensor:
+    """The same from the contexts of each person, (m, v) each: what the writer draws from."""
     columns = clipping.candidates(public, allowed).nonzero().squeeze(1)
-    chosen = public[columns]
-    total = clipping.contributions(private[:, columns], chosen).sum(dim=0, dtype=torch.float64)
+    chosen, logits = public[columns], torch.cat([torch.zeros(0, len(public)), *persons])
+    contexts = torch.tensor([len(own) for own in persons for _ in own], dtype=torch.long)
+    total = averaged_sum(clipping.contributions(logits[:, columns], chosen), contexts, clipping.clip)
     return over(clipping.scores(total, chosen), columns, len(public))
 
 

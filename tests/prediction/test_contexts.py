@@ -11,11 +11,17 @@ from transformers import GraniteConfig, GraniteForCausalLM, PreTrainedModel
 
 from palimpsest.errors import ModelError
 from palimpsest.prediction import contexts
-from palimpsest.prediction.contexts import Contexts, head_of, require_exact
+from palimpsest.prediction.contexts import Contexts, Shape, head_of, require_exact
 from tests.prediction.tiny import CONTEXT, KINDS, model
 
 PROMPTS = [[0, 9, 5, 77], [0, 4], [0, 200, 31, 8, 8, 90, 14], [12, 4], [0, 3, 250]]
 ROOM = 7
+
+
+def shape(prompts: list[list[int]], rows: int, least: int | None = None) -> Shape:
+    """Of passes over these prompts: padded to the longest, or to a ladder from `least` on."""
+    most = max(map(len, prompts))
+    return Shape(rows, least or most, most, ROOM)
 
 
 @torch.no_grad()
@@ -31,7 +37,7 @@ def together(lm: PreTrainedModel, found: Contexts, count: int) -> torch.Tensor:
 
 def check(lm: PreTrainedModel, prompts: list[list[int]], micro_batch: int, steps: list[list[tuple[int, bool, bool]]]):
     """Follow steps of (token, goes on, active) per context beside texts that are kept whole."""
-    found = Contexts(lm, prompts, ROOM, micro_batch)
+    found = Contexts(lm, prompts, shape(prompts, micro_batch))
     texts: list[list[int]] = [[] for _ in prompts]
     torch.testing.assert_close(together(lm, found, len(prompts)), alone(lm, prompts), atol=1e-4, rtol=1e-4)
     for step in steps:
@@ -74,7 +80,7 @@ def test_states_are_those_of_each_context_alone_whatever_the_steps(kind, prompts
 
 
 def test_a_run_of_contexts_may_cross_forward_passes() -> None:
-    found = Contexts(model(), PROMPTS, ROOM, 2)
+    found = Contexts(model(), PROMPTS, shape(PROMPTS, 2))
     whole = found.hidden(0, 5)
     for first in range(5):
         for last in range(first + 1, 6):
@@ -86,18 +92,18 @@ def test_prompts_of_one_token_are_prompts() -> None:
 
 
 def test_nothing_is_read_for_contexts_that_stopped() -> None:
-    """In a forward pass one of two may still be carried along, but not both, and of many not most."""
-    found, read = Contexts(model(), PROMPTS, ROOM, 2), []
+    """A forward pass without any that goes on is left out; one with one of them has its whole shape."""
+    found, read = Contexts(model(), PROMPTS, shape(PROMPTS, 2)), []
     handle = model().base_model.register_forward_pre_hook(
         lambda _module, _given, named: read.append(len(named["input_ids"])), with_kwargs=True
     )
     everyone = torch.ones(5, dtype=torch.bool)
     found.step(torch.full((5,), 7), everyone, everyone)
-    assert sum(read) == 5
+    assert read == [2, 2, 2]
     read.clear()
     found.step(torch.full((5,), 7), everyone, torch.tensor([False, False, True, False, False]))
     handle.remove()
-    assert sum(read) <= 2
+    assert read == [2]
 
 
 def test_room_is_taken_for_prompts_and_what_may_follow_alone(monkeypatch) -> None:
@@ -114,7 +120,7 @@ def test_room_is_taken_for_prompts_and_what_may_follow_alone(monkeypatch) -> Non
     def widths() -> list[tuple[int, int]]:
         return sorted((layer.keys.shape[2], layer.values.shape[2]) for layer in shelves)
 
-    found = Contexts(model(), PROMPTS, ROOM, 5)
+    found = Contexts(model(), PROMPTS, shape(PROMPTS, 5))
     wanted = [(max(map(len, PROMPTS)) + ROOM,) * 2] * 2
     assert widths() == wanted
     everyone = torch.ones(5, dtype=torch.bool)
@@ -125,7 +131,7 @@ def test_room_is_taken_for_prompts_and_what_may_follow_alone(monkeypatch) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_models_that_fit_are_let_through(kind: str) -> None:
-    require_exact(model(kind), PROMPTS, [5, 7])
+    require_exact(model(kind), PROMPTS, [5, 7], shape(PROMPTS, 3), 0.0)
 
 
 def test_models_that_read_side_by_side_otherwise_are_refused() -> None:
@@ -134,7 +140,7 @@ def test_models_that_read_side_by_side_otherwise_are_refused() -> None:
         vocab_size=270, logits_scaling=8.0, bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
     with pytest.raises(ModelError, match="side by side"):
-        require_exact(GraniteForCausalLM(granite).eval(), PROMPTS, [5])
+        require_exact(GraniteForCausalLM(granite).eval(), PROMPTS, [5], shape(PROMPTS, 3), 0.0)
 
 
 def test_a_model_with_full_context_is_read_to_its_last_position() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from palimpsest.errors import LedgerError
+from palimpsest.prediction.contexts import Shape
 from palimpsest.prediction.fewshot import SENSITIVITY, Sampling, WriteShots
 from palimpsest.prediction.prompts import few_shot_prompter
 from palimpsest.privacy.entropy import NoiseSource
@@ -28,10 +29,9 @@ def shots(**changes: Any) -> WriteShots:
         prompter=few_shot_prompter(tokenizer(), "{label}:", "{text}{separator}", LABELS, text_tokens=20),
         sampling=SAMPLING,
         label="praise",
-        context=CONTEXT,
         allowed=torch.ones(len(tokenizer()), dtype=torch.bool).index_fill(0, torch.tensor([1, 2]), False),
         ends=frozenset({0}),
-        micro_batch=2,
+        shape=Shape(2, 16, CONTEXT, 0),
         stride=3,
     )
     return replace(found, **changes)
@@ -79,7 +79,7 @@ def replay(rows: Sequence[PrivateRow], query: WriteShots, extra: int | None = No
     return query.run_steps(rows, source, meter), meter, source
 
 
-@pytest.mark.parametrize("changes", [{}, {"context": 44}, {"sampling": replace(SAMPLING, prompts=1)}])
+@pytest.mark.parametrize("changes", [{}, {"shape": Shape(2, 16, 44, 0)}, {"sampling": replace(SAMPLING, prompts=1)}])
 @pytest.mark.parametrize("rows", [ROWS, [], [ROWS[0]] * 6], ids=["mixed", "none", "all the same"])
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_one_record_moves_the_average_by_at_most_sqrt_2_over_m(extra: str, rows, changes) -> None:

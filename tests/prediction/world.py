@@ -10,6 +10,7 @@ import torch
 
 from palimpsest.prediction import decoding
 from palimpsest.prediction.cells import Cells
+from palimpsest.prediction.contexts import Shape
 from palimpsest.prediction.decoding import Batches, Rules
 from palimpsest.prediction.mechanism import Clipping, DifferenceClipping, FixedClipping, SparseVector
 from palimpsest.prediction.prompts import prompter
@@ -54,18 +55,20 @@ def wave(**changes: Any) -> WriteWave:
     allowed = torch.ones(len(tokenizer()), dtype=torch.bool).index_fill(0, torch.tensor([1, 2]), False)
     rules = Rules(FIXED, None, 1.5, allowed, frozenset({0}), tokens=8, longest=5, most=40)
     own = {name: changes.pop(name) for name in list(changes) if name in Rules.__dataclass_fields__}
-    counts = dict.fromkeys(LABELS, 2)
+    rules, counts = replace(rules, **own), dict.fromkeys(LABELS, 2)
+    prompts = prompter(
+        tokenizer(), "{label}:{text}{separator}", "{label}:{separator}", LABELS, chat=False, text_tokens=24
+    )
+    rows = changes.pop("micro_batch", 3)
     found = WriteWave(
         name="wave 0",
         model=model(),
-        prompter=prompter(
-            tokenizer(), "{label}:{text}{separator}", "{label}:{separator}", LABELS, chat=False, text_tokens=24
-        ),
-        rules=replace(rules, **own),
+        prompter=prompts,
+        rules=rules,
         cells=Cells(counts, counts, KEY),
         first=0,
         last=4,
-        micro_batch=3,
+        shape=Shape(rows, prompts.longest, prompts.longest, rules.longest),
         stride=3,
     )
     return replace(found, **changes)

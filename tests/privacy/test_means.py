@@ -24,9 +24,11 @@ from palimpsest.models.sources import resolve_encoder
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Request
 from palimpsest.privacy.means import GRID, ClassMeans, class_steps, unit_rows
+from palimpsest.privacy.query import is_for_persons
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
+from tests.privacy.persons import IDS, data_sets, neighbours, records_in, rows_in
 
 SECRET = "the order number is 8812-XK"
 LABELS = ("refund", "outage", "praise")
@@ -150,6 +152,125 @@ def test_a_batch_that_couples_rows_breaks_the_bound_and_a_batch_of_one_keeps_it(
     rows, extra = rows_of((0, "refund"), (1, "refund"), (1, "refund")), PrivateRow("2", "refund")
     assert moved(replace(query_of(apart, batch=8), encode=centred), rows, extra) > 1
     assert moved(replace(query_of(apart, batch=1), encode=centred), rows, extra) <= 1
+
+
+# One person.
+
+WIDE = 25  # the all-ones vector then has coordinates of 214,748,364.6 steps: rounded up, it would be longer than 1
+PERSONS = np.stack([np.ones(WIDE), np.eye(WIDE)[0], -np.ones(WIDE), np.zeros(WIDE), np.full(WIDE, 1e300)])
+BOTH = ("refund", "outage")
+KINDS = [("0", "refund"), ("0", "outage"), ("1", "refund"), ("2", "outage"), ("3", "outage"), ("1", "unheard of")]
+
+
+def summed(query: ClassMeans, rows: Sequence[PrivateRow]) -> list[int]:
+    """The exact sums of all classes, in steps."""
+    return [round(number * GRID) for own in query.run(rows, NoiseSource()) for number in own]
+
+
+def of_persons(kind: type[ClassMeans] = ClassMeans, batch: int = 2) -> ClassMeans:
+    return kind(BOTH, encoder_of(PERSONS), WIDE, 0.0, batch)
+
+
+def longest_move(kind: type[ClassMeans], kinds: int, most: int, persons: int) -> int:
+    """The largest squared L2 distance, in steps, to a neighbour without a person, over all small data sets."""
+    answers: dict[object, list[int]] = {}
+    worst = 0
+    for data in data_sets(KINDS[:kinds], most, persons):
+        answers[data] = summed(of_persons(kind), rows_in(data))
+        moves = (
+            [new - old for new, old in zip(answers[data], answers[other], strict=True)] for other in neighbours(data)
+        )
+        worst = max([worst, *(sum(step * step for step in move) for move in moves)])
+    return worst
+
+
+class EveryRow(ClassMeans):
+    """The mutant: each row of a person contributes a vector of its own."""
+
+    def run(self, rows, noise):
+        return super().run([PrivateRow(row.text, row.label) for row in rows], noise)
+
+
+class EveryLabel(ClassMeans):
+    """The mutant: a person has one vector in each class."""
+
+    def run(self, rows, noise):
+        apart = [PrivateRow(row.text, row.label, f"{row.person} {row.label}") for row in rows]
+        return super().run(apart, noise)
+
+
+class RoundedUp(ClassMeans):
+    """The mutant: to the nearest step, not towards zero."""
+
+    def run(self, rows, noise):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(np, "trunc", np.rint)
+            return super().run(rows, noise)
+
+
+@pytest.mark.parametrize(("kinds", "most", "persons"), [(4, 2, 3), (6, 2, 2), (6, 3, 1)])
+def test_one_person_moves_the_sums_by_at_most_one_in_every_small_data_set(kinds, most, persons):
+    assert (GRID - 1000) ** 2 <= longest_move(ClassMeans, kinds, most, persons) <= GRID**2
+
+
+@pytest.mark.parametrize("mutant", [EveryRow, EveryLabel, RoundedUp])
+def test_the_check_of_persons_catches_mutants(mutant):
+    assert longest_move(mutant, 6, 2, 1) > GRID**2
+
+
+@settings(deadline=None)
+@given(
+    arrays(np.float64, st.tuples(st.integers(1, 7), st.integers(1, 9)), elements=st.floats(width=64)),
+    st.data(),
+)
+def test_one_person_moves_the_sums_by_at_most_one_whatever_their_vectors(vectors, data):
+    rows = [
+        PrivateRow(str(number), data.draw(st.sampled_from([*LABELS, None])), data.draw(st.sampled_from(IDS)))
+        for number in range(len(vectors))
+    ]
+    query = query_of(vectors, batch=data.draw(st.integers(1, 8)))
+    before, after = summed(query, rows), summed(query, [row for row in rows if row.person != IDS[0]])
+    assert sum((new - old) ** 2 for new, old in zip(before, after, strict=True)) <= GRID**2
+
+
+def test_persons_of_one_row_sum_as_records_do():
+    for data in data_sets(KINDS, 1):
+        assert summed(of_persons(), rows_in(data)) == summed(of_persons(), records_in(data))
+
+
+@settings(deadline=None)
+@given(st.permutations(range(9)), st.integers(1, 10))
+def test_neither_order_nor_batches_show_where_persons_have_several_rows(order, batch):
+    """Persons of five, three and one row, so that one may have more rows than a batch."""
+    vectors = np.random.default_rng(3).normal(size=(9, WIDE))
+    owners = [IDS[place] for place in (0, 0, 0, 0, 0, 1, 1, 1, 2)]
+    rows = [PrivateRow(str(number), BOTH[number % 2], owners[number]) for number in range(9)]
+    sizes: list[int] = []
+
+    def watched(texts: Sequence[str]) -> np.ndarray:
+        sizes.append(len(texts))
+        return encoder_of(vectors)(texts)
+
+    whole = replace(of_persons(), encode=encoder_of(vectors), batch=100)
+    query = replace(whole, encode=watched, batch=batch)
+    assert summed(query, [rows[index] for index in order]) == summed(whole, rows)
+    assert max(sizes) <= batch
+    assert sum(sizes) == 9
+
+
+def test_a_person_says_at_least_as_much_as_the_mean_over_their_rows():
+    vectors = np.random.default_rng(4).normal(size=(6, WIDE))
+    query = replace(of_persons(), encode=encoder_of(vectors))
+    for size in range(1, 7):
+        rows = [PrivateRow(str(number), BOTH[number % 2], IDS[0]) for number in range(size)]
+        own = np.array(query.run(rows, NoiseSource())).ravel()
+        mean = np.array(query.run([PrivateRow(row.text, row.label) for row in rows], NoiseSource())).ravel() / size
+        assert own @ mean == pytest.approx(np.linalg.norm(own) * np.linalg.norm(mean))
+        assert np.linalg.norm(own) >= np.linalg.norm(mean) - 1e-8
+
+
+def test_its_class_bounds_persons():
+    assert is_for_persons(of_persons())
 
 
 # What the sums are.

@@ -14,8 +14,9 @@ from palimpsest.privacy import queries
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
 from palimpsest.privacy.queries import LabelHistogram
-from palimpsest.privacy.query import is_registered
+from palimpsest.privacy.query import is_for_persons, is_registered
 from palimpsest.privacy.rows import PrivateRow
+from tests.privacy.persons import data_sets, neighbours, records_in, rows_in
 
 LABELS = ("refund", "outage", "praise")
 ROWS = st.builds(
@@ -36,6 +37,29 @@ class DataSized(LabelHistogram):
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> dict[str, int]:
         seen = tuple(label for label in self.labels if label in Counter(row.label for row in rows))
         return LabelHistogram(seen, self.sigma).run(rows, noise)
+
+
+class EveryRow(LabelHistogram):
+    """The mutant: a person counts once for each row."""
+
+    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> dict[str, int]:
+        return super().run([PrivateRow(row.text, row.label) for row in rows], noise)
+
+
+class EveryLabel(LabelHistogram):
+    """The mutant: a person counts once for each label they have."""
+
+    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> dict[str, int]:
+        found = {(row.person, row.label): PrivateRow(row.text, row.label) for row in rows}
+        return super().run(list(found.values()), noise)
+
+
+class FirstRow(LabelHistogram):
+    """The mutant: the row that stands first counts."""
+
+    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> dict[str, int]:
+        found = {row.person: PrivateRow(row.text, row.label) for row in reversed(rows)}
+        return super().run(list(found.values()), noise)
 
 
 @dataclass
@@ -114,3 +138,45 @@ def test_the_real_mechanism_adds_noise():
 def test_a_label_named_twice_is_refused():
     with pytest.raises(ValueError, match="differ"):
         LabelHistogram(("refund", "refund"), 1.0)
+
+
+# Persons.
+
+KINDS = [("one", "refund"), ("two", "refund"), ("one", "outage"), ("three", "outage"), ("one", "unheard of")]
+
+
+def counted(rows: Sequence[PrivateRow], kind: type[LabelHistogram] = LabelHistogram) -> tuple[int, ...]:
+    return tuple(kind(("refund", "outage"), 0.0).run(rows, NoiseSource()).values())
+
+
+def one_person_moves_one_count_by_one(kind: type[LabelHistogram], most: int, persons: int) -> bool:
+    """In every small data set, a person in every label among them; and whatever the order of the rows."""
+    answers = {data: counted(rows_in(data), kind) for data in data_sets(KINDS, most, persons)}
+    return all(
+        sum(abs(new - old) for new, old in zip(answer, answers[other], strict=True)) <= 1
+        for data, answer in answers.items()
+        for other in neighbours(data)
+    ) and all(counted(rows_in(data, backwards=True), kind) == answer for data, answer in answers.items())
+
+
+@pytest.mark.parametrize(("most", "persons"), [(2, 3), (3, 2)])
+def test_one_person_moves_one_count_by_one_in_every_small_data_set(most, persons):
+    assert one_person_moves_one_count_by_one(LabelHistogram, most, persons)
+
+
+@pytest.mark.parametrize("mutant", [EveryRow, EveryLabel, FirstRow])
+def test_the_check_of_persons_catches_mutants(mutant):
+    assert not one_person_moves_one_count_by_one(mutant, 2, 2)
+
+
+def test_persons_of_one_row_count_as_records_do():
+    assert all(counted(rows_in(data)) == counted(records_in(data)) for data in data_sets(KINDS, 1))
+
+
+def test_every_person_counts_where_all_their_labels_are_known():
+    known = [kind for kind in KINDS if kind[1] != "unheard of"]
+    assert all(sum(counted(rows_in(data))) == sum(map(bool, data)) for data in data_sets(known, 2))
+
+
+def test_its_class_bounds_persons():
+    assert is_for_persons(LabelHistogram(LABELS, 2.0))

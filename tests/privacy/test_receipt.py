@@ -24,7 +24,7 @@ from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
 from tests.receipts import a_line, a_receipt
 
-WHOLE = a_receipt(plan={"sigma": 4.0, "steps": 3}, weights="ab" * 32)
+WHOLE = a_receipt(plan={"sigma": 4.0, "steps": 3}, weights="ab" * 32, assumptions=("batch-bits", "logit-rounding"))
 PLACES = ("", "queries", "group", "curve")
 LEFT_OUT = ("plan", "weights")
 SCHEMA = PublicSchema("tickets", "text", "body", n_public=1000, max_length=100)
@@ -111,6 +111,14 @@ def test_a_value_that_may_not_be_is_refused(place: str, name: str, value: Any):
     of(body, place)[name] = value
     with pytest.raises(LedgerError, match=name):
         Receipt.from_json(body)
+
+
+@pytest.mark.parametrize(
+    "named", [["none such"], ["logit-rounding", "batch-bits"], ["batch-bits", "batch-bits"], "batch-bits", [1], None]
+)
+def test_an_assumption_is_one_of_a_list_named_once_and_in_order(named: Any):
+    with pytest.raises(LedgerError, match="field assumptions has another form"):
+        Receipt.from_json(WHOLE.to_json() | {"assumptions": named})
 
 
 def test_what_was_published_tells_neither_time_nor_weights():

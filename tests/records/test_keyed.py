@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.keyed import digest, fingerprint, normalise
-from palimpsest.records.private import RawRow, SplitRow
+from palimpsest.records.private import SplitRow
 
 KEY = bytes(range(32))
 TEXT = st.text(max_size=5)
 PARTS = st.lists(TEXT | st.none(), max_size=4)
-ROWS = st.lists(st.builds(RawRow, TEXT, TEXT | st.none(), TEXT | st.none()), max_size=8)
+ROWS = st.lists(st.builds(PrivateRow, TEXT, TEXT | st.none(), TEXT | st.none()), max_size=8)
 
 
 @pytest.mark.parametrize(
@@ -61,22 +61,31 @@ def test_a_key_of_another_size_is_refused(size: int) -> None:
 
 
 @given(ROWS, st.randoms(use_true_random=False))
-def test_the_fingerprint_is_that_of_a_multiset(rows: list[RawRow], shuffler: random.Random) -> None:
+def test_the_fingerprint_is_that_of_a_multiset(rows: list[PrivateRow], shuffler: random.Random) -> None:
     shuffled = list(rows)
     shuffler.shuffle(shuffled)
     assert fingerprint(shuffled, KEY) == fingerprint(rows, KEY)
-    assert fingerprint([*rows, RawRow("t")], KEY) != fingerprint(rows, KEY)
-    assert fingerprint([*rows, RawRow("t"), RawRow("t")], KEY) != fingerprint([*rows, RawRow("t")], KEY)
+    one, two = [*rows, PrivateRow("t")], [*rows, PrivateRow("t"), PrivateRow("t")]
+    assert len({fingerprint(each, KEY) for each in (rows, one, two)}) == 3
 
 
-def test_the_fingerprint_sees_text_label_and_the_key() -> None:
-    row = RawRow("t", "l")
-    others = [RawRow("T", "l"), RawRow("t", "L"), RawRow("t"), RawRow("tl"), RawRow("t", "")]
+def test_the_fingerprint_sees_text_label_person_and_the_key() -> None:
+    row = PrivateRow("t", "l")
+    others = [
+        PrivateRow("T", "l"), PrivateRow("t", "L"), PrivateRow("t"), PrivateRow("tl"), PrivateRow("t", ""),
+        PrivateRow("t", "l", "p"), PrivateRow("t", "l", "q"), PrivateRow("t", "l", ""), PrivateRow("t", None, "l"),
+    ]  # fmt: skip
     values = {fingerprint([each], KEY) for each in (row, *others)} | {fingerprint([row], bytes(32))}
     assert len(values) == len(others) + 2
 
 
 def test_the_fingerprint_is_of_what_a_query_sees() -> None:
-    """Not of the person, nor of whether an attack guesses about the row."""
-    rows = [RawRow("t", "l", "u"), RawRow("t", "l", cut=True), SplitRow("t", "l", guess=True), PrivateRow("t", "l")]
-    assert len({fingerprint([row], KEY) for row in rows}) == 1
+    """Not of whether an attack guesses about the row."""
+    for person in (None, "p"):
+        rows = [PrivateRow("t", "l", person), *(SplitRow("t", "l", guess, person) for guess in (True, False))]
+        assert len({fingerprint([row], KEY) for row in rows}) == 1
+
+
+def test_rows_that_name_nobody_keep_the_fingerprint_that_they_had_before_rows_could() -> None:
+    rows = [PrivateRow("a text", "label"), PrivateRow("another")]
+    assert fingerprint(rows, KEY) == "f851125b25ccbbf9f929988e1050f60f3e20951519f097980dfe5ae7cea97b5d"

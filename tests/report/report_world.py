@@ -397,10 +397,11 @@ def charge(seq: int, variant: str, query: str, state: str, purpose: str, epsilon
     }  # fmt: skip
 
 
-def world_ledger() -> dict[str, Any]:
+def world_ledger(unit: str = "record") -> dict[str, Any]:
     """A ledger with one charge of every kind."""
     return {
         "asset": "tickets",
+        "unit": unit,
         "delta": DELTA,
         "cap_epsilon": 8.0,
         "filter": {"order": 6.5, "used": 2.1},
@@ -419,12 +420,13 @@ def world_ledger() -> dict[str, Any]:
     }
 
 
-def world_schema() -> dict[str, Any]:
-    """The public facts."""
+def world_schema(unit: str = "record") -> dict[str, Any]:
+    """The public facts, with a column that names persons where they are the unit."""
+    persons = {"unit_column": "customer", "max_rows_per_unit": 3, "n_persons": 2000}
     return {
-        "asset": "tickets", "task": "classify", "n_public": 5000, "labels": dict.fromkeys(LABELS, ""),
-        "unit_column": None, "max_rows_per_unit": 1,
-    }  # fmt: skip
+        "asset": "tickets", "task": "classify", "n_public": 5000, "label": "topic",
+        "labels": dict.fromkeys(LABELS, ""), "unit_column": None, "max_rows_per_unit": 1, "n_persons": None,
+    } | (persons if unit == "person" else {})  # fmt: skip
 
 
 def world_stages() -> list[dict[str, Any]]:

@@ -181,7 +181,7 @@ def test_the_audit_has_what_may_be_published(made: Workspace):
 
 def test_the_data_set_card_states_the_epsilon(made: Workspace):
     text = (made.folder / "release/README.md").read_text()
-    assert stated(text) == {VARIANT: read_json(made.folder / RECEIPT)["epsilon"]}
+    assert stated(text) == {VARIANT: (read_json(made.folder / RECEIPT)["epsilon"], "record")}
     with pytest.raises(DataError):
         stated("# No front matter")
 

@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from report_world import charge, query, receipt, world_ledger, world_receipts, world_schema, world_stages
 
+from palimpsest.privacy.assumptions import KNOWN
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.receipt import Curve, Receipt
 from palimpsest.report.claims import public_claims
@@ -20,6 +21,18 @@ TESTS = Path(__file__).parents[1]
 
 def made(**receipts: Receipt) -> dict[str, Any]:
     return statement(world_receipts() | receipts, world_ledger(), world_schema(), world_stages())
+
+
+def test_the_statement_lists_what_released_receipts_assume_of_the_machine() -> None:
+    def listed(**receipts: Receipt) -> dict[str, str]:
+        found = made(**receipts)
+        CHECK.validate(json.loads(json.dumps(found)))
+        return {item["id"]: item["holds"] for item in found["assumptions"] if item["id"] in KNOWN}
+
+    assert listed() == {}
+    assert listed(inf=receipt("inf", None, 2, assumptions=KNOWN)) == {}
+    assert listed(dp3=receipt("dp3", 2.98, 1, assumptions=KNOWN[:1])) == {KNOWN[0]: "assumed"}
+    assert listed(dp3=receipt("dp3", 2.98, 1, assumptions=KNOWN)) == dict.fromkeys(KNOWN, "assumed")
 
 
 def test_the_schema_is_a_schema() -> None:
@@ -111,11 +124,81 @@ def test_the_group_table_has_the_sizes_of_the_statement() -> None:
     assert [row["k"] for row in made()["releases"][0]["group"]] == [1, 2, 5, 10]
 
 
-def test_rows_per_person_are_bounded_only_by_a_person_column() -> None:
-    facts = world_schema() | {"unit_column": "customer", "max_rows_per_unit": 3}
-    bounded = statement(world_receipts(), world_ledger(), facts, world_stages())
-    assert bounded["unit"]["max_rows_per_person"] == 3
-    assert made()["unit"]["max_rows_per_person"] is None
+def of_persons(**receipts: Receipt) -> dict[str, Any]:
+    books = {name: replace(one, unit="person") for name, one in (world_receipts() | receipts).items()}
+    found = statement(books, world_ledger("person"), world_schema("person"), world_stages())
+    CHECK.validate(json.loads(json.dumps(found)))
+    return found
+
+
+def test_with_a_column_the_person_is_the_unit() -> None:
+    unit = of_persons()["unit"]
+    assert (unit["name"], unit["column"], unit["n_persons"], unit["max_rows_per_person"]) == (
+        "person", "customer", 2000, 3,
+    )  # fmt: skip
+    assert unit["description"].startswith("One person: all of their rows in this data set")
+    assert "exact value of column 'customer'" in unit["note"]
+    assert of_persons()["status"] == "DIFFERENTIALLY PRIVATE"
+
+
+def test_without_a_column_nothing_bounds_the_rows_of_a_person_and_that_is_said() -> None:
+    found = made()
+    assert {found["unit"][name] for name in ("column", "n_persons", "max_rows_per_person")} == {None}
+    assert "Nothing bounds the rows" in found["unit"]["note"]
+    holds = {item["id"]: item["holds"] for item in found["assumptions"]}
+    assert holds["one-row"] == "assumed"
+    assert "one-value" not in holds
+    assert "run-person" not in holds
+
+
+def test_who_a_person_is_is_assumed_and_what_that_leaves_out_is_named() -> None:
+    found = of_persons()
+    holds = {item["id"]: item["holds"] for item in found["assumptions"]}
+    assert holds["one-value"] == "assumed"
+    assert "one-row" not in holds
+    own = {"mentioned", "two-values", "two-assets"}
+    assert own <= {item["id"] for item in found["not_covered"]}
+    assert not own & {item["id"] for item in made()["not_covered"]}
+
+
+@pytest.mark.parametrize(("found", "units"), [(made(), "records"), (of_persons(), "persons")])
+def test_changing_a_row_costs_what_a_group_of_two_does(found: dict[str, Any], units: str) -> None:
+    (release,) = found["releases"]
+    two = next(row["epsilon"] for row in release["group"] if row["k"] == 2)
+    assert (release["changed_row"]["k"], release["changed_row"]["epsilon"]) == (2, two)
+    assert two > release["epsilon"]
+    assert f"a group of two {units} does: ε ≤ 5.96." in release["changed_row"]["sentence"]
+
+
+def test_the_promise_to_a_person_is_none_of_the_same_size_for_a_row() -> None:
+    assert "does not imply the same ε for one row" in of_persons()["releases"][0]["changed_row"]["sentence"]
+    none = {"group": tuple(replace(row, epsilon=None) for row in receipt("dp3", 2.98).group)}
+    assert "no finite ε" in of_persons(dp3=receipt("dp3", 2.98, **none))["releases"][0]["changed_row"]["sentence"]
+
+
+def test_delta_is_held_against_the_number_of_units() -> None:
+    between = receipt("dp3", 2.98, delta=1 / 3000)  # 5,000 rows of 2,000 persons
+    for found, flagged in ((of_persons(dp3=between), False), (made(dp3=between), True)):
+        holds = {item["id"]: item["holds"] for item in found["assumptions"]}
+        assert holds["run-delta"] == ("no" if flagged else "yes")
+        assert any("delta" in flag for flag in found["releases"][0]["flags"]) == flagged
+
+
+def test_a_receipt_of_the_other_unit_promises_nothing() -> None:
+    for own, other in (("person", "record"), ("record", "person")):
+        books = {name: replace(one, unit=other) for name, one in world_receipts().items()}
+        found = statement(books, world_ledger(own), world_schema(own), world_stages())
+        assert found["status"] == "NOT PRIVATE"
+        assert found["reasons"] == [f"dp3 was charged for one {other}; the unit here is one {own}."]
+
+
+@pytest.mark.parametrize("part", ["column", "n_persons", "max_rows_per_person"])
+def test_the_schema_has_a_person_with_its_terms_and_a_record_without(part: str) -> None:
+    persons, records = of_persons(), made()
+    persons["unit"][part] = None
+    records["unit"][part] = "customer" if part == "column" else 3
+    assert not CHECK.is_valid(persons)
+    assert not CHECK.is_valid(records)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +319,9 @@ def test_what_a_reader_must_not_miss_is_flagged(change: dict[str, Any], word: st
 
 def test_an_assumption_holds_only_with_a_test_that_exists() -> None:
     assumptions = made()["assumptions"]
-    assert {item["holds"] for item in assumptions if not item["id"].startswith("run-")} <= {"yes", "untested", "owner"}
+    assert {item["holds"] for item in assumptions if not item["id"].startswith("run-")} <= {
+        "yes", "untested", "owner", "assumed"
+    }  # fmt: skip
     for item in assumptions:
         if not item["id"].startswith("run-"):
             assert (item["holds"] == "yes") == (item["test"] is not None)

@@ -5,7 +5,8 @@ nothing read it is the control, and shows what the population alone gives away; 
 risk is what the main attack does beyond the control: (main - control) / (1 - control), after Giomi et al. 2023.
 
 An attack on a record is a function of the release and of all guess records together, never of their coins. So it is a
-test of membership, and a proven trade-off curve caps its success on members, given its success on the control.
+test of membership, and a proven trade-off curve caps its success on members, given its success on the control. Where a
+person is the unit of privacy it succeeds on a person if it does on any of their rows, and rates are of persons.
 """
 
 import math
@@ -23,6 +24,7 @@ from palimpsest import validate
 from palimpsest.audit.membership import Control
 from palimpsest.audit.statistics import Estimate, Rate, wilson
 from palimpsest.audit.text_membership import Released
+from palimpsest.audit.units import Units
 from palimpsest.errors import DataError
 from palimpsest.records.duplicates import words
 
@@ -52,9 +54,9 @@ class Evidence:
 
     Attributes:
         criterion: "singling out", "linkability" or "inference".
-        main: members on which the attack succeeds.
-        control: non-members on which it does.
-        baseline: members on which a guess that does not look at the rows would, expected.
+        main: member units on which the attack succeeds.
+        control: the other units on which it does.
+        baseline: share of member units on which a guess that does not look at the rows would, expected.
         risk: (main - control) / (1 - control); below 0 where the control did better.
         cap: largest risk that the proven curve allows at any control rate within its interval; None without a curve.
     """
@@ -88,10 +90,11 @@ class AnonymityAudit:
     """Private zone: the evidence on each criterion, behind the control of the coins.
 
     Attributes:
-        members, nonmembers: numbers of guess records.
+        members, nonmembers: numbers of units that are guessed about.
         coins: the model-free control; where it fails, main and control do not compare.
         attacks: name -> evidence.
         claim: epsilon of the release; None where it claims none.
+        unit: "record" or "person".
     """
 
     members: int
@@ -99,11 +102,13 @@ class AnonymityAudit:
     coins: Control
     attacks: Mapping[str, Evidence]
     claim: float | None
+    unit: str
 
     def to_json(self, variant: str) -> dict[str, Any]:
         return {
             "variant": variant,
             "zone": "internal",
+            "unit": self.unit,
             "members": self.members,
             "nonmembers": self.nonmembers,
             "control": self.coins.to_json(),
@@ -127,7 +132,7 @@ def audit_anonymity(
 
     Args:
         released: rows, records and public texts.
-        coins: the model-free control on the same records.
+        coins: the model-free control on the same units.
         labelled: whether labels come from a public list: then they are inferred too.
         neighbours: synthetic rows that each half of a record is linked to.
         claim: epsilon of the release; None where it claims none.
@@ -146,9 +151,9 @@ def audit_anonymity(
     }
     if labelled:
         outcomes["inference_label"] = ("inference", infer_label(view))
-    members = len(released.members)
-    found = {name: _evidence(kind, outcome, members, best, confidence) for name, (kind, outcome) in outcomes.items()}
-    return AnonymityAudit(members, len(released.nonmembers), coins, found, claim)
+    units = released.units
+    found = {name: _evidence(kind, outcome, units, best, confidence) for name, (kind, outcome) in outcomes.items()}
+    return AnonymityAudit(units.members, len(units) - units.members, coins, found, claim, units.kind)
 
 
 # --- attacks ---------------------------------------------------------------------------------------------------
@@ -212,13 +217,14 @@ def rarest_first(tokens: Sequence[str], rarity: Mapping[str, int]) -> list[str]:
 def single_out(view: View, seed: int) -> Outcome:
     """A record is singled out if some predicate taken from a synthetic row holds for it alone, among all guess records.
 
-    The predicates of a row are "has these words", for its 1, 2, 3 and 4 rarest words. The baseline puts the same words
+    A person is, with all their records, if some predicate holds for records of theirs alone, one or several. The
+    predicates of a row are "has these words", for its 1, 2, 3 and 4 rarest words. The baseline puts the same words
     together at random.
     """
     predicates = sorted({tuple(row[:size]) for row in view.rows for size in _SIZES if len(row) >= size})
     places = _places(view.records)
     mixed = _shuffled(predicates, np.random.default_rng(seed))
-    hits, chance = (_alone(chosen, places, len(view.records)) for chosen in (predicates, mixed))
+    hits, chance = (_alone(chosen, places, view.released.units) for chosen in (predicates, mixed))
     return Outcome(hits, chance.astype(np.float64))
 
 
@@ -284,8 +290,8 @@ def residual_risk(main: Rate, control: Rate) -> Estimate:
 def risk_cap(control: Rate, best: BestAttack) -> float:
     """The largest risk that a proven curve allows, at any control rate within its interval.
 
-    Guarantee: for each record, success is a test of whether the record was read, so its probability is at most
-    best(probability without the record). The curve is concave, so the same holds of the means over records. It also
+    Guarantee: for each unit, success is a test of whether the unit was read, so its probability is at most
+    best(probability without the unit). The curve is concave, so the same holds of the means over units. It also
     ends in (1, 1), so that (best(c) - c) / (1 - c) grows with c: the upper end of the interval has the largest.
 
     Args:
@@ -309,10 +315,20 @@ def meeting_chance(rows: int, count: int) -> float:
     return 1.0 - math.exp(apart)
 
 
-def _evidence(kind: str, outcome: Outcome, members: int, best: BestAttack | None, confidence: float) -> Evidence:
-    main, control = (_rate(hits, confidence) for hits in (outcome.hits[:members], outcome.hits[members:]))
+def _evidence(kind: str, outcome: Outcome, units: Units, best: BestAttack | None, confidence: float) -> Evidence:
+    hits, chance = units.any(outcome.hits), _any_chance(outcome.chance, units)
+    main, control = (_rate(side, confidence) for side in (hits[: units.members], hits[units.members :]))
     cap = None if best is None else risk_cap(control, best)
-    return Evidence(kind, main, control, float(outcome.chance[:members].mean()), residual_risk(main, control), cap)
+    return Evidence(kind, main, control, float(chance[: units.members].mean()), residual_risk(main, control), cap)
+
+
+def _any_chance(chance: np.ndarray, units: Units) -> np.ndarray:
+    """The probability that the baseline, which guesses anew for each record, succeeds on some record of each unit."""
+    if units.kind == "record":
+        return chance
+    missed = np.ones(len(units))
+    np.multiply.at(missed, units.owner, 1.0 - chance)
+    return 1.0 - missed
 
 
 def _rate(hits: np.ndarray, confidence: float) -> Rate:
@@ -329,15 +345,15 @@ def _places(records: Sequence[Sequence[str]]) -> Mapping[str, frozenset[int]]:
     return {word: frozenset(found) for word, found in places.items()}
 
 
-def _alone(predicates: Sequence[tuple[str, ...]], places: Mapping[str, frozenset[int]], records: int) -> np.ndarray:
-    """Which records are the only one of which some predicate holds, bool (records,)."""
-    found, nowhere = np.zeros(records, dtype=bool), frozenset[int]()
+def _alone(predicates: Sequence[tuple[str, ...]], places: Mapping[str, frozenset[int]], units: Units) -> np.ndarray:
+    """Which records are of a unit that is the only one of which some predicate holds, bool (records,)."""
+    found, nowhere = np.zeros(len(units), dtype=bool), frozenset[int]()
     for predicate in predicates:
         fewest, *others = sorted((places.get(word, nowhere) for word in predicate), key=len)
-        matched = fewest.intersection(*others)
+        matched = {int(units.owner[record]) for record in fewest.intersection(*others)}
         if len(matched) == 1:
-            found[next(iter(matched))] = True
-    return found
+            found[matched.pop()] = True
+    return found[units.owner]
 
 
 def _shuffled(predicates: Sequence[tuple[str, ...]], rng: np.random.Generator) -> list[tuple[str, ...]]:

@@ -10,7 +10,7 @@ from palimpsest.records.world.facts import Facts
 
 @dataclass(frozen=True)
 class PopulationFactAudit:
-    """One population fact: how many private records state it, and how many synthetic texts do."""
+    """One population fact: how many private units state it, and how many synthetic texts do."""
 
     id: str
     support: int
@@ -26,7 +26,7 @@ class PopulationFactAudit:
 
 @dataclass(frozen=True)
 class SupportBin:
-    """The share carried of the facts that `first` to `last` private records state."""
+    """The share carried of the facts that `first` to `last` private units state."""
 
     first: int
     last: int
@@ -43,7 +43,7 @@ class FactAudit:
     Attributes:
         population: every population fact.
         by_support: the share carried against support, in bins that double.
-        individual_leaked, individual_total: details of one record that came out, of all there are.
+        individual_leaked, individual_total: details of one unit that came out, of all there are.
         canaries_leaked, canaries_planted: the same for planted secrets.
         mispaired: statements about private products that are no facts: the control, since a generator that pairs names
             at random states mostly such.

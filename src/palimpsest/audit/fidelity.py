@@ -79,8 +79,8 @@ class Sides:
 
     Attributes:
         synthetic: what was written.
-        train: members: rows of the audit subset that were trained on.
-        holdout: rows of the audit subset that were not.
+        train: members: rows of the audit subset that were trained on, each of another unit of privacy.
+        holdout: rows of the audit subset that were not, the same.
         public: public texts.
     """
 

@@ -1,8 +1,8 @@
 """Membership inference with its control, and the lower bound on epsilon that one run allows.
 
-Members and non-members are the guess rows of train and holdout: fair, independent coins decided which is which. Take
-all of them: cutting both sides to one size makes the coins depend on each other, which can double the variance of the
-number of right guesses, and the bound no longer holds.
+Members and non-members are the units behind the guess rows of train and holdout, records or persons: fair, independent
+coins decided which is which, one for each unit (`units`). Take all of them: cutting both sides to one size makes the
+coins depend on each other, which can double the variance of the number of right guesses, and the bound no longer holds.
 """
 
 import zlib
@@ -29,6 +29,7 @@ from palimpsest.audit.statistics import (
     thin,
     tpr_at_fpr,
 )
+from palimpsest.audit.units import RULES, Units
 from palimpsest.errors import DataError
 from palimpsest.records.record import Record
 
@@ -44,7 +45,7 @@ _LOW_FPR = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """One number per record, larger for "rather a member".
+    """One number per record, or per unit of privacy, larger for "rather a member".
 
     Attributes:
         members: shape (m,).
@@ -54,13 +55,19 @@ class Scores:
     members: np.ndarray
     nonmembers: np.ndarray
 
+    @classmethod
+    def of_units(cls, records: "Scores", units: Units, attack: str) -> "Scores":
+        """One score a unit from those of its records, by the attack's rule."""
+        found = units.score(np.concatenate([records.members, records.nonmembers]), RULES[attack])
+        return cls(found[: units.members], found[units.members :])
+
 
 @dataclass(frozen=True)
 class Control:
     """A classifier that sees the texts but no model: if it tells members from non-members, the coins were not fair.
 
     Attributes:
-        auc: its AUC on records it was not fitted on.
+        auc: its AUC on units it was not fitted on.
         null: where that AUC lies, with 99.9 % probability, under fair coins.
     """
 
@@ -116,13 +123,13 @@ class EpsilonLower:
     Attributes:
         value: epsilon below which every claim is refuted.
         attack: whose guesses they are.
-        canaries: number of coins, m.
+        canaries: number of coins, m: of records or of persons.
         guesses: number of guesses r, a public share of m.
         correct: right guesses.
         delta: of the claim.
         alpha: probability of a false refutation, over all attacks together.
         per_attack: number of correct guesses of every attack.
-        guessed: what is said of a record: "both", member or non-member, or "members", nothing but member.
+        guessed: what is said of a unit: "both", member or non-member, or "members", nothing but member.
     """
 
     value: float
@@ -155,8 +162,11 @@ class MembershipAudit:
     """Private zone: the control, the attacks, the bound, its power and the verdict on one claim.
 
     Attributes:
+        members: number of units that were trained on.
+        nonmembers: number of units that were not.
         claim: the epsilon that the release claims, or None for a run that claims nothing.
         eps_max: the largest claim that so many guesses could have refuted.
+        unit: whose coins were guessed: "record" or "person".
     """
 
     members: int
@@ -166,6 +176,7 @@ class MembershipAudit:
     epsilon_lower: EpsilonLower
     eps_max: float
     claim: float | None
+    unit: str = "record"
 
     @property
     def verdict(self) -> Verdict:
@@ -190,6 +201,7 @@ class MembershipAudit:
         return {
             "variant": variant,
             "zone": "internal",
+            "unit": self.unit,
             "members": self.members,
             "nonmembers": self.nonmembers,
             "control": self.control.to_json(),
@@ -213,24 +225,31 @@ def audit_membership(
     confidence: float,
     seed: int,
     guessed: Guessed = "both",
+    units: Units | None = None,
 ) -> MembershipAudit:
     """Judge one claim by all attacks together.
 
     The attacks, the share of guesses and alpha are fixed before any score is seen; each attack is tested at alpha
     divided by the number of attacks, so taking the best of them keeps the error probability (Bonferroni).
 
+    Where persons are the unit, the independent coins of the bound are theirs. So each person is one guess, by one score
+    made of their rows' by a rule that is fixed for the attack (`units.RULES`), and the bound is on a person's epsilon.
+
     Args:
         attacks: name -> scores, all over the same members and non-members: all that may be guessed about.
-        control: the model-free control on the same records.
+        control: the model-free control on the same units.
         claim: epsilon of the release; None where it claims none.
         delta: of the claim.
-        guess_share: public share of the records that are guessed about.
+        guess_share: public share of the units that are guessed about.
         alpha: probability of a false refutation.
         confidence: of the intervals of AUC and TPR.
-        seed: orders records of equal score.
+        seed: orders units of equal score.
         guessed: "both" calls the highest scores members and the lowest non-members; "members" makes all its guesses
             at the top, for attacks to which a low score says little. The bound holds for either, fixed in advance.
+        units: whose the scored records are; None: each is a unit of its own.
     """
+    if units is not None and units.kind != "record":
+        attacks = {name: Scores.of_units(scores, units, name) for name, scores in attacks.items()}
     members, nonmembers = _sizes(attacks)
     guesses = guess_count(members + nonmembers, guess_share)
     bound = _epsilon_lower(attacks, guesses, delta, alpha, seed, guessed)
@@ -242,6 +261,7 @@ def audit_membership(
         epsilon_lower=bound,
         eps_max=epsilon_max(bound.canaries, delta, alpha / len(attacks), guesses),
         claim=claim,
+        unit="record" if units is None else units.kind,
     )
 
 
@@ -252,6 +272,12 @@ def bag_of_words_control(members: Sequence[str], nonmembers: Sequence[str], *, c
     split, not cross-validation: given the fitted half the scores are independent of the other half's coins, so their
     AUC has exactly the Mann-Whitney null variance. Pooled over five folds, each record's coin also shapes the model
     that scores the others, and the standard deviation was 1.35-1.47 times that: 1 to 3 % false alarms at 99.9 %.
+
+    Args:
+        members, nonmembers: one text for each unit: of a person, all their rows as one (`Guessed.documents`). With rows
+            of one person in both halves the model would know the person, and with them the coin.
+        confidence: of the interval of the AUC.
+        seed: of the halves.
     """
     _check_coins(len(members), len(nonmembers))
     texts = np.array([*members, *nonmembers], dtype=object)

@@ -4,6 +4,8 @@ Texts of one kind resemble each other, and a helpline's number is in many of the
 nothing by itself. Every count stands beside the same count for a control that no generator saw, the holdout or secrets
 that were never planted, with an interval of the difference. Verbatim spans are in `ngrams`.
 
+What is counted of private rows are their units, records or persons: one coin dealt all rows of a person to one side.
+
 Counts are exact: pairs of similar texts come from a prefix filter, which misses none, and not from hashes.
 """
 
@@ -19,13 +21,14 @@ from scipy.stats import hypergeom
 from palimpsest import validate
 from palimpsest.audit.personal import KINDS, personal_values
 from palimpsest.audit.statistics import Estimate, Rate, wilson
+from palimpsest.audit.units import Units
 from palimpsest.errors import DataError
 from palimpsest.progress import track
 from palimpsest.records.duplicates import Shingle, shingles_of, wording
 
 Pair = tuple[int, int]
 Value = tuple[str, str]  # kind and value
-Sides = tuple[set[int], set[int]]  # members and others, by their place in the pool
+Sides = tuple[set[int], set[int]]  # units: members and others
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Repeats:
         public: the same for the public texts.
         excess: train rate - holdout rate, with Newcombe's interval for pairs. Its unit is the synthetic text: where
             many repeat one record it is surer than it should be, and `records` is the test.
-        records: of the members, and of the holdout, those that are repeated.
+        records: of the units of members, and of the holdout, those of which a record is repeated.
     """
 
     train: Rate
@@ -122,16 +125,19 @@ class MemorisationAudit:
         near_duplicates: synthetic texts like a private one.
         personal: kind -> distinct personal values.
         secrets: planted secrets that came out; None where the data set declares none.
+        unit: what `records` counts: "record" or "person".
     """
 
     near_duplicates: Repeats
     personal: dict[str, Repeats]
     secrets: Extraction | None
+    unit: str
 
     def to_json(self, variant: str) -> dict[str, Any]:
         return {
             "variant": variant,
             "zone": "internal",
+            "unit": self.unit,
             "near_duplicates": self.near_duplicates.to_json(),
             "personal": {kind: repeats.to_json() for kind, repeats in self.personal.items()},
             "secrets": self.secrets.to_json() if self.secrets else None,
@@ -147,12 +153,14 @@ class Corpora:
         members: texts of the audit subset that were trained on.
         holdout: texts of the audit subset that were not.
         public: public texts.
+        whose: the units that members and holdout are of; None: each text is one of its own.
     """
 
     synthetic: Sequence[str]
     members: Sequence[str]
     holdout: Sequence[str]
     public: Sequence[str]
+    whose: Units | None = None
 
     def __post_init__(self) -> None:
         if not self.synthetic:
@@ -165,10 +173,16 @@ class Corpora:
         """Members, then the holdout: the pool whose places are the numbers of records."""
         return [*self.members, *self.holdout]
 
+    @property
+    def units(self) -> Units:
+        """The units of `private`."""
+        return Units.alone(len(self.members), len(self.holdout)) if self.whose is None else self.whose
+
     def sides(self, records: Iterable[int]) -> Sides:
-        """Which of these records are members, and which are not."""
-        chosen = set(records)
-        members = {record for record in chosen if record < len(self.members)}
+        """The units of these records: which are members, and which are not."""
+        units = self.units
+        chosen = {int(units.owner[record]) for record in records}
+        members = {unit for unit in chosen if unit < units.members}
         return members, chosen - members
 
 
@@ -176,7 +190,7 @@ def memorisation(texts: Corpora, secrets: Secrets | None, settings: Settings) ->
     """Count what the synthetic texts repeat of members and, as the control, of records that nothing was fitted on.
 
     Each p value is exact, whatever else was trained on: if the synthetic texts do not depend on the coins, those of the
-    repeated records are fair, and their number among the members is hypergeometric given the sizes of both sides.
+    repeated units are fair, and their number among the members is hypergeometric given the sizes of both sides.
 
     Args:
         texts: synthetic, private and public texts.
@@ -187,6 +201,7 @@ def memorisation(texts: Corpora, secrets: Secrets | None, settings: Settings) ->
         near_duplicates=near_duplicates_of(texts, settings),
         personal=personal_data(texts, settings.confidence),
         secrets=extraction(secrets, texts.synthetic, settings) if secrets else None,
+        unit=texts.units.kind,
     )
 
 
@@ -199,7 +214,7 @@ def near_duplicates_of(texts: Corpora, settings: Settings) -> Repeats:
     pairs = list(similar_pairs(texts.synthetic, texts.private, similarity, size))
     in_public = {row for row, _ in similar_pairs(texts.synthetic, texts.public, similarity, size)}
     records = range(len(texts.private))
-    return _repeats(pairs, len(texts.synthetic), len(in_public), texts.sides(records), settings.confidence)
+    return _repeats(texts, pairs, len(texts.synthetic), len(in_public), records, settings.confidence)
 
 
 def similar_pairs(texts: Sequence[str], others: Sequence[str], similarity: float, shingle: int) -> Iterator[Pair]:
@@ -250,7 +265,7 @@ def _jaccard(left: frozenset[Shingle], right: frozenset[Shingle]) -> float:
 def personal_data(texts: Corpora, confidence: float) -> dict[str, Repeats]:
     """For each kind, the distinct values in the synthetic texts that a private record holds too; only counts are kept.
 
-    The records of a kind are those that hold a value of it.
+    The records of a kind are those that hold a value of it, and its units are theirs.
     """
     written = _holders(track(texts.synthetic, name="personal data", total=len(texts.synthetic), private=True))
     private, public = _holders(texts.private), _holders(texts.public)
@@ -260,7 +275,7 @@ def personal_data(texts: Corpora, confidence: float) -> dict[str, Repeats]:
         pairs = [(number, record) for number, value in enumerate(values) for record in private.get(value, ())]
         records = {record for value, holders in private.items() if value[0] == kind for record in holders}
         known = sum(value in public for value in values)
-        found[kind] = _repeats(pairs, len(values), known, texts.sides(records), confidence)
+        found[kind] = _repeats(texts, pairs, len(values), known, records, confidence)
     return found
 
 
@@ -405,20 +420,23 @@ def _rate(count: int, n: int, confidence: float) -> Rate:
     return Rate(count, n, *wilson(count, n, confidence))
 
 
-def _repeats(pairs: Sequence[Pair], total: int, in_public: int, at_risk: Sides, confidence: float) -> Repeats:
+def _repeats(
+    texts: Corpora, pairs: Sequence[Pair], total: int, in_public: int, records: Iterable[int], confidence: float
+) -> Repeats:
     """Count (synthetic thing, private record) pairs from both ends.
 
     Args:
+        texts: whose the records are.
         pairs: who has what in common.
         total: synthetic things.
         in_public: of these, those that a public text has.
-        at_risk: private records that could be repeated, as (members, holdout).
+        records: private records that could be repeated.
         confidence: of the intervals.
     """
-    members, others = at_risk
-    train = {thing for thing, record in pairs if record in members}
-    holdout = {thing for thing, record in pairs if record in others}
-    hit = {record for _, record in pairs}
+    owner, (members, others) = texts.units.owner.tolist(), texts.sides(records)
+    train = {thing for thing, record in pairs if owner[record] in members}
+    holdout = {thing for thing, record in pairs if owner[record] in others}
+    hit = {owner[record] for _, record in pairs}
     return Repeats(
         train=_rate(len(train), total, confidence),
         holdout=_rate(len(holdout), total, confidence),

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from palimpsest import validate
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, permutation_p
+from palimpsest.audit.units import Units
 from palimpsest.errors import DataError
 from palimpsest.records.duplicates import wording
 
@@ -82,16 +83,21 @@ class PerReference:
 
 @dataclass(frozen=True)
 class NgramAudit:
-    """Private zone: overlap per order, the longest shared span in words, and rows copied verbatim."""
+    """Private zone: overlap per order, the longest shared span in words, and rows copied verbatim.
+
+    `unit` is what the coins behind the p values were flipped for: "record" or "person".
+    """
 
     orders: dict[int, OrderOverlap]
     longest_span: PerReference
     verbatim_rows: PerReference
+    unit: str
 
     def to_json(self, variant: str) -> dict[str, Any]:
         return {
             "variant": variant,
             "zone": "internal",
+            "unit": self.unit,
             "orders": {str(order): overlap.to_json() for order, overlap in self.orders.items()},
             "longest_span": self.longest_span.to_json(),
             "verbatim_rows": self.verbatim_rows.to_json(),
@@ -105,13 +111,15 @@ def ngram_audit(
     public: Sequence[str],
     orders: Sequence[int],
     bootstrap: Bootstrap,
+    whose: Units | None = None,
 ) -> NgramAudit:
     """Measure the overlap of the synthetic texts with what was trained on and what was not.
 
-    The permutation test redraws which records of members and holdout are members, their numbers fixed: exact for
+    The permutation test redraws which units of members and holdout are members, their numbers fixed: exact for
     independent fair coins, whatever else was trained on, because under the null hypothesis the synthetic texts do
-    not depend on the coins. The bootstrap interval is over synthetic rows with both references held fixed; where
-    the two differ in size the excess contains that difference, the p value does not.
+    not depend on the coins. All rows of a person change sides together, as one coin put them there, and what a person
+    says in several rows counts as what they say once. The bootstrap interval is over synthetic rows with both
+    references held fixed; where the two differ in size the excess contains that difference, the p value does not.
 
     Args:
         synthetic: the synthetic texts.
@@ -121,6 +129,7 @@ def ngram_audit(
         orders: the n to report, each >= 1.
         bootstrap: confidence and seed, and the number of bootstrap samples and of permutations; the latter is rounded
             up to a multiple of 64, and the smallest p is 1 / (permutations + 1).
+        whose: the units that members and holdout are of; None: each text is one of its own.
 
     Raises:
         DataError: the synthetic texts, the members or the holdout are empty.
@@ -129,7 +138,8 @@ def ngram_audit(
     vocabulary: dict[str, int] = {}
     texts, pool = Corpus.read(synthetic, vocabulary), Corpus.read([*members, *holdout], vocabulary)
     in_public = [len(shared.gram) for shared in shared_ngrams(texts, Corpus.read(public, vocabulary))]
-    coins = _Coins.draw(len(members), len(holdout), bootstrap)
+    units = Units.alone(len(members), len(holdout)) if whose is None else whose
+    coins = _Coins.draw(units, bootstrap)
     overlaps = {order: _nothing_private(texts, order, in_public) for order in sorted(set(orders))}
     longest_train = longest_holdout = 0
     for shared in shared_ngrams(texts, pool):
@@ -142,6 +152,7 @@ def ngram_audit(
         orders=overlaps,
         longest_span=PerReference(longest_train, longest_holdout, len(in_public)),
         verbatim_rows=PerReference(*(verbatim_rows(synthetic, rows) for rows in (members, holdout, public))),
+        unit=units.kind,
     )
 
 
@@ -302,7 +313,7 @@ class _Coins:
     """The real coins, redrawn ones, and the settings of the resampling.
 
     Attributes:
-        is_member: the real coin of each pooled record; shape (records,).
+        is_member: the real coin of each pooled record's unit; shape (records,).
         redrawn: uint64 of shape (words, records); each bit position of each word is one permutation of the coins.
     """
 
@@ -311,13 +322,13 @@ class _Coins:
     bootstrap: Bootstrap
 
     @classmethod
-    def draw(cls, members: int, holdout: int, bootstrap: Bootstrap) -> "_Coins":
-        rng, real = np.random.default_rng(bootstrap.seed), np.arange(members + holdout) < members
+    def draw(cls, units: Units, bootstrap: Bootstrap) -> "_Coins":
+        rng, real = np.random.default_rng(bootstrap.seed), np.arange(len(units)) < units.members
         redrawn = np.empty((-(-bootstrap.resamples // _BITS), len(real)), dtype=np.uint64)
         for word in redrawn:
             bits = rng.permuted(np.repeat(real[None], _BITS, axis=0), axis=1)
             word[:] = np.packbits(np.ascontiguousarray(bits.T), axis=1).view(np.uint64)[:, 0]
-        return cls(real, redrawn, bootstrap)
+        return cls(real[units.owner], redrawn[:, units.owner], bootstrap)
 
     def sides(self, shared: SharedNgrams) -> np.ndarray:
         """Which shared n-grams occur in a member and which in the holdout; shape (2, distinct)."""

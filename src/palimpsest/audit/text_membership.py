@@ -18,14 +18,15 @@ from palimpsest import validate
 from palimpsest.audit.membership import Scores
 from palimpsest.audit.ngrams import Corpus
 from palimpsest.audit.statistics import Rate, clopper_pearson
+from palimpsest.audit.units import Units
 from palimpsest.errors import DataError
 from palimpsest.records.record import Record
 
-Units = Literal["word", "character"]
+Features = Literal["word", "character"]
 Vectors: TypeAlias = np.ndarray | csr_matrix
 
 _AT_ONCE = 256  # records compared with all rows at once
-_FEATURES: Mapping[Units, Mapping[str, Any]] = {
+_FEATURES: Mapping[Features, Mapping[str, Any]] = {
     "word": {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"},
     "character": {"analyzer": "char_wb", "ngram_range": (4, 4)},
 }
@@ -43,12 +44,14 @@ class Released:
         members: guess records that the method read.
         nonmembers: guess records that it did not.
         public: public texts; some score is always compared with theirs, as text of one kind is alike anyway.
+        whose: the units that the guess records are of; None: each is one of its own.
     """
 
     synthetic: Sequence[Record]
     members: Sequence[Record]
     nonmembers: Sequence[Record]
     public: Sequence[str]
+    whose: Units | None = None
 
     def __post_init__(self) -> None:
         if not self.synthetic:
@@ -60,6 +63,11 @@ class Released:
     def records(self) -> list[Record]:
         """Members, then non-members."""
         return [*self.members, *self.nonmembers]
+
+    @property
+    def units(self) -> Units:
+        """The units of `records`."""
+        return Units.alone(len(self.members), len(self.nonmembers)) if self.whose is None else self.whose
 
     def scores(self, values: np.ndarray) -> Scores:
         """Values of `records`, shape (records,), as the scores of both sides."""
@@ -107,7 +115,7 @@ def ngram_attack(released: Released, order: int) -> Scores:
     return released.scores(synthetic - public)
 
 
-def nearest_attack(released: Released, units: Units, seed: int) -> Scores:
+def nearest_attack(released: Released, features: Features, seed: int) -> Scores:
     """A record that is nearer to its nearest synthetic row than to its nearest public one is rather a member.
 
     Nearness is the cosine of TF-IDF vectors, of words and word pairs or of characters within words, which see scripts
@@ -115,7 +123,7 @@ def nearest_attack(released: Released, units: Units, seed: int) -> Scores:
     """
     texts, rows = [row.text for row in released.records], [row.text for row in released.synthetic]
     public = [released.public[index] for index in released.compared(seed)]
-    vectors = TfidfVectorizer(sublinear_tf=True, dtype=np.float32, **_FEATURES[units])
+    vectors = TfidfVectorizer(sublinear_tf=True, dtype=np.float32, **_FEATURES[features])
     try:
         vectors.fit([*rows, *texts, *public])
     except ValueError:  # no feature at all: nothing is nearer than anything
@@ -253,11 +261,11 @@ class PhantomOrder:
 
     Attributes:
         order: n.
-        features: n-grams that one guess record has, and neither another private record nor a public text.
-        train: members of which such an n-gram is in the synthetic texts, out of all members.
+        features: n-grams that one guess unit has, and neither another private record nor a public text.
+        train: member units of which such an n-gram is in the synthetic texts, out of all of them.
         holdout: the same of non-members.
-        p: how likely fair coins alone put as many of these records among the members.
-        found: how many such n-grams of each record are in the synthetic texts, (records,), members first.
+        p: how likely fair coins alone put as many of these units among the members.
+        found: how many such n-grams of each record's unit are in the synthetic texts, (records,), members first.
     """
 
     order: int
@@ -293,7 +301,7 @@ class Phantom:
 
     @property
     def found(self) -> np.ndarray:
-        """How much of each record's rare n-grams came out, the shorter ones weighing more; shape (records,).
+        """How much of each record's unit's rare n-grams came out, the shorter ones weighing more; shape (records,).
 
         Texts of a kind put common words together in new ways, so that a long rare n-gram comes up by chance before a
         short one does.
@@ -305,12 +313,13 @@ class Phantom:
 
 
 def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int], confidence: float) -> Phantom:
-    """Do n-grams that a single private record has show up in the synthetic texts, more so of members?
+    """Do n-grams that a single private unit has show up in the synthetic texts, more so of members?
 
     A rare word of a record that was never read may come up by chance: so often do those of the holdout. If the texts
-    were independent of the coins, each record that such an n-gram gives away would be a member with probability 1/2,
-    whatever the others are: the number of members among them is binomial, and its p value exact. Records are counted
-    and not n-grams, which come in runs. The test is of no leak at all, not of a claim.
+    were independent of the coins, each unit that such an n-gram gives away would be a member with probability 1/2,
+    whatever the others are: the number of members among them is binomial, and its p value exact. Units are counted and
+    not n-grams, which come in runs, nor the rows of a person, who has one coin: what a person says in several rows is
+    rare if nobody else says it. The test is of no leak at all, not of a claim.
 
     Args:
         released: rows and records.
@@ -328,30 +337,31 @@ def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int
 
 def _phantom(level: _Level, row: np.ndarray, bounds: np.ndarray, released: Released, confidence: float) -> PhantomOrder:
     """One test; `row` is the text of each n-gram, `bounds` where the records, the other private and the public end."""
-    owner = _owners(level, row, bounds)
+    units = released.units
+    owner = _owners(level, row, bounds, units)
     shown = np.zeros(len(owner), dtype=bool)
     shown[level.gram[row >= bounds[2]]] = True
-    found = np.bincount(owner[shown & (owner >= 0)], minlength=len(released.records))
-    members = len(released.members)
+    found = np.bincount(owner[shown & (owner >= 0)], minlength=len(units))
+    members = units.members
     hits, given_away = int((found[:members] > 0).sum()), int((found > 0).sum())
     return PhantomOrder(
         order=level.order,
         features=int((owner >= 0).sum()),
         train=_rate(hits, members, confidence),
-        holdout=_rate(given_away - hits, len(released.nonmembers), confidence),
+        holdout=_rate(given_away - hits, len(units) - members, confidence),
         p=float(binom.sf(hits - 1, given_away, 0.5)),
-        found=found,
+        found=found[units.owner],
     )
 
 
-def _owners(level: _Level, row: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """The record that is the only one to have an n-gram, or -1 where other or public texts have it; (n-grams,)."""
+def _owners(level: _Level, row: np.ndarray, bounds: np.ndarray, units: Units) -> np.ndarray:
+    """The unit that is the only one to have an n-gram, or -1 where other or public texts have it; (n-grams,)."""
     grams, records = level.gram.max(initial=-1) + 1, row < bounds[0]
-    gram, record = level.gram[records], row[records]
+    gram, unit = level.gram[records], units.owner[row[records]]
     owner = np.full(grams, -1, dtype=np.int64)
-    owner[gram] = record
+    owner[gram] = unit
     common = np.zeros(grams, dtype=bool)
-    common[gram[owner[gram] != record]] = True
+    common[gram[owner[gram] != unit]] = True
     common[level.gram[~records & (row < bounds[2])]] = True
     return np.where(common, -1, owner)
 

@@ -9,7 +9,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.files import close_workspace
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
-from palimpsest.privacy.ledger import Asset, Ledger
+from palimpsest.privacy.ledger import Asset, Ledger, require_unit
 from palimpsest.privacy.witness import receipt_heads
 
 TWINS = Path("reports/metrics/twins")  # the release depends on the folder, where no method is audited too
@@ -51,10 +51,11 @@ def opened(workspace: Path) -> Context:
     ledger = Ledger.open(ledger_url(params, workspace))
     ledger.verify(receipt_heads(workspace / "reports" / "receipts", params.dataset.asset))
     known, wanted = ledger.asset(params.dataset.asset), asset_of(params)
+    require_unit(known, wanted)
     if (known.delta, known.n_public) != (wanted.delta, wanted.n_public):
         raise LedgerError(
-            f"params.yaml gives asset {known.name!r} delta {wanted.delta!r} and n_public {wanted.n_public}; it is "
-            f"registered with {known.delta!r} and {known.n_public}.",
+            f"params.yaml gives asset {known.name!r} delta {wanted.delta!r} and {wanted.n_public} {wanted.unit}s; it "
+            f"is registered with {known.delta!r} and {known.n_public}.",
             "These never change for a data set: restore them in params.yaml.",
         )
     if known.epsilon != wanted.epsilon:

@@ -102,7 +102,8 @@ class Source:
 
     @property
     def batch(self) -> int:
-        """The paper's 128, or about a twelfth of the data, a power of two from 16 to 1,024: large batches suit DP."""
+        """The paper's 128, or about a twelfth of the units of privacy, a power of two from 16 to 1,024: large batches
+        suit DP."""
         if self.preset == "paper":
             return min(self.n_units, 128)
         return min(self.n_units, 2 ** min(10, max(4, (self.n_units // 12).bit_length() - 1)))
@@ -243,23 +244,38 @@ def check_source(source: Source) -> None:
         raise ParamsError(f"--preset is {source.preset!r}.", f"Choose one of {', '.join(PRESETS)}.")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", source.asset):
         raise ParamsError(f"--asset is {source.asset!r}.", "Use lower-case letters, digits and _, a letter first.")
-    if (source.unit is None) != (source.persons is None):
-        raise ParamsError(
-            "--unit and --persons come together: persons are protected, so delta and noise follow from their number.",
-            "Give both, or none for data in which one row is one person.",
-        )
-    if source.n_public < _FEWEST:
-        raise ParamsError(f"--n-public is {source.n_public}; allowed is at least {_FEWEST}.", "Bring more records.")
-    if source.n_units < _FEWEST:
-        raise ParamsError(f"--persons is {source.persons}; allowed is at least {_FEWEST}.", "Bring more persons.")
+    _check_numbers(source)
     if math.isinf(source.epsilon):
         raise ParamsError("--epsilon is inf.", "Give a finite one; params.yaml has a variant `inf` to add to `run`.")
-    _first_row(source.data, Columns(source.text, source.label, source.unit, source.keys))
+    _first_row(source.data, Columns(source.text, source.label, source.unit, source.keys, nobody=True))
     public_label = source.label if source.public_labels else None
     _first_row(source.public, Columns(source.text, public_label, keys=source.keys, plain=True))
     for path in (source.test, source.public_test):
         if path is not None:
             _first_row(path, Columns(source.text, source.label, keys=source.keys))
+
+
+def _check_numbers(source: Source) -> None:
+    """How many records and persons there are, and how many rows are kept of one."""
+    if source.n_public < _FEWEST:
+        raise ParamsError(f"--n-public is {source.n_public}; allowed is at least {_FEWEST}.", "Bring more records.")
+    if (source.unit is None) != (source.persons is None):
+        raise ParamsError(
+            "--unit and --persons come together: the person is then protected, and delta and noise follow from how "
+            "many persons there are.",
+            "Give both, or neither for data in which one row is one person.",
+        )
+    if source.max_rows < 1:
+        raise ParamsError(f"--max-rows is {source.max_rows}; allowed is at least 1.", "Keep one row of each person.")
+    if source.persons is None:
+        if source.max_rows > 1:
+            raise ParamsError("--max-rows is given without --unit: nothing would be capped.", "Name the column, too.")
+        return
+    if not _FEWEST <= source.persons <= source.n_public:
+        raise ParamsError(
+            f"--persons is {source.persons}; allowed is at least {_FEWEST} and at most --n-public, {source.n_public}.",
+            "Give the approximate number of different persons in the column.",
+        )
 
 
 def _check_task(source: Source) -> None:

@@ -160,15 +160,16 @@ def init(
     test: Annotated[Path | None, typer.Option(help="Private test file; none cuts a part from DATA.")] = None,
     public_test: Annotated[Path | None, typer.Option(help="A labelled test file that is public.")] = None,
     public_labels: Annotated[bool, typer.Option(help="The public file has the label column too.")] = False,
-    unit: Annotated[str | None, typer.Option(help="Column that names the person.")] = None,
-    max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = 1,
-    persons: Annotated[
-        int | None, typer.Option(help="With --unit: public, approximate number of persons; they are then protected.")
+    unit: Annotated[
+        str | None,
+        typer.Option(help="Column whose value is the person; the person is then protected, not the single record."),
     ] = None,
+    max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = 1,
+    persons: Annotated[int | None, typer.Option(help="With --unit: public, approximate number of persons.")] = None,
     max_length: Annotated[int, typer.Option(help="Longest text kept, in characters.")] = 1000,
     epsilon: Annotated[float, typer.Option(help="Epsilon of the first variant.")] = 3.0,
     budget: Annotated[float, typer.Option(help="Cap on the data set's total epsilon.")] = 10.0,
-    delta: Annotated[float | None, typer.Option(help="The data set's delta; none: 1 / (n ln n).")] = None,
+    delta: Annotated[float | None, typer.Option(help="The data set's delta; none: 1 / (n ln n), n units.")] = None,
     lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name.")] = "embedded",
     preset: Annotated[
         str, typer.Option(help="Training settings: modern, or paper (those of the published method).")

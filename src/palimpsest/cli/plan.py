@@ -132,7 +132,8 @@ def show_plan(workspace: Path) -> None:
     verdict = "[green]fits[/green]" if fits else "[red]does not fit[/red]"
     out.print(
         f"Budget of [bold]{context.asset.name}[/bold]: epsilon {context.asset.epsilon:g} at delta "
-        f"{context.asset.delta:.3g}; spent {balance.spent:.3f}, after the pending runs {after:.3f}: {verdict}."
+        f"{context.asset.delta:.3g} for adding or removing one {context.asset.unit}; spent {balance.spent:.3f}, after "
+        f"the pending runs {after:.3f}: {verdict}."
     )
     if beside:
         out.print(f"Deltas that no event carries: {beside:.3g} after the pending runs, of at most {most:.3g}.")

@@ -6,7 +6,7 @@ from palimpsest.cli.context import asset_of
 from palimpsest.errors import LedgerError
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
-from palimpsest.privacy.ledger import Ledger
+from palimpsest.privacy.ledger import Asset, Ledger, require_unit
 
 
 def register_asset(workspace: Path, *, amend: bool = False, lost: bool = False) -> None:
@@ -22,6 +22,7 @@ def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = 
     """Enter the asset of params that are not yet, or already, the workspace's; see `register_asset`."""
     ledger, asset = Ledger.create(ledger_url(params, workspace)), asset_of(params)
     if amend:
+        require_unit(ledger.asset(asset.name), asset)  # before anything is written
         ledger.amend(asset.name, asset.epsilon)
     charged = 0 if params.world is not None else ledger.elsewhere(asset.name)
     if charged and not lost:
@@ -36,5 +37,10 @@ def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = 
         print(f"{known.name}: an earlier ledger is lost; what it spent is unknown and in no total")
     print(
         f"{known.name}: registered in {ledger.place} with a budget of epsilon {known.epsilon:g} at delta "
-        f"{known.delta:.3g}, for adding or removing one {known.unit} of about {known.n_public}"
+        f"{known.delta:.3g}, for adding or removing one {known.unit} of about {known.n_public}{_whom(known)}"
     )
+
+
+def _whom(asset: Asset) -> str:
+    column = asset.unit_column
+    return "" if column is None else f", each a value of column {column!r} with all its rows"

@@ -11,10 +11,9 @@ from palimpsest.errors import ModelError, ParamsError
 from palimpsest.generators.base import Budget, Plan, PlannedQuery
 from palimpsest.generators.predict import Predicted, allowed_tokens, ends_of
 from palimpsest.models.lm import load_lm
-from palimpsest.models.tokens import specials
 from palimpsest.params.predict import FewShotSettings
-from palimpsest.prediction.contexts import context_of, require_exact
-from palimpsest.prediction.fewshot import SCHEME, Sampling, WriteShots
+from palimpsest.prediction.contexts import Shape, context_of, require_exact
+from palimpsest.prediction.fewshot import SCHEME, SENSITIVITY, Sampling, WriteShots
 from palimpsest.prediction.prompts import UNLABELLED, Prompter, few_shot_prompter
 from palimpsest.privacy.accounting import calibrate_noise
 from palimpsest.privacy.query import View
@@ -22,12 +21,16 @@ from palimpsest.records.schema import PublicSchema
 from palimpsest.training.team import own_device
 
 
+_LEAST = 64  # tokens that a prompt is padded to at least
+
+
 class FewShot:
     """Few-shot generation (Tang et al. 2024, Algorithm 1), accounted as the Poisson sampling that runs.
 
-    Guarantee: `fit` asks one query per label, each of the records of that label alone, which compose in parallel. Each
-    meets the budget under privacy-loss distributions, for adding or removing one record. With an infinite epsilon
-    nothing is noised: a reference that must never be released.
+    Guarantee: `fit` asks one query per label, each of the records (or persons) of that label alone, which compose in
+    parallel. Each meets the budget under privacy-loss distributions, for adding or removing one unit of privacy: a
+    record, or a person with all their rows. With an infinite epsilon nothing is noised: a reference that must never be
+    released.
 
     Attributes:
         settings: how to write.
@@ -51,7 +54,9 @@ class FewShot:
             raise ParamsError("The prior does not name the public labels.", "Give one share per label, or null.")
         rates = self._rates(schema)
         if (most := max(rates.values())) > 1.0:
-            return Plan("fewshot", budget, (), {}, False, (_too_many(self.settings, most),))
+            return Plan("fewshot", budget, (), {}, False, (_too_many(self.settings, most, schema.unit),))
+        if (self.settings.prompts - 1) * (self.settings.rounding or 0.0) > SENSITIVITY:
+            return Plan("fewshot", budget, (), {}, False, (_spoilt(self.settings),))
         noise = self._noise(budget, most)
         planned = {label: self._sampling(rate, most, noise) for label, rate in rates.items()}
         queries = tuple(
@@ -68,6 +73,7 @@ class FewShot:
             "expected_examples": self.settings.rows * len(rates),
             "forward_tokens": self._forward_tokens(len(rates)),
         }
+        numbers |= {} if self.settings.rounding is None else {"rounding": self.settings.rounding}
         return Plan("fewshot", budget, queries, numbers)
 
     def fit(self, view: View, plan: Plan) -> Predicted:
@@ -94,10 +100,9 @@ class FewShot:
                     prompter=prompts,
                     sampling=self._sampling(rate, max(rates.values()), noise),
                     label=label,
-                    context=context_of(model),
                     allowed=allowed_tokens(model, tokenizer, ends),
                     ends=ends,
-                    micro_batch=settings.micro_batch,
+                    shape=self._shape(model),
                     stride=settings.checkpoint_tokens,
                     checkpoints=self.checkpoints,
                 )
@@ -124,11 +129,16 @@ class FewShot:
                 "Lower prompt.text_tokens or max_tokens, shorten the prompt, or use a model with a longer context.",
             )
         heads = [list(head) for head in prompts.public.values()]
-        require_exact(model, heads, [specials(tokenizer).sep] * 2)
+        require_exact(model, heads, [], self._shape(model), self.settings.rounding or 0.0)
         return prompts
 
+    def _shape(self, model: PreTrainedModel) -> Shape:
+        """Of every forward pass: a prompt is padded to the least width of a short ladder that it fits in."""
+        context = context_of(model)
+        return Shape(min(self.settings.micro_batch, self.settings.prompts), min(_LEAST, context), context, 0)
+
     def _rates(self, schema: PublicSchema) -> dict[str, float]:
-        """Sampling rate of each label: M shots over its public number of records."""
+        """Sampling rate of each label: M shots over its public number of records, or persons."""
         names = schema.label_names or (UNLABELLED,)
         prior = self.settings.prior or dict.fromkeys(names, 1.0)
         total, wanted = sum(prior.values()), self.settings.prompts * self.settings.shots
@@ -136,7 +146,10 @@ class FewShot:
 
     def _sampling(self, rate: float, charged: float, noise: float) -> Sampling:
         settings = self.settings
-        return Sampling(rate, charged, noise, settings.prompts, settings.top_k, settings.rows, settings.max_tokens)
+        return Sampling(
+            rate, charged, noise, settings.prompts, settings.top_k, settings.rows, settings.max_tokens,
+            settings.rounding or 0.0,
+        )  # fmt: skip
 
     def _noise(self, budget: Budget, rate: float) -> float:
         """The noise multiplier that the largest rate needs; all labels get it."""
@@ -151,10 +164,17 @@ class FewShot:
         return labels * settings.rows * settings.max_tokens * (settings.prompts + 1) * prompt
 
 
-def _too_many(settings: FewShotSettings, rate: float) -> str:
+def _too_many(settings: FewShotSettings, rate: float, unit: str) -> str:
     return (
-        f"infeasible: {settings.prompts} prompts of {settings.shots} records are {rate:.3g} times the records of the "
+        f"infeasible: {settings.prompts} prompts of {settings.shots} records are {rate:.3g} times the {unit}s of the "
         "smallest label: lower prompts or shots"
+    )
+
+
+def _spoilt(settings: FewShotSettings) -> str:
+    return (
+        f"infeasible: rounding of {settings.rounding:.3g} nats in the prompts beside it moves the average by more than "
+        "one record does: lower prompts, or use a device that keeps a prompt's bits and set rounding to null"
     )
 
 

@@ -18,11 +18,19 @@ from palimpsest.generators.select import ClassSums
 from palimpsest.generators.shares import divided, label_shares, planned_histogram, whole_rho
 from palimpsest.models.lm import load_lm
 from palimpsest.models.tokens import specials
-from palimpsest.params.predict import PredictSettings, Prompt
+from palimpsest.params.predict import PredictSettings
 from palimpsest.prediction.cells import Cells, part
-from palimpsest.prediction.contexts import context_of, require_exact
+from palimpsest.prediction.contexts import Shape, context_of, require_exact
 from palimpsest.prediction.decoding import Rules
-from palimpsest.prediction.mechanism import Clipping, DifferenceClipping, FixedClipping, SparseVector
+from palimpsest.prediction.mechanism import (
+    Clipping,
+    DifferenceClipping,
+    EXACT,
+    FixedClipping,
+    Rounding,
+    SparseVector,
+    token_rho,
+)
 from palimpsest.prediction.prompts import UNLABELLED, Prompter, parsed, prompter
 from palimpsest.prediction.query import WriteWave, wave_event
 from palimpsest.privacy.means import ClassMeans, Encode
@@ -35,7 +43,8 @@ from palimpsest.training.team import own_device
 _UNCLIPPED = 1e4  # of a reference run: no difference of logits is as large
 _MOST = 10  # tokens of a batch for each private one, unless params.yaml says otherwise
 _LITTLE = 0.1  # nats by which all contexts together can then move a draw at most
-_MARGIN = 1.0 - 1e-9  # what rounding may add up to
+_MARGIN = 1.0 - 1e-9  # what the last steps in float64, from exact sums to scores, may add up to
+_SPOILT = 0.5  # share of a token's rho that rounding may take
 
 # Settings of a model's own that would give private tokens probability 0, or none that the accounting knows.
 _IGNORED = {
@@ -110,16 +119,16 @@ class Predict:
     """Private prediction (Amin et al. 2024, Algorithm 1), with difference clipping as its modern form.
 
     Guarantee: `fit` asks for a noisy label histogram, where the shares of the labels are not public, for noisy class
-    means, where they are to choose, and for waves of batches that hold different records. Their composition, sequential
-    with the first two and parallel over the waves, is zCDP with the budget's rho (tight conversion; Canonne, Kamath,
-    Steinke 2020, Corollary 13), for adding or removing one record. With an infinite epsilon nothing is clipped: a
-    reference that must never be released.
+    means, where they are to choose, and for waves of batches that hold different units of privacy (records, or persons
+    with all their rows). Their composition, sequential with the first two and parallel over the waves, is zCDP with the
+    budget's rho (tight conversion; Canonne, Kamath, Steinke 2020, Corollary 13), for adding or removing one unit. With
+    an infinite epsilon nothing is clipped: a reference that must never be released.
 
     Attributes:
         settings: how to write.
         schema: what is public about the data set.
         folder: the public language model, a Hugging Face folder.
-        key: 32 secret bytes that spread records over batches.
+        key: 32 secret bytes that spread records, or persons, over batches.
         checkpoints: where a stopped run leaves what it wrote; None keeps nothing.
         encoder: the public sentence encoder behind the class means, and how long its vectors are; a plan needs neither.
     """
@@ -144,12 +153,12 @@ class Predict:
             ParamsError: the settings do not fit the public schema.
         """
         require_fit(self.settings, schema)
-        counts, rho = self._histogram(schema, budget), self._rho(schema, budget)
-        spending = spend(self.settings, rho)
+        counts, rho, rounding = self._histogram(schema, budget), self._rho(schema, budget), self._rounding(schema)
+        spending = spend(self.settings, rho, rounding)
         numbers = self._numbers(schema, spending, counts)
-        if not spending.tokens:
-            return Plan("predict", budget, (), numbers, False, (too_little(self.settings, rho),))
-        event = self._event(spending, math.isinf(rho))
+        if reason := refusal(self.settings, rho, rounding):
+            return Plan("predict", budget, (), numbers, False, (reason,))
+        event = self._event(spending, math.isinf(rho), rounding)
         waves = [
             PlannedQuery(_name(number), event, spending.tokens, part(*wave))
             for number, wave in enumerate(self._waves(schema))
@@ -171,10 +180,11 @@ class Predict:
             raise ParamsError("The plan of method predict cannot work.", " ".join(plan.notes))
         model, tokenizer = load_lm(self.folder)
         model.to(own_device())  # type: ignore[arg-type]
-        prompts = prepared(model, tokenizer, self.settings.prompt, self.schema, self.settings.max_tokens)
+        shape, prompts = prepared(model, tokenizer, self.settings, self.schema, self._rows(self.schema))
         counts, rho = self._histogram(self.schema, plan.budget), self._rho(self.schema, plan.budget)
         cells = self._cells(label_shares(view, self.settings, self.schema, counts, UNLABELLED))
-        spending, reference = spend(self.settings, rho), math.isinf(rho)
+        rounding, reference = self._rounding(self.schema), math.isinf(rho)
+        spending = spend(self.settings, rho, rounding)
         rules = self._rules(model, tokenizer, spending, reference)
         means = self._means(self.schema, plan.budget)
         sums = None if means is None else ClassSums(self.schema.label_names, np.array(view.ask(means)))
@@ -189,10 +199,11 @@ class Predict:
                     cells=cells,
                     first=first,
                     last=last,
-                    micro_batch=self.settings.micro_batch,
+                    shape=shape,
                     stride=self.settings.checkpoint_tokens,
                     reference=reference,
                     checkpoints=self.checkpoints,
+                    rounding=rounding,
                 )
             )
         return Predicted(tuple(batches), self.settings.keep_unfinished, sums)
@@ -216,19 +227,31 @@ class Predict:
         sigma = 0.0 if math.isinf(rho) else math.sqrt(0.5 / (wanted.share * rho * _MARGIN))
         return ClassMeans(schema.label_names, self.encode, self.dimensions, sigma)
 
-    def _event(self, spending: Spending, reference: bool) -> DpEvent:
+    def _event(self, spending: Spending, reference: bool, rounding: Rounding) -> DpEvent:
         clipping, vector = mechanisms(self.settings, spending.clip)
-        return wave_event(clipping, vector, spending.tokens, reference)
+        return wave_event(clipping, vector, spending.tokens, reference, rounding)
+
+    def _rounding(self, schema: PublicSchema) -> Rounding:
+        """What is charged for rounding: contexts of all batches of a wave are read together."""
+        return Rounding(self.settings.rounding or 0.0, max(last - first for first, last in self._waves(schema)))
+
+    def _contexts(self, schema: PublicSchema) -> int:
+        """Most private contexts that a batch is expected to hold: a person may have several."""
+        return self.settings.batch_size * (schema.max_rows_per_unit if schema.unit == "person" else 1)
+
+    def _rows(self, schema: PublicSchema) -> int:
+        """Contexts that one forward pass reads: no more than a wave is expected to hold."""
+        return min(self.settings.micro_batch, self._rounding(schema).batches * self._contexts(schema))
 
     def _batches(self, schema: PublicSchema) -> tuple[int, int]:
-        """Batches that records are spread over, and those that are written from."""
+        """Batches that records or persons are spread over, and those that are written from."""
         all_of_them = max(len(schema.label_names), 1, schema.n_units // self.settings.batch_size)
         return all_of_them, min(all_of_them, self.settings.batches or all_of_them)
 
     def _waves(self, schema: PublicSchema) -> list[tuple[int, int]]:
         """First batch and end of each wave."""
         _, used = self._batches(schema)
-        size = max(1, self.settings.together // self.settings.batch_size)
+        size = max(1, self.settings.together // self._contexts(schema))
         return [(first, min(first + size, used)) for first in range(0, used, size)]
 
     def _cells(self, shares: Mapping[str, float]) -> Cells:
@@ -257,7 +280,7 @@ class Predict:
     ) -> dict[str, float | int | str]:
         settings = self.settings
         everywhere, used = self._batches(schema)
-        contexts = used * (settings.batch_size + 1)
+        contexts = used * (self._contexts(schema) + 1)
         numbers: dict[str, float | int | str] = {
             "clipping": settings.clipping,
             "clip": spending.clip,
@@ -269,26 +292,26 @@ class Predict:
             "expected_examples": used * spending.tokens // settings.typical_tokens,
             "forward_tokens": contexts * (settings.prompt.text_tokens + spending.tokens),
         }
-        return numbers if counts is None else {**numbers, "histogram_sigma": counts.sigma}
+        numbers |= {} if counts is None else {"histogram_sigma": counts.sigma}
+        return numbers if settings.rounding is None else {**numbers, "rounding": settings.rounding}
 
 
-def spend(settings: PredictSettings, rho: float) -> Spending:
+def spend(settings: PredictSettings, rho: float, rounding: Rounding = EXACT) -> Spending:
     """The tokens that a clip leaves of a batch's rho, or the clip that a number of tokens leaves.
 
-    rho = r [1/2 (c / (s tau))^2 + 2 / (s nu)^2], the second part with a sparse vector only.
+    rho = r [1/2 (c / (s tau))^2 + 2 / (s nu)^2], the second part with a sparse vector only; `token_rho` says what
+    rounding adds.
     """
     if math.isinf(rho):
         return Spending(settings.tokens or settings.typical_tokens, _UNCLIPPED)
-    vector = mechanisms(settings, 1.0)[1]
-    passing, usable = (vector.rho if vector else 0.0), rho * _MARGIN
+    clipping, vector = mechanisms(settings, settings.clip or 1.0)
+    each, usable = token_rho(clipping, vector, rounding), rho * _MARGIN
     if settings.clip is not None:
-        clipping, _ = mechanisms(settings, settings.clip)
-        return Spending(int(usable / (clipping.rho + passing)), settings.clip)
+        return Spending(int(usable / each), settings.clip)
     tokens = settings.tokens or 1
-    left = usable / tokens - passing
-    if left <= 0.0:
-        return Spending(0, 0.0)
-    return Spending(tokens, settings.batch_size * settings.temperature * math.sqrt(2.0 * left))
+    left = usable / tokens - (each - clipping.rho_of(clipping.sensitivity + rounding.error))
+    move = settings.temperature * math.sqrt(2.0 * max(left, 0.0)) - rounding.error
+    return Spending(tokens, settings.batch_size * move) if move > 0.0 else Spending(0, 0.0)
 
 
 def mechanisms(settings: PredictSettings, clip: float) -> tuple[Clipping, SparseVector | None]:
@@ -330,6 +353,26 @@ def notes(settings: PredictSettings, spending: Spending) -> Iterator[str]:
         )
 
 
+def refusal(settings: PredictSettings, rho: float, rounding: Rounding) -> str | None:
+    """Why the plan cannot work, and what to do instead; None where it can."""
+    if not spend(settings, rho).tokens:
+        return too_little(settings, rho)
+    spending = spend(settings, rho, rounding)
+    if math.isinf(rho) or (spending.tokens and rounding_share(settings, spending, rounding) <= _SPOILT):
+        return None
+    return (
+        f"infeasible: rounding of {rounding.error:.3g} nats, charged for {rounding.batches} batches read together, takes "
+        f"more than {_SPOILT:.0%} of a batch's budget: lower together, or use a device that keeps a context's bits and "
+        "set rounding to null"
+    )
+
+
+def rounding_share(settings: PredictSettings, spending: Spending, rounding: Rounding) -> float:
+    """The share of a token's rho that rounding takes."""
+    clipping, vector = mechanisms(settings, spending.clip)
+    return 1.0 - token_rho(clipping, vector) / token_rho(clipping, vector, rounding)
+
+
 def too_little(settings: PredictSettings, rho: float) -> str:
     """Why not one token is affordable, and which batch size would pay for a typical example."""
     clipping, vector = mechanisms(settings, settings.clip or settings.temperature)
@@ -347,15 +390,19 @@ def too_little(settings: PredictSettings, rho: float) -> str:
 def prepared(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    prompt: Prompt,
+    settings: PredictSettings,
     schema: PublicSchema,
-    max_tokens: int,
-) -> Prompter:
-    """The prompts, after public ones were tried on the model.
+    rows: int,
+) -> tuple[Shape, Prompter]:
+    """The shape of forward passes of so many rows, and the prompts, after public ones were tried on the model.
+
+    All prompts are padded to the longest that there may be.
 
     Raises:
-        ModelError: the model's context is too short, or it does not read contexts side by side as one by one.
+        ModelError: the model's context is too short, it does not read contexts side by side as one by one, or they move
+            each other's logits by more than the plan charges.
     """
+    prompt = settings.prompt
     prompts = prompter(
         tokenizer,
         prompt.private,
@@ -365,17 +412,19 @@ def prepared(
         text_tokens=prompt.text_tokens,
         joint=prompt.joint if schema.task == "span" else None,
     )
-    need, context = prompts.longest + max_tokens, context_of(model)
+    need, context = prompts.longest + settings.max_tokens, context_of(model)
     if need > context:
         raise ModelError(
             f"A prompt and an example need up to {need} positions; the model has {context}.",
             "Lower prompt.text_tokens or max_tokens, shorten the prompt, or use a model with a longer context.",
         )
     trial = [label_words for label in prompts.public for label_words in prompts.contexts(label, ["", "a b c"])]
-    require_exact(model, [*trial[:6], list(next(iter(prompts.public.values())))], [specials(tokenizer).sep] * 2)
+    trial = [*trial[:6], list(next(iter(prompts.public.values())))]
+    shape = Shape(rows, prompts.longest, prompts.longest, settings.max_tokens)
+    require_exact(model, trial, [specials(tokenizer).sep] * 2, shape, settings.rounding or 0.0)
     for found in ignored(model):
         warnings.warn(f"the model's own generation setting {found} is ignored", stacklevel=2)
-    return prompts
+    return shape, prompts
 
 
 def ignored(model: PreTrainedModel) -> Iterator[str]:

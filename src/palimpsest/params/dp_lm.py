@@ -49,7 +49,7 @@ class DpSgd(_Settings):
     """What every training with DP-SGD is told."""
 
     epochs: float = Field(gt=0, description="Expected passes over the private rows.")
-    batch: int = Field(ge=1, description="Expected batch size; the sampling rate is batch / n_public.")
+    batch: int = Field(ge=1, description="Expected batch size, in units of privacy; the sampling rate is batch / n.")
     learning_rate: float = Field(gt=0, description="Peak learning rate of DP-AdamW.")
     schedule: Literal["constant", "linear"] = Field(description="Decay of the learning rate after warm-up, to 0.")
     warmup: float = Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")

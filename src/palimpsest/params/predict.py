@@ -67,8 +67,8 @@ class PredictSettings(_Settings):
         description="fixed: logits cut below their largest, as published. difference: their difference to the public "
         "logits is cut, which needs a far smaller clip (InvisibleInk)."
     )
-    batch_size: int = Field(ge=1, description="Expected private contexts of a batch, s: the fixed divisor.")
-    batches: int | None = Field(ge=1, description="Batches that are written from; null: all n_public / s.")
+    batch_size: int = Field(ge=1, description="Expected records of a batch, or persons, s: the fixed divisor.")
+    batches: int | None = Field(ge=1, description="Batches that are written from; null: all records, or persons, / s.")
     clip: float | None = Field(gt=0, description="Clip of one context's logits; null: what `tokens` leaves.")
     tokens: int | None = Field(ge=1, description="Private tokens of each batch, r; null: what `clip` leaves.")
     temperature: float = Field(gt=0, description="Divides the averaged logits, tau.")
@@ -78,8 +78,15 @@ class PredictSettings(_Settings):
     most_tokens: int | None = Field(ge=1, description="Most tokens of a batch, free ones included; null: 10 times r.")
     typical_tokens: int = Field(ge=1, description="Tokens of a typical example; only the plan reads it.")
     keep_unfinished: bool = Field(description="Keep the example that a batch's last token leaves unfinished.")
-    together: int = Field(ge=1, description="Private contexts, expected, whose batches are written side by side.")
-    micro_batch: int = Field(ge=1, description="Contexts that one forward pass reads.")
+    together: int = Field(
+        ge=1, description="Private contexts, expected at most, whose batches are written side by side."
+    )
+    micro_batch: int = Field(ge=1, description="Contexts that one forward pass reads; fewer are filled up to as many.")
+    rounding: float | None = Field(
+        gt=0,
+        description="Nats that a score may move because contexts stand beside others: charged, and listed as an "
+        "assumption. null: nothing; a context's bits are tried on public prompts, and a device that moves them is refused.",
+    )
     checkpoint_tokens: int = Field(ge=1, description="Tokens a batch may lose when a run is stopped.")
     label_counts: Literal["noisy", "prior"] = Field(
         description="Shares of the labels: a noisy histogram, charged, or the public `prior`, free."
@@ -141,11 +148,19 @@ class FewShotSettings(_Settings):
 
     rows: int = Field(ge=1, description="Demonstrations of each label.")
     prompts: int = Field(ge=1, description="Prompts that each token is averaged over, M.")
-    shots: int = Field(ge=1, description="Expected records in a prompt; the sampling rate is M shots / records.")
+    shots: int = Field(
+        ge=1,
+        description="Expected records in a prompt, one of a person; the sampling rate is M shots / records, or persons.",
+    )
     top_k: int = Field(ge=1, description="Likeliest tokens in public that may be drawn.")
     max_tokens: int = Field(ge=1, description="Longest demonstration in tokens.")
     prior: Mapping[str, float] | None = Field(description="Public share of each label; null means equal shares.")
     micro_batch: int = Field(ge=1, description="Contexts that one forward pass reads.")
+    rounding: float | None = Field(
+        gt=0,
+        description="Nats that a logit may move because prompts stand beside others: charged, and listed as an "
+        "assumption. null: nothing; a prompt's bits are tried on public prompts, and a device that moves them is refused.",
+    )
     checkpoint_tokens: int = Field(ge=1, description="Tokens that a stopped run may lose.")
     prompt: FewShotPrompt
     filters: Filters

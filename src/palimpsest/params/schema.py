@@ -25,6 +25,7 @@ from palimpsest.params.release import Release
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.records.structured import WHOLE_ROW
+from palimpsest.records.world import CUSTOMER
 
 RESERVED = ("real", "public_only", "base", "taught", "decoders", "checkpoints", "models")
 MEANINGLESS_EPSILON = 10.0
@@ -38,21 +39,38 @@ class Section(BaseModel):
 
 
 class Unit(Section):
-    """Who one person is: with a column, the person is the unit of privacy."""
+    """Who one person is: with a column, the person is the unit of privacy.
 
-    column: str | None = Field(description="Column that names the person; null where one row is one person.")
-    max_rows: int = Field(ge=1, description="Public cap on rows per person; more are left out, chosen by a keyed hash.")
+    Rows that name nobody are dealt with by themselves, then each person is held to the cap, then all rows of a person
+    are placed together.
+    """
+
+    column: str | None = Field(
+        min_length=1,
+        description="Column whose exact value is a person, who then is the unit of privacy; null where it is one row. "
+        "It never changes for a data set.",
+    )
+    max_rows: int = Field(
+        ge=1,
+        description="Public cap on rows per person, applied after rows that name nobody are left out and before the "
+        "split; more are left out, chosen by a keyed hash.",
+    )
     persons: int | None = Field(
-        ge=10, description="Public, approximate number of persons; null where there is no column."
+        ge=10,
+        description="Public, approximate number of persons, at most n_public; delta, rates and sizes follow from it. "
+        "null where there is no column.",
     )
     missing: Literal["drop", "refuse"] = Field(
-        description="A row that names no person: left out, or an error that says that there is one."
+        description="A row whose column is null, empty or blank names nobody. drop: each such row is left out by "
+        "itself, before the cap. refuse: it is an error that names file and row. Such rows never count as one person."
     )
 
     @model_validator(mode="after")
     def _counted(self) -> "Unit":
         if (self.column is None) != (self.persons is None):
             raise ValueError("column and persons go together: name both, or give null for both")
+        if self.column is None and self.max_rows > 1:
+            raise ValueError("max_rows is above 1 and column is null: without a column nothing is capped")
         return self
 
 
@@ -98,6 +116,8 @@ class Dataset(Section):
             raise ValueError("task span needs `label`, and has no `labels`: a label is free text")
         if self.text == self.label:
             raise ValueError(f"text and label name the same column, {self.text!r}")
+        if (self.unit.persons or 0) > self.n_public:
+            raise ValueError(f"unit.persons is {self.unit.persons}, more than n_public: each person has a record")
         if self.task in ("text", "json") and (self.label is not None or self.labels):
             raise ValueError(f"task {self.task} has no `label` and no `labels`")
         if self.task != "json" and self.text == WHOLE_ROW:
@@ -122,6 +142,11 @@ class World(Section):
     test_rows: int = Field(ge=100, description="Labelled private test tickets.")
     public_rows: int = Field(ge=100, description="Public tickets, without labels.")
     public_test_rows: int = Field(ge=100, description="Labelled test tickets declared public.")
+    authors: int | None = Field(
+        ge=10,
+        description=f"Customers who wrote the private tickets, named in the column {CUSTOMER}; null: each ticket is "
+        "somebody else's. docs/world.md has what else to change.",
+    )
 
 
 class Budget(Section):
@@ -131,7 +156,8 @@ class Budget(Section):
     delta: float | None = Field(
         gt=0,
         lt=1,
-        description="The asset's one delta, for every release and the total; null: 1 / (n_public ln n_public).",
+        description="The asset's one delta, for every release and the total, at most 1 / n; null: 1 / (n ln n), with n "
+        "the declared number of persons, or of records where there is no unit column.",
     )
 
 
@@ -381,7 +407,11 @@ class Separation(Section):
 class Audit(Section):
     """The attacks and their controls."""
 
-    size: int = Field(ge=20, description="Expected records in the audit subset: half of them never train.")
+    size: int = Field(
+        ge=20,
+        description="Expected records in the audit subset, or persons where there is a unit column: half of them never "
+        "train.",
+    )
     similarity: float = Field(gt=0, le=1, description="Jaccard similarity from which two texts are near-duplicates.")
     shingle: int = Field(ge=1, description="Words per shingle of the near-duplicate test.")
     orders: tuple[int, ...] = Field(min_length=1, description="n of the n-gram audit.")
@@ -434,6 +464,7 @@ class Params(Section):
     def _cross_checks(self) -> "Params":
         for check in (
             _check_delta,
+            _check_world,
             _check_task,
             _check_run,
             _check_heads,
@@ -501,8 +532,8 @@ class Params(Section):
         schema = self.schema_of_data
         if math.isclose(self.delta, 1.0 / schema.n_units, rel_tol=1e-9):
             found.append(
-                f"privacy.budget.delta equals 1 / {schema.n_units}: a mechanism that publishes all of one {schema.unit} "
-                "would meet it."
+                f"privacy.budget.delta equals 1 / {schema.n_units}: a mechanism that publishes all of one "
+                f"{schema.unit} would meet it."
             )
         for name, model in self.charged.items():
             if MEANINGLESS_EPSILON < model.epsilon < math.inf:
@@ -523,8 +554,21 @@ def _check_delta(params: Params) -> None:
     units, unit = _declared(params)
     if params.delta > 1.0 / units * (1 + 1e-12):
         raise ValueError(
-            f"privacy.budget.delta is {params.delta!r}; allowed is at most 1 / {units}, one over the declared number of "
-            f"{unit}s, = {1 / units:.3g}"
+            f"privacy.budget.delta is {params.delta!r}; allowed is at most 1 / n for the {units} {unit}s declared, "
+            f"{1 / units:.3g}"
+        )
+
+
+def _check_world(params: Params) -> None:
+    world, unit = params.world, params.dataset.unit
+    if world is None or world.authors is None:
+        return
+    if world.authors > world.private_rows:
+        raise ValueError(f"world.authors is {world.authors}; allowed is at most world.private_rows")
+    if unit.column != CUSTOMER:
+        raise ValueError(
+            f"world.authors is {world.authors}, so a person has several tickets; dataset.unit.column must then be "
+            f"{CUSTOMER}, got {unit.column!r}"
         )
 
 
@@ -674,11 +718,11 @@ def _check_authors(params: Params) -> None:
 
 
 def _check_batches(params: Params) -> None:
+    units, unit = _declared(params)
     for name, model in params.fitted.items():
-        units, unit = _declared(params)
         if model.train.batch > units:
             raise ValueError(
-                f"{name}: train.batch is {model.train.batch}; allowed is at most the declared number of {unit}s, {units}"
+                f"{name}: train.batch is {model.train.batch}; allowed is at most the {units} {unit}s declared"
             )
 
 
@@ -714,9 +758,7 @@ def _check_in_context(params: Params) -> None:
 def _check_audit(params: Params) -> None:
     units, unit = _declared(params)
     if params.audit.size > units:
-        raise ValueError(
-            f"audit.size is {params.audit.size}; allowed is at most the declared number of {unit}s, {units}"
-        )
+        raise ValueError(f"audit.size is {params.audit.size}; allowed is at most the {units} {unit}s declared")
 
 
 def _check_release(params: Params) -> None:

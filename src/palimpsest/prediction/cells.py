@@ -1,11 +1,11 @@
-"""Which batch a record is in: a keyed hash of the record alone, so no record moves another."""
+"""Which batch a unit of privacy is in: a keyed hash of that unit alone, so none moves another."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from palimpsest import validate
-from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.rows import PrivateRow, one_each
 from palimpsest.records.keyed import digest
 
 SCHEME = "keyed batches"
@@ -18,14 +18,15 @@ def part(first: int, last: int) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Cells:
-    """Public numbers of batches per label, and the key that spreads records over them.
+    """Public numbers of batches per label, and the key that spreads records or persons over them.
 
-    Guarantee: the batch of a record is a function of that record, the key and public numbers. Adding or removing it
-    changes the content of one batch by that record and of no other (parallel composition; McSherry 2009, Theorem 4).
-    This holds for every key; that it is secret keeps others from choosing their batch.
+    Guarantee: label, batch and contexts of a unit of privacy (a record, or a person with all their rows) are functions
+    of that unit, the key and public numbers. Adding or removing it changes the content of one batch by its contexts and
+    of no other, whatever labels a person's rows have (parallel composition; McSherry 2009, Theorem 4). This holds for
+    every key; that it is secret keeps others from choosing their batch.
 
     Attributes:
-        counts: label -> number of batches that its records are spread over; "" where the task has no labels.
+        counts: label -> number of batches that its units are spread over; "" where the task has no labels.
         used: label -> how many of these, the first ones, are written from.
         key: 32 secret bytes.
     """
@@ -44,14 +45,24 @@ class Cells:
         """The label of each batch that is written from."""
         return tuple(label for label in self.counts for _ in range(self.used[label]))
 
-    def of(self, row: PrivateRow) -> int | None:
-        """The record's batch; None where it is in none that is written from, or has no public label."""
-        label = "" if tuple(self.counts) == ("",) else row.label
+    def of(self, own: Sequence[PrivateRow]) -> tuple[int, list[PrivateRow]] | None:
+        """The batch of one unit of privacy and its contexts there, from all rows of the unit (at least one).
+
+        A record stands for itself. For a person one row of theirs does, by a keyed hash: its label is the person's, the
+        batch follows from the person's id, and the contexts are the person's rows of that label. None where the unit is
+        in no batch that is written from, or has no public label.
+        """
+        (standing,) = one_each(own)
+        label = self._label(standing)
         if label is None or label not in self.counts:
             return None
-        words = digest(self.key, "predict", label, row.text, row.label, size=16)
+        whose = (standing.text, standing.label) if standing.person is None else (standing.person,)
+        words = digest(self.key, "predict", label, *whose, size=16)
         place = int.from_bytes(words, "big") % self.counts[label]
         if place >= self.used[label]:
             return None
         starts = dict(zip(self.counts, accumulate(self.used[name] for name in self.counts), strict=True))
-        return starts[label] - self.used[label] + place
+        return starts[label] - self.used[label] + place, [row for row in own if self._label(row) == label]
+
+    def _label(self, row: PrivateRow) -> str | None:
+        return "" if tuple(self.counts) == ("",) else row.label

@@ -1,17 +1,69 @@
-"""Many contexts under way at once: each prompt is read once, then goes on token by token or back to its end."""
+"""Many contexts under way at once: each prompt is read once, then goes on token by token or back to its end.
 
-from collections.abc import Sequence
+Every product of matrices has a public shape, whatever the contexts: passes of as many rows, prompts padded to public
+widths, room for the longest text from the beginning. Then the bits of a context's logits do not depend on the contexts
+beside it or on its place among them, where the device's kernels keep to one order of summation for one shape.
+`require_exact` tries that.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice, pairwise
 
 import torch
 from torch import nn
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
+from palimpsest import validate
 from palimpsest.errors import ModelError
-from palimpsest.models.tokens import pad_right
 
-_ROOMY = 3 / 4  # below this share of active contexts the others are dropped from memory
-_LARGEST_GAP = 5e-4  # nats: what two orders of summation may differ by
+_LARGEST_GAP = 5e-4  # nats: what two ways to read one context may differ by; no privacy rests on it
+_HEAD_ROWS = 32  # states that the head reads at once
+_FEWEST_COLUMNS = 128  # tokens whose logits are computed at once, at least
+_PER_SCORE = 4.0  # what one unit of rounding in logits may move a score by: `require_exact` says why
+
+
+def rung(length: int, least: int, most: int) -> int:
+    """The smallest of `least`, 2 `least`, 4 `least`, ..., `most` that `length` fits in."""
+    found = least
+    while found < length:
+        found *= 2
+    return min(found, most)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape of every forward pass; all of it public.
+
+    Attributes:
+        rows: contexts that one pass reads; where there are fewer, rows without meaning fill it.
+        least: prompts are padded to so many tokens, or twice as many, and so on: the least that each fits in.
+        most: the longest prompt; no prompt is padded beyond it.
+        room: tokens that may follow a prompt.
+    """
+
+    rows: int
+    least: int
+    most: int
+    room: int
+
+    def __post_init__(self) -> None:
+        """Refuse shapes that hold nothing."""
+        validate.positive(rows=self.rows, least=self.least, most=self.most)
+        validate.in_range(0, float("inf"), room=self.room)
+
+    def width(self, length: int) -> int:
+        """What a prompt of so many tokens is padded to."""
+        return rung(length, self.least, self.most)
+
+    @property
+    def widths(self) -> list[int]:
+        """All of them, in order."""
+        found = [self.width(1)]
+        while found[-1] < self.most:
+            found.append(self.width(found[-1] + 1))
+        return found
 
 
 class _Shelf(CacheLayerMixin):
@@ -31,7 +83,7 @@ class _Shelf(CacheLayerMixin):
     def update(  # type: ignore[override]
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: object, **_kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the new columns; everything up to the longest row is handed to attention, which a mask bounds."""
+        """Write the new columns; all the room is handed to attention, which a mask bounds."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None
@@ -42,13 +94,7 @@ class _Shelf(CacheLayerMixin):
             return key_states, value_states
         rows, places = torch.arange(len(key_states), device=key_states.device), self._desk.places
         self.keys[rows, :, places], self.values[rows, :, places] = key_states[:, :, 0], value_states[:, :, 0]
-        return self.keys[:, :, : self._desk.width], self.values[:, :, : self._desk.width]
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Drop the other rows."""
-        assert self.keys is not None
-        assert self.values is not None
-        self.keys, self.values = self.keys[indices], self.values[indices]
+        return self.keys, self.values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Not asked: masks come whole."""
@@ -66,37 +112,34 @@ class _Shelf(CacheLayerMixin):
 class _Desk:
     """Contexts that one forward pass reads: their cache, where each stands, and its state behind the prompt."""
 
-    def __init__(self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], room: int) -> None:
-        self._model = model
+    def __init__(self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], width: int, shape: Shape) -> None:
+        self._model, self.width = model, width + shape.room
         device = model.device
-        self.starts = torch.tensor([len(prompt) for prompt in prompts], device=device)
-        self.places, self.width = self.starts, int(self.starts.max())
+        filled = [*prompts, *([[0]] * (shape.rows - len(prompts)))]
+        self.starts = torch.tensor([len(prompt) for prompt in filled], device=device)
+        self.places = self.starts
         layers = model.config.get_text_config().num_hidden_layers
         self.opening = True
-        self._cache = Cache(layers=[_Shelf(self, self.width + room) for _ in range(layers)])
-        tokens = pad_right(prompts, 0).to(device)
-        causal = torch.ones(self.width, self.width, dtype=torch.bool, device=device).tril()
-        positions = torch.arange(self.width, device=device).expand(len(prompts), -1)
-        hidden = self._read(tokens, causal.expand(len(prompts), 1, -1, -1), positions)
+        self._cache = Cache(layers=[_Shelf(self, self.width) for _ in range(layers)])
+        tokens = torch.tensor([[*prompt, *([0] * (width - len(prompt)))] for prompt in filled], device=device)
+        causal = torch.ones(width, width, dtype=torch.bool, device=device).tril()
+        positions = torch.arange(width, device=device).expand(shape.rows, -1)
+        hidden = self._read(tokens, causal.expand(shape.rows, 1, -1, -1), positions)
         self.opening = False
-        self.first = hidden[torch.arange(len(prompts), device=device), self.starts - 1]  # (rows, width of the model)
+        self.first = hidden[torch.arange(shape.rows, device=device), self.starts - 1]  # (rows, width of the model)
 
     def step(self, tokens: torch.Tensor, goes_on: torch.Tensor) -> torch.Tensor:
         """Append a token to the rows that go on; the others return to the end of their prompts. The new states."""
+        count, rows = len(tokens), len(self.starts)
+        tokens, goes_on = _filled(tokens, rows), _filled(goes_on, rows)
         hidden = self.first
         if goes_on.any():
-            self.width = int(self.places.max()) + 1
             columns = torch.arange(self.width, device=self.places.device)
             visible = (columns <= self.places[:, None])[:, None, None]  # (rows, 1, 1, width)
             read = self._read(tokens[:, None], visible, self.places[:, None])[:, 0]
             hidden = torch.where(goes_on[:, None], read, self.first)
         self.places = torch.where(goes_on, self.places + 1, self.starts)
-        return hidden
-
-    def keep(self, rows: torch.Tensor) -> None:
-        """Drop all but these rows, int64 (k,)."""
-        self.starts, self.places, self.first = self.starts[rows], self.places[rows], self.first[rows]
-        self._cache.batch_select_indices(rows)
+        return hidden[:count]
 
     def _read(self, tokens: torch.Tensor, visible: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         kinds = torch.zeros(visible.shape, dtype=self._model.dtype, device=visible.device)
@@ -112,27 +155,25 @@ class _Desk:
 class Contexts:
     """n prompts side by side.
 
-    A context's states depend on its own tokens alone, but for the rounding of floats that are summed in other orders
-    beside other contexts. Prompts of one length are read together, so that little is spent on padding.
+    A context's states depend on its own tokens and on the shape alone, bit for bit where `require_exact` holds with no
+    error.
     """
 
     @torch.no_grad()
-    def __init__(self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], room: int, micro_batch: int) -> None:
+    def __init__(self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], shape: Shape) -> None:
         """Read the prompts.
 
         Args:
             model: a causal language model.
-            prompts: token ids, at least one each.
-            room: tokens that may follow a prompt.
-            micro_batch: contexts that one forward pass reads.
+            prompts: token ids, at least one each and at most `shape.most`.
+            shape: of every forward pass.
         """
-        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-        parts = [order[start : start + micro_batch] for start in range(0, len(order), micro_batch)]
-        self._desks = [_Desk(model, [prompts[index] for index in part], room) for part in parts]
-        self._rows = [torch.tensor(part, device=model.device) for part in parts]
+        parts = list(_parts([shape.width(len(prompt)) for prompt in prompts], shape.rows))
+        self._desks = [_Desk(model, [prompts[index] for index in part], width, shape) for width, part in parts]
+        self._rows = [torch.tensor(part, device=model.device) for _, part in parts]
         self._hidden = self._desks[0].first.new_empty(len(prompts), self._desks[0].first.shape[1])
         for rows, desk in zip(self._rows, self._desks, strict=True):
-            self._hidden[rows] = desk.first
+            self._hidden[rows] = desk.first[: len(rows)]
 
     @torch.no_grad()
     def step(self, tokens: torch.Tensor, goes_on: torch.Tensor, active: torch.Tensor) -> None:
@@ -141,20 +182,29 @@ class Contexts:
         Args:
             tokens: int64 (n,).
             goes_on: bool (n,).
-            active: bool (n,); a context that is not active will not be again.
+            active: bool (n,); a context that is not active will not be again, and a pass without any is left out.
         """
-        for index, desk in enumerate(self._desks):
-            alive = active[self._rows[index]]
-            if alive.sum() <= _ROOMY * len(alive):
-                desk.keep(alive.nonzero().squeeze(1))
-                self._rows[index] = self._rows[index][alive]
-            rows = self._rows[index]
-            if len(rows):
+        for rows, desk in zip(self._rows, self._desks, strict=True):
+            if active[rows].any():
                 self._hidden[rows] = desk.step(tokens[rows], goes_on[rows])
 
     def hidden(self, first: int, last: int) -> torch.Tensor:
         """Last hidden states (last - first, width) of a run of contexts."""
         return self._hidden[first:last]
+
+
+def _parts(widths: Sequence[int], rows: int) -> Iterator[tuple[int, list[int]]]:
+    """Which contexts are read together, those of one width, and that width."""
+    for width in sorted(set(widths)):
+        own = [index for index, found in enumerate(widths) if found == width]
+        yield from ((width, own[start : start + rows]) for start in range(0, len(own), rows))
+
+
+def _filled(values: torch.Tensor, rows: int) -> torch.Tensor:
+    """Values (n, ...) and zeros behind them, (rows, ...), in memory of their own: alignment is part of the shape."""
+    found = values.new_zeros(rows, *values.shape[1:])
+    found[: len(values)] = values
+    return found
 
 
 def context_of(model: PreTrainedModel) -> int:
@@ -167,25 +217,128 @@ def head_of(model: PreTrainedModel) -> nn.Linear:
     return model.get_output_embeddings()
 
 
+def logits_of(
+    head: nn.Linear, hidden: torch.Tensor, rows: int, columns: torch.Tensor | None = None
+) -> Iterator[torch.Tensor]:
+    """Logits of states (n, width), float32, block after block of at most `rows` and of a fixed number of states.
+
+    Args:
+        head: turns hidden states into logits.
+        hidden: the states.
+        rows: contexts that one forward pass reads.
+        columns: tokens whose logits are wanted, int64 (k,); None for all. As many are computed as the next power of 2.
+    """
+    weight: torch.Tensor = head.weight
+    bias: torch.Tensor | None = head.bias
+    count, block = len(weight) if columns is None else len(columns), min(rows, _HEAD_ROWS)
+    if columns is not None:
+        chosen = _filled(columns, rung(count, _FEWEST_COLUMNS, len(weight)))
+        weight, bias = weight[chosen], None if bias is None else bias[chosen]
+    for part in hidden.split(block):
+        yield nn.functional.linear(_filled(part, block), weight, bias)[: len(part), :count].float()
+
+
 @torch.no_grad()
-def require_exact(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int]) -> None:
-    """Try public prompts side by side, token by token, against reading each by itself, where the model is now.
+def require_exact(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape, error: float
+) -> None:
+    """Try public prompts where the model is now, at the shapes that private ones will have.
+
+    Read side by side they must give what each gives by itself, and no logit of a context may move with its place or
+    with the contexts beside it by more than `error` / 4. A context's contribution is its logits less the largest one,
+    or less the middle of their range, cut: a logit that moves by x moves it by at most 2 x, and the mean over a fixed s
+    of at most 2 s persons by 4 x. Its probabilities move by at most x in L1 (softmax is 1-Lipschitz from the largest
+    norm to L1), so the sparse vector's distance by 2 x.
+
+    Args:
+        model: a causal language model.
+        prompts: public token ids.
+        more: public tokens to go on with.
+        shape: of every forward pass over private contexts.
+        error: e, nats that a score before the temperature may move by rounding, as the plan charges it; 0 asks for
+            equal bits.
 
     Raises:
-        ModelError: the log-probabilities differ by more than rounding: the model treats positions, masks or its head in
-            a way of its own, or the device rounds products.
+        ModelError: the model treats positions, masks or its head in a way of its own, the device rounds products, or
+            rounding moves more than is charged.
     """
-    contexts = Contexts(model, prompts, len(more), max(1, len(prompts)))
-    everyone = torch.ones(len(prompts), dtype=torch.bool, device=model.device)
-    for count in range(len(more) + 1):
-        found = head_of(model)(contexts.hidden(0, len(prompts))).float().log_softmax(dim=-1)
+    more = more[: shape.room]
+    _require_alone(model, prompts, more, shape)
+    found = moved(model, prompts, more, shape)
+    if not found <= error / _PER_SCORE:  # nor where it is no number
+        raise ModelError(
+            f"A context's logits move by up to {found:.3g} nats with the contexts beside it; the plan charges for "
+            f"{error / _PER_SCORE:.3g}.",
+            f"Set `rounding` of the variant's method to {_PER_SCORE * 2.0 * found:.2g} or more, which is charged and "
+            "listed as an assumption, or use a device whose products keep one order of summation.",
+        )
+
+
+def _require_alone(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape) -> None:
+    for count, found in enumerate(_trial(model, prompts, more, replace(shape, rows=len(prompts)))):
         rows = [torch.tensor([[*prompt, *more[:count]]], device=model.device) for prompt in prompts]
         wanted = torch.stack([model(input_ids=row).logits[0, -1].float().log_softmax(dim=-1) for row in rows])
-        if not torch.allclose(found, wanted, atol=_LARGEST_GAP, rtol=0.0):
+        if not torch.allclose(found.log_softmax(dim=-1), wanted, atol=_LARGEST_GAP, rtol=0.0):
             raise ModelError(
                 "The language model reads contexts side by side differently than one by one.",
                 "Use a causal model with full attention and a plain head, such as GPT-2, Llama or OPT, and full "
                 "precision of float32 products.",
             )
-        if count < len(more):
-            contexts.step(torch.full((len(prompts),), more[count], device=model.device), everyone, everyone)
+
+
+@torch.no_grad()
+def moved(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape) -> float:
+    """The most that a logit of a public context moves with its place and with the contexts beside it; 0 is equal bits.
+
+    In one pass the prompts fill all rows, again and again; in another they stand in reverse order in half of the rows.
+    Copies of one prompt are compared, behind the prompt and behind each further token, over all tokens and over as
+    many as each step of the ladder of `logits_of` has. NaN where a logit is none.
+    """
+    found = torch.zeros((), dtype=torch.float64, device=model.device)
+    for before, width in pairwise([0, *shape.widths]):
+        own = [_stretched(prompt, before, width) for prompt in prompts] + [_stretched(prompts[0], width - 1, width)]
+        orders = [[place % len(own) for place in range(shape.rows)]]
+        orders.append([len(own) - 1 - place for place in orders[0][: shape.rows // 2 + 1]])
+        trials = [_trial(model, [own[index] for index in order], more, shape) for order in orders]
+        places = torch.tensor([index for order in orders for index in order], device=model.device)
+        for pair in zip(*trials, strict=True):
+            found = torch.maximum(found, _apart(torch.cat(pair), places))
+    return float(torch.maximum(found, _ladder(model, shape)))
+
+
+def _stretched(prompt: Sequence[int], before: int, width: int) -> list[int]:
+    """The prompt, again and again or cut, so that it is padded to the width and not to the one before."""
+    return list(islice(cycle(prompt), min(width, max(len(prompt), before + 1))))
+
+
+def _trial(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape
+) -> Iterator[torch.Tensor]:
+    """Logits (n, vocabulary) behind each prompt, and behind each further token."""
+    contexts, head = Contexts(model, prompts, shape), head_of(model)
+    everyone = torch.ones(len(prompts), dtype=torch.bool, device=model.device)
+    yield torch.cat(list(logits_of(head, contexts.hidden(0, len(prompts)), shape.rows)))
+    for token in more:
+        contexts.step(torch.full((len(prompts),), token, device=model.device), everyone, everyone)
+        yield torch.cat(list(logits_of(head, contexts.hidden(0, len(prompts)), shape.rows)))
+
+
+def _apart(values: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
+    """The largest difference between rows (n, k) of one owner (n,)."""
+    firsts = {owner: place for place, owner in reversed(list(enumerate(owners.tolist())))}
+    first = torch.tensor([firsts[owner] for owner in owners.tolist()], device=values.device)
+    return (values.double() - values[first].double()).abs().max()
+
+
+def _ladder(model: PreTrainedModel, shape: Shape) -> torch.Tensor:
+    """The largest difference between logits of one state at two places of a pass of the head, for all its shapes."""
+    head, rows = head_of(model), min(shape.rows, _HEAD_ROWS)
+    most = len(head.weight)
+    states = head.weight[: min(5, most)].detach()  # any states will do
+    owners = torch.arange(3 * rows - 1, device=states.device) % len(states)
+    found, count = torch.zeros((), dtype=torch.float64, device=states.device), _FEWEST_COLUMNS
+    while count < most:
+        columns = torch.arange(count, device=states.device)
+        logits = torch.cat(list(logits_of(head, states[owners], shape.rows, columns)))
+        found, count = torch.maximum(found, _apart(logits, owners)), 2 * count
+    return found

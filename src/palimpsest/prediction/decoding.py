@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from palimpsest import validate
-from palimpsest.prediction.contexts import Contexts
-from palimpsest.prediction.mechanism import Clipping, SparseVector, draw, probabilities
+from palimpsest.prediction.contexts import Contexts, logits_of
+from palimpsest.prediction.mechanism import Clipping, SparseVector, averaged_sum, draw, probabilities
 from palimpsest.privacy.entropy import NoiseSource
 
 
@@ -90,40 +90,42 @@ class Batches:
         private: the private contexts of each batch, batch after batch; None where there is none.
         public: the public context of each batch.
         bounds: batch b owns the private contexts from bounds[b] to bounds[b + 1]; length B + 1.
+        persons: how many contexts the person behind each private context has, int64 (contexts,); 1 where the unit of
+            privacy is a record.
         head: turns hidden states into logits.
-        block: contexts whose logits are in memory at once.
+        rows: contexts that one forward pass reads.
     """
 
     private: Contexts | None
     public: Contexts
     bounds: Sequence[int]
+    persons: torch.Tensor
     head: nn.Linear
-    block: int
+    rows: int
 
     def public_logits(self) -> torch.Tensor:
         """Logits (B, vocabulary) of the public contexts, float32."""
         return self.head(self.public.hidden(0, len(self.bounds) - 1)).float()
 
     def private_sum(
-        self, batch: int, columns: torch.Tensor | None, of: Callable[[torch.Tensor], torch.Tensor], width: int
+        self, batch: int, columns: torch.Tensor | None, of: Callable[[torch.Tensor], torch.Tensor], bound: float
     ) -> torch.Tensor:
-        """The sum of `of` over a batch's logits: (n, k) -> (n, k), summed to float64 (k,).
+        """The sum over a batch's persons of the mean of `of` over their contexts, float64 (k,).
 
         Args:
             batch: which.
             columns: tokens whose logits are wanted, int64 (k,); None for all.
-            of: a function of each row by itself.
-            width: k.
+            of: a function of each row of logits by itself, (n, k) -> (n, k).
+            bound: the largest size of its values.
         """
-        weight: torch.Tensor = self.head.weight
-        bias: torch.Tensor | None = self.head.bias
-        if columns is not None:
-            weight, bias = weight[columns], None if bias is None else bias[columns]
-        total = torch.zeros(width, dtype=torch.float64, device=weight.device)
-        for first in range(self.bounds[batch], self.bounds[batch + 1], self.block):
-            assert self.private is not None
-            hidden = self.private.hidden(first, min(first + self.block, self.bounds[batch + 1]))
-            total += of(nn.functional.linear(hidden, weight, bias).float()).sum(dim=0, dtype=torch.float64)
+        first, last = self.bounds[batch], self.bounds[batch + 1]
+        width = len(self.head.weight if columns is None else columns)
+        total = torch.zeros(width, dtype=torch.float64, device=self.head.weight.device)
+        if self.private is not None:
+            hidden, persons = self.private.hidden(first, last), self.persons[first:last]
+            for logits in logits_of(self.head, hidden, self.rows, columns):
+                total += averaged_sum(of(logits), persons[: len(logits)], bound)
+                persons = persons[len(logits) :]
         return total
 
 
@@ -131,7 +133,7 @@ class Writer:
     """Draws tokens for all batches side by side.
 
     Guarantee: `step` draws at most one private token a batch, of which `Written.used` counts each before it is drawn.
-    What a batch draws depends on its own private contexts and on public ones alone.
+    Given what was written, the scores of a batch depend on its own private contexts and on public ones alone.
     """
 
     def __init__(self, batches: Batches, rules: Rules, written: list[Written], source: NoiseSource) -> None:
@@ -170,7 +172,7 @@ class Writer:
         """Whether the sparse vector passes over this token."""
         if batch not in self._thresholds:
             self._thresholds[batch] = vector.new_threshold(self._source)
-        total = self._batches.private_sum(batch, None, probabilities, len(public))
+        total = self._batches.private_sum(batch, None, probabilities, 1.0)
         return vector.passes(vector.distance(total, probabilities(public)), self._thresholds[batch], self._source)
 
     def _private(self, batch: int, public: torch.Tensor, follow: torch.Tensor) -> int:
@@ -178,6 +180,6 @@ class Writer:
         columns = clipping.candidates(public, follow).nonzero().squeeze(1)
         chosen = public[columns]
         total = self._batches.private_sum(
-            batch, columns, lambda logits: clipping.contributions(logits, chosen), len(columns)
+            batch, columns, lambda logits: clipping.contributions(logits, chosen), clipping.clip
         )
         return int(columns[draw(clipping.scores(total, chosen), self._source)])

@@ -1,11 +1,12 @@
 """The metered query of few-shot generation (Tang et al. 2024): every token is the argmax of a noisy average.
 
-For each token a fresh Poisson sample of records is spread over M prompts, each record by a draw of its own; the
-probabilities of the next token are averaged over the prompts and get Gaussian noise.
+For each token a fresh Poisson sample of records, one of each person, is spread over M prompts, each record by a draw of
+its own; the probabilities of the next token are averaged over the prompts and get Gaussian noise.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,13 @@ from transformers import PreTrainedModel
 
 from palimpsest import validate
 from palimpsest.errors import LedgerError
-from palimpsest.prediction.contexts import Contexts, head_of
-from palimpsest.prediction.mechanism import probabilities
+from palimpsest.prediction.contexts import Contexts, Shape, head_of, logits_of
+from palimpsest.prediction.mechanism import averaged_sum, probabilities
 from palimpsest.prediction.prompts import Prompter
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.kept import Kept
-from palimpsest.privacy.query import Meter, registered
-from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.query import Meter, bounds_persons, registered
+from palimpsest.privacy.rows import PrivateRow, one_each
 from palimpsest.progress import counter
 
 SCHEME = "labels"
@@ -33,14 +34,15 @@ class Sampling:
     """How a token is made; all of it public.
 
     Attributes:
-        rate: probability with which each record is drawn for a token.
+        rate: probability with which each record, or person, is drawn for a token.
         charged_rate: the rate that is charged, at least `rate`: one event for all labels, so that they compose in
             parallel as one.
-        noise_multiplier: standard deviation of the noise over the sensitivity sqrt(2) / M; 0 is no noise.
+        noise_multiplier: standard deviation of the noise over the sensitivity; 0 is no noise.
         prompts: M.
         top_k: likeliest public tokens that compete.
         rows: demonstrations.
         longest: most tokens of one.
+        rounding: nats that a logit of a prompt may move with the prompts beside it.
     """
 
     rate: float
@@ -50,17 +52,28 @@ class Sampling:
     top_k: int
     rows: int
     longest: int
+    rounding: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse numbers that the accounting does not hold for."""
         validate.in_range(0.0, 1.0, charged_rate=self.charged_rate)
         validate.in_range(0.0, self.charged_rate, rate=self.rate)
         validate.positive(prompts=self.prompts, top_k=self.top_k, rows=self.rows, longest=self.longest)
+        validate.in_range(0.0, math.inf, rounding=self.rounding)
 
     @property
     def steps(self) -> int:
         """Most tokens in all."""
         return self.rows * self.longest
+
+    @property
+    def noise_std(self) -> float:
+        """Of the average: the multiplier times the sensitivity, (sqrt(2) + (M - 1) e) / M in L2.
+
+        One prompt's distribution may become any other. Those beside it move by at most e in L1 where their logits move
+        by e (softmax is 1-Lipschitz from the largest norm to L1); e is 0 where their bits stay.
+        """
+        return self.noise_multiplier * (SENSITIVITY + (self.prompts - 1) * self.rounding) / self.prompts
 
     def event(self) -> DpEvent:
         """Poisson-sampled Gaussians, one a token; not private where there is no noise."""
@@ -71,17 +84,23 @@ class Sampling:
         )
 
 
+@bounds_persons
 @registered
 @dataclass(frozen=True)
 class WriteShots:
     """Demonstrations of one label, token by token.
 
-    Guarantee: for adding or removing one record this is `steps` adaptive Poisson-subsampled Gaussian mechanisms. In
-    each, every record of the label is drawn by a coin of its own and put into one of M prompts by a draw of its own, so
-    one record more changes the distribution of one prompt alone, by at most sqrt(2) in L2, whatever else is in it. The
-    average over the fixed M has noise of standard deviation sqrt(2) noise_multiplier / M on each of the public top-k
-    tokens, and the argmax is post-processing. Each token begins after the meter counted it. Records of other labels
-    are not read: labels are disjoint parts.
+    Guarantee: for adding or removing one unit of privacy, a record or a person with all their rows, this is `steps`
+    adaptive Poisson-subsampled Gaussian mechanisms. One keyed row stands for a person (`one_each`), and its label is
+    the person's, so labels are disjoint parts of the persons. For each token every row that stands is drawn by a coin
+    of its own and put into one of M prompts by a draw of its own. One unit more changes the distribution of one prompt
+    alone, by at most sqrt(2) in L2, whatever else is in it. The average over the fixed M has noise of `noise_std` on
+    each of the public top-k tokens, and the argmax is post-processing. Each token begins after the meter counted it.
+    One row of a person is as much as a prompt has room for: more would push out rows of others.
+
+    The other prompts' distributions keep their bits: every forward pass has the public `shape`, at which
+    `contexts.require_exact` tried the model, and the sum is exact. Where the device could not give equal bits, the
+    noise allows for `Sampling.rounding`, which was measured on public prompts and is an assumption.
 
     Attributes:
         name: the charge's name.
@@ -89,10 +108,9 @@ class WriteShots:
         prompter: makes its prompts.
         sampling: how a token is made.
         label: whose demonstrations; "" where the task has no labels.
-        context: most tokens that the model reads; records that would pass it are left out of their prompt.
         allowed: tokens that may follow, bool (vocabulary,).
         ends: ids that end a demonstration.
-        micro_batch: contexts that one forward pass reads.
+        shape: of every forward pass over prompts; a record that would pass its longest is left out of its prompt.
         stride: tokens between two entries in the ledger.
         checkpoints: where a stopped run leaves what was written; None keeps nothing.
     """
@@ -102,10 +120,9 @@ class WriteShots:
     prompter: Prompter
     sampling: Sampling
     label: str
-    context: int
     allowed: torch.Tensor
     ends: frozenset[int]
-    micro_batch: int
+    shape: Shape
     stride: int
     checkpoints: Path | None = None
 
@@ -116,7 +133,7 @@ class WriteShots:
 
     @property
     def partition(self) -> tuple[str, str] | None:
-        """The records of its label; all where the task has no labels."""
+        """The records, or persons, of its label; all where the task has no labels."""
         return (SCHEME, self.label) if self.label else None
 
     @property
@@ -138,7 +155,7 @@ class WriteShots:
 
     def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> dict[str, Any]:
         """The label, its finished `examples`, the unfinished one, and how many tokens were drawn."""
-        mine = [row for row in rows if not self.label or row.label == self.label]
+        mine = [row for row in one_each(rows) if not self.label or row.label == self.label]
         shots = self._shots(mine)
         kept = Kept(self.checkpoints, meter)
         found = kept.load() or {"examples": [], "drawn": 0}
@@ -172,18 +189,21 @@ class WriteShots:
         places = noise.integers(len(chosen), sampling.prompts).tolist() if chosen else []
         prompts: list[list[int]] = [list(self.prompter.public[self.label]) for _ in range(sampling.prompts)]
         for shot, place in zip(chosen, places, strict=True):
-            if len(prompts[place]) + len(shots[shot]) + sampling.longest <= self.context:
+            if len(prompts[place]) + len(shots[shot]) + sampling.longest <= self.shape.most:
                 prompts[place] += shots[shot]
         columns = self._columns(self._read([[*self.prompter.public[self.label], *text]])[0], not text)
-        found = self._read([[*prompt, *text] for prompt in prompts])
-        noisy = found[:, columns].sum(dim=0, dtype=torch.float64) / sampling.prompts
-        noise.add_gaussian(noisy, SENSITIVITY * sampling.noise_multiplier / sampling.prompts)
+        found = self._read([[*prompt, *text] for prompt in prompts])[:, columns]
+        alone = torch.ones(sampling.prompts, dtype=torch.long, device=found.device)
+        noisy = averaged_sum(found, alone, 1.0) / sampling.prompts
+        noise.add_gaussian(noisy, sampling.noise_std)
         return int(columns[noisy.argmax()])
 
     def _read(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
         """Probabilities of the next token (n, vocabulary); public and private prompts come in passes of their own."""
-        hidden = Contexts(self.model, prompts, 0, self.micro_batch).hidden(0, len(prompts))
-        return probabilities(head_of(self.model)(hidden).float())
+        shape = replace(self.shape, rows=min(self.shape.rows, len(prompts)))
+        hidden = Contexts(self.model, prompts, shape).hidden(0, len(prompts))
+        blocks = logits_of(head_of(self.model), hidden, shape.rows)
+        return torch.cat([probabilities(logits) for logits in blocks])
 
     def _columns(self, public: torch.Tensor, first: bool) -> torch.Tensor:
         """The likeliest public tokens; a demonstration does not begin with its end."""

@@ -5,7 +5,11 @@ the next token; what one record can add to their sum is clipped, and the token i
 the fixed s. That is the exponential mechanism. A sparse vector may pass over tokens on which private and public
 contexts agree (Amin et al. 2024, "Private prediction for large-scale synthetic text generation", Algorithm 1).
 
-All records are compared by adding or removing one. Everything here but the logits of private contexts is public.
+A person may have several contexts in a batch: each is cut, then averaged within the person, so that all of them
+together add what one context may. Sums are of whole steps of a public grid: exact, in whatever order.
+
+Data sets are compared by adding or removing one unit of privacy: a record, or a person with all their rows. Everything
+here but the logits of private contexts is public.
 """
 
 import math
@@ -19,17 +23,55 @@ from dp_accounting import DpEvent, ZCDpEvent
 from palimpsest import validate
 from palimpsest.privacy.entropy import NoiseSource
 
+_STEPS = 30  # a bound is 2^30 steps of its grid, or up to twice as many
+
+
+def grid(bound: float) -> float:
+    """A step for sums of values within [-bound, bound], in their unit: a power of two.
+
+    >>> grid(1.0) == 2.0**-30 == grid(1.9)
+    True
+    """
+    return math.ldexp(1.0, math.frexp(bound)[1] - 1 - _STEPS)
+
+
+def averaged_sum(values: torch.Tensor, contexts: torch.Tensor, bound: float) -> torch.Tensor:
+    """The sum over persons of the mean over a person's contexts, float64 (k,).
+
+    Guarantee: with every value in [-bound, bound], all contexts of one person together add at most `bound` in size to
+    each sum; with rows that are distributions from `probabilities`, at most 1 in L1 to all. Values are cut towards 0 to
+    whole steps of `grid`, divided by the person's number of contexts and cut again, so no mean is rounded up. Whole
+    steps are added as integers, so neither the order nor what else is summed shows; float64 holds the sum, and sums of
+    such sums, for up to 2^22 contexts.
+
+    Args:
+        values: float (n, k), each within the bound.
+        contexts: int64 (n,), how many contexts the person behind each row has.
+        bound: of the values.
+    """
+    step = grid(bound)
+    whole = (values.double() / step).long()
+    shares = torch.div(whole, contexts[:, None], rounding_mode="trunc")
+    return shares.sum(dim=0).double() * step
+
 
 class Clipping(Protocol):
     """How a private context's logits enter the score of the next token."""
 
     @property
+    def clip(self) -> float:
+        """Most that one unit of privacy adds to any sum of contributions, in size."""
+
+    @property
     def sensitivity(self) -> float:
-        """Most that one record moves any score, before the temperature divides it."""
+        """Most that one unit of privacy moves any score, before the temperature divides it."""
 
     @property
     def rho(self) -> float:
         """zCDP of one drawn token."""
+
+    def rho_of(self, move: float) -> float:
+        """zCDP of one drawn token whose scores move by at most so much, before the temperature divides them."""
 
     def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
         """Tokens that may be drawn, bool (vocabulary,): a function of public logits alone."""
@@ -61,21 +103,26 @@ class _Bounded:
     @property
     def rho(self) -> float:
         """zCDP of one drawn token."""
-        return 0.5 * (self.sensitivity / self.temperature) ** 2
+        return self.rho_of(self.sensitivity)
+
+    def rho_of(self, move: float) -> float:
+        """1/2 (move / temperature)^2 (Cesar and Rogers 2021, Lemma 3.2)."""
+        return 0.5 * (move / self.temperature) ** 2
 
 
 @dataclass(frozen=True)
 class FixedClipping(_Bounded):
     """Logits moved so that the largest is c, and cut at -c (Amin et al. 2024, section 3.2).
 
-    Guarantee: a context's contribution lies in [-c, c], so adding or removing one record moves every score by at most
-    c / s, where s is fixed and public. Drawing with probability proportional to exp(score / temperature) is then
+    Guarantee: a context's contribution lies in [-c, c], and so does the mean over a person's contexts. Adding or
+    removing one unit of privacy (a record, or a person with all their rows) moves every score by at most c / s, where s
+    is fixed, public and counts units. Drawing with probability proportional to exp(score / temperature) is then
     2 c / (s temperature)-bounded-range and so 1/2 (c / (s temperature))^2-zCDP (Cesar and Rogers 2021, Lemma 3.2).
 
     Attributes:
         clip: c, in nats.
         temperature: divides the scores.
-        batch_size: s, the divisor; never the number of contexts that are there.
+        batch_size: s, the divisor, in units of privacy; never the number that is there.
     """
 
     def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
@@ -110,7 +157,7 @@ class DifferenceClipping(_Bounded):
     Attributes:
         clip: C, in nats.
         temperature: divides the scores.
-        batch_size: s, the divisor.
+        batch_size: s, the divisor, in units of privacy.
         top_k: k; 0 draws from all allowed tokens.
     """
 
@@ -143,14 +190,15 @@ class DifferenceClipping(_Bounded):
 class SparseVector:
     """Passes over tokens on which private contexts agree with the public one (AboveThreshold).
 
-    Guarantee: the distance of `distance` moves by at most 1 / s when one record is added or removed. AboveThreshold
+    Guarantee: the distance of `distance` moves by at most 1 / s when one unit of privacy is added or removed, for a
+    person's probabilities are averaged within the person (`averaged_sum`). AboveThreshold
     with threshold noise Lap(nu) and query noise Lap(2 nu) is then 2 / (s nu)-DP for one round, however many tokens it
     passes over (Dwork and Roth 2014, Theorem 3.23), and so 2 / (s nu)^2-zCDP (Bun and Steinke 2016, Proposition 1.4).
 
     Attributes:
         threshold: theta, an L1 distance in [0, 2].
         noise: nu, scale of the Laplace noise.
-        batch_size: s, the divisor.
+        batch_size: s, the divisor, in units of privacy.
     """
 
     threshold: float
@@ -162,16 +210,27 @@ class SparseVector:
         validate.in_range(0.0, 2.0, threshold=self.threshold)
 
     @property
+    def sensitivity(self) -> float:
+        """1 / s."""
+        return 1.0 / self.batch_size
+
+    @property
     def rho(self) -> float:
         """zCDP of one round."""
-        return 2.0 / (self.batch_size * self.noise) ** 2
+        return self.rho_of(self.sensitivity)
+
+    def rho_of(self, move: float) -> float:
+        """zCDP of one round whose distances move by at most so much: 2 (move / nu)^2."""
+        return 2.0 * (move / self.noise) ** 2
 
     def distance(self, total: torch.Tensor, public: torch.Tensor) -> float:
         """|| (1/s) sum_i p_i - p_public ||_1 from summed private probabilities (k,) and public ones (k,).
 
         Unclipped and at temperature 1: each p_i has L1 norm at most 1. (A softmax of mean logits would move by c / s.)
+        Private sums and public probabilities are whole steps of one grid, so nothing is rounded but the last quotient.
         """
-        return float((total.double() / self.batch_size - public.double()).abs().sum())
+        whole = averaged_sum(public[None], torch.ones(1, dtype=torch.long, device=public.device), 1.0)
+        return float((total.double() - self.batch_size * whole).abs().sum()) / self.batch_size
 
     def new_threshold(self, source: NoiseSource) -> float:
         """theta + Lap(nu), drawn once a round."""
@@ -182,9 +241,44 @@ class SparseVector:
         return distance + laplace(source, 2.0 * self.noise) < threshold
 
 
-def token_event(clipping: Clipping, vector: SparseVector | None) -> DpEvent:
+@dataclass(frozen=True)
+class Rounding:
+    """What one unit of privacy may move beside its own contribution, by the rounding of logits.
+
+    Attributes:
+        error: e, nats: the most that a score before the temperature, and a distance of the sparse vector, may move
+            because contexts stand elsewhere or beside others. 0 where a context's bits do not depend on that.
+        batches: m, the batches whose contexts may be read together.
+    """
+
+    error: float = 0.0
+    batches: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what is no error and no number of batches."""
+        validate.in_range(0.0, math.inf, error=self.error)
+        validate.positive(batches=self.batches)
+
+
+EXACT = Rounding()
+
+
+def token_rho(clipping: Clipping, vector: SparseVector | None, rounding: Rounding = EXACT) -> float:
+    """zCDP of one token drawn from private contexts, with the round of the sparse vector before it.
+
+    Guarantee: of its own batch a unit of privacy moves scores by c / s + e and distances by 1 / s + e; of the m - 1
+    others, whose noise is drawn apart, by e. So rho is 1/2 ((c / s + e) / tau)^2 + (m - 1) / 2 (e / tau)^2, and for a
+    round 2 ((1 / s + e) / nu)^2 + 2 (m - 1) (e / nu)^2 (zCDP adds up: Bun and Steinke 2016, Lemma 1.7; rounds of
+    several batches run at a time: Lyu 2022, "Composition theorems for interactive differential privacy").
+    """
+    parts: list[Clipping | SparseVector] = [clipping] if vector is None else [clipping, vector]
+    own = sum(part.rho_of(part.sensitivity + rounding.error) for part in parts)
+    return own + (rounding.batches - 1) * sum(part.rho_of(rounding.error) for part in parts)
+
+
+def token_event(clipping: Clipping, vector: SparseVector | None, rounding: Rounding = EXACT) -> DpEvent:
     """What one token drawn from private contexts costs, with the round of the sparse vector before it."""
-    return ZCDpEvent(clipping.rho + (vector.rho if vector else 0.0))
+    return ZCDpEvent(token_rho(clipping, vector, rounding))
 
 
 def bounded(values: torch.Tensor, bound: float) -> torch.Tensor:
@@ -199,8 +293,12 @@ def bounded(values: torch.Tensor, bound: float) -> torch.Tensor:
 
 
 def probabilities(logits: torch.Tensor) -> torch.Tensor:
-    """Softmax over the last axis; zeros where logits are no numbers, so that an L1 norm never passes 1."""
-    return torch.nan_to_num(logits.softmax(dim=-1), nan=0.0)
+    """Softmax over the last axis in float64; zeros where logits are no numbers.
+
+    Guarantee: the L1 norm passes 1 by less than a step of `grid(1)`, which float64 holds for up to 2^22 tokens; cut to
+    whole steps, as `averaged_sum` does, it never passes 1.
+    """
+    return torch.nan_to_num(logits.double().softmax(dim=-1), nan=0.0)
 
 
 def draw(scores: torch.Tensor, source: NoiseSource) -> int:

@@ -1,60 +1,68 @@
 """The metered query of private prediction: text written from one wave of batches."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from dp_accounting import DpEvent, NonPrivateDpEvent, SelfComposedDpEvent
 from transformers import PreTrainedModel
 
+from palimpsest import validate
 from palimpsest.errors import LedgerError
 from palimpsest.prediction.cells import Cells, part
-from palimpsest.prediction.contexts import Contexts, head_of
+from palimpsest.prediction.contexts import Contexts, Shape, head_of
 from palimpsest.prediction.decoding import Batches, Rules, Writer, Written
-from palimpsest.prediction.mechanism import Clipping, SparseVector, token_event
+from palimpsest.prediction.mechanism import EXACT, Clipping, Rounding, SparseVector, token_event
 from palimpsest.prediction.prompts import Prompter
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.kept import Kept
-from palimpsest.privacy.query import Meter, registered
-from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.query import Meter, bounds_persons, registered
+from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.progress import counter
 
 
-def wave_event(clipping: Clipping, vector: SparseVector | None, tokens: int, reference: bool) -> DpEvent:
+def wave_event(
+    clipping: Clipping, vector: SparseVector | None, tokens: int, reference: bool, rounding: Rounding = EXACT
+) -> DpEvent:
     """What a wave of batches costs that draw so many private tokens each."""
-    return NonPrivateDpEvent() if reference else SelfComposedDpEvent(token_event(clipping, vector), tokens)
+    return NonPrivateDpEvent() if reference else SelfComposedDpEvent(token_event(clipping, vector, rounding), tokens)
 
 
+@bounds_persons
 @registered
 @dataclass(frozen=True)
 class WriteWave:
     """Text written from the batches `first` to `last`, r private tokens each, all batches side by side.
 
-    Guarantee: for adding or removing one record this is r adaptive compositions of `token_event`. The record is in one
-    batch (`Cells`), and what other batches write does not depend on it. Of its own batch it moves the summed
-    contributions by at most the clip and the summed probabilities by at most 1 in L1 (`mechanism`), for every token
-    anew and given what was written before, which is the mechanism's output. Waves hold different batches and compose in
+    Guarantee: for adding or removing one unit of privacy, a record or a person with all their rows, this is r adaptive
+    compositions of `token_event`. The unit is in one batch (`Cells`), and given what was written no other batch's
+    scores depend on it. Of its own batch its contexts, averaged within the person, move the summed contributions by at
+    most the clip and the summed probabilities by at most 1 in L1 (`mechanism.averaged_sum`), for every token anew and
+    given what was written before, which is the mechanism's output. Waves hold different batches and compose in
     parallel. A private token, and the round of the sparse vector before it, begins only after the meter counted it for
     all batches; an attempt that goes on counts for every batch what the meter counted, whether or not the batch had
     drawn it. With epsilon infinity nothing is clipped that matters: a reference run, not private.
 
-    This rests on a private context's logits not depending on those that are computed beside it, which holds up to the
-    rounding of floats: about 1e-5 nats in a mean, beside a sensitivity of a hundredth or more (`contexts.require_exact`
-    bounds it). Public contexts are computed by themselves. Running time and memory are not covered.
+    A private context's logits do not depend on those that are computed beside it: every forward pass has the public
+    `shape`, at which `contexts.require_exact` tried the model for equal bits, and sums are exact. Where the device
+    could not give equal bits, `rounding` charges an error that was measured on public prompts, which is an assumption.
+    Public contexts are computed by themselves. Running time and memory are not covered.
 
     Attributes:
         name: the charge's name.
         model: the public language model.
         prompter: makes its prompts.
         rules: how tokens are drawn.
-        cells: which record is in which batch.
+        cells: which record or person is in which batch.
         first: first batch of the wave.
         last: behind its last one; batches that there are not write nothing.
-        micro_batch: contexts that one forward pass reads.
+        shape: of every forward pass over private contexts.
         stride: private tokens between two entries in the ledger; a stopped run loses at most so many a batch.
         reference: True where the charge is not private.
         checkpoints: where a stopped run leaves what was written; None keeps nothing.
+        rounding: what the rounding of logits is charged as.
     """
 
     name: str
@@ -64,10 +72,16 @@ class WriteWave:
     cells: Cells
     first: int
     last: int
-    micro_batch: int
+    shape: Shape
     stride: int
     reference: bool = False
     checkpoints: Path | None = None
+    rounding: Rounding = EXACT
+
+    def __post_init__(self) -> None:
+        """Refuse a charge for fewer batches side by side than there are."""
+        if self.rounding.error:
+            validate.in_range(1, self.rounding.batches, batches=len(self.labels) or 1)
 
     @property
     def stores_answer(self) -> bool:
@@ -90,8 +104,8 @@ class WriteWave:
         return self.rules.tokens
 
     def event(self) -> DpEvent:
-        """r tokens, composed; the batches of a wave hold different records."""
-        return wave_event(self.rules.clipping, self.rules.vector, self.steps, self.reference)
+        """r tokens, composed; the batches of a wave hold different records, or different persons."""
+        return wave_event(self.rules.clipping, self.rules.vector, self.steps, self.reference, self.rounding)
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[dict[str, Any]]:
         """Not without a meter.
@@ -124,19 +138,23 @@ class WriteWave:
     def _batches(self, rows: Sequence[PrivateRow]) -> Batches:
         labels = self.labels
         texts: list[list[str]] = [[] for _ in labels]
-        for row in rows:
-            cell = self.cells.of(row)
-            if cell is not None and self.first <= cell < self.last:
-                texts[cell - self.first].append(self.prompter.spelt(row.text, row.label))
+        counts: list[list[int]] = [[] for _ in labels]
+        for unit in by_person(rows):
+            found = self.cells.of(unit)
+            if found is not None and self.first <= found[0] < self.last:
+                cell, own = found[0] - self.first, found[1]
+                texts[cell] += [self.prompter.spelt(row.text, row.label) for row in own]
+                counts[cell] += [len(own)] * len(own)
         prompts: list[list[int]] = []
         bounds = [0]
-        for label, own in zip(labels, texts, strict=True):
-            prompts += self.prompter.contexts(label, own)
+        for label, own_texts in zip(labels, texts, strict=True):
+            prompts += self.prompter.contexts(label, own_texts)
             bounds.append(len(prompts))
         heads = [self.prompter.public[label] for label in labels]
-        public = Contexts(self.model, heads, self.rules.longest, self.micro_batch)
-        private = Contexts(self.model, prompts, self.rules.longest, self.micro_batch) if prompts else None
-        return Batches(private, public, bounds, head_of(self.model), self.micro_batch)
+        public = Contexts(self.model, heads, replace(self.shape, rows=min(self.shape.rows, len(heads))))
+        private = Contexts(self.model, prompts, self.shape) if prompts else None
+        persons = torch.tensor([count for own in counts for count in own], dtype=torch.long, device=self.model.device)
+        return Batches(private, public, bounds, persons, head_of(self.model), self.shape.rows)
 
     def _found(self, kept: Kept, begun: int) -> list[Written]:
         """What an earlier attempt wrote, every batch as if it had drawn all that the meter counted."""

@@ -5,7 +5,7 @@ distributions (PLD) where every part has one; concentrated DP (zCDP) by its tigh
 mechanisms known by their rho alone; Renyi differential privacy (RDP) for everything else. RDP, which shares no code
 with the other two, is computed beside each of them; of zCDP it is the same bound on a grid of orders, at most 8 %
 above it for a rho of 1e-5 or more (below, the best order is beyond the grid). Exact Gaussian (GDP) conversions serve
-plain Gaussian rounds. Adjacency is add/remove of one record throughout.
+plain Gaussian rounds. Adjacency is add/remove of one unit of privacy throughout.
 """
 
 import functools
@@ -326,11 +326,11 @@ def trade_off(event: dpa.DpEvent, points: int = 41) -> tuple[list[float], list[f
 
 
 def group_epsilon(event: dpa.DpEvent, size: int, at_delta: float, own_delta: float = 0.0) -> float:
-    """The epsilon for a group of `size` records (one person's rows) at the same delta, beside `own_delta` of which the
-    event says nothing; infinity where none can be shown.
+    """The epsilon for a group of `size` units of privacy at the same delta, beside `own_delta` of which the event says
+    nothing; infinity where none can be shown.
 
-    rho-zCDP for one record is k^2 rho-zCDP for k of them (Bun and Steinke 2016, Proposition 1.9). Where the other
-    accountants speak, (eps, delta0)-DP for one record is (k eps, delta0 (e^(k eps) - 1) / (e^eps - 1))-DP for k (Dwork
+    rho-zCDP for one unit is k^2 rho-zCDP for k of them (Bun and Steinke 2016, Proposition 1.9). Where the other
+    accountants speak, (eps, delta0)-DP for one unit is (k eps, delta0 (e^(k eps) - 1) / (e^eps - 1))-DP for k (Dwork
     and Roth 2014, Theorem 2.2 in its (eps, delta) form; Vadhan 2017, Lemma 2.2); delta0 is lowered until the group's
     delta is met. An own delta is a part of delta0, so it grows with the group, too.
     """

@@ -15,6 +15,7 @@ def ledger_summary(ledger: Ledger, asset: Asset) -> dict[str, Any]:
     best = implied.index(min(implied))
     return {
         "asset": asset.name,
+        "unit": asset.unit,
         "delta": asset.delta,
         "cap_epsilon": asset.epsilon,
         "caps": [asdict(cap) for cap in ledger.caps(asset.name)],

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import dp_accounting as dpa
 import numpy as np
@@ -52,15 +52,27 @@ _NEXT = {
 }
 
 
+class Protected(Protocol):
+    """What says which unit of privacy a data set has: an asset, or a public schema."""
+
+    @property
+    def unit(self) -> str: ...
+    @property
+    def unit_column(self) -> str | None: ...
+
+
 @dataclass(frozen=True)
 class Asset:
     """A private data set as the ledger knows it; everything but `key` is public.
+
+    What was charged holds for the unit and the column that it was charged under. So neither ever changes; how many rows
+    of a person are kept may, because a charge bounds a person whatever rows they have.
 
     Attributes:
         name: the asset's name.
         delta: the one delta of every release and of the total.
         epsilon: the budget: the cap on the total epsilon at `delta`.
-        n_public: the declared number of units.
+        n_public: the declared number of units of privacy, records or persons.
         unit: what one adjacency step adds or removes: "record" or "person".
         unit_column: the column whose exact value is a person; None where the unit is one record.
         adjacency: "add_remove".
@@ -79,6 +91,12 @@ class Asset:
     key: bytes = field(default=b"", repr=False)
     after_loss: bool = False
     unit_column: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown unit, a person without a column and a column without a person."""
+        validate.one_of(UNITS, unit=self.unit)
+        if (self.unit == "person") != isinstance(self.unit_column, str):
+            raise ValueError("an asset of persons names the column that says who they are, and no other does")
 
     @property
     def filter_delta(self) -> float:
@@ -303,7 +321,7 @@ class Ledger:
             lost: an earlier ledger of this data set is lost, which is written down: what it spent is unknown.
 
         Raises:
-            LedgerError: if it is known with other values: delta, unit and adjacency never change.
+            LedgerError: if it is known with other values: delta, unit, its column and adjacency never change.
         """
         _check_asset(asset)
         key = secrets.token_bytes(32)
@@ -318,6 +336,7 @@ class Ledger:
             if _terms(known) == _terms(asset) and not _committed(found, asset.name):
                 body = {"key_hash": chain.digest_of(known.key.hex())}
                 chain.append(connection, asset.name, "amend", None, body)
+        require_unit(known, asset)
         if _terms(known) != _terms(asset):
             raise LedgerError(
                 f"Asset {asset.name!r} is registered with other terms: {_terms(known)!r}, not {_terms(asset)!r}.",
@@ -500,8 +519,8 @@ class Ledger:
         """The charges of a receipt that something of this purpose may build on.
 
         Raises:
-            LedgerError: if this ledger does not have them, as committed charges of the receipt's model, or if they are
-                of a reference run and the purpose is a release.
+            LedgerError: if this ledger does not have them, as committed charges of the receipt's model, if the receipt
+                is for another unit of privacy, or if they are of a reference run and the purpose is a release.
         """
         self.verify([receipt.ledger_head])
         known = {charge.id: charge for charge in self.charges(name)}
@@ -511,6 +530,13 @@ class Ledger:
             raise LedgerError(
                 f"The ledger does not have the charges of model {receipt.model!r} as committed ones.",
                 "Fit that model again on this ledger; nothing was charged now.",
+            )
+        asset = self.asset(name)
+        if receipt.unit != asset.unit:
+            raise LedgerError(
+                f"The receipt of model {receipt.model!r} is for adding or removing one {receipt.unit}, not one "
+                f"{asset.unit}.",
+                "It was changed by hand. Fit that model again; nothing was charged now.",
             )
         if purpose == "release" and any(charge.purpose != "release" for charge in own):
             raise LedgerError(
@@ -652,13 +678,13 @@ def _asset(found: Chain, name: str) -> Asset | None:
     with chain.interpreted(f"The entry of asset {name!r}"):
         own = {each.name: terms[each.name] for each in fields(Asset) if each.name not in _LATER}
         own |= {"orders": tuple(terms["orders"]), "after_loss": bool(terms.get("lost"))}
-        own |= {"unit_column": terms.get("unit_column")}  # assets of records were once registered without it
+        own |= {"unit_column": terms.get("unit_column")}
         asset = Asset(**own, key=bytes.fromhex(found.keys[name]))
         _check_asset(asset)
     return asset
 
 
-_LATER = ("key", "after_loss", "unit_column")  # what a registration may lack
+_LATER = ("key", "after_loss", "unit_column")  # what a registration may lack: that of records has no column
 
 
 def _committed(found: Chain, name: str) -> bool:
@@ -704,13 +730,29 @@ def _replays(connection: Connection, charges: Iterable[Charge]) -> dict[str, Any
     return {key: json.loads(body) for key, body in stored.items()}
 
 
+def require_unit(known: Asset, wanted: Protected) -> None:
+    """Raise LedgerError where a data set was registered for another unit of privacy: its charges bound that one alone.
+
+    Guarantee: no asset ever holds charges of two units, so that its total is of one.
+    """
+    if (known.unit, known.unit_column) != (wanted.unit, wanted.unit_column):
+        raise LedgerError(
+            f"Asset {known.name!r} is registered for {_unit_of(known)} as the unit of privacy; what is asked for is "
+            f"{_unit_of(wanted)}.",
+            "What was charged holds for the one and not for the other, so the asset is closed to another unit. Restore "
+            "dataset.unit, or take another name for the data set: what was released before then counts beside it.",
+        )
+
+
+def _unit_of(protected: Protected) -> str:
+    column = protected.unit_column
+    return f"one {protected.unit}" if column is None else f"the {protected.unit} in column {column!r}"
+
+
 def _check_asset(asset: Asset) -> None:
     validate.positive(delta=asset.delta, epsilon=asset.epsilon, n_public=asset.n_public)
     validate.in_range(0.0, 1.0, delta=asset.delta)
     validate.one_of((ADJACENCY,), adjacency=asset.adjacency)
-    validate.one_of(UNITS, unit=asset.unit)
-    if (asset.unit == "person") != (asset.unit_column is not None):
-        raise ValueError("an asset whose unit is a person names the column that says who that is, and no other does")
 
 
 def _check_requests(run: Run, requests: Sequence[Request]) -> None:
@@ -722,7 +764,7 @@ def _check_requests(run: Run, requests: Sequence[Request]) -> None:
             raise LedgerError(
                 f"Query {request.query!r} is accounted for adjacency {request.adjacency!r}; the ledger composes "
                 f"{ADJACENCY!r} only.",
-                "State the query's sensitivity for adding or removing one record.",
+                "State the query's sensitivity for adding or removing one unit of privacy.",
             )
         if run.purpose == "release" and not accounting.is_private(request.event):
             raise LedgerError(
@@ -816,7 +858,7 @@ def _balance(asset: Asset, charges: Sequence[Charge]) -> Balance:
 
 
 def _cell(partition: tuple[str, str] | None, run_key: str, number: int) -> Cell | None:
-    """A scheme holds within one run: over another data version or key a record may lie in another cell."""
+    """A scheme holds within one run: over another data version or key a unit may lie in another cell."""
     return (f"{run_key} {number} {partition[0]}", partition[1]) if partition else None
 
 
@@ -829,10 +871,11 @@ def _placed(charge: Charge) -> Term:
 
 
 def composed(charges: Iterable[Charge]) -> dpa.DpEvent:
-    """What these charges did to any one record, as one event: cells of one scheme of a run in parallel, the rest added.
+    """What these charges did to any one unit, as one event: cells of one scheme of a run in parallel, the rest added.
 
-    Guarantee: the event covers every record. Among its parts are, as often as they were charged, all queries of the
-    cell that the record lies in, whichever that is, and all that were asked of the whole data set.
+    Guarantee: the event covers every unit of privacy, all of whose rows lie in one cell of a scheme. Among its parts
+    are, as often as they were charged, all queries of that cell, whichever it is, and all that were asked of the whole
+    data set.
     """
     return composition.composed(_placed(charge) for charge in charges)
 
@@ -878,7 +921,8 @@ def _charge(row: Any, body: dict[str, Any]) -> Charge:
 
 
 def _public(asset: Asset) -> dict[str, Any]:
-    return {name: value for name, value in asdict(asset).items() if name not in ("key", "after_loss")}
+    left_out = {"key", "after_loss"} | ({"unit_column"} if asset.unit_column is None else set())
+    return {name: value for name, value in asdict(asset).items() if name not in left_out}
 
 
 def _terms(asset: Asset) -> dict[str, Any]:

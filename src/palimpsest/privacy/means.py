@@ -1,6 +1,6 @@
 """Sums of embeddings per class: what private rows are about, and what tells their classes apart, in one release."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -10,8 +10,8 @@ from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent
 from palimpsest import validate
 from palimpsest.errors import ModelError
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.query import registered
-from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.query import bounds_persons, registered
+from palimpsest.privacy.rows import PrivateRow, by_person
 
 Encode: TypeAlias = Callable[[Sequence[str]], np.ndarray]
 
@@ -20,20 +20,26 @@ _MOST_DIMENSIONS = 2**20  # up to here a norm's rounding is far below one step i
 _MOST_SIGMA = 2.0**20  # up to here noise in steps fits into 64 bits
 
 
+@bounds_persons
 @registered
 @dataclass(frozen=True)
 class ClassMeans:
-    """The sum of the rows' embeddings per class, each at most of length 1, with Gaussian noise.
+    """The sum of the units' embeddings per class, each at most of length 1 over all classes, with Gaussian noise.
 
     Sums, not means: who wants means divides by a public number.
 
-    Guarantee: for adding or removing one record this is one Gaussian mechanism of L2 sensitivity 1 and standard
-    deviation `sigma` (Dwork and Roth 2014, Theorem A.1; exact delta: Balle and Wang 2018, Theorem 8), all classes
-    together, because a record has one label and moves one sum. Whatever `encode` returns for it, its vector is brought
-    to length 1 in float64 and rounded towards zero to whole steps of 1 / GRID, so that it is never longer than 1, and
-    whole numbers are added: neither the order of the rows nor the rounding of other sums shows. The noise is rounded to
-    the same steps, which is the same as rounding the noisy sum (post-processing), so no low bit of a float tells the
-    sum. `sigma` 0 answers exactly and is not private: for reference runs.
+    Guarantee: for adding or removing one unit, a record or a person with all their rows, this is one Gaussian mechanism
+    of L2 sensitivity 1 and standard deviation `sigma` (Dwork and Roth 2014, Theorem A.1; exact delta: Balle and Wang
+    2018, Theorem 8), all classes together. Whatever `encode` returns for a row, its vector is brought to length 1 in
+    float64 and rounded towards zero to whole steps of 1 / GRID. A unit's rows are added class by class, and these sums,
+    one vector over all classes, are shortened to length 1 where it is longer and rounded towards zero again
+    (`class_steps`): one row is always short enough. Whole numbers are added: neither the order of the rows nor the
+    rounding of other sums shows. The noise is rounded to the same steps, which is the same as rounding the noisy sum
+    (post-processing), so no low bit of a float tells the sum. `sigma` 0 answers exactly and is not private: for
+    reference runs.
+
+    A person's shortened sum points where the mean over their rows points and is never shorter than it, so it says at
+    least as much under the same noise.
 
     This rests on `encode` giving a text its vector whatever other texts come with it. An encoder that pads a batch does
     so only up to the rounding of its floats, and one record then moves the vectors of others by that much; one that
@@ -81,19 +87,40 @@ class ClassMeans:
             ModelError: the encoder fails, or does not return one vector of d numbers per text.
         """
         position: dict[str | None, int] = {label: index for index, label in enumerate(self.labels)}
-        known = sorted((row for row in rows if row.label in position), key=lambda row: len(row.text))
+        units = by_person([row for row in rows if row.label in position])
         steps = np.zeros((len(self.labels), self.dimensions), dtype=np.int64)
-        for start in range(0, len(known), self.batch):
-            part = known[start : start + self.batch]
-            steps += class_steps(self._embed(part), [position[row.label] for row in part], len(self.labels))
+        for some in _packed(sorted(units, key=_longest), self.batch):
+            part = [row for own in some for row in own]
+            owners = [index for index, own in enumerate(some) for _ in own]
+            steps += class_steps(self._embed(part), [position[row.label] for row in part], len(self.labels), owners)
         drawn = noise.normal(steps.size).reshape(steps.shape) * (self.sigma * GRID)
         return ((steps + np.rint(drawn).astype(np.int64)) / GRID).tolist()
 
     def _embed(self, rows: Sequence[PrivateRow]) -> np.ndarray:
-        vectors = embedded(self.encode, [row.text for row in rows])
-        if vectors.shape[1] != self.dimensions:
+        texts = [row.text for row in rows]
+        starts = range(0, len(texts), self.batch)
+        vectors = [embedded(self.encode, texts[start : start + self.batch]) for start in starts]
+        if any(part.shape[1] != self.dimensions for part in vectors):
             raise _misshapen(self.dimensions)
-        return vectors
+        return np.concatenate(vectors)
+
+
+def _longest(rows: Sequence[PrivateRow]) -> int:
+    return max(len(row.text) for row in rows)
+
+
+def _packed(units: Sequence[list[PrivateRow]], most: int) -> Iterator[list[list[PrivateRow]]]:
+    """The units in their order, as many whole ones together as have at most `most` rows; a larger one comes alone."""
+    held: list[list[PrivateRow]] = []
+    size = 0
+    for own in units:
+        if held and size + len(own) > most:
+            yield held
+            held, size = [], 0
+        held.append(own)
+        size += len(own)
+    if held:
+        yield held
 
 
 def embedded(encode: Encode, texts: Sequence[str]) -> np.ndarray:
@@ -124,20 +151,42 @@ def _misshapen(dimensions: int | None) -> ModelError:
     )
 
 
-def class_steps(vectors: np.ndarray, classes: Sequence[int], count: int) -> np.ndarray:
-    """Sums of vectors brought to length 1, in whole steps of 1 / GRID: int64 (count, d).
+def class_steps(
+    vectors: np.ndarray, classes: Sequence[int], count: int, units: Sequence[int] | None = None
+) -> np.ndarray:
+    """Sums over units of what each contributes, in whole steps of 1 / GRID: int64 (count, d).
 
-    Guarantee: adding one vector moves the result by at most GRID in L2.
+    A vector is brought to length 1; a unit contributes the sum of its vectors per class, shortened to length 1 over all
+    classes together where it is longer. Everything is rounded towards zero, which never lengthens.
+
+    Guarantee: adding one unit moves the result by at most GRID in L2, over all classes together, and by what its own
+    vectors say alone. A unit of one vector is not shortened.
 
     Args:
         vectors: shape (n, d); one that is zero or not finite contributes nothing.
         classes: the class of each, in [0, count).
         count: number of classes.
+        units: which unit each belongs to, numbered from 0; None where each is one of its own.
     """
+    # One step less than GRID makes room for the rounding of the norm, which follows memory row by row: no row's bits
+    # hang on how many there are.
+    whole = np.trunc(unit_rows(np.ascontiguousarray(vectors)) * (GRID - 1)).astype(np.int64)  # (n, d)
+    owners = np.arange(len(whole)) if units is None else np.asarray(units, dtype=np.int64)
+    kinds, places = np.unique(owners * count + np.asarray(classes, dtype=np.int64), return_inverse=True)
+    sums = np.zeros((len(kinds), vectors.shape[1]), dtype=np.int64)  # of each unit and class that occur together
+    np.add.at(sums, places, whole)
     steps = np.zeros((count, vectors.shape[1]), dtype=np.int64)
-    # One step less than GRID makes room for the rounding of the norm, and truncation never lengthens a vector.
-    np.add.at(steps, np.asarray(classes, dtype=np.intp), np.trunc(unit_rows(vectors) * (GRID - 1)).astype(np.int64))
+    np.add.at(steps, kinds % count, _shortened(sums, kinds // count))
     return steps
+
+
+def _shortened(sums: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Each unit's sums, (its classes, d), as they are where their length over all its classes is at most GRID."""
+    squares = np.square(sums.astype(np.float64)).sum(axis=1)
+    lengths = np.sqrt(np.bincount(units, weights=squares))
+    # Half a step is room for the rounding of the length: what is kept is not longer than GRID, and one vector is kept.
+    factors = np.where(lengths > GRID - 0.5, (GRID - 1) / np.maximum(lengths, 1.0), 1.0)
+    return np.trunc(sums * factors[units][:, None]).astype(np.int64)
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:

@@ -9,21 +9,24 @@ from dp_accounting import DpEvent, NonPrivateDpEvent
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
 from palimpsest.privacy.mechanisms import discrete_gaussian
-from palimpsest.privacy.query import registered
-from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.query import bounds_persons, registered
+from palimpsest.privacy.rows import PrivateRow, one_each
 
 
+@bounds_persons
 @registered
 @dataclass(frozen=True)
 class LabelHistogram:
-    """How many rows carry each public label, with discrete Gaussian noise.
+    """How many units carry each public label, with discrete Gaussian noise: records, or persons.
 
-    Guarantee: one record has one label, so adding or removing it moves one count by one (L2 sensitivity 1); the answer
-    is 1/(2 sigma^2)-zCDP. `sigma` 0 answers exactly and is not private: for reference runs.
+    Guarantee: a record has one label, and a person with several rows counts for the label of one of them, chosen by a
+    keyed hash of that person's rows alone (`one_each`). So adding or removing a unit, a record or a person with all
+    their rows, moves one count by one (L2 sensitivity 1), and the answer is 1/(2 sigma^2)-zCDP (Canonne, Kamath,
+    Steinke 2020, Theorem 14). `sigma` 0 answers exactly and is not private: for reference runs.
 
     Attributes:
-        labels: the public label list; rows with another label are not counted.
-        sigma: noise scale, in rows.
+        labels: the public label list; a unit with another label is not counted.
+        sigma: noise scale, in units.
     """
 
     labels: tuple[str, ...]
@@ -46,7 +49,7 @@ class LabelHistogram:
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> dict[str, int]:
         """Label -> noisy count; may be negative. The noise comes from OpenDP's own source."""
-        seen = Counter(row.label for row in rows)
+        seen = Counter(row.label for row in one_each(rows))
         counts = [seen[label] for label in self.labels]
         noisy = discrete_gaussian(counts, self.sigma) if self.sigma > 0 else counts
         return dict(zip(self.labels, noisy, strict=True))

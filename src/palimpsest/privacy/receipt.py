@@ -15,9 +15,9 @@ import dp_accounting as dpa
 
 from palimpsest.errors import LedgerError
 from palimpsest.files import read_json
-from palimpsest.privacy import accounting, composition, events, fourier
+from palimpsest.privacy import accounting, assumptions, composition, events, fourier
 from palimpsest.privacy.accounting import NAMES
-from palimpsest.privacy.ledger import ADJACENCY, PURPOSES, STATES, Asset, Charge, composed
+from palimpsest.privacy.ledger import ADJACENCY, PURPOSES, STATES, UNITS, Asset, Charge, composed
 
 # How far the stated epsilon may be from what other accountants say. PLDs round up on a grid; RDP, a looser bound of the
 # same, is never below them. Of the Fourier accountant both ends are bounds: the true epsilon is not below the lower one
@@ -64,7 +64,11 @@ class QueryLine:
 
 @dataclass(frozen=True)
 class Group:
-    """The epsilon for the rows of one person who has `k` of them; None where no finite one is proved."""
+    """The epsilon for adding or removing `k` units of privacy at once; None where no finite one is proved.
+
+    Where the unit is one record, they are the rows of somebody who has `k` of them. Where it is one person, they are
+    `k` persons with all their rows.
+    """
 
     k: int
     epsilon: float | None
@@ -94,9 +98,10 @@ class Receipt:
         epsilon: proved by `accountant`; None where no finite one is, as for all epsilons here.
         epsilon_rdp: by RDP.
         accountant: "pld", "zcdp" or "rdp".
-        unit, adjacency: what one step adds or removes.
+        unit: the unit of privacy of every epsilon, curve and charge here: "record" or "person".
+        adjacency: "add_remove": what neighbours differ by is one unit more or less.
         queries: every charge that the rows rest on.
-        group: epsilons for persons with several rows.
+        group: epsilons for several units at once.
         curve: the trade-off curve of the events alone.
         ledger_head: hash of the ledger's newest entry after the run; "" in a receipt that was published.
         noise_fixed: whether a seed fixed the noise of any charge.
@@ -104,6 +109,7 @@ class Receipt:
         seconds: how long the run took; None in a receipt that was published.
         plan: public numbers of the plan; None where none were noted.
         weights: digest of the model's weights; None where the receipt is not a model's.
+        assumptions: what had to be assumed of the machine, ids of `privacy.assumptions`, sorted.
     """
 
     variant: str
@@ -128,6 +134,7 @@ class Receipt:
     seconds: float | None
     plan: Mapping[str, Any] | None = None
     weights: str | None = None
+    assumptions: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, body: Any, *, published: bool = False, name: str = "A receipt") -> "Receipt":
@@ -247,7 +254,8 @@ class Receipt:
         """What does not hold in it, one sentence each: its terms, its charges, its epsilons and what follows from them.
 
         Guarantee: where there is none, the ledger covers the receipt: all was recomputed from the ledger's own charges,
-        their partitions too; the receipt only names them. Whether such rows may leave is `private`.
+        their partitions too; the receipt only names them. Its unit is the asset's, of which there is one for ever, so
+        receipts that hold beside one ledger are all of one unit. Whether such rows may leave is `private`.
 
         Args:
             asset: the data set, as the ledger knows it.
@@ -407,6 +415,11 @@ def _is_part(value: Any) -> bool:
     return value is None or (isinstance(value, list) and len(value) == 2 and all(isinstance(x, str) for x in value))
 
 
+def _are_assumptions(value: Any) -> bool:
+    known = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return known and value == [name for name in sorted(assumptions.KNOWN) if name in value]
+
+
 def _is_plan(value: Any) -> bool:
     simple = (str, int, float, type(None))
     return isinstance(value, Mapping) and all(isinstance(item, simple) for item in value.values())
@@ -446,11 +459,12 @@ _QUERY: dict[str, Kind] = {
     "state": _one_of(STATES),
 }
 _RECEIPT: dict[str, Kind] = {
-    **dict.fromkeys(("variant", "model", "stage", "method", "asset", "unit", "ledger_head", "weights"), _WORD),
+    **dict.fromkeys(("variant", "model", "stage", "method", "asset", "ledger_head", "weights"), _WORD),
     **dict.fromkeys(("epsilon_target", "epsilon", "epsilon_rdp"), _EPSILON),
     "purpose": _one_of(PURPOSES),
     "delta": _SHARE,
     "accountant": _one_of(tuple(NAMES)),
+    "unit": _one_of(UNITS),
     "adjacency": _one_of((ADJACENCY,)),
     "queries": _list(_part_of(QueryLine, _QUERY)),
     "group": _list(_part_of(Group, {"k": _kind(_is_whole), "epsilon": _EPSILON})),
@@ -459,4 +473,5 @@ _RECEIPT: dict[str, Kind] = {
     "run": _kind(_is_whole),
     "seconds": _number(0.0),
     "plan": _kind(_is_plan, dict),
+    "assumptions": _kind(_are_assumptions, tuple),
 }

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from palimpsest.records.keyed import digest
+from palimpsest.records.keyed import Row, digest
+
+AnyRow = TypeVar("AnyRow", bound=Row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +27,13 @@ class PrivateRow:
         return "PrivateRow(...)"
 
 
-def by_person(rows: Sequence[PrivateRow]) -> list[list[PrivateRow]]:
+def by_person(rows: Sequence[AnyRow]) -> list[list[AnyRow]]:
     """The rows of each unit of privacy, in order of its first row: those of a person together, a record without one
     alone.
 
     Guarantee: adding or removing a unit adds or removes one list and changes no other.
     """
-    found: list[list[PrivateRow]] = []
+    found: list[list[AnyRow]] = []
     place: dict[str, int] = {}
     for row in rows:
         if row.person is not None and row.person in place:
@@ -42,7 +45,7 @@ def by_person(rows: Sequence[PrivateRow]) -> list[list[PrivateRow]]:
     return found
 
 
-def one_each(rows: Sequence[PrivateRow]) -> list[PrivateRow]:
+def one_each(rows: Sequence[AnyRow]) -> list[AnyRow]:
     """One row of each unit: a record itself, and of a person the row with the smallest keyed hash.
 
     Guarantee: which row stands for a person is a function of that person's rows and of the secret key behind the
@@ -51,6 +54,6 @@ def one_each(rows: Sequence[PrivateRow]) -> list[PrivateRow]:
     return [own[0] if len(own) == 1 else min(own, key=_rank) for own in by_person(rows)]
 
 
-def _rank(row: PrivateRow) -> bytes:
+def _rank(row: Row) -> bytes:
     assert row.person is not None  # only a person has several rows
     return digest(bytes.fromhex(row.person), "one row", row.text, row.label)

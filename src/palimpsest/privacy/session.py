@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run, composed, never
+from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run, composed, never, require_unit
 from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.schema import PublicSchema
 
-_GROUPS = (1, 2, 5, 10)
+_GROUPS = (1, 2, 5, 10)  # units of privacy: records of one person, or persons where the person is the unit
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,9 @@ def metered(
 
     Raises:
         BudgetExceeded: before any row is read.
-        LedgerError: if the ledger's chain does not hold, another process is at the same run, or the rows are not the
-            run's; no query has begun then.
+        LedgerError: if the asset is registered for another unit of privacy or the ledger's chain does not hold, before
+            any row is read; if another process is at the same run, or the rows are not the run's or not of the unit. No
+            query has begun then.
     """
     require_unit(ledger.asset(schema.asset), schema)
     with ledger.alone(schema.asset, run.key):
@@ -68,21 +69,6 @@ def metered(
         except BaseException:
             ledger.refund(reservation.charges)
             raise
-
-
-def require_unit(asset: Asset, schema: PublicSchema) -> None:
-    """Raise LedgerError where the data set was registered for another unit of privacy: its charges bound that alone."""
-    if (asset.unit, asset.unit_column) != (schema.unit, schema.unit_column):
-        raise LedgerError(
-            f"Asset {asset.name!r} is registered for {_unit(asset.unit, asset.unit_column)}; params.yaml names "
-            f"{_unit(schema.unit, schema.unit_column)} as the unit of privacy.",
-            "What was charged holds for the one and not for the other, so the asset is closed to a new unit. Restore "
-            "dataset.unit, or register the data set under another name: what was released before then counts beside it.",
-        )
-
-
-def _unit(unit: str, column: str | None) -> str:
-    return unit if column is None else f"the {unit} in column {column!r}"
 
 
 def verified(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[PrivateRow]:
@@ -106,14 +92,22 @@ def verified(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[Priva
 
 
 def receipt(
-    ledger: Ledger, asset: Asset, session: Session, *, method: str, target: float, before: Sequence[str] = ()
+    ledger: Ledger,
+    asset: Asset,
+    session: Session,
+    *,
+    method: str,
+    target: float,
+    before: Sequence[str] = (),
+    assumptions: Collection[str] = (),
 ) -> Receipt:
     """What a committed run was charged, by its primary accountant and by RDP, with its trade-off curve and group
-    epsilons.
+    epsilons, all for adding or removing one unit of the asset, or a group of that many units.
 
     `before` names the charges behind the private model that the run built on: all of them are composed with its own.
     Charges of disjoint parts of the data set are composed in parallel. Epsilons leave room for the deltas that no event
-    carries; the curve is that of the events alone.
+    carries; the curve is that of the events alone. `assumptions` are what this run, and those that it builds on, had to
+    assume of the machine; no private row may decide what is in it.
     """
     charges = {charge.id: charge for charge in ledger.charges(asset.name)}
     last = session.reservation.charges[0]
@@ -143,6 +137,7 @@ def receipt(
         noise_fixed=any(charge.noise_fixed for charge in own),
         run=session.reservation.run,
         seconds=round(time.monotonic() - session.started, 1),
+        assumptions=tuple(sorted(set(assumptions))),
     )
 
 

@@ -17,7 +17,9 @@ class PrivateView:
 
     Guarantee: every answer is the output of a registered query whose event was reserved beforehand and written to the
     ledger as begun before its first noise was drawn. A query in steps begins each step there in the same way, over all
-    attempts never more than were reserved. No method returns a row or an un-noised value.
+    attempts never more than were reserved. No method returns a row or an un-noised value. Where persons are the unit of
+    privacy every row names its person, and only queries are answered whose event holds for all rows of one; where
+    records are, no row names anybody, because rows of one name are answered as one unit.
     """
 
     def __init__(
@@ -28,6 +30,12 @@ class PrivateView:
         reservation: Reservation,
         noise: NoiseSource,
     ) -> None:
+        """Raise LedgerError where rows are not of the schema's unit of privacy."""
+        if any((row.person is None) != (schema.unit == "record") for row in rows):
+            raise LedgerError(
+                f"The training rows are not those of a data set whose unit of privacy is one {schema.unit}.",
+                "No query was asked. Make them again with `dvc repro --force --single-item preprocess`.",
+            )
         self.schema = schema
         self.__rows = tuple(rows)
         self.__ledger = ledger
@@ -42,8 +50,9 @@ class PrivateView:
         that an earlier attempt began and the reservation kept is continued: it is not begun a second time.
 
         Raises:
-            LedgerError: if the query is not registered, does not bound a person where that is the unit, or has no reservation of the same name, event, delta beside it
-                and part of the data set, or if it would continue an earlier attempt with noise that a seed fixes.
+            LedgerError: if the query is not registered, does not bound a person where that is the unit, or has no
+                reservation of the same name, event, delta beside it and part of the data set, or if it would continue
+                an earlier attempt with noise that a seed fixes.
         """
         if not is_registered(query):
             raise LedgerError(
@@ -52,8 +61,8 @@ class PrivateView:
             )
         if self.schema.unit == "person" and not is_for_persons(query):
             raise LedgerError(
-                f"Query {query.name!r} bounds what one record can change, not what a person can who has several.",
-                "Use another method for a data set with dataset.unit.column.",
+                f"Query {query.name!r} bounds what one record changes, not what one person does who has several.",
+                "Nothing began. Use a method that bounds persons, or another data set, without dataset.unit.column.",
             )
         charge = self.__take(query)
         if charge.id in self.__replays:

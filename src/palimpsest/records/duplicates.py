@@ -43,8 +43,8 @@ def guessable(
     share a coin: then only the words of *another* person count, and they put out all records of both.
 
     Guarantee: the answer is a function of all private texts and of nothing else: never of a coin, a label or the
-    order of the rows. It changes for other rows when one is added, so it may select only what the *audit* guesses
-    about, never which rows train: the split must be drawn before, without it.
+    order of the rows, and never of how often a person says the same. It changes for other units when one is added, so
+    it may select only what the *audit* guesses about, never which rows train: the split is drawn without it.
 
     Args:
         texts: every private text, members and holdout together, N of them.

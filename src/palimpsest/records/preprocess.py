@@ -46,11 +46,14 @@ def preprocess(
 ) -> Preprocessed:
     """Leave out rows of nobody, cap the rows per person, split them, and count what the owner of the data should know.
 
+    In this order: a row that names no person is left out by itself, then each person keeps at most the public cap, then
+    one draw a person places all that is left of theirs. Without a unit column whom a row names does not matter.
+
     Nothing found in the rows is an error here: an error would itself tell. What looks odd becomes a warning.
 
     Guarantee: adding or removing one unit of privacy (a record; a person with all their rows where there is a unit
-    column) adds or removes that unit's kept rows in one part and changes no other row of the training part (1-stable).
-    A row that names no person is left out by itself, before anything is counted per person.
+    column) adds or removes that unit's kept rows, all in one part, and changes no other row's part, text, label or
+    person (1-stable). Only marks of whom the audit may guess about can change for others.
 
     Args:
         rows: the private input.
@@ -63,11 +66,8 @@ def preprocess(
         guessable: (texts, person of each or None) -> (len(texts),) bool: rows of units that have no near-duplicate in
             another unit.
     """
-    if schema.unit_column is None:
-        kept, persons = list(rows), None
-    else:
-        kept = cap_rows([row for row in rows if row.unit is not None], key, schema.max_rows_per_unit)
-        persons = [person_id(row, key) for row in kept]
+    kept = _kept(rows, schema, key)
+    persons = None if schema.unit_column is None else [person_id(row, key) for row in kept]
     mask = guessable([row.text for row in kept], persons)
     rate = audit_rate(audit_size, schema.n_units)
     split = split_rows(kept, key, rate, test_rate if test_rows is None else 0.0, mask)
@@ -76,10 +76,18 @@ def preprocess(
     return Preprocessed(split, _report(rows, kept, split, schema, batch_size))
 
 
+def _kept(rows: Sequence[RawRow], schema: PublicSchema, key: bytes) -> list[RawRow]:
+    """The rows that are split; where the unit of privacy is one record, they name nobody."""
+    if schema.unit_column is None:
+        return [replace(row, unit=None) for row in rows]
+    return cap_rows([row for row in rows if row.unit is not None], key, schema.max_rows_per_unit)
+
+
 def _report(
     rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema: PublicSchema, batch_size: int
 ) -> dict[str, Any]:
-    counts = _counts(rows, kept, split, schema) | {"unlabelled": _unlabelled(rows, schema), "invalid": _invalid(rows, schema)}
+    counts = _counts(rows, kept, split, schema)
+    counts |= {"unlabelled": _unlabelled(rows, schema), "invalid": _invalid(rows, schema)}
     labels = _label_counts(kept, schema)
     warnings = _row_warnings(counts, schema) + _size_warnings(counts, schema, batch_size) + _label_warnings(labels)
     return {
@@ -93,15 +101,13 @@ def _report(
     }
 
 
-def _counts(
-    rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema: PublicSchema
-) -> dict[str, int]:
-    nobody = sum(row.unit is None for row in rows) if schema.unit_column is not None else 0
+def _counts(rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema: PublicSchema) -> dict[str, int]:
+    nobody = 0 if schema.unit_column is None else sum(row.unit is None for row in rows)
     return {
         "read": len(rows),
         "nobody": nobody,
         "over_cap": len(rows) - nobody - len(kept),
-        "persons": len({row.unit for row in rows if row.unit is not None}),
+        "persons": len({row.unit for row in kept if row.unit is not None}),
         "cut": sum(row.cut for row in rows),
         "empty": sum(not row.text.strip() for row in rows),
         "train": len(split.train),
@@ -160,7 +166,7 @@ def _size_warnings(counts: dict[str, int], schema: PublicSchema, batch_size: int
     if _far(counts["read"], schema.n_public):
         warnings.append(f"{counts['read']} rows were read; n_public says {schema.n_public}.")
     if schema.n_persons is not None and _far(counts["persons"], schema.n_persons):
-        warnings.append(f"Rows of {counts['persons']} persons were read; n_persons says {schema.n_persons}.")
+        warnings.append(f"Rows of {counts['persons']} persons were read; unit.persons says {schema.n_persons}.")
     if counts["train_units"] < batch_size:
         units = f"training {'rows' if schema.unit == 'record' else 'persons'}"
         warnings.append(f"{counts['train_units']} {units} are fewer than one batch of {batch_size}.")

@@ -19,8 +19,8 @@ class Columns:
     Attributes:
         text: the text column; "*" where records are JSON objects and each row is one.
         label: the label column.
-        unit: the column that names the person.
-        nobody: whether a row may name no person; it then has no unit.
+        unit: the column that names the person, by its exact value.
+        nobody: whether a row may name no person: its cell is null, empty or blank, or a JSON line has no such key.
         keys: the public keys of a record that is a JSON object, in their order; None where the text is plain.
         plain: True for a public file, whose rows may hold plain text instead of records.
     """
@@ -37,7 +37,7 @@ class Columns:
         whole = self.keys is not None and self.text == WHOLE_ROW
         found = [Wanted(None if whole else self.text)]
         found += [Wanted(self.label, optional=free_labels)] if self.label is not None else []
-        return found + ([Wanted(self.unit)] if self.unit is not None else [])
+        return found + ([Wanted(self.unit, optional=self.nobody)] if self.unit is not None else [])
 
 
 def read_rows(path: Path | str, columns: Columns, max_length: int, labels: Sequence[str] | None = None) -> list[RawRow]:
@@ -52,7 +52,8 @@ def iter_rows(
 
     A text longer than `max_length` is cut and marked, a null text is empty, a free label may be empty, null or missing
     and is cut like the text: nothing of this is an error, because an error would itself tell. Integer labels and units
-    are read as their decimal digits. A record that is a JSON object is read as its canonical text.
+    are read as their decimal digits. A record that is a JSON object is read as its canonical text. A row that names no
+    person has no unit, or is an error: whether it may be is public (`Columns.nobody`).
 
     Guarantee: row i of the result is a function of row i of the file and of public settings alone (1-stable), and no
     error carries anything of a row but its number.
@@ -130,16 +131,17 @@ class _Rule:
         return label
 
     def _unit(self, value: Any, number: int) -> str | None:
-        unit = self._name(value, number, self.columns.unit)
-        if not unit and not self.columns.nobody:
-            # Rows of nobody are never pooled: together they would be one person with the rows of several.
+        named = self._name(value, number, self.columns.unit) or ""
+        # Rows of nobody are never pooled: together they would be one person with the rows of several.
+        unit = None if not named or named.isspace() else named
+        if unit is None and not self.columns.nobody:
             raise self._error(
                 number,
                 self.columns.unit,
                 "is empty",
                 "Name the person behind every row, or leave such rows out with dataset.unit.missing: drop.",
             )
-        return unit or None
+        return unit
 
     def _name(self, value: Any, number: int, column: str | None) -> str | None:
         if value is None:

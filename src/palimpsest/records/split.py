@@ -69,7 +69,7 @@ def assign(row: RawRow, key: bytes, audit_rate: float, test_rate: float) -> Assi
         audit_rate: public probability of entering the audit subset, given not in the test part.
         test_rate: public probability of entering the test part; 0 where a test file is given.
     """
-    test, audit, coin = _uniforms(digest(key, *_identity(row), size=3 * _DRAW_BYTES))
+    test, audit, coin = _uniforms(_draws(row, key))
     if test < test_rate:
         return Assignment("test", audit=False)
     if audit >= audit_rate:
@@ -77,9 +77,11 @@ def assign(row: RawRow, key: bytes, audit_rate: float, test_rate: float) -> Assi
     return Assignment("train" if coin < 0.5 else "holdout", audit=True)
 
 
-def _identity(row: RawRow) -> tuple[str, str | None, *tuple[str | None, ...]]:
-    """What a unit's draws hang on: their purpose, and what names the unit."""
-    return ("split", normalise(row.text), row.label) if row.unit is None else ("split person", row.unit)
+def _draws(row: RawRow, key: bytes) -> bytes:
+    """The bits of a unit's three draws."""
+    if row.unit is not None:
+        return digest(key, "split person", row.unit, size=3 * _DRAW_BYTES)
+    return digest(key, "split", normalise(row.text), row.label, size=3 * _DRAW_BYTES)
 
 
 def _uniforms(drawn: bytes) -> list[float]:
@@ -95,7 +97,7 @@ def split_rows(rows: Sequence[RawRow], key: bytes, audit_rate: float, test_rate:
     what a generator is fitted on.
 
     Args:
-        rows: private rows.
+        rows: private rows, all of which name their person, or none.
         key: 32 secret bytes.
         audit_rate: public probability of entering the audit subset.
         test_rate: public probability of entering the test part.
@@ -105,6 +107,8 @@ def split_rows(rows: Sequence[RawRow], key: bytes, audit_rate: float, test_rate:
     validate.in_range(0, 1, audit_rate=audit_rate, test_rate=test_rate)
     if np.shape(guessable) != (len(rows),):
         raise ValueError(f"guessable must have shape {(len(rows),)}, got {np.shape(guessable)}")
+    if len({row.unit is None for row in rows}) > 1:
+        raise ValueError("rows of one data set must all name their person, or none of them")
     parts: dict[Part, list[SplitRow]] = {"train": [], "holdout": [], "test": []}
     flipped: set[str | int] = set()
     for index, (row, may_guess) in enumerate(zip(rows, guessable, strict=True)):

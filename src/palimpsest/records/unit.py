@@ -34,7 +34,8 @@ def cap_rows(rows: Sequence[RawRow], key: bytes, max_rows: int) -> list[RawRow]:
 def person_id(row: RawRow, key: bytes) -> str:
     """The keyed id of the person behind a row: 64 hexadecimal digits.
 
-    It stands for the exact value of the unit column. Without the key it is an unrelated random word, and it is itself a
+    It stands for the exact value of the unit column, and for one of that data set alone: another asset has another key,
+    so people are not known across data sets. Without the key it is an unrelated random word, and it is itself a
     key for what is drawn from one person's rows alone (`privacy.rows.one_each`).
     """
     return digest(key, "person", _named(row)).hex()

@@ -96,7 +96,7 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def write_split(path: Path | str, rows: Iterable[SplitRow]) -> None:
-    """Write a private split: columns text, label and person (nullable) and guess. The file belongs to the private zone."""
+    """Write a private split: columns text, label, guess and person; label and person may be null. Private zone."""
     members = [{name: getattr(row, name) for name in _SPLIT_SCHEMA.names} for row in rows]
     _write_table(path, pa.Table.from_pylist(members, _SPLIT_SCHEMA))
 

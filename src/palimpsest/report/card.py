@@ -18,6 +18,7 @@ from palimpsest.report.formats import number
 from palimpsest.report.gallery import Figure, pipeline, waterfall
 from palimpsest.report.page import drawings, environment, library, numbered, policy, sections
 from palimpsest.report.tradeoff import read_tradeoff
+from palimpsest.report.unit import Unit
 
 PUBLISHABLE = "publishable"
 HOLDS, FAILS = "holds", "fails"
@@ -75,7 +76,8 @@ def render_card(
         if document is not None and document.get("zone") != PUBLISHABLE:
             raise DataError(f"The document {name!r} is not publishable.", "Leave it out of the card.")
     releases = [release for release in statement["releases"] if release["variant"] in variants]
-    drawn = [*_figures(releases, receipts, ledger, scores, twins), pipeline(stages)]
+    unit = Unit.stated(statement)
+    drawn = [*_figures(releases, unit, receipts, ledger, scores, twins), pipeline(stages)]
     script = Markup(environment().get_template("internal.js").render())
     return (
         environment()
@@ -83,6 +85,7 @@ def render_card(
         .render(
             statement=statement,
             releases=releases,
+            unit=unit,
             rows=scores["rows"] if scores else {},
             alerts=_alerts(statement, releases),
             gates=gates(statement, releases, twins),
@@ -163,6 +166,7 @@ def _claims(
 
 def _figures(
     releases: Sequence[Mapping[str, Any]],
+    unit: Unit,
     receipts: Mapping[str, Receipt],
     ledger: Mapping[str, Any],
     scores: Mapping[str, Any] | None,
@@ -172,11 +176,11 @@ def _figures(
         yield Figure(
             section="Privacy",
             title="What epsilon means",
-            caption="Of 100 records, how many the best possible attack finds while it wrongly accuses 1 in 100 "
-            "outsiders; and how sure someone may be about a record, who held 1 in 100 likely before. Proved, for any "
-            "attack.",
+            caption=f"Of 100 {unit.many}, how many the best possible attack finds while it wrongly accuses 1 in 100 "
+            f"outsiders; and how sure someone may be about a {unit.name}, who held 1 in 100 likely before. Proved, for "
+            "any attack.",
             alt="; ".join(f"{row['variant']}, {row['what']}: {100 * row['share']:.1f} in 100" for row in words) + ".",
-            chart=figures.plain(words),
+            chart=figures.plain(words, unit.many),
             rows=words,
         )
     curves = {release["variant"]: read_tradeoff(receipts[release["variant"]]) for release in releases}

@@ -9,6 +9,7 @@ from typing import Any
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.formats import number, points
 from palimpsest.report.summary import Metrics, Row, Summary
+from palimpsest.report.unit import Unit
 
 STATUSES = ("proved", "tested", "assumed", "not covered")
 
@@ -96,12 +97,13 @@ def _in_order(found: list[Claim]) -> tuple[Claim, ...]:
 
 
 def _proved(receipts: Mapping[str, Receipt], statement: Mapping[str, Any], refuted: set[str]) -> Iterator[Claim]:
+    step = Unit.stated(statement).step
     for release in statement["releases"]:
         variant, epsilon = release["variant"], release["epsilon"]
         holds = epsilon is not None and not release["noise_fixed"] and variant not in refuted
         sentence = (
             f"The rows of {variant} are (ε = {number(epsilon)}, δ = {number(release['delta'])})-differentially private "
-            f"for adding or removing one record, as far as the assumptions H hold."
+            f"for adding or removing {step}, as far as the assumptions H hold."
             if holds
             else f"Nothing can be promised about the rows of {variant}."
         )
@@ -168,4 +170,5 @@ def _word(item: Mapping[str, Any]) -> str:
     if item["holds"] == "owner":
         named = (f"{one['source']} ({one['name']}, {(one['sha256'] or 'no hash')[:12]})" for one in item["sources"])
         return "; ".join(["the owner's word", *named])
-    return "no test" if item["holds"] == "untested" else "checked in this run"
+    words = {"untested": "no test", "assumed": "assumed of the machine"}
+    return words.get(item["holds"], "checked in this run")

@@ -82,7 +82,7 @@ def replaced(metrics: Metrics, receipts: Receipts) -> Rows:
     return [
         {
             "variant": variant,
-            "epsilon": per_word(plan["token_epsilon"]),
+            "epsilon": per_word(plan["token_epsilon"], receipts[variant].unit),
             "neighbours": plan.get("neighbours"),
             "vocabulary": plan.get("vocabulary"),
             "kept": kinds["generation"]["rows"],

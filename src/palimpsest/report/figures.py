@@ -90,15 +90,15 @@ def bracket(rows: Rows) -> Chart:
     return _finish(alt.layer(between, marks), _ROW * len(_names(rows, "variant")) + 20, columns=1)
 
 
-def plain(rows: Rows) -> Chart:
-    """What a proven curve lets an attacker find and believe, beside what guessing gives."""
+def plain(rows: Rows, units: str) -> Chart:
+    """What a proven curve lets an attacker find and believe of 100 `units`, beside what guessing gives."""
     kinds, hues = [BLIND, FOUND, BEFORE, AFTER], [GREY, ORANGE, GREY, BLUE]
     base = alt.Chart(_data(rows)).encode(
         y=alt.Y("variant:N", title=None, sort=_names(rows, "variant"), axis=alt.Axis(labelLimit=150)),
         yOffset=alt.YOffset("what:N", sort=kinds),
         tooltip=_tips("variant:N", "what:N", "share:Q"),
     )
-    share = alt.X("share:Q", title="of 100 records", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
+    share = alt.X("share:Q", title=f"of 100 {units}", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
     bars = base.mark_bar().encode(
         x=share, color=alt.Color("what:N", title=None, scale=alt.Scale(domain=kinds, range=hues))
     )

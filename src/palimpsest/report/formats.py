@@ -33,13 +33,13 @@ def percent(value: float | None, digits: int = 1) -> str:
     return MISSING if value is None else f"{100 * value:.{digits}f}%"
 
 
-def per_word(epsilon: float) -> str:
+def per_word(epsilon: float, unit: str) -> str:
     """The epsilon of a method that protects single words: it is in a unit of its own and may not be read as the others.
 
-    >>> per_word(3.0)
+    >>> per_word(3.0, "record")
     '3 per word (not per record)'
     """
-    return f"{number(float(epsilon))} per word (not per record)"
+    return f"{number(float(epsilon))} per word (not per {unit})"
 
 
 def points(value: float | None, digits: int = 2) -> str:

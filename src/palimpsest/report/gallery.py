@@ -7,7 +7,7 @@ from typing import Any
 
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report import embedding, evidence, figures, tables
-from palimpsest.report.formats import per_word, percent
+from palimpsest.report.formats import percent
 from palimpsest.report.summary import BASELINES, Metrics, Summary
 from palimpsest.report.tables import Rows
 from palimpsest.report.tradeoff import read_tradeoff
@@ -256,7 +256,7 @@ def _frontiers(summary: Summary) -> Iterator[Figure]:
 
 def _in_words(rows: Rows, summary: Summary) -> Rows:
     """The rows, and the epsilon of a method that protects words in its own unit."""
-    words = {row.variant: per_word(row.token_epsilon) for row in summary.rows if row.token_epsilon is not None}
+    words = summary.per_word
     return [row | ({"epsilon": words[row["variant"]]} if row["variant"] in words else {}) for row in rows]
 
 
@@ -317,7 +317,7 @@ def _structures(metrics: Metrics) -> Iterator[Figure]:
         yield Figure(
             section="Structure",
             title="Rows that are JSON, and rows that conform",
-            caption="Synthetic rows that are one JSON value, and those that conform to the public schema of a record, "
+            caption="Synthetic rows that are one JSON value, and those that conform to the public schema, "
             "of all rows. Intervals: Wilson, 95%.",
             alt=_list("Share of rows", rows, "variant", "what", value="share"),
             chart=figures.structure(rows),

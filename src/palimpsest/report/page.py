@@ -15,10 +15,11 @@ from markupsafe import Markup
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report import embedding, tables
 from palimpsest.report.claims import claims
-from palimpsest.report.formats import number, per_word, percent, points
+from palimpsest.report.formats import number, percent, points
 from palimpsest.report.gallery import Figure, cannot_judge, gallery, pipeline
 from palimpsest.report.summary import Metrics, Summary
 from palimpsest.report.theme import PAGE_CONFIG
+from palimpsest.report.unit import Unit
 
 
 def render_internal(
@@ -47,7 +48,7 @@ def render_internal(
         models: language model -> what its states tell of the labels.
         decoders: decoder -> how well it writes down public embeddings.
     """
-    answers = tables.in_context(metrics, receipts)
+    answers, unit = tables.in_context(metrics, receipts), Unit.stated(statement)
     drawn = [*gallery(summary, metrics, receipts, ledger, models=models), pipeline(stages)]
     script = Markup(environment().get_template("internal.js").render())
     return (
@@ -72,7 +73,8 @@ def render_internal(
             answers=tables.by_shots(answers),
             shots=sorted({row["shots"] for row in answers}),
             doubt=cannot_judge(metrics),
-            words={row.variant: per_word(row.token_epsilon) for row in summary.rows if row.token_epsilon is not None},
+            words=summary.per_word,
+            unit=unit,
             sections=sections(drawn[:-1]),
             pipeline=numbered(drawn)[-1],
             drawings=drawings(drawn),

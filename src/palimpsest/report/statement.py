@@ -11,14 +11,17 @@ from importlib import resources
 from typing import Any
 
 from palimpsest.privacy.accounting import NAMES
+from palimpsest.privacy.assumptions import KNOWN
 from palimpsest.privacy.fourier import Bracket
 from palimpsest.privacy.receipt import QueryLine, Receipt
+from palimpsest.report.formats import number
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
+from palimpsest.report.unit import Unit
 
-STATEMENT_VERSION = 3
+STATEMENT_VERSION = 4
 GROUP_SIZES = (1, 2, 5, 10)
-JSON_RECORD = "One record: all of its JSON object."
 _PRIOR = _FPR = 0.01
+_REPLACED = 2  # units: one less and one more
 
 NOT_COVERED = {
     "choice": (
@@ -28,7 +31,7 @@ NOT_COVERED = {
     "references": "Runs without noise, the real row, this audit: they stay in the private zone, outside the total.",
     "public-text": "People in the text that was declared public, and in what a pretrained model was trained on.",
     "side-channels": "Running time, memory, power, disk and network traffic, and the floating-point form of the noise.",
-    "population": "What many records say together: it is meant to be learned, also about people outside the data.",
+    "population": "What many {units} say together: it is meant to be learned, also about people outside the data.",
     "other-releases": "Other releases about the same people that do not go through this ledger.",
 }
 
@@ -53,7 +56,8 @@ def statement(
     Args:
         receipts: variant -> its receipt; reference runs are named but not promised anything about.
         ledger: the asset's ledger summary.
-        schema_facts: the public schema as a mapping (task, n_public, labels, unit_column, max_rows_per_unit).
+        schema_facts: the public schema as a mapping (task, label, labels, n_public, unit_column, n_persons,
+            max_rows_per_unit).
         stages: the DAG: name, desc, zone, deps.
         second: variant -> epsilon by the second accountant, None where it takes no part; a release that it contradicts
             makes the status UNVERIFIED. It is asked (`Receipt.second`) where this is left out.
@@ -62,24 +66,25 @@ def statement(
     Returns:
         A JSON document that validates against `schema()`.
     """
-    released = [receipt for receipt in receipts.values() if receipt.purpose == "release"]
+    unit, released = Unit.of(schema_facts), [one for one in receipts.values() if one.purpose == "release"]
     opinions = {one.variant: one.second() for one in released} if second is None else second
-    status, reasons = _status(released, ledger, opinions)
+    status, reasons = _status(released, ledger, opinions, unit)
+    units = schema_facts["n_persons"] or schema_facts["n_public"]
     return {
         "statement_version": STATEMENT_VERSION,
         "status": status,
         "reasons": reasons,
         "setting": "Central: a trusted curator holds the rows; the protection is on what leaves.",
         "final_output": "Synthetic rows; everything else that reads private rows stays in the private zone.",
-        "unit": _unit(schema_facts),
+        "unit": unit.to_json(),
         "adjacency": sorted({receipt.adjacency for receipt in released}),
         "delta": ledger["delta"],
-        "releases": [_release(receipt, schema_facts["n_public"], opinions[receipt.variant]) for receipt in released],
+        "releases": [release_of(receipt, unit, units, opinions[receipt.variant]) for receipt in released],
         "references": sorted(name for name, receipt in receipts.items() if receipt.purpose != "release"),
         "data_accesses": [_access(stage, ledger["charges"]) for stage in stages],
-        "assumptions": [*_assumptions(released, ledger, schema_facts), _vouched(sources)],
-        "layers": layers(released, ledger, schema_facts),
-        "not_covered": [{"id": key, "sentence": sentence} for key, sentence in NOT_COVERED.items()],
+        "assumptions": [*assumptions(released, unit, units, ledger["verified"]), _vouched(sources)],
+        "layers": layers(released, ledger, unit),
+        "not_covered": not_covered(unit),
         "ledger": _ledger(ledger),
     }
 
@@ -88,6 +93,7 @@ def _status(
     released: Sequence[Receipt],
     ledger: Mapping[str, Any],
     second: Mapping[str, Bracket | None],
+    unit: Unit,
 ) -> tuple[str, list[str]]:
     fixed = [receipt.variant for receipt in released if receipt.noise_fixed]
     unbounded = [receipt.variant for receipt in released if receipt.epsilon is None]
@@ -95,6 +101,8 @@ def _status(
     broken += [f"{variant} has no finite epsilon." for variant in unbounded]
     mixed = [receipt.variant for receipt in released if receipt.builds_on_reference]
     broken += [f"{variant} builds on a reference run." for variant in mixed]
+    other = [receipt for receipt in released if receipt.unit != unit.name]
+    broken += [f"{one.variant} was charged for one {one.unit}; the unit here is one {unit.name}." for one in other]
     if broken:
         return "NOT PRIVATE", broken
     doubts = [] if ledger["verified"] else ["The ledger's chain of hashes does not hold: do not rely on its totals."]
@@ -109,34 +117,17 @@ def _status(
     return "DIFFERENTIALLY PRIVATE", []
 
 
-def _unit(facts: Mapping[str, Any]) -> dict[str, Any]:
-    bounded = facts.get("unit_column") is not None
-    return {
-        "name": "record",
-        "description": _record(facts),
-        "max_rows_per_person": facts["max_rows_per_unit"] if bounded else None,
-        "note": (
-            f"A person has at most {facts['max_rows_per_unit']} rows: preprocessing drops the rest."
-            if bounded
-            else "Nothing bounds the rows of one person: read the line for as many rows as a person may have."
-        ),
-    }
+def release_of(receipt: Receipt, unit: Unit, units: int, second: Bracket | None) -> dict[str, Any]:
+    """What is said of one release; all of it follows from its receipt, so whoever checks a statement asks this again.
 
-
-def _record(facts: Mapping[str, Any]) -> str:
-    """What belongs to one record: a label too, whether it is one of a public list or free text."""
-    if facts["task"] == "json":
-        return JSON_RECORD
-    if facts.get("labels"):
-        return "One record: its text and its label."
-    if facts.get("label") is not None:
-        return "One record: its text and its label, which is free text and protected like it."
-    return "One record: its text."
-
-
-def _release(receipt: Receipt, n_public: int, second: Bracket | None) -> dict[str, Any]:
+    Args:
+        receipt: the release's.
+        unit: the unit of privacy.
+        units: how many of them were declared.
+        second: epsilon by the second accountant, None where it takes no part.
+    """
     curve = read_tradeoff(receipt)
-    words = _meaning(curve) if curve and not receipt.noise_fixed else None
+    words = _meaning(curve, unit) if curve and not receipt.noise_fixed else None
     stated = receipt.stated_curve
     return {
         "variant": receipt.variant,
@@ -147,11 +138,12 @@ def _release(receipt: Receipt, n_public: int, second: Bracket | None) -> dict[st
         "noise_fixed": receipt.noise_fixed,
         "accounting": _accounting(receipt, second),
         "mechanisms": [line.to_json() for line in receipt.queries],
-        "partitions": _partitions(receipt.queries),
+        "partitions": _partitions(receipt.queries, unit),
         "group": [asdict(row) for row in receipt.group if row.k in GROUP_SIZES],
+        "changed_row": _changed_row(receipt, unit),
         "curve": {"alpha": list(stated.alpha), "beta": list(stated.beta)},
         "meaning": words,
-        "flags": _flags(receipt, words, n_public, second),
+        "flags": _flags(receipt, words, unit, units, second),
     }
 
 
@@ -169,20 +161,33 @@ def _accounting(receipt: Receipt, second: Bracket | None) -> dict[str, Any]:
     }
 
 
-def _partitions(queries: Sequence[QueryLine]) -> list[dict[str, Any]]:
+def _changed_row(receipt: Receipt, unit: Unit) -> dict[str, Any]:
+    """A change within one unit: one out, another in, so the bound of a group of two."""
+    epsilon = next((row.epsilon for row in receipt.group if row.k == _REPLACED), None)
+    bound = "no finite ε is shown" if epsilon is None else f"ε ≤ {number(epsilon, 4)}"
+    return {"k": _REPLACED, "epsilon": epsilon, "sentence": unit.changed_row(bound)}
+
+
+def _partitions(queries: Sequence[QueryLine], unit: Unit) -> list[dict[str, Any]]:
     """One entry per scheme and model whose queries ran over disjoint parts of the data set."""
     schemes: dict[tuple[str, str], list[str]] = {}
     for query in queries:
         if query.partition is not None:
             scheme, cell = query.partition
             schemes.setdefault((query.model, scheme), []).append(cell)
-    return [_partition(*key, cells) for key, cells in schemes.items()]
+    return [_partition(*key, cells, unit) for key, cells in schemes.items()]
 
 
-_BY = {"keyed batches": "a keyed hash of itself", "labels": "its label"}  # what places a record, by scheme
+_BY = {  # what places a unit, by scheme
+    "record": {"keyed batches": "a keyed hash of itself", "labels": "its label"},
+    "person": {
+        "keyed batches": "a keyed hash of their id",
+        "labels": "a label that a keyed rule takes from their rows",
+    },
+}
 
 
-def _partition(model: str, scheme: str, cells: Sequence[str]) -> dict[str, Any]:
+def _partition(model: str, scheme: str, cells: Sequence[str], unit: Unit) -> dict[str, Any]:
     count = len(set(cells))
     return {
         "model": model,
@@ -191,12 +196,12 @@ def _partition(model: str, scheme: str, cells: Sequence[str]) -> dict[str, Any]:
         "queries": len(cells),
         "sentence": (
             f"Partition {scheme!r} of {model}: {len(cells)} queries over {count} disjoint parts of the data set, each "
-            f"record in one by {_BY.get(scheme, 'what it alone says')}; the largest cell counts."
+            f"{unit.name} in one by {_BY[unit.name].get(scheme, 'what it alone says')}; the largest cell counts."
         ),
     }
 
 
-def _meaning(curve: TradeOff) -> dict[str, Any]:
+def _meaning(curve: TradeOff, unit: Unit) -> dict[str, Any]:
     found, belief = curve.true_positives(_FPR), curve.belief(_PRIOR, _FPR)
     return {
         "false_positive_rate": _FPR,
@@ -205,17 +210,19 @@ def _meaning(curve: TradeOff) -> dict[str, Any]:
         "prior": _PRIOR,
         "belief": belief,
         "sentence": (
-            f"The best possible attack that wrongly accuses 1 in 100 records outside the data finds at most "
-            f"{100 * found:.1f} in 100 of those inside. Where it accuses, a belief of 1% that the record is inside "
-            f"rises to at most {100 * belief:.1f}%."
+            f"The best possible attack that wrongly accuses 1 in 100 {unit.many} outside the data finds at most "
+            f"{100 * found:.1f} in 100 of those inside. Where it accuses, a belief of 1% that the {unit.name} is "
+            f"inside rises to at most {100 * belief:.1f}%."
         ),
     }
 
 
-def _flags(receipt: Receipt, words: Mapping[str, Any] | None, n_public: int, second: Bracket | None) -> list[str]:
+def _flags(
+    receipt: Receipt, words: Mapping[str, Any] | None, unit: Unit, units: int, second: Bracket | None
+) -> list[str]:
     flags = []
-    if receipt.delta >= 1 / n_public:
-        flags.append("delta is not below 1 / n: publishing one whole record at random would satisfy it.")
+    if receipt.delta >= 1 / units:
+        flags.append(f"delta is not below 1 / n: publishing {unit.whole} at random would satisfy it.")
     if words and words["true_positive_rate"] > 0.5:
         flags.append("The promise is weak: finding more than half of the members at 1 % false alarms is not excluded.")
     if receipt.agreement(second):
@@ -245,24 +252,38 @@ def _belongs(charge: Mapping[str, Any], stage: str) -> bool:
     return stage in (charge["stage"], f"{charge['stage']}@{charge['variant']}")
 
 
-def _assumptions(
-    released: Sequence[Receipt], ledger: Mapping[str, Any], facts: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """The shipped list, each with its test, and what this very run can answer for itself."""
-    tested = [item | {"holds": "yes" if item["test"] else "untested"} for item in _shipped("assumptions.json")]
-    small = all(receipt.delta < 1 / facts["n_public"] for receipt in released)
+def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: bool) -> list[dict[str, Any]]:
+    """The shipped list, each with its test, what receipts assume, and what this very run can answer for itself.
+
+    Args:
+        released: the receipts of the releases.
+        unit: the unit of privacy.
+        units: how many of them were declared.
+        verified: whether the ledger's chain of hashes holds.
+    """
+    named = {name for receipt in released for name in receipt.assumptions}
+    shipped = [item for item in _shipped("assumptions.json") if item["id"] not in KNOWN or item["id"] in named]
+    tested = [item | {"sentence": unit.filled(item["sentence"]), "holds": _holds(item)} for item in shipped]
+    small = all(receipt.delta < 1 / units for receipt in released)
     fresh = not any(receipt.noise_fixed for receipt in released)
     seen = {
         "run-noise": ("No noise of this run was fixed by a seed.", fresh),
-        "run-delta": ("delta is below 1 / n, n being the declared number of records.", small),
-        "run-ledger": ("The ledger's chain of hashes was recomputed and holds.", ledger["verified"]),
-        "run-person": ("A person has no more rows than one unit.", facts.get("unit_column") is not None),
+        "run-delta": (f"delta is below 1 / n, n being the declared number of {unit.many}.", small),
+        "run-ledger": ("The ledger's chain of hashes was recomputed and holds.", verified),
     }
+    name, sentence = unit.assumption
+    who = {"id": name, "sentence": sentence, "test": None, "holds": "assumed"}
     own = [
         {"id": key, "sentence": sentence, "test": None, "holds": "yes" if holds else "no"}
         for key, (sentence, holds) in seen.items()
     ]
-    return tested + own
+    return [*tested, who, *own]
+
+
+def _holds(item: Mapping[str, Any]) -> str:
+    if item["id"] in KNOWN:
+        return "assumed"
+    return "yes" if item["test"] else "untested"
 
 
 def _vouched(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -276,18 +297,19 @@ def _vouched(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def layers(released: Sequence[Receipt], ledger: Mapping[str, Any], facts: Mapping[str, Any]) -> list[dict[str, str]]:
+def not_covered(unit: Unit) -> list[dict[str, str]]:
+    """What the promise leaves out."""
+    named = NOT_COVERED | unit.not_covered
+    return [{"id": key, "sentence": unit.filled(sentence)} for key, sentence in named.items()]
+
+
+def layers(released: Sequence[Receipt], ledger: Mapping[str, Any], unit: Unit) -> list[dict[str, str]]:
     """One line for each layer that a guarantee stands on, after the pyramid of NIST SP 800-226 (2025), top to foot."""
     names = sorted({line.name for receipt in released for line in receipt.queries})
     total, delta = f"{ledger['spent_epsilon']:.3g}", f"{ledger['delta']:.3g}"
-    bounded = facts.get("unit_column") is not None
     rows = (
         ("Epsilon and delta", f"All releases together: epsilon {total} at delta {delta}.", "proved"),
-        (
-            "Unit of privacy",
-            _unit(facts)["description"] + " " + _unit(facts)["note"],
-            "proved" if bounded else "assumed",
-        ),
+        ("Unit of privacy", f"{unit.description} {unit.note}", "proved" if unit.persons else "assumed"),
         ("Algorithms", f"Mechanisms that read private rows: {', '.join(names) or 'none'}.", "proved"),
         ("Implementation", "Sensitivity, sampling and noise are tested by enumeration and replay.", "tested"),
         ("Random numbers", "Noise and coins come from the operating system's entropy.", "tested"),

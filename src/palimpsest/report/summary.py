@@ -7,6 +7,7 @@ from typing import Any
 
 from palimpsest.errors import DataError
 from palimpsest.privacy.receipt import Receipt
+from palimpsest.report.formats import per_word
 
 Metrics = Mapping[str, Mapping[str, Any]]
 Scores = Mapping[str, Any]
@@ -80,7 +81,7 @@ class Excess:
 class Row:
     """One variant; a measurement that was not made is None.
 
-    `token_epsilon` is the epsilon of one word, where a method protects words and not records.
+    `token_epsilon` is the epsilon of one word, where a method protects words alone.
     """
 
     variant: str
@@ -139,10 +140,17 @@ class BudgetLeft:
 
 @dataclass(frozen=True)
 class Summary:
-    """The final table: releases first, then reference runs, then `real` and `public_only`."""
+    """The final table: releases first, then reference runs, then `real` and `public_only`; and the unit of privacy."""
 
     rows: tuple[Row, ...]
     budget: BudgetLeft
+    unit: str
+
+    @property
+    def per_word(self) -> dict[str, str]:
+        """Variant -> the epsilon of a method that protects words, in words of its own."""
+        found = {row.variant: row.token_epsilon for row in self.rows}
+        return {name: per_word(epsilon, self.unit) for name, epsilon in found.items() if epsilon is not None}
 
     def of(self, *roles: str) -> tuple[Row, ...]:
         """The rows with one of these roles."""
@@ -156,7 +164,12 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for reports/summary.json."""
-        return {"zone": "internal", "rows": [asdict(row) for row in self.rows], "budget": asdict(self.budget)}
+        return {
+            "zone": "internal",
+            "rows": [asdict(row) for row in self.rows],
+            "budget": asdict(self.budget),
+            "unit": self.unit,
+        }
 
 
 def summarise(metrics: Metrics, receipts: Mapping[str, Receipt], ledger: Mapping[str, Any]) -> Summary:
@@ -172,7 +185,7 @@ def summarise(metrics: Metrics, receipts: Mapping[str, Receipt], ledger: Mapping
     """
     names = list(dict.fromkeys([*receipts, *metrics]))
     rows = [_row(name, metrics, receipts) for name in names]
-    return Summary(tuple(sorted(rows, key=_position)), _budget(ledger))
+    return Summary(tuple(sorted(rows, key=_position)), _budget(ledger), str(ledger["unit"]))
 
 
 def _row(variant: str, metrics: Metrics, receipts: Mapping[str, Receipt]) -> Row:

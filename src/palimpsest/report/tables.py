@@ -90,7 +90,7 @@ def _audits(row: Row) -> list[tuple[str, Membership]]:
 
 
 def roc(membership: Mapping[str, Any]) -> Rows:
-    """attack, fpr, tpr: zero rates are lifted to half a record, so that a logarithmic axis can hold them."""
+    """attack, fpr, tpr: zero rates are lifted to half a member, so that a logarithmic axis can hold them."""
     floor = rate_floor(membership)
     return [
         {"attack": name, "fpr": max(fpr, floor), "tpr": max(tpr, floor)}
@@ -100,7 +100,7 @@ def roc(membership: Mapping[str, Any]) -> Rows:
 
 
 def rate_floor(membership: Mapping[str, Any]) -> float:
-    """Half a record: the smallest rate drawn."""
+    """Half a member: the smallest rate drawn."""
     return 0.5 / int(max(membership["members"], membership["nonmembers"]))
 
 
@@ -229,7 +229,7 @@ def in_context(metrics: Metrics, receipts: Receipts = _NO_RECEIPTS) -> Rows:
     The columns are variant, epsilon, shots, draws, accuracy, deviation, low, high, gain, gain_low, gain_high,
     zero_shot. The deviation is between draws of demonstrations, None of a single one; the interval is over items. The
     gain is over no demonstrations, item by item, whose accuracy is `zero_shot`; None where that does not fit. `epsilon`
-    is 0 where no private row was read, a word where it is not one of a record.
+    is 0 where no private row was read, a word where it is not one of the unit of privacy.
     """
     found = _demonstrations(metrics)
     zeros = {
@@ -251,7 +251,7 @@ def _demonstrations(metrics: Metrics) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _epsilon(variant: str, receipts: Receipts) -> float | str | None:
-    """What a row's demonstrations promise each record: a number, or a word where that is none of a record."""
+    """What a row's demonstrations promise: a number, or a word where that is none of the unit of privacy."""
     if variant in BASELINES:
         return NO_PROMISE if variant == "real" else 0.0
     receipt = receipts.get(variant)
@@ -259,7 +259,7 @@ def _epsilon(variant: str, receipts: Receipts) -> float | str | None:
         return None
     plan = receipt.plan or {}
     if "token_epsilon" in plan:
-        return per_word(plan["token_epsilon"])
+        return per_word(plan["token_epsilon"], receipt.unit)
     return NO_PROMISE if receipt.epsilon is None else receipt.epsilon
 
 

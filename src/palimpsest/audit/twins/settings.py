@@ -95,8 +95,8 @@ def predict(tokens: int) -> Section:
     return variant(
         "predict", clipping="fixed", batch_size=1, batches=None, clip=None, tokens=tokens, temperature=1.0, top_k=0,
         sparse_vector=None, max_tokens=tokens, most_tokens=None, typical_tokens=tokens, keep_unfinished=True,
-        together=4096, micro_batch=512, checkpoint_tokens=tokens, means=None, prompt=PROMPT, filters=_FILTERS,
-        **_COUNTED,
+        together=4096, micro_batch=512, rounding=None, checkpoint_tokens=tokens, means=None, prompt=PROMPT,
+        filters=_FILTERS, **_COUNTED,
     )  # fmt: skip
 
 

@@ -22,7 +22,8 @@ def training_plan(
     """
     if settings.batch > schema.n_units:
         raise ParamsError(
-            f"The expected batch size {settings.batch} is larger than the {schema.n_units} {schema.unit}s declared.", "Lower `batch`."
+            f"The expected batch size {settings.batch} is larger than the {schema.n_units} {schema.unit}s declared.",
+            "Lower `batch`.",
         )
     rate = settings.batch / schema.n_units
     return TrainingPlan(

@@ -24,14 +24,14 @@ _WORDS_BEFORE_REVERSED = 1  # how far from the start of its sentence it may then
 
 @dataclass(frozen=True, slots=True)
 class PopulationFact:
-    """A fact that many private records agree on.
+    """A fact that many private records agree on, each of somebody else.
 
     Attributes:
         id: its name in reports.
         subject: the product.
         predicate: the symptom's finite form.
         team: the label that the pair is routed to.
-        support: number of private records that state it.
+        support: number of private records that state it; in a world with authors, of their authors.
     """
 
     id: str
@@ -43,7 +43,7 @@ class PopulationFact:
 
 @dataclass(frozen=True, slots=True)
 class IndividualFact:
-    """A value that belongs to one private record alone, and its kind."""
+    """A value that belongs to one private record alone, or to one author's, and its kind."""
 
     id: str
     kind: str
@@ -52,7 +52,7 @@ class IndividualFact:
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """A planted secret and the number of private records it was planted in."""
+    """A planted secret and the number of private records it was planted in, or of their authors."""
 
     id: str
     value: str

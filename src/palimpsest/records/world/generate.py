@@ -10,18 +10,23 @@ A ticket is routed to a team. Some requests decide the team by their wording; ot
 exceptions for some of its symptoms, by a table that exists only in the private tickets. Public tickets speak the same
 language about other products: they mention the private ones in passing, so that a small model can spell the names,
 but never with a symptom, and they have no labels. So public text alone cannot do the task.
+
+A world may have authors: then a customer wrote several of the private tickets, quotes their own details in them, and is
+who the answer key counts.
 """
 
 import json
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from palimpsest import validate
 from palimpsest.files import atomic_path
 from palimpsest.records.record import Record
+from palimpsest.records.world import CUSTOMER
+from palimpsest.records.world.authors import Author, apportioned, dealt_authors
 from palimpsest.records.world.details import CANARY_KIND, DETAIL_KINDS, Mint
 from palimpsest.records.world.draw import Draw
 from palimpsest.records.world.facts import Canary, Facts, IndividualFact, PopulationFact, save_facts
@@ -74,6 +79,7 @@ class WorldSettings:
         label_noise: share of the labelled tickets routed to a wrong team.
         canaries: planted secrets.
         canary_repeats: in how many private tickets a canary is planted; the canaries take turns.
+        authors: customers who wrote the private tickets; None: each ticket is somebody else's, and names nobody.
     """
 
     seed: int
@@ -91,6 +97,7 @@ class WorldSettings:
     label_noise: float = 0.03
     canaries: int = 20
     canary_repeats: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    authors: int | None = None
 
     def __post_init__(self) -> None:
         validate.positive(support_low=self.support_low)
@@ -104,6 +111,8 @@ class WorldSettings:
         validate.in_range(self.support_low, 0.4 * self.private_rows, support_high=self.support_high)
         validate.in_range(0, 1.4 * self.private_rows, stated_facts=sum(self.supports))
         validate.in_range(0, self.private_rows, planted_canaries=sum(self.plantings))
+        if self.authors is not None:
+            validate.in_range(1, self.private_rows, authors=self.authors)
 
     @property
     def supports(self) -> list[int]:
@@ -119,13 +128,20 @@ class WorldSettings:
 
 @dataclass(frozen=True)
 class World:
-    """All records of the world and its answer key; no two records have the same text."""
+    """All records of the world and its answer key; no two records have the same text.
+
+    Attributes:
+        private, test, public, public_test: the records.
+        facts: the answer key.
+        customers: "private" and "test" -> who wrote each of the records; empty in a world without authors.
+    """
 
     private: tuple[Record, ...]
     test: tuple[Record, ...]
     public: tuple[Record, ...]
     public_test: tuple[Record, ...]
     facts: Facts
+    customers: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -150,6 +166,10 @@ class _Topic:
     second: _Pair | None = None
     secret: str | None = None
 
+    @property
+    def parts(self) -> tuple[_Pair | str | None, ...]:
+        return self.main, self.second, self.secret
+
 
 @dataclass(frozen=True)
 class _Ticket:
@@ -169,28 +189,47 @@ def make_world(settings: WorldSettings) -> World:
     secrets = [writer.mint.value(CANARY_KIND, Draw(seed, f"canary/{index}")) for index in range(settings.canaries)]
     planted = [secret for secret, repeats in zip(secrets, settings.plantings, strict=True) for _ in range(repeats)]
 
-    private = writer.tickets("private", _topics(truth, settings.private_rows, Draw(seed, "private topics"), planted))
-    test = writer.tickets("test", _sampled_topics(truth, settings, settings.test_rows, "test"))
+    authors = _authors(settings, writer.mint)
+    topics = _topics(truth, settings.private_rows, Draw(seed, "private topics"), planted)
+    private = writer.tickets("private", topics, authors.get("private"))
+    test = writer.tickets("test", _sampled_topics(truth, settings, settings.test_rows, "test"), authors.get("test"))
     public = writer.tickets("public", _sampled_topics(elsewhere, settings, settings.public_rows, "public"))
     declared = writer.tickets("public test", _sampled_topics(truth, settings, settings.public_test_rows, "public test"))
-    canaries = _canaries(secrets, settings.plantings)
-    facts = Facts(_population(truth), _individual(private), canaries, tuple(names), SYMPTOMS)
+    customers = {part: [author.id for author in own] for part, own in authors.items()}
+    support = _support(topics, customers.get("private", range(len(topics))))
+    facts = Facts(
+        _population(truth, support), _individual(private), _canaries(secrets, support), tuple(names), SYMPTOMS
+    )
     unlabelled = tuple(Record(ticket.text) for ticket in public)
-    return World(_records(private), _records(test), unlabelled, _records(declared), facts)
+    return World(_records(private), _records(test), unlabelled, _records(declared), facts, customers)
 
 
 def write_world(world: World, folder: Path | str) -> None:
-    """Write private.jsonl, test.jsonl, public_test.jsonl (text, label), public.jsonl (text) and facts.json."""
+    """Write private.jsonl, test.jsonl, public_test.jsonl (text, label), public.jsonl (text) and facts.json.
+
+    In a world with authors the private and the test rows have their customer too.
+    """
     folder = Path(folder)
     for name in ("private", "test", "public", "public_test"):
-        _write_rows(folder / f"{name}.jsonl", getattr(world, name))
+        _write_rows(folder / f"{name}.jsonl", getattr(world, name), world.customers.get(name))
     save_facts(world.facts, folder / "facts.json")
 
 
-def _write_rows(path: Path, records: Iterable[Record]) -> None:
-    rows = ({"text": r.text} if r.label is None else {"text": r.text, "label": r.label} for r in records)
+def _write_rows(path: Path, records: Sequence[Record], customers: Sequence[str] | None) -> None:
+    rows = [{"text": r.text} if r.label is None else {"text": r.text, "label": r.label} for r in records]
+    for row, customer in zip(rows, customers or (), strict=customers is not None):
+        row[CUSTOMER] = customer
     with atomic_path(path) as draft:
         draft.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8", newline="\n")
+
+
+def _authors(settings: WorldSettings, mint: Mint) -> dict[str, list[Author]]:
+    """Who wrote each private and each test ticket, other people; nothing in a world without authors."""
+    if settings.authors is None:
+        return {}
+    rows = {"private": settings.private_rows, "test": settings.test_rows}
+    share = settings.authors / settings.private_rows
+    return {part: dealt_authors(part, math.ceil(share * of), of, settings.seed, mint) for part, of in rows.items()}
 
 
 # The truth of the world.
@@ -261,15 +300,9 @@ def _second_pairs(mains: Sequence[_Pair], rest: Sequence[_Pair], draw: Draw) -> 
 def _sampled_topics(pairs: Sequence[_Pair], settings: WorldSettings, rows: int, stream: str) -> list[_Topic]:
     """Topics in the proportions of the pairs' weights, with as many statements per row as the private tickets have."""
     statements = round(rows * sum(settings.supports) / settings.private_rows)
-    counts = _apportioned([pair.weight for pair in pairs], statements)
+    counts = apportioned([pair.weight for pair in pairs], statements)
     scaled = [_Pair(pair.subject, pair.forms, count, pair.team) for pair, count in zip(pairs, counts, strict=True)]
     return _topics(scaled, rows, Draw(settings.seed, f"{stream} topics"))
-
-
-def _apportioned(weights: Sequence[int], total: int) -> list[int]:
-    """Whole numbers that add up to `total`, as near to the weights' proportions as running sums allow."""
-    edges = [0, *(round(total * edge / sum(weights)) for edge in accumulate(weights))]
-    return [high - low for low, high in pairwise(edges)]
 
 
 # Writing the tickets.
@@ -284,23 +317,24 @@ class _Writer:
         self._products = products
         self._seen: set[str] = set()
 
-    def tickets(self, stream: str, topics: Sequence[_Topic]) -> list[_Ticket]:
-        """One ticket per topic."""
+    def tickets(self, stream: str, topics: Sequence[_Topic], authors: Sequence[Author] | None = None) -> list[_Ticket]:
+        """One ticket per topic, by the author in its place; None: by nobody in particular."""
         draw = Draw(self._settings.seed, f"{stream} tickets")
-        return [self._unseen(topic, draw) for topic in topics]
+        writers: Sequence[Author | None] = authors or [None] * len(topics)
+        return [self._unseen(topic, author, draw) for topic, author in zip(topics, writers, strict=True)]
 
-    def _unseen(self, topic: _Topic, draw: Draw) -> _Ticket:
-        while (ticket := self._ticket(topic, draw)).text in self._seen:
+    def _unseen(self, topic: _Topic, author: Author | None, draw: Draw) -> _Ticket:
+        while (ticket := self._ticket(topic, author, draw)).text in self._seen:
             pass
         self._seen.add(ticket.text)
         return ticket
 
-    def _ticket(self, topic: _Topic, draw: Draw) -> _Ticket:
+    def _ticket(self, topic: _Topic, author: Author | None, draw: Draw) -> _Ticket:
         decides = topic.main is None or draw.chance(_REQUEST_SHARE)
         wanted = draw.weighted(tuple(_TEAM_SHARES), tuple(_TEAM_SHARES.values())) if decides else None
-        body, details = self._body(topic, draw)
+        body, details = self._body(topic, author, draw)
         request = sentence(REQUESTS[wanted] if wanted else OPEN_REQUESTS, draw)
-        text = " ".join(_assembled(body, request, draw))
+        text = " ".join(_assembled(body, request, author.slots if author else {}, draw))
         return _Ticket(text, self._label(wanted or (topic.main.team if topic.main else None), draw), details)
 
     def _label(self, team: str | None, draw: Draw) -> str | None:
@@ -308,7 +342,7 @@ class _Writer:
             return team
         return draw.pick([other for other in LABELS if other != team])
 
-    def _body(self, topic: _Topic, draw: Draw) -> tuple[list[str], tuple[tuple[str, str], ...]]:
+    def _body(self, topic: _Topic, author: Author | None, draw: Draw) -> tuple[list[str], tuple[tuple[str, str], ...]]:
         """The obligatory sentences in their usual order, and the details among them."""
         slots = topic.main.slots if topic.main else _nameless(draw)
         body = [sentence(STATEMENTS, draw, slots)]
@@ -320,8 +354,9 @@ class _Writer:
             return [*body, sentence(CANARY_KIND.phrases, draw, {"value": topic.secret})], ()
         if draw.chance(self._settings.detail_share):
             kind = draw.pick(DETAIL_KINDS)
-            value = self.mint.value(kind, draw)
-            return [*body, sentence(kind.phrases, draw, {"value": value})], ((kind.name, value),)
+            value = author.details[kind.name] if author else self.mint.value(kind, draw)
+            slots = {**(author.slots if author else {}), "value": value}
+            return [*body, sentence(kind.phrases, draw, slots)], ((kind.name, value),)
         return body, ()
 
 
@@ -330,9 +365,9 @@ def _nameless(draw: Draw) -> dict[str, str]:
     return {"subject": draw.pick(NAMELESS), "finite": finite, "gerund": gerund}
 
 
-def _assembled(body: list[str], request: str, draw: Draw) -> Iterator[str]:
+def _assembled(body: list[str], request: str, slots: Mapping[str, str], draw: Draw) -> Iterator[str]:
     """The ticket's sentences in order: optional ones are added until the aimed length is reached."""
-    extras = _extras(body, request, draw)
+    extras = _extras(body, request, slots, draw)
     middle = body + [extras[name] for name in ("effort", "decoy") if name in extras]
     middle = draw.shuffled(middle) if draw.chance(0.5) else middle
     place = len(middle) if draw.chance(0.7) else draw.below(len(middle) + 1)
@@ -341,13 +376,13 @@ def _assembled(body: list[str], request: str, draw: Draw) -> Iterator[str]:
     yield from (extras[name] for name in ("closing",) if name in extras)
 
 
-def _extras(body: list[str], request: str, draw: Draw) -> Mapping[str, str]:
+def _extras(body: list[str], request: str, slots: Mapping[str, str], draw: Draw) -> Mapping[str, str]:
     length = sum(len(part.split()) for part in (*body, request))
     aim = _WORDS[0] + draw.below(_WORDS[1] - _WORDS[0] + 1)
     extras = {"decoy": sentence(DECOYS, draw)} if draw.chance(_DECOY_SHARE) else {}
     for name in draw.shuffled(("opening", "effort", "closing")):
         if length < aim:
-            extras[name] = sentence(RULES[name], draw)
+            extras[name] = sentence(RULES[name], draw, slots)
             length += len(extras[name].split())
     return extras
 
@@ -355,23 +390,26 @@ def _extras(body: list[str], request: str, draw: Draw) -> Mapping[str, str]:
 # The answer key.
 
 
-def _population(pairs: Sequence[_Pair]) -> tuple[PopulationFact, ...]:
+def _support(topics: Sequence[_Topic], owners: Sequence[Hashable]) -> Mapping[_Pair | str | None, int]:
+    """How many people state each pair, and hold each secret; without authors each row is somebody else's."""
+    told = [(part, owner) for topic, owner in zip(topics, owners, strict=True) for part in topic.parts]
+    return Counter(part for part, _ in dict.fromkeys(told))
+
+
+def _population(pairs: Sequence[_Pair], support: Mapping[_Pair | str | None, int]) -> tuple[PopulationFact, ...]:
     return tuple(
-        PopulationFact(f"fact-{index:03d}", pair.subject, pair.forms[0], pair.team or "", pair.weight)
+        PopulationFact(f"fact-{index:03d}", pair.subject, pair.forms[0], pair.team or "", support[pair])
         for index, pair in enumerate(pairs)
     )
 
 
 def _individual(tickets: Sequence[_Ticket]) -> tuple[IndividualFact, ...]:
-    details = [detail for ticket in tickets for detail in ticket.details]
+    details = dict.fromkeys(detail for ticket in tickets for detail in ticket.details)  # an author's come again
     return tuple(IndividualFact(f"detail-{index:05d}", kind, value) for index, (kind, value) in enumerate(details))
 
 
-def _canaries(secrets: Sequence[str], plantings: Sequence[int]) -> tuple[Canary, ...]:
-    return tuple(
-        Canary(f"canary-{index:02d}", value, repeats)
-        for index, (value, repeats) in enumerate(zip(secrets, plantings, strict=True))
-    )
+def _canaries(secrets: Sequence[str], support: Mapping[_Pair | str | None, int]) -> tuple[Canary, ...]:
+    return tuple(Canary(f"canary-{index:02d}", value, support[value]) for index, value in enumerate(secrets))
 
 
 def _records(tickets: Sequence[_Ticket]) -> tuple[Record, ...]:

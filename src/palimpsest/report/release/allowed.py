@@ -44,7 +44,7 @@ RECEIPT: Shape = {
     "adjacency": WORD, "accountant": WORD, "epsilon_target": NUMBER, "delta": NUMBER, "epsilon": NUMBER,
     "epsilon_rdp": NUMBER, "noise_fixed": NUMBER, "run": NUMBER, "queries": [QUERY],
     "group": [{"k": NUMBER, "epsilon": NUMBER}], "curve": {"alpha": [NUMBER], "beta": [NUMBER]},
-    "plan": {"*": (NUMBER, WORD)},
+    "plan": {"*": (NUMBER, WORD)}, "assumptions": [WORD],
 }  # fmt: skip
 GENERATION: Shape = {"drawn": NUMBER, "rows": NUMBER, "removed": {"*": NUMBER}}
 SCORES: Shape = {
@@ -60,8 +60,8 @@ TWINS: Shape = {
     "twins": [{"fault": WORD, "caught": NUMBER, **_TRIAL}],
 }  # fmt: skip
 BOOKS: Shape = {
-    "asset": WORD, "delta": NUMBER, "cap_epsilon": NUMBER, "spent_epsilon": NUMBER, "left_epsilon": NUMBER,
-    "head": WORD, "entries": NUMBER, "verified": NUMBER,
+    "asset": WORD, "unit": WORD, "delta": NUMBER, "cap_epsilon": NUMBER, "spent_epsilon": NUMBER,
+    "left_epsilon": NUMBER, "head": WORD, "entries": NUMBER, "verified": NUMBER,
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from palimpsest.errors import DataError
 from palimpsest.params.release import Release
 from palimpsest.records.schema import PublicSchema
 from palimpsest.report.formats import number
+from palimpsest.report.unit import Unit
 
 _FENCE = "---\n"
 _TASKS = {
@@ -49,10 +50,15 @@ class Described:
     day: str
 
     @property
+    def unit(self) -> Unit:
+        """The unit of privacy."""
+        return Unit.stated(self.statement)
+
+    @property
     def columns(self) -> dict[str, str]:
         """Column -> what it holds."""
         text = "text" if self.data.keys is not None and self.data.text == "*" else self.data.text
-        found = {text: "A synthetic record, a JSON object." if self.data.task == "json" else "A synthetic text."}
+        found = {text: "A JSON object, synthetic." if self.data.task == "json" else "A synthetic text."}
         return found if self.data.label is None else {**found, self.data.label: self._label}
 
     @property
@@ -66,8 +72,8 @@ def readme(described: Described) -> str:
     return _front(described) + "\n".join(part(described) for part in parts)
 
 
-def stated(text: str) -> dict[str, float]:
-    """variant -> epsilon, as a card's front matter states it.
+def stated(text: str) -> dict[str, tuple[float, str]]:
+    """variant -> its epsilon and the unit that it is for, as a card's front matter states them.
 
     Raises:
         DataError: the text is no such card.
@@ -75,7 +81,7 @@ def stated(text: str) -> dict[str, float]:
     try:
         _, front, _ = text.split(_FENCE, 2)
         lines = YAML(typ="safe", pure=True).load(front)["differential_privacy"]
-        return {str(line["variant"]): float(line["epsilon"]) for line in lines}
+        return {str(line["variant"]): (float(line["epsilon"]), str(line["unit"])) for line in lines}
     except (ValueError, KeyError, TypeError, YAMLError):
         raise DataError("README.md states no epsilon.", "Ask the releaser for the release again.") from None
 
@@ -94,7 +100,7 @@ def _front(described: Described) -> str:
         "tags": ["synthetic", "differential-privacy", "text"],
         "configs": [{"config_name": name, "data_files": f"data/{name}.parquet"} for name in described.rows],
         "differential_privacy": [
-            {key: release[key] for key in ("variant", "method", "epsilon", "delta")} | {"unit": "record"}
+            {key: release[key] for key in ("variant", "method", "epsilon", "delta")} | {"unit": described.unit.name}
             for release in described.statement["releases"]
         ],
     }
@@ -111,14 +117,15 @@ def _size(rows: int) -> str:
 def _summary(described: Described) -> str:
     return (
         f"# {_plain(described.release.title)}\n\n"
-        "Synthetic rows, computed from private records under differential privacy. No row is a record; what any one "
-        "record may have changed in all of them together is bounded below. The same in one page: `card.html`.\n"
+        "Synthetic rows, computed from private rows under differential privacy. No synthetic row is a private one; "
+        f"what any one {described.unit.name} may have changed in all of them together is bounded below. The same in "
+        "one page: `card.html`.\n"
     )
 
 
 def _privacy(described: Described) -> str:
     statement = described.statement
-    books, unit = statement["ledger"], statement["unit"]
+    books, unit = statement["ledger"], described.unit
     lines = [
         f"| {one['variant']} | {one['method']} | {number(one['epsilon'], 4)} | {number(one['delta'])} | "
         f"{one['accounting']['name']} |"
@@ -127,12 +134,12 @@ def _privacy(described: Described) -> str:
     meanings = [
         f"* **{one['variant']}**: {one['meaning']['sentence']}" for one in statement["releases"] if one["meaning"]
     ]
-    groups = [_group(release) for release in statement["releases"]]
+    groups = [line for one in statement["releases"] for line in _groups(one, unit)]
     flags = [f"* **Look, {one['variant']}**: {flag}" for one in statement["releases"] for flag in one["flags"]]
     return "\n".join(
         [
             "## Privacy\n",
-            f"Protected: {unit['description']} {unit['note']} The promise is for adding or removing one record.\n",
+            f"Protected: {unit.description} {unit.note} The promise is for adding or removing {unit.step}.\n",
             "| rows of | method | ε | δ | accountant |\n| --- | --- | --- | --- | --- |",
             *lines,
             "",
@@ -140,7 +147,7 @@ def _privacy(described: Described) -> str:
             *groups,
             *flags,
             "",
-            "All releases from these records together, those of other times included: "
+            "All releases from these data together, those of other times included: "
             f"ε ≤ {number(books['spent_epsilon'], 4)} of a cap of {number(books['cap_epsilon'])} at "
             f"δ = {number(statement['delta'])}. `ledger.json` has the events, from which every ε can be computed "
             "again.\n",
@@ -151,9 +158,15 @@ def _privacy(described: Described) -> str:
     )
 
 
-def _group(release: Mapping[str, Any]) -> str:
-    rows = [f"{row['k']} rows ε ≤ {number(row['epsilon'], 4)}" for row in release["group"] if row["k"] > 1]
-    return f"* **{release['variant']}**, for a person with more rows than one: {'; '.join(rows)}."
+def _groups(release: Mapping[str, Any], unit: Unit) -> list[str]:
+    sizes = [row for row in release["group"] if row["k"] > 1]
+    rows = "; ".join(f"{row['k']} {unit.counted} {_bound(row['epsilon'])}" for row in sizes)
+    name = release["variant"]
+    return [f"* **{name}**, for {unit.groups}: {rows}.", f"* **{name}**: {release['changed_row']['sentence']}"]
+
+
+def _bound(epsilon: float | None) -> str:
+    return "no bound" if epsilon is None else f"ε ≤ {number(epsilon, 4)}"
 
 
 def _rows(described: Described) -> str:
@@ -167,21 +180,22 @@ def _making(described: Described) -> str:
     names = sorted({query["name"] for one in described.statement["releases"] for query in one["mechanisms"]})
     return (
         "## How it was made\n\n"
-        f"By palimpsest {described.version}. Private records were asked through a ledger that counts every look before "
+        f"By palimpsest {described.version}. Private rows were asked through a ledger that counts every look before "
         f"it is taken; the mechanisms were: {', '.join(map(_plain, names))}. Everything after them reads their noisy "
         "answers and public files alone. `prov.json` has every step.\n"
     )
 
 
 def _limits(described: Described) -> str:
+    units = described.unit.many
     return (
         "## Use and limits\n\n"
-        "Made for training and testing models on text of this kind where the records themselves may not leave. Rows "
-        "can be wrong in fact: noise and the writing model invent. What few records say is lost on purpose, so small "
-        "groups are represented worse than large ones. Biases of the records, and of the public text and models behind "
-        "the rows, carry over. What many records say together can be read from the rows, about people outside the data "
-        "too. Every row was searched for ways to reach one person (addresses, telephone, card and account numbers), "
-        "and none was found; names were not looked for.\n"
+        "Made for training and testing models on text of this kind where the private rows may not leave. Rows can be "
+        f"wrong in fact: noise and the writing model invent. What few {units} say is lost on purpose, so small groups "
+        "are represented worse than large ones. Biases of the private rows, and of the public text and models behind "
+        f"the synthetic ones, carry over. What many {units} say together can be read from them, about people outside "
+        "the data too. Every row was searched for ways to reach one person (addresses, telephone, card and account "
+        "numbers), and none was found; names were not looked for.\n"
     )
 
 

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from palimpsest.errors import DataError, PalimpsestError
 from palimpsest.files import read_json
-from palimpsest.privacy.ledger import Cap, Charge, preview
+from palimpsest.privacy.ledger import Asset, Cap, Charge, preview
 from palimpsest.privacy.receipt import Receipt, close, equal
 from palimpsest.records.structured import PLAIN
 from palimpsest.records.write import differences
@@ -39,7 +39,8 @@ from palimpsest.report.release.extract import asset_of, caps_of, charges_of
 from palimpsest.report.release.gates import PRIVATE
 from palimpsest.report.release.keys import fingerprint, load_public
 from palimpsest.report.release.word import SENTENCE
-from palimpsest.report.statement import JSON_RECORD, schema
+from palimpsest.report.statement import STATEMENT_VERSION, assumptions, layers, not_covered, release_of, schema
+from palimpsest.report.unit import JSON_ROW, Unit
 
 _MOST_KEY = 10_000  # bytes of a public key's file; a key has about 113
 _MOST_ENVELOPE = 10_000_000
@@ -172,7 +173,12 @@ def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _contents(path: Path, signed: Signed) -> Iterator[Check]:
-    yield _check("the statement has its form", lambda: _formed(path))
+    form = "the statement has its form"
+    version = _check(form, lambda: _version(path))
+    if version.problems:
+        yield version
+        return
+    yield _check(form, lambda: _formed(path))
     yield _check("every epsilon follows from the ledger's extract", lambda: _recomputed(path))
     yield _check("statement, cards and envelope say the same", lambda: _same(path, signed))
     yield _check("the rows are those that are described", lambda: _rows(path, signed))
@@ -186,6 +192,16 @@ def _check(name: str, problems: Callable[[], Iterable[str]]) -> Check:
         return Check(name, (error.problem,))
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         return Check(name, (f"a document cannot be read ({type(error).__name__})",))
+
+
+def _version(path: Path) -> Iterator[str]:
+    """Another version's statement says other things by other words: it is named, and nothing else of it is judged."""
+    found = read_json(path / STATEMENT)["statement_version"]
+    if found != STATEMENT_VERSION:
+        yield (
+            f"{STATEMENT} is of version {found!r}, and this palimpsest checks version {STATEMENT_VERSION}: use the "
+            "palimpsest that made the release, which the envelope names, or ask the releaser to release again"
+        )
 
 
 def _formed(path: Path) -> Iterator[str]:
@@ -204,12 +220,14 @@ def _recomputed(path: Path) -> Iterator[str]:
     if not names or not (sorted(names) == sorted(audit["variants"]) == sorted(curves)):
         yield "statement, audit and curves are of different variants"
         return
+    receipts: list[Receipt] = []
     for release in statement["releases"]:
         receipt = Receipt.from_json(audit["variants"][release["variant"]]["receipt"], published=True)
         problems = receipt.problems(asset, charges)
         problems += [] if receipt.private else ["its noise was fixed by a seed, or it is or builds on a reference run"]
         yield from (f"{release['variant']}: {problem}" for problem in problems)
         yield from _restated(release, receipt, curves[release["variant"]])
+        receipts.append(receipt)
     total, terms = preview(asset, charges, {}), statement["ledger"]
     left = max(0.0, asset.epsilon - total)
     said = (
@@ -223,8 +241,7 @@ def _recomputed(path: Path) -> Iterator[str]:
         yield f"the total is {total:.6f} by the extract's events, not what is stated"
     if (terms["head"], terms["asset"], terms["delta"]) != (books["head"], asset.name, asset.delta):
         yield "the statement is of another ledger, asset or delta"
-    if (statement["unit"]["name"], statement["adjacency"]) != (asset.unit, [asset.adjacency]):
-        yield "the statement is about another unit than the ledger's"
+    yield from _protected(statement, asset, receipts)
     caps = caps_of(books)
     if not caps or caps[-1].epsilon != asset.epsilon or [*caps] != sorted(caps, key=lambda cap: cap.time):
         yield "the extract's caps do not lead to the stated one"
@@ -232,6 +249,40 @@ def _recomputed(path: Path) -> Iterator[str]:
     refunded = sum(charge.state == "refunded" for charge in standing)
     if (terms["charges"], terms["refunded"]) != (len(standing) - refunded, refunded):
         yield "the statement counts other charges than the extract has"
+
+
+def _protected(statement: Mapping[str, Any], asset: Asset, receipts: Sequence[Receipt]) -> Iterator[str]:
+    """Does the statement speak of the ledger's unit of privacy, in the words that follow from it and the receipts?"""
+    unit = Unit.stated(statement)
+    declared = asset.n_public if unit.persons else None
+    terms = unit.name, unit.column, unit.n_persons, statement["adjacency"]
+    if terms != (asset.unit, asset.unit_column, declared, [asset.adjacency]):
+        yield "the statement is about another unit than the ledger's"
+        return
+    if statement["unit"] != unit.to_json():
+        yield "the statement describes another unit than it names"
+    for release, receipt in zip(statement["releases"], receipts, strict=True):
+        said = release_of(receipt, unit, asset.n_public, None)
+        other = [part for part in said if part != "accounting" and not _alike(release[part], said[part])]
+        yield from (f"{receipt.variant}: {part} is not what follows from its receipt" for part in other)
+    if statement["layers"] != layers(receipts, statement["ledger"], unit):
+        yield "the statement's layers are not those of its receipts and its unit"
+    if statement["not_covered"] != not_covered(unit):
+        yield "the statement leaves out, or adds, what is not covered"
+    *assumed, vouched = statement["assumptions"]
+    if assumed != assumptions(receipts, unit, asset.n_public, verified=True) or vouched["id"] != "public-sources":
+        yield "the statement's assumptions are not those of its receipts and its unit"
+
+
+def _alike(stated: Any, said: Any) -> bool:
+    """The same but for the rounding of numbers on another machine."""
+    if isinstance(said, float):
+        return isinstance(stated, (int, float)) and close(said, stated)
+    if isinstance(said, Mapping):
+        return stated.keys() == said.keys() and all(_alike(stated[key], said[key]) for key in said)
+    if isinstance(said, (list, tuple)):
+        return len(stated) == len(said) and all(map(_alike, stated, said))
+    return bool(stated == said)
 
 
 def _restated(release: Mapping[str, Any], receipt: Receipt, curve: Mapping[str, Any]) -> Iterator[str]:
@@ -258,7 +309,8 @@ def _close(value: float | None, said: float | None) -> bool:
 def _same(path: Path, signed: Signed) -> Iterator[str]:
     """Do the pages for readers, and the signed summary, give the statement's epsilons?"""
     statement, page = read_json(path / STATEMENT), _Tables()
-    card, told = stated((path / README).read_text(encoding="utf-8")), signed.predicate["releases"]
+    text, told = (path / README).read_text(encoding="utf-8"), signed.predicate["releases"]
+    card, unit = stated(text), statement["unit"]["name"]
     page.feed((path / CARD).read_text(encoding="utf-8"))
     names = {release["variant"] for release in statement["releases"]}
     if names != card.keys() or names != {one["variant"] for one in told}:
@@ -267,14 +319,29 @@ def _same(path: Path, signed: Signed) -> Iterator[str]:
     summary = {one["variant"]: one for one in told}
     for release in statement["releases"]:
         name, epsilon = release["variant"], release["epsilon"]
-        if card[name] != epsilon or (summary[name]["epsilon"], summary[name]["delta"]) != (epsilon, release["delta"]):
-            yield f"{name}: README.md or the envelope gives another epsilon than the statement"
+        if card[name] != (epsilon, unit) or (summary[name]["epsilon"], summary[name]["delta"]) != (
+            epsilon,
+            release["delta"],
+        ):
+            yield f"{name}: README.md or the envelope gives another epsilon or unit than the statement"
         if page.first.get(name) != number(epsilon, 4):
             yield f"{name}: {CARD} gives another epsilon than the statement, or none"
+    for name, shown in ((README, text), (CARD, "".join(page.text))):
+        if not all(sentence in shown for sentence in _sentences(statement)):
+            yield f"{name} lacks a sentence of the statement"
     if signed.predicate["ledger_head"] != statement["ledger"]["head"]:
         yield "the envelope names another ledger than the statement"
     if set(signed.predicate) != set(PREDICATE) or signed.predicate["word"] != SENTENCE:
         yield "the envelope says other things than it may, or not that the owner gave their word"
+
+
+def _sentences(statement: Mapping[str, Any]) -> Iterator[str]:
+    """What the pages must repeat word for word."""
+    yield from (statement["unit"][part] for part in ("description", "note"))
+    yield from (item["sentence"] for item in statement["not_covered"])
+    for release in statement["releases"]:
+        yield from (release[part]["sentence"] for part in ("meaning", "changed_row"))
+        yield from release["flags"]
 
 
 def _rows(path: Path, signed: Signed) -> Iterator[str]:
@@ -289,7 +356,7 @@ def _rows(path: Path, signed: Signed) -> Iterator[str]:
     columns = {one["name"]: [field["source"]["extract"]["column"] for field in one["field"]] for one in described}
     rows = {}
     for name in names:
-        whole = statement["unit"]["description"] == JSON_RECORD and columns[name] == [PLAIN]
+        whole = statement["unit"]["row"] == JSON_ROW and columns[name] == [PLAIN]
         rows[name], problems = differences(path / ROWS / name, columns[name], whole)
         yield from problems
     if told != rows:
@@ -309,11 +376,12 @@ def _counts(audit: Mapping[str, Any], name: str, count: int) -> bool:
 
 
 class _Tables(HTMLParser):
-    """The first cell of each table of the page by the first word of the table's caption: the card's epsilons."""
+    """The page's text, and the first cell of each table by the first word of its caption: the card's epsilons."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first: dict[str, str] = {}
+        self.text: list[str] = []
         self._caption, self._within = "", ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -327,6 +395,7 @@ class _Tables(HTMLParser):
             self._within = ""
 
     def handle_data(self, data: str) -> None:
+        self.text.append(data)
         if self._within == "caption" and " at δ = " in data:
             self._caption = data.partition(" at δ = ")[0].strip()
         elif self._within == "td" and self._caption:

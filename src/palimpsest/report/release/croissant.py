@@ -40,7 +40,7 @@ def croissant(described: Described, files: Mapping[str, str], sizes: Mapping[str
         "@type": "sc:Dataset",
         "conformsTo": ["http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0"],
         "name": described.release.title,
-        "description": "Synthetic rows, computed from private records under differential privacy.",
+        "description": "Synthetic rows, computed from private rows under differential privacy.",
         "license": described.release.license or "other",
         "url": f"urn:palimpsest:{described.data.asset}",
         "version": "1.0.0",
@@ -94,7 +94,7 @@ def _field(variant: str, column: str, words: str) -> dict[str, Any]:
 
 
 def _responsible(described: Described) -> dict[str, Any]:
-    statement = described.statement
+    statement, unit = described.statement, described.unit
     promised = [
         f"{one['variant']}: epsilon {number(one['epsilon'], 4)} at delta {number(one['delta'])}"
         for one in statement["releases"]
@@ -102,27 +102,26 @@ def _responsible(described: Described) -> dict[str, Any]:
     missing = " ".join(item["sentence"] for item in statement["not_covered"])
     return {
         "dataCollection": "Not collected: written by models or chosen from public text, guided by noisy answers about "
-        "private records.",
+        "private rows.",
         "dataCollectionType": ["Others"],
         "dataPreprocessingProtocol": [
             "Every row was searched for ways to reach one person, and none was found; names were not looked for."
         ],
-        "dataManipulationProtocol": f"Differential privacy for adding or removing one record. {'; '.join(promised)}.",
+        "dataManipulationProtocol": f"Differential privacy for adding or removing {unit.step}. {'; '.join(promised)}.",
         "dataAnnotationProtocol": "Labels are part of the synthetic rows; no person annotated them.",
         "dataLimitations": [
-            "Rows can be wrong in fact. What few records say is lost on purpose.",
+            f"Rows can be wrong in fact. What few {unit.many} say is lost on purpose.",
             f"The promise does not cover: {missing}",
         ],
         "dataBiases": [
-            "Small groups are represented worse than large ones, because noise hides what few records say.",
-            "Biases of the private records, and of the public text and models behind the rows, carry over.",
+            f"Small groups are represented worse than large ones, because noise hides what few {unit.many} say.",
+            "Biases of the private rows, and of the public text and models behind the rows, carry over.",
         ],
-        "dataUseCases": ["Training and testing models on text of this kind where the records may not leave."],
-        "dataSocialImpact": "What many records say together can be read from the rows, about people outside the data "
-        "too.",
+        "dataUseCases": ["Training and testing models on text of this kind where the private rows may not leave."],
+        "dataSocialImpact": f"What many {unit.many} say together can be read from the rows, about people outside the "
+        "data too.",
         "personalSensitiveInformation": [
-            f"{statement['unit']['description']} {statement['unit']['note']} The records may be personal; the rows are "
-            "synthetic."
+            f"{unit.description} {unit.note} The private rows may be personal; these are synthetic."
         ],
-        "dataReleaseMaintenancePlan": "Later releases from the same records add to the same ledger and its total.",
+        "dataReleaseMaintenancePlan": "Later releases from the same data add to the same ledger and its total.",
     }

@@ -7,8 +7,8 @@ from palimpsest.errors import DataError
 from palimpsest.privacy import events
 from palimpsest.privacy.ledger import Asset, Cap, Charge
 
-EXTRACT_VERSION = 2
-_ASSET = ("name", "delta", "epsilon", "n_public", "unit", "adjacency")
+EXTRACT_VERSION = 3
+_ASSET = ("name", "delta", "epsilon", "n_public", "unit", "unit_column", "adjacency")
 _CHARGE = ("id", "seq", "stage", "variant", "purpose", "query", "own_delta", "state", "noise_fixed", "run", "index")
 
 
@@ -28,7 +28,7 @@ def extract(asset: Asset, charges: Sequence[Charge], books: Mapping[str, Any]) -
     runs = {key: f"run {number}" for number, key in enumerate(dict.fromkeys(c.run_key for c in charges), 1)}
     return {
         "extract_version": EXTRACT_VERSION,
-        "asset": {name: getattr(asset, name) for name in _ASSET} | {"orders": list(asset.orders)},
+        "asset": _terms(asset),
         "head": books["head"],
         "entries": books["entries"],
         "spent_epsilon": books["spent_epsilon"],
@@ -36,6 +36,11 @@ def extract(asset: Asset, charges: Sequence[Charge], books: Mapping[str, Any]) -
         "caps": [{"epsilon": cap["epsilon"], "day": cap["time"][:10]} for cap in books["caps"]],
         "charges": [_line(charge, runs[charge.run_key]) for charge in charges],
     }
+
+
+def _terms(asset: Asset) -> dict[str, Any]:
+    column = {} if asset.unit_column is None else {"unit_column": asset.unit_column}
+    return {name: getattr(asset, name) for name in _ASSET} | column | {"orders": list(asset.orders)}
 
 
 def _line(charge: Charge, run_key: str) -> dict[str, Any]:
@@ -51,11 +56,12 @@ def asset_of(document: Mapping[str, Any]) -> Asset:
     """The asset of an extract, without its key.
 
     Raises:
-        DataError: the document is no extract.
+        DataError: the document is no extract, or its asset is of persons and names no column, or the other way round.
     """
     try:
         terms = {name: document["asset"][name] for name in _ASSET}
-        return Asset(**terms, orders=tuple(map(float, document["asset"]["orders"])))
+        orders = tuple(map(float, document["asset"]["orders"]))
+        return Asset(**terms, orders=orders, unit_column=document["asset"].get("unit_column"))
     except (KeyError, TypeError, ValueError) as error:
         raise _malformed(error) from None
 

@@ -69,6 +69,12 @@ def coverage(asset: Asset, charges: Sequence[Charge], receipts: Mapping[str, Rec
             yield LedgerError(
                 f"The noise of {name} was fixed by a seed.", "Set testing.noise_seed to null and run again."
             )
+        elif receipt.unit != asset.unit:
+            yield LedgerError(
+                f"The receipt of {name} bounds one {receipt.unit}; the unit of privacy of {asset.name!r} is one "
+                f"{asset.unit}.",
+                f"Take {name} out of release.variants, or make it again with `palimpsest run`.",
+            )
         elif problems := receipt.problems(asset, charges):
             yield LedgerError(
                 f"The ledger does not cover {name}: {'; '.join(problems)}.",

@@ -1,0 +1,141 @@
+"""Whose the audited records are: coins are flipped for units of privacy, so attacks are scored and counted by unit.
+
+A unit is one record, or a person with all their kept rows. A person's rows are read together or not at all, and they
+resemble each other. Counted one by one, they would be guesses that share one coin: intervals would be too narrow, p
+values too small, and the bound of one run, which needs independent coins (Steinke et al. 2023), would not hold.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from palimpsest.errors import DataError
+from palimpsest.records.private import SplitRow
+from palimpsest.records.record import Record
+
+Rule = Literal["mean", "max"]
+
+# What stands for a person of several rows, the same for members and others, fixed before any score is seen.
+# mean: a training moves all rows of a person a little, and the mean of their log ratios has less noise than each one.
+#   Their sum would mostly tell how many rows a person has, because a fitted model likes every text of the kind better
+#   than the public one does, trained on or not.
+# max: released rows repeat one row of a person and not the others; the mean would bury that one.
+RULES: Mapping[str, Rule] = {
+    "loss": "mean",
+    "reference": "mean",
+    "zlib": "mean",
+    "min_k": "mean",
+    "lira": "mean",
+    "rmia": "mean",
+    "ngram": "mean",
+    "label": "mean",
+    "nearest_words": "max",
+    "nearest_characters": "max",
+    "nearest_embeddings": "max",
+    "rare": "max",  # it is the person's already
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The unit of each audited record.
+
+    Attributes:
+        owner: unit of each record, the members' records first; numbers follow the units' first records, so the members'
+            are the smallest. int64 (records,).
+        members: number of units that are members.
+        kind: "record" or "person".
+    """
+
+    owner: np.ndarray
+    members: int
+    kind: str
+
+    @classmethod
+    def of(cls, members: Sequence[str | None], others: Sequence[str | None]) -> "Units":
+        """From the person behind each record of both sides; None is a unit of its own.
+
+        Raises:
+            DataError: a person has records on both sides, so that one coin does not say which side they are on.
+        """
+        persons, number = [*members, *others], dict[str | int, int]()
+        if {*members} & {*others} - {None}:
+            raise DataError(
+                "A person has rows among the members and among the others.",
+                "Run `preprocess` again: one coin decides for all rows of a person.",
+            )
+        owner = [number.setdefault(row if who is None else who, len(number)) for row, who in enumerate(persons)]
+        kind = "record" if all(who is None for who in persons) else "person"
+        return cls(np.array(owner, dtype=np.int64), len(set(owner[: len(members)])), kind)
+
+    @classmethod
+    def alone(cls, members: int, others: int) -> "Units":
+        """Every record is a unit of its own."""
+        return cls(np.arange(members + others), members, "record")
+
+    def __len__(self) -> int:
+        """Number of units."""
+        return int(self.owner.max(initial=-1)) + 1
+
+    def score(self, values: np.ndarray, rule: Rule) -> np.ndarray:
+        """One score a unit, from its records' alone: (records,) -> (units,). A single record's is its own."""
+        if rule == "mean":
+            return np.bincount(self.owner, weights=values) / np.bincount(self.owner)
+        found = np.full(len(self), -np.inf)
+        np.maximum.at(found, self.owner, values)
+        return found
+
+    def any(self, hits: np.ndarray) -> np.ndarray:
+        """Whether some record of each unit was hit: bool (records,) -> (units,)."""
+        return np.bincount(self.owner, weights=hits) > 0
+
+    def documents(self, texts: Sequence[str]) -> list[str]:
+        """All texts of each unit as one, in their order."""
+        found: list[list[str]] = [[] for _ in range(len(self))]
+        for unit, text in zip(self.owner.tolist(), texts, strict=True):
+            found[unit].append(text)
+        return ["\n".join(own) for own in found]
+
+
+@dataclass(frozen=True, eq=False)
+class Guessed:
+    """What the audits may guess about.
+
+    Attributes:
+        members: records that were trained on.
+        others: records that nothing was fitted on.
+        units: whose they are.
+    """
+
+    members: Sequence[Record]
+    others: Sequence[Record]
+    units: Units
+
+    @classmethod
+    def of(cls, train: Sequence[SplitRow], holdout: Sequence[SplitRow]) -> "Guessed":
+        """The rows of both splits that have `guess`."""
+        members, others = ([row for row in side if row.guess] for side in (train, holdout))
+        units = Units.of([row.person for row in members], [row.person for row in others])
+        return cls(_records(members), _records(others), units)
+
+    @property
+    def sides(self) -> tuple[Sequence[Record], Sequence[Record]]:
+        """Members, and others."""
+        return self.members, self.others
+
+    @property
+    def texts(self) -> tuple[list[str], list[str]]:
+        """The texts of members and of others."""
+        return [row.text for row in self.members], [row.text for row in self.others]
+
+    @property
+    def documents(self) -> tuple[list[str], list[str]]:
+        """All that each member wrote as one text, and all that each other unit did."""
+        written = self.units.documents([*self.texts[0], *self.texts[1]])
+        return written[: self.units.members], written[self.units.members :]
+
+
+def _records(rows: Sequence[SplitRow]) -> list[Record]:
+    return [Record(row.text, row.label) for row in rows]

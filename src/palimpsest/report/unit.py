@@ -1,0 +1,152 @@
+"""How texts speak of the unit of privacy: one record, or one person with all of their rows.
+
+Every shown sentence about the unit takes its words from here. Where a row is meant, it says row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+JSON_ROW = "all of its JSON object"
+_NOT_COVERED = {
+    "mentioned": "People who are mentioned in the rows of others: a row counts to the person whom the column names.",
+    "two-values": "One human under two values of the column: each value is protected as a person of its own.",
+    "two-assets": "The same person in two data sets: each has a ledger and a promise of its own.",
+}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The unit of privacy, and the words for it.
+
+    Attributes:
+        name: "record" or "person".
+        row: what belongs to one row.
+        column: the column whose exact value names the person; None where the unit is one record, as for what follows.
+        n_persons: the declared, public, approximate number of persons.
+        max_rows_per_person: the public cap.
+    """
+
+    name: str
+    row: str
+    column: str | None = None
+    n_persons: int | None = None
+    max_rows_per_person: int | None = None
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> "Unit":
+        """The unit of a data set.
+
+        Args:
+            facts: the public schema as a mapping.
+        """
+        row = _row(facts)
+        if facts["unit_column"] is None:
+            return cls("record", row)
+        return cls("person", row, facts["unit_column"], facts["n_persons"], facts["max_rows_per_unit"])
+
+    @classmethod
+    def stated(cls, statement: Mapping[str, Any]) -> "Unit":
+        """The unit that a statement names."""
+        said = statement["unit"]
+        return cls(*(said[name] for name in ("name", "row", "column", "n_persons", "max_rows_per_person")))
+
+    def to_json(self) -> dict[str, Any]:
+        """Its section of a statement."""
+        return asdict(self) | {"description": self.description, "note": self.note}
+
+    @property
+    def persons(self) -> bool:
+        """Whether it is the person."""
+        return self.name == "person"
+
+    @property
+    def many(self) -> str:
+        """records, or persons."""
+        return f"{self.name}s"
+
+    @property
+    def whole(self) -> str:
+        """All that one unit is."""
+        return "all rows of one person" if self.persons else "one whole record"
+
+    @property
+    def step(self) -> str:
+        """What a neighbouring data set has more."""
+        return "one person with all of their rows" if self.persons else "one record"
+
+    @property
+    def groups(self) -> str:
+        """Whom the epsilons of groups are for."""
+        return "several persons together" if self.persons else "a person with several rows"
+
+    @property
+    def counted(self) -> str:
+        """What the size of a group counts."""
+        return "persons" if self.persons else "rows"
+
+    def group(self, size: int) -> str:
+        """One group.
+
+        >>> Unit("person", "its text").group(2), Unit("record", "its text").group(1)
+        ('2 persons', 'A person with 1 row')
+        """
+        number = f"{size} {self.counted if size > 1 else self.counted[:-1]}"
+        return number if self.persons else f"A person with {number}"
+
+    def filled(self, sentence: str) -> str:
+        """A sentence with its {unit}, {units} and {step} filled in."""
+        return sentence.format(unit=self.name, units=self.many, step=self.step)
+
+    @property
+    def description(self) -> str:
+        """What is protected."""
+        if self.persons:
+            return f"One person: all of their rows in this data set, and of each row {self.row}."
+        return f"One record: {self.row}."
+
+    @property
+    def note(self) -> str:
+        """Who a person is, and what bounds their rows."""
+        if not self.persons:
+            return "Nothing bounds the rows of one person: read the line for as many rows as a person may have."
+        return (
+            f"A person is one exact value of column {self.column!r}; about {self.n_persons:,} were declared. At most "
+            f"{self.max_rows_per_person} rows of each are kept; preprocessing drops the rest."
+        )
+
+    @property
+    def not_covered(self) -> dict[str, str]:
+        """What the promise leaves out because of who the unit is: id -> sentence."""
+        return dict(_NOT_COVERED) if self.persons else {}
+
+    @property
+    def assumption(self) -> tuple[str, str]:
+        """What the unit rests on, and no program can check: id and sentence."""
+        if self.persons:
+            return (
+                "one-value",
+                "Rows with the same value of the unit column are one person's; no other rows are theirs.",
+            )
+        return "one-row", "A person has one row: nothing bounds their number."
+
+    def changed_row(self, bound: str) -> str:
+        """What a change within one unit costs; `bound` says what a group of two has."""
+        if self.persons:
+            return (
+                f"Changing, adding or removing rows of a person who stays in the data is one person less and one more, "
+                f"so it costs what a group of two persons does: {bound}. The ε of one person does not imply the same ε "
+                f"for one row."
+            )
+        return f"Replacing one record is one less and one more, so it costs what a group of two records does: {bound}."
+
+
+def _row(facts: Mapping[str, Any]) -> str:
+    """What belongs to one row: a label too, whether it is one of a public list or free text."""
+    if facts["task"] == "json":
+        return JSON_ROW
+    if facts["labels"]:
+        return "its text and its label"
+    if facts["label"] is not None:
+        return "its text and its label, which is free text and protected like it"
+    return "its text"

@@ -1,0 +1,21 @@
+"""The private rows that audits read: those that may be guessed about, and one of each unit of privacy."""
+
+from palimpsest.audit.units import Guessed
+from palimpsest.privacy.rows import one_each
+from palimpsest.records.private import SplitRow
+from palimpsest.records.write import read_split
+from stages.common import PRIVATE
+
+
+def guessed() -> Guessed:
+    """The rows of the audit subset that may be guessed about: members in train, the others in holdout."""
+    return Guessed.of(*(read_split(PRIVATE / f"{part}.parquet") for part in ("train", "holdout")))
+
+
+def one_row_each(part: str) -> list[SplitRow]:
+    """A private split, with one row for each person where persons are the unit.
+
+    What compares sets of rows, or counts how many are right, takes its rows for independent draws. Those of one person
+    are not: they would make a floor too low and an interval too narrow.
+    """
+    return one_each(read_split(PRIVATE / f"{part}.parquet"))
