@@ -40,15 +40,11 @@ def run(name: str, _model: str) -> None:
     with charged(params, ledger, identify(params, STAGE, name, plan, *behind), plan, continues) as session:
         written = generator.fit(session.view, plan)
         counts = keep(params, name, written, encode)
-    record(params, ledger, session, plan, counts, assumptions=assumed(plan))
+    assumed = () if generator.settings.rounding is None else (LOGIT_ROUNDING,)
+    record(params, ledger, session, plan, counts, assumptions=assumed)
     for charge in ledger.charges(asset.name):  # those of earlier plans of the variant, too
         if (charge.stage, charge.variant) == (STAGE, name):
             (KEPT / f"{charge.id}.json").unlink(missing_ok=True)
-
-
-def assumed(plan: Plan) -> list[str]:
-    """What is charged for rounding was measured on public prompts: that no private one moves more is assumed."""
-    return [LOGIT_ROUNDING] if "rounding" in plan.numbers else []
 
 
 def encoder(params: Params, name: str) -> Encoders | None:

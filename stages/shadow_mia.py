@@ -81,13 +81,13 @@ def shadow_model(params: Params, rows: Serialiser, records: Sequence[Record], nu
     """The public base model, trained on a random half of the records as it was on public prompts."""
     model, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
     chosen = np.random.default_rng([params.seed, number]).permutation(len(records))[: max(1, len(records) // 2)]
-    sequences = _sequences(rows, [records[index] for index in chosen])
+    sequences = prompted(rows, [records[index] for index in chosen])
     train(model.lm.train(), sequences, params.models.prompts, number, private=True)
     model.lm.eval()
     return model
 
 
-def _sequences(rows: Serialiser, records: Sequence[Record]) -> list[list[int]]:
+def prompted(rows: Serialiser, records: Sequence[Record]) -> list[list[int]]:
     """`BOS label SEP text EOS` of each record whose label is public."""
     free = tuple(rows.prompts) == (UNLABELLED,)
     labels = [UNLABELLED if free else row.label or "" for row in records]

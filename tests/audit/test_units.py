@@ -115,9 +115,8 @@ def test_every_attack_has_a_rule():
 
 def audited(values: np.ndarray, guess: Guessed, units: Units, claim: float = 0.0):
     scores = Scores(values[: len(guess.members)], values[len(guess.members) :])
-    return audit_membership(
-        {"loss": scores}, PASSED, claim=claim, delta=0.0, guess_share=0.5, alpha=ALPHA, confidence=0.95, seed=0, units=units
-    )  # fmt: skip
+    settings = {"delta": 0.0, "guess_share": 0.5, "alpha": ALPHA, "confidence": 0.95, "seed": 0}
+    return audit_membership({"loss": scores}, PASSED, claim=claim, units=units, **settings)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """A small workspace made the user's way and run once; every test works on a copy of it."""
 
 import csv
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -11,10 +12,11 @@ from typer.testing import CliRunner
 
 from palimpsest.cli.main import app
 from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.records.world import CUSTOMER
 from palimpsest.records.world.generate import LABELS, WorldSettings, make_world
 from tests.pipeline.place import MARKER, VARIANT, WRITTEN, Place
 
-N_PUBLIC = 400
+N_PUBLIC, PERSONS, MOST_ROWS = 400, 160, 4
 _WORLD = WorldSettings(
     seed=3, private_rows=N_PUBLIC, test_rows=100, public_rows=200, public_test_rows=100, products=4, public_products=12,
     facts=8, support_low=10, support_high=60, public_pairs=40, canaries=4, canary_repeats=(1, 2, 4),
@@ -24,18 +26,31 @@ _WORLD = WorldSettings(
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """A workspace after `palimpsest init`, with settings small enough for a test; nothing has run."""
-    place = Place(tmp_path_factory.mktemp("made"))
-    world = make_world(_WORLD)
+    return _initialised(Place(tmp_path_factory.mktemp("made")), _WORLD)
+
+
+@pytest.fixture(scope="session")
+def made_for_persons(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """The same on a world of authors, most of whom have several tickets: the person is the unit of privacy."""
+    unit = {"unit": CUSTOMER, "max-rows": MOST_ROWS, "persons": PERSONS}
+    place = Place(tmp_path_factory.mktemp("persons"))
+    return _initialised(place, dataclasses.replace(_WORLD, authors=PERSONS), **unit)
+
+
+def _initialised(place: Place, settings: WorldSettings, **unit: object) -> Place:
+    """Write the user's files and run `palimpsest init` with these options beside the usual ones."""
+    world = make_world(settings)
     texts = [f"{row.text} {MARKER}" if number % 50 == 0 else row.text for number, row in enumerate(world.private)]
     with place.private.open("w", newline="") as stream:
         rows = csv.writer(stream)
-        rows.writerow(["id", "body", "team"])
-        labels = [row.label for row in world.private]
-        rows.writerows(zip(range(len(texts)), texts, labels, strict=True))
+        columns = {"id": range(len(texts)), "body": texts, "team": [row.label for row in world.private]}
+        columns |= {CUSTOMER: authors for part, authors in world.customers.items() if part == "private"}
+        rows.writerow(columns)
+        rows.writerows(zip(*columns.values(), strict=True))
     place.public.write_text("".join(json.dumps({"body": row.text}) + "\n" for row in world.public))
     options = {
         "text": "body", "label": "team", "labels": ",".join(LABELS), "public": place.public, "n-public": N_PUBLIC,
-        "asset": "tickets", "epsilon": 0.5, "budget": 20, "workspace": place.workspace,
+        "asset": "tickets", "epsilon": 0.5, "budget": 20, "workspace": place.workspace, **unit,
     }  # fmt: skip
     arguments = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
     done = CliRunner().invoke(app, ["init", str(place.private), *arguments], env={LEDGER_VARIABLE: str(place.books)})

@@ -135,8 +135,7 @@ _LATER = "its form for persons is not there yet"
 # Queries that bound what a record changes and not what a person does, each with the reason.
 FOR_RECORDS_ALONE = {
     "ReplacedWords": "protects single words, is a reference, and claims nothing of records either",
-    **dict.fromkeys(("LabelHistogram", "ClassMeans", "Vote", "VoteRounds", "DepthPicks"), _LATER),
-    **dict.fromkeys(("TrainQuery", "WriteWave", "WriteShots"), _LATER),
+    **dict.fromkeys(("TrainQuery", "Vote", "VoteRounds", "DepthPicks"), _LATER),
 }
 
 
