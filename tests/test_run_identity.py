@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 import stages.preprocess
 from palimpsest.cli.graph import SPENDERS
 from palimpsest.closure import digest
-from palimpsest.errors import LedgerError
+from palimpsest.errors import DataError, LedgerError
 from palimpsest.generators.base import Budget, Plan, PlannedQuery
 from palimpsest.params.load import LEDGER_VARIABLE, load
 from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request
@@ -151,6 +151,16 @@ def test_the_cap_and_the_unit_make_other_runs(place: Place):
     three, two = place.split(), place.split(persons(max_rows=2))
     assert len({*records.values(), *three.values(), *two.values()}) == 3 * len(records)
     assert all(row.person for row in read_split(PRIVATE / "train.parquet"))
+
+
+def test_rows_that_name_nobody_are_left_out_or_refused_as_the_owner_chose(place: Place):
+    place.content["dataset"] |= persons()["dataset"]
+    place.register("second")
+    whole = place.split()
+    place.write("some", [*rows(60), *({**row, "person": " "} for row in rows(9))])
+    assert place.split({"dataset": {"private": "some.jsonl"}}) == whole
+    with pytest.raises(DataError, match=r"'some\.jsonl', row 61: column 'person' is empty"):
+        place.split(persons(missing="refuse"))
 
 
 @pytest.mark.parametrize("column", [None, "label"])
