@@ -6,6 +6,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from hashlib import md5
@@ -25,6 +26,7 @@ from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsErr
 from palimpsest.files import read_json, write_json
 from palimpsest.params.release import Release
 from palimpsest.privacy.ledger import Request, Run
+from palimpsest.privacy.receipt import Receipt
 from palimpsest.records import keyed
 from palimpsest.records.record import Record
 from palimpsest.records.world.facts import load_facts
@@ -677,3 +679,12 @@ def test_naming_nothing_takes_the_old_release_away(made: Workspace, tmp_path: Pa
     with inside(own):
         stages.release.run()
     assert list((own.folder / "release").iterdir()) == []
+
+
+def test_a_receipt_of_the_other_unit_stops_a_release_in_two_parts(made: Workspace):
+    asset, charges = made.ledger.asset("demo"), made.ledger.charges("demo")
+    receipts = {VARIANT: Receipt.from_json(made.read(RECEIPT))}
+    assert list(gates.coverage(asset, charges, receipts)) == []
+    (error,) = gates.coverage(asset, charges, {VARIANT: replace(receipts[VARIANT], unit="person")})
+    assert "bounds one person; the unit of privacy of 'demo' is one record" in error.problem
+    assert "make it again" in error.remedy

@@ -387,6 +387,13 @@ def test_whether_to_release_is_named_as_part_of_the_choice() -> None:
     assert "of whether to release" in choice
 
 
+@pytest.mark.parametrize(("named", "status"), [((), "tested"), (KNOWN[:1], "assumed"), (KNOWN, "assumed")])
+def test_rounding_is_charged_or_its_assumptions_are_named(named: tuple[str, ...], status: str) -> None:
+    found = {one["name"]: one for one in made(dp3=receipt("dp3", 2.98, assumptions=named))["layers"]}["Floating point"]
+    assert found["status"] == status
+    assert [name for name in KNOWN if name in found["sentence"]] == list(named)
+
+
 def test_every_layer_has_its_status() -> None:
     assert {layer["status"] for layer in made()["layers"]} == {"proved", "tested", "assumed", "not covered"}
 

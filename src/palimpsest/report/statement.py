@@ -30,7 +30,7 @@ NOT_COVERED = {
     ),
     "references": "Runs without noise, the real row, this audit: they stay in the private zone, outside the total.",
     "public-text": "People in the text that was declared public, and in what a pretrained model was trained on.",
-    "side-channels": "Running time, memory, power, disk and network traffic, and the floating-point form of the noise.",
+    "side-channels": "Running time, memory, power, disk and network traffic.",
     "population": "What many {units} say together: it is meant to be learned, also about people outside the data.",
     "other-releases": "Other releases about the same people that do not go through this ledger.",
 }
@@ -314,7 +314,7 @@ def layers(released: Sequence[Receipt], ledger: Mapping[str, Any], unit: Unit) -
         ("Algorithms", f"Mechanisms that read private rows: {', '.join(names) or 'none'}.", "proved"),
         ("Implementation", "Sensitivity, sampling and noise are tested by enumeration and replay.", "tested"),
         ("Random numbers", "Noise and coins come from the operating system's entropy.", "tested"),
-        ("Floating point", NOT_COVERED["side-channels"], "not covered"),
+        ("Floating point", *_floating_point(released)),
         ("Utility and bias", "Measured per class in the private zone; a release gives its scores.", "tested"),
         ("Trust", "A trusted curator holds the rows, the ledger and the signing key.", "assumed"),
         (
@@ -325,6 +325,14 @@ def layers(released: Sequence[Receipt], ledger: Mapping[str, Any], unit: Unit) -
         ("Data collection", "How the rows were collected, and whether that was lawful, is outside.", "not covered"),
     )
     return [{"name": name, "sentence": sentence, "status": status} for name, sentence, status in rows]
+
+
+def _floating_point(released: Sequence[Receipt]) -> tuple[str, str]:
+    """What rounding may do, and how far that is known."""
+    exact = "Noise is exact and added on a grid; what the rounding of sums and scores may move is charged."
+    if named := sorted({name for receipt in released for name in receipt.assumptions}):
+        return f"{exact} Assumed of the machine: {', '.join(named)}.", "assumed"
+    return exact, "tested"
 
 
 def _ledger(ledger: Mapping[str, Any]) -> dict[str, Any]:
