@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from palimpsest.generators.base import Budget, Plan
 from palimpsest.generators.vote_select import Voted, VoteSelect
 from palimpsest.privacy.accounting import epsilon, gdp_sigma, is_private
 from palimpsest.privacy.composition import composed
+from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Ledger
-from palimpsest.privacy.votes import Round
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.votes import Round, parts_of
 from palimpsest.records.record import Record
 from tests.generators.evolve.evolving import (
     ROWS,
@@ -70,6 +73,34 @@ def fitted(ledger: Ledger, target: float = math.inf, **changes: Any) -> tuple[Vo
 
 def kept(generator: VoteSelect, voted: Voted) -> list[Record]:
     return list(generator.sample(voted, generator.counts(voted)))
+
+
+class Asked:
+    """Notes what is asked, and answers exactly on rows of its own."""
+
+    def __init__(self, rows: Sequence[PrivateRow]) -> None:
+        self.rows = rows
+        self.queries: list[Any] = []
+
+    def ask(self, query: Any) -> Any:
+        self.queries.append(query)
+        return query.run(self.rows, NoiseSource(1))
+
+
+def test_persons_vote_in_parts_and_records_in_whole_votes() -> None:
+    """A person likes one thing in two labels: each gets the same part of one vote."""
+    authors = replace(schema_of(), unit_column="author", n_persons=50, max_rows_per_unit=2)
+    rows = [PrivateRow(f"a {THINGS[0]}", label, "ab" * 32) for label in ("refund", "praise")]
+    for schema, kinds in ((schema_of(), {int}), (authors, {float})):
+        generator, view = VoteSelect(vote_select_settings(), schema, GAUSSIAN, PUBLIC, encode), Asked(rows)
+        voted = generator.fit(view, generator.plan(schema, Budget(math.inf, DELTA)))
+        (query,) = view.queries
+        assert query.ballot.parts == parts_of(schema)
+        assert {type(number) for own in voted.outcome.counts.values() for number in own} == kinds
+        if schema is authors:
+            most = [max(own) for own in voted.outcome.counts.values()]
+            assert most == pytest.approx([math.sqrt(0.5)] * 2, abs=1e-4)
+        assert len(kept(generator, voted)) > 0
 
 
 # What it costs.

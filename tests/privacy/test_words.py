@@ -15,7 +15,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy.accounting import is_private
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Request
-from palimpsest.privacy.query import is_registered
+from palimpsest.privacy.query import is_for_persons, is_registered
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
 from palimpsest.privacy.words import PARTS, ReplacedWords, WordSets, laws, words_of
@@ -191,6 +191,7 @@ def test_the_event_is_not_private_whatever_epsilon(token_epsilon):
     assert query.event() == dpa.NonPrivateDpEvent()
     assert not is_private(query.event())
     assert is_registered(query)
+    assert is_for_persons(query)  # its event claims nothing for anyone
     assert not getattr(query, "stores_answer", False)
 
 

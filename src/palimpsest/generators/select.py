@@ -77,10 +77,10 @@ class Select:
     """The public texts that noisy class means point at.
 
     Guarantee: `fit` asks for a noisy label histogram where the shares of the labels are not public, and for the class
-    means, each once for adding or removing one record (`LabelHistogram`, `ClassMeans`). Their composition meets the
-    budget under its primary accountant; without a histogram it is one Gaussian, exactly. Sampling is post-processing of
-    the answers. The texts are public rows as they are, so what a release tells about private rows is which of them were
-    chosen. With an infinite epsilon nothing is noised: a reference that must never be released.
+    means, each once for adding or removing one unit, a record or a person (`LabelHistogram`, `ClassMeans`). Their
+    composition meets the budget under its primary accountant; without a histogram it is one Gaussian, exactly. Sampling
+    is post-processing of the answers. The texts are public rows as they are, so what a release tells about private rows
+    is which of them were chosen. With an infinite epsilon nothing is noised: a reference that must never be released.
 
     Attributes:
         settings: how texts are chosen.
@@ -102,8 +102,8 @@ class Select:
     def plan(self, schema: PublicSchema, budget: Budget) -> Plan:
         """What a fit will ask and cost; no row is read.
 
-        It is infeasible where the noise on a text's score is as large as the score could be at all, were every row of
-        a class of average size the same.
+        It is infeasible where the noise on a text's score is as large as the score could be at all, were every unit
+        of a class of average size the same.
 
         Raises:
             ParamsError: the settings do not fit the public schema.
@@ -120,7 +120,7 @@ class Select:
             tuple(asked),
             numbers if counts is None else {**numbers, "histogram_sigma": counts.sigma},
             feasible=sigma < most,
-            notes=() if sigma < most else (_drowned(sigma, most),),
+            notes=() if sigma < most else (_drowned(sigma, most, schema.unit),),
         )
 
     def fit(self, view: View, plan: Plan) -> Found:
@@ -193,7 +193,7 @@ def oracle(
     counts: Mapping[str, int],
     domain: float,
 ) -> list[Record]:
-    """The same choice from exact sums: what this rule finds in the public text without noise.
+    """The same choice from exact sums, each row a unit of its own: what this rule finds without noise.
 
     It reads private embeddings without noise: for tables of the private zone, never to be released.
 
@@ -293,8 +293,8 @@ def _no_encoder(texts: Sequence[str]) -> np.ndarray:
     raise ModelError("There is no sentence encoder.", "Hand one to the generator.")
 
 
-def _drowned(sigma: float, most: float) -> str:
+def _drowned(sigma: float, most: float, unit: str) -> str:
     return (
-        f"The noise on a text's score, {sigma:.1f}, is as large as a class of {most:.0f} rows could make the score: "
+        f"The noise on a text's score, {sigma:.1f}, is as large as a class of {most:.0f} {unit}s could make the score: "
         "raise epsilon, or use public_only."
     )

@@ -45,11 +45,11 @@ class SentDp:
     """The public texts that noisy depth points at.
 
     Guarantee: `fit` asks for a noisy label histogram where the shares of the labels are not public, and for the picks
-    of all labels in one query (`LabelHistogram`, `DepthPicks`), each for adding or removing one record. In zCDP their
-    costs add up to what the budget converts to: the picks cost the rho that is planned, however the histogram shares
-    them out. Sampling is post-processing of the answers. The texts are public rows as they are, so what a release tells
-    about private rows is which of them were picked. With an infinite epsilon nothing is noised: a reference that must
-    never be released.
+    of all labels in one query (`LabelHistogram`, `DepthPicks`), each for adding or removing one unit, a record or a
+    person. In zCDP their costs add up to what the budget converts to: the picks cost the rho that is planned, however
+    the histogram shares them out. Sampling is post-processing of the answers. The texts are public rows as they are, so
+    what a release tells about private rows is which of them were picked. With an infinite epsilon nothing is noised: a
+    reference that must never be released.
 
     Attributes:
         settings: how texts are picked.
@@ -72,7 +72,7 @@ class SentDp:
         """What a fit will ask and cost; no row is read.
 
         It is infeasible where the scale of the noise exceeds the depth that a text in the middle of a class of average
-        size has, which is the greatest there is: the picks are then nearly uniform.
+        size has, in units, which is the greatest there is: the picks are then nearly uniform.
 
         Raises:
             ParamsError: the settings do not fit the public schema.

@@ -1,4 +1,7 @@
-"""How many rows each label gets: from a noisy histogram, charged, or from a public prior, free."""
+"""How many rows each label gets: from a noisy histogram of units, charged, or from a public prior, free.
+
+The histogram counts what the unit of privacy is: records, or persons by one label each.
+"""
 
 import math
 from collections.abc import Mapping
@@ -46,7 +49,7 @@ def planned_histogram(settings: Shares, schema: PublicSchema, rho: float) -> Lab
 def label_shares(
     view: View, settings: Shares, schema: PublicSchema, histogram: LabelHistogram | None, unlabelled: str
 ) -> dict[str, float]:
-    """Share of each label: from the noisy counts, each taken as at least 1, or from the public prior.
+    """Share of each label: of units, by the noisy counts, each taken as at least 1; or from the public prior.
 
     Args:
         view: answers the histogram.

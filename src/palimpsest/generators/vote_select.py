@@ -33,8 +33,8 @@ class VoteSelect:
     """One vote over the synthetic rows of another variant; the best of each label are kept.
 
     Guarantee: `fit` asks one query, `Vote`. Together with everything that the other variant was charged it meets the
-    budget, under the primary accountant of their composition, for adding or removing one record. With an infinite
-    epsilon nothing is noised: a reference that must never be released.
+    budget, under the primary accountant of their composition, for adding or removing one unit. With an infinite epsilon
+    nothing is noised: a reference that must never be released.
 
     Attributes:
         settings: how to choose.

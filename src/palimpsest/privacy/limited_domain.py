@@ -1,7 +1,7 @@
 """Picking the bins of a histogram with the most votes, among those that lead it, with a bottom that ends the picks.
 
 Durfee and Rogers, "Practical Differentially Private Top-k Selection with Pay-what-you-get Composition" (2019), with the
-cost of all k picks. Adjacency: one record adds or removes one vote.
+cost of all k picks. Adjacency: one unit of privacy, a record or a person, adds or removes one vote.
 """
 
 import math
@@ -50,7 +50,7 @@ class LimitedDomain:
     all, one after the other, is within the sum of the deltas of P (a coupling fails at most that often), and Renyi
     divergences from Q add up. A set that has probability at most e^eps Q + d under P' has at most e^eps Q + d + sum
     delta under P. So the deltas are added to the one that converts the sum of divergences, and are not multiplied by
-    e^eps. That a record moves one vote by one is the caller's part. Groups of records are not covered by this proof.
+    e^eps. That a unit has one vote is the caller's part. Groups of units are not covered by this proof.
 
     The cost is that of `picks` picks, also where fewer come out; T calls cost T times as much.
 
@@ -58,7 +58,7 @@ class LimitedDomain:
         domain: how many bins can be picked, Kbar.
         picks: how many are picked at most, k, up to `domain`.
         scale: of the Gumbel noise, b, in votes; 0 for the exact k largest, which is not private.
-        delta: what the bottom must leave of the chance that a record shows through which bins can be picked.
+        delta: what the bottom must leave of the chance that a unit shows through which bins can be picked.
     """
 
     domain: int

@@ -9,7 +9,7 @@ from dp_accounting import DpEvent, NonPrivateDpEvent
 
 from palimpsest import validate
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.query import registered
+from palimpsest.privacy.query import bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 
@@ -56,15 +56,16 @@ class WordSets:
         return len(self.words[0])
 
 
+@bounds_persons  # its event claims nothing, for a person no more than for a record
 @registered
 @dataclass(frozen=True, eq=False)
 class ReplacedWords:
     """The private rows with each word replaced by a draw from its set of public words (CusText, Chen et al. 2023).
 
-    NOT PRIVATE for records: it answers with one row for each private row, with the row's own label, and with one word
-    for each of its words that is in the map. How many rows there are, their labels, how many such words each has, and
-    from which set each of them comes are copied exactly. Its event says so, and a run for release is refused before a
-    row is read.
+    NOT PRIVATE for records, and no more for persons: it answers with one row for each private row, with the row's own
+    label, and with one word for each of its words that is in the map. How many rows there are, their labels, how many
+    such words each has, and from which set each of them comes are copied exactly. Its event says so, and a run for
+    release is refused before a row is read.
 
     Guarantee, for one word and not for a record: let x and x' be words of the same set. Whatever word y comes out,
     P(y | x) <= exp(token_epsilon) P(y | x'), up to a rounding that adds less than 1e-9 to token_epsilon: the

@@ -112,6 +112,16 @@ def test_the_published_setting_is_infeasible_on_a_small_data_set(labels, verdict
     assert round(float(wider.numbers["gap"])) == 392
 
 
+def test_with_a_unit_column_persons_are_what_is_counted() -> None:
+    """Thrice as many rows of a third as many persons: the plan is that of as many records as there are persons."""
+    authors = replace(schema_of(3 * TREC, {}), unit_column="author", n_persons=TREC, max_rows_per_unit=3)
+    budget = Budget(1.0, 1 / TREC)
+    ours, theirs = plan_of(budget, authors, **PUBLISHED), plan_of(budget, schema_of(TREC, {}), **PUBLISHED)
+    assert (ours.numbers, ours.feasible) == (theirs.numbers, theirs.feasible)
+    assert [note.replace("persons", "rows") for note in ours.notes] == list(theirs.notes)
+    assert "persons" in ours.notes[0]
+
+
 def test_the_noise_that_the_note_names_is_that_of_gaussian_votes() -> None:
     """Up to what searching for it beside a histogram adds."""
     beside: dict[str, Any] = {**PAPER, "aim": AIM, "label_counts": "noisy"}

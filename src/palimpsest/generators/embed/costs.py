@@ -26,7 +26,7 @@ class Costs:
     Attributes:
         histogram: the label histogram; None where shares are public.
         means: standard deviation of the class means' coordinates; None where they are not asked for.
-        votes: standard deviation of each round's counts, in units of one record's vote; for LimitedDomain the scale of
+        votes: standard deviation of each round's counts, in whole votes of a unit; for LimitedDomain the scale of
             its Gumbel noise, in votes.
         delta: of each round of LimitedDomain, which no event carries; 0 for Gaussian noise.
     """
@@ -94,16 +94,16 @@ def candidates(settings: EmbedSettings) -> int:
     return max(settings.start, settings.parents + settings.offspring) if settings.rounds > 1 else settings.start
 
 
-def rows_each(schema: PublicSchema) -> float:
-    """The rows of an average label."""
+def units_each(schema: PublicSchema) -> float:
+    """The units of privacy, records or persons, of an average label."""
     return schema.n_units / max(1, len(schema.label_names))
 
 
 def votes_each(settings: EmbedSettings, schema: PublicSchema) -> float:
-    """The votes of an average candidate in the largest round, in units of one record's whole vote."""
+    """The votes of an average candidate in the largest round, in whole votes of a unit."""
     selection = settings.selection
     spread = math.sqrt(selection.neighbours) if isinstance(selection, GaussianHistogram) else 1.0
-    return rows_each(schema) * spread / candidates(settings)
+    return units_each(schema) * spread / candidates(settings)
 
 
 def gap(costs: Costs) -> float:
@@ -114,10 +114,10 @@ def gap(costs: Costs) -> float:
 def feasible(settings: EmbedSettings, schema: PublicSchema, costs: Costs) -> bool:
     """Whether the votes can do what they are asked for at all.
 
-    Each parent of LimitedDomain must lead by the gap, so an average label must have as many rows as all parents
+    Each parent of LimitedDomain must lead by the gap, so an average label must have as many units as all parents
     together need, were no other vote cast.
     """
-    return settings.parents * gap(costs) <= rows_each(schema)
+    return settings.parents * gap(costs) <= units_each(schema)
 
 
 def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: Costs) -> Iterator[str]:
@@ -126,11 +126,6 @@ def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: 
     if isinstance(selection, LimitedDomain):
         if each < gap(costs):
             yield _too_wide(settings, selection, schema, budget, costs)
-        if costs.delta and schema.max_rows_per_unit > 1:
-            yield (
-                "LimitedDomain proves next to nothing for several rows of one person, because its own delta grows with "
-                "them: use selection gaussian, or a delta_share of 0.01"
-            )
     elif each < _FAINT * costs.votes:
         wanted = math.ceil(selection.neighbours * (costs.votes / each) ** 2)
         most = _most(schema, costs.votes, selection.neighbours)
@@ -145,12 +140,12 @@ def _too_wide(
 ) -> str:
     """Why LimitedDomain selects too little, and what Gaussian noise would do instead."""
     whole, wide = gdp_sigma(budget.epsilon, budget.delta, settings.rounds), gap(costs)
-    sigma = whole / math.sqrt(_left(settings, schema))
+    sigma, unit = whole / math.sqrt(_left(settings, schema)), "rows" if schema.unit == "record" else "persons"
     verdict = (
         f"rounds may select fewer than {settings.parents} parents, or none"
         if feasible(settings, schema, costs)
-        else f"infeasible, as {settings.parents} parents would need {settings.parents * wide:.0f} rows and an average "
-        f"label has {rows_each(schema):.0f}"
+        else f"infeasible, as {settings.parents} parents would need {settings.parents * wide:.0f} {unit} and an "
+        f"average label has {units_each(schema):.0f}"
     )
     return (
         f"LimitedDomain needs a gap of {wide:.0f} votes to candidate {selection.domain + 1}, an average candidate "
@@ -161,7 +156,7 @@ def _too_wide(
 
 def _most(schema: PublicSchema, sigma: float, neighbours: int) -> int:
     """Candidates of a label of which an average one gets as many votes as the standard deviation of its noise."""
-    return max(1, math.floor(rows_each(schema) * math.sqrt(neighbours) / sigma))
+    return max(1, math.floor(units_each(schema) * math.sqrt(neighbours) / sigma))
 
 
 def require_fit(settings: EmbedSettings, schema: PublicSchema) -> None:

@@ -66,7 +66,7 @@ class Embed:
     """Evolution of embeddings: T rounds in which records vote for the vectors nearest to them.
 
     Guarantee: `fit` asks for a noisy label histogram where the shares of the labels are not public, for noisy class
-    means where they aim, and for T rounds of votes, all of it once for adding or removing one record (`Ballot`,
+    means where they aim, and for T rounds of votes, all of it once for adding or removing one unit (`Ballot`,
     `DomainBallot`, `ClassMeans`, `LabelHistogram`). Their composition meets the budget, and so do the deltas that no
     event carries (see `costs_of`). What happens between two votes and after the last reads public models, public texts
     and noisy answers, never a record (post-processing). With an infinite epsilon nothing is noised: a reference that

@@ -49,7 +49,7 @@ class Evolved:
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard deviations of a plan's noise, in units of one record; 0 for a reference.
+    """Standard deviations of a plan's noise, in units of one unit of privacy; 0 for a reference.
 
     Attributes:
         votes: of each round's counts.
@@ -64,7 +64,7 @@ class Evolve:
     """Private evolution: T rounds in which records vote for the candidates that are most like them.
 
     Guarantee: `fit` asks for a noisy label histogram where the shares of the labels are not public, for noisy class
-    means where they steer, and for T rounds of votes, all of it once for adding or removing one record (`Ballot`,
+    means where they steer, and for T rounds of votes, all of it once for adding or removing one unit (`Ballot`,
     `ClassMeans`, `LabelHistogram`). Their composition meets the budget: T votes alone are Gaussian mechanisms of
     sensitivity 1 that compose to mu-GDP with mu^2 = T / sigma^2 (Dong, Roth, Su 2022, Corollary 2.13), exactly; with
     others beside them, the noise of the votes is found under privacy-loss distributions. Authors see public prompts and
@@ -225,7 +225,7 @@ def writings(settings: EvolveSettings) -> tuple[int, int]:
 
 
 def votes_each(settings: EvolveSettings, schema: PublicSchema) -> float:
-    """The votes of an average candidate in a round, in units of one record's whole vote."""
+    """The votes of an average candidate in a round, in whole votes of a unit."""
     return schema.n_units * math.sqrt(settings.votes.neighbours) / (settings.rows * settings.expand)
 
 

@@ -13,7 +13,7 @@ from palimpsest.records.record import Record
 def selected(one: Round, counts: Mapping[str, int], votes: Votes, rng: np.random.Generator) -> list[Record]:
     """The candidates of a round that go on, label by label, those with the most noisy votes first.
 
-    h~ = max(h + noise, H) - H in units of one record's whole vote (Xie et al. 2024, Algorithm 1). `rank` takes the
+    h~ = max(h + noise, H) - H in whole votes of a unit (Xie et al. 2024, Algorithm 1). `rank` takes the
     `counts[label]` best, ties to the earlier candidate. `sample` draws as many with p ~ h~, so one may be drawn more
     than once; where no count is above H all are equally likely.
 
