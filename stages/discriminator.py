@@ -28,7 +28,8 @@ def run(name: str, model: str) -> None:
     fitted = DpLmArtifact.load(MODELS / model)
     behind = fingerprint_of(MODELS / model), *([fingerprint_of(vouched(params, "models.encoder"))] if reads else [])
     identity = identify(params, STAGE, name, plan, *behind)
-    dp_train.fit(params, identity, plan, lambda view: generator.fit(view, plan, fitted), receipt_of(model))
+    assumed = generator.assumptions(fitted)
+    dp_train.fit(params, identity, plan, lambda view: generator.fit(view, plan, fitted), receipt_of(model), assumed)
 
 
 def planned(params: Params, name: str, encode: Encode | None = None) -> tuple[Discriminator, Plan]:

@@ -35,7 +35,7 @@ def run(name: str) -> None:
     params = load()
     generator, plan = planned(params, name)
     identity = identify(params, STAGE, name, plan, fingerprint_of(BASE_LM))
-    fit(params, identity, plan, lambda view: generator.fit(view, plan))
+    fit(params, identity, plan, lambda view: generator.fit(view, plan), assumptions=generator.assumptions())
 
 
 def planned(params: Params, name: str) -> tuple[DpLm, Plan]:

@@ -70,8 +70,16 @@ class BookkeepingEngine:
         weights: torch.Tensor | None = None,
     ) -> list[ClippedSum]:
         """See `GradientEngine.clipped_sums`. One forward pass, and one backward pass for each loss."""
-        books, results = _Books(self._prefer_ghost), []
         weights = torch.ones(batch_size // group, dtype=torch.float64) if weights is None else weights
+        results = []
+        for index, contributions in enumerate(self.booked(losses, batch_size, group)):
+            total = {} if totals is None else totals[index]
+            results.append(self._clip(contributions, weights, clipping_norm, total))
+        return results
+
+    def booked(self, losses: Losses, batch_size: int, group: int = 1) -> Iterator[dict[torch.Tensor, Contribution]]:
+        """For each loss, what each example adds to each parameter: what norms and sums are computed from."""
+        books = _Books(self._prefer_ghost)
         with self._booking(books, batch_size, group), torch.enable_grad():
             values = losses()
             for index, value in enumerate(values):
@@ -79,9 +87,7 @@ class BookkeepingEngine:
                 with torch.autocast(value.device.type, enabled=False):  # a caller's would round norms and sums
                     if value.requires_grad:
                         value.sum().backward(retain_graph=index + 1 < len(values))
-                    total = {} if totals is None else totals[index]
-                    results.append(self._clip(books.close(), weights, clipping_norm, total))
-        return results
+                    yield books.close()
 
     @contextmanager
     def _booking(self, books: "_Books", batch_size: int, group: int) -> Iterator[None]:

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -58,6 +59,41 @@ def self_check(
     for example, encoded in enumerate(alone):
         _check_padding(probe, batch, encoded, example, count)
     _check_buffers(model, trial)
+
+
+def same_bits(
+    engine: GradientEngine,
+    losses: Callable[[Any], Sequence[torch.Tensor]],
+    mixed: Any,
+    alike: Any,
+    size: int,
+    group: int,
+) -> bool:
+    """Whether one public example is booked to the same bits in every place and beside any other.
+
+    Args:
+        engine: attached to the model that the losses run.
+        losses: a batch -> per-row losses.
+        mixed: a batch whose first example is the one, and whose others are not.
+        alike: a batch of the same shape whose examples all are the one.
+        size: rows of either batch.
+        group: rows of an example.
+    """
+    found, again = (_bits(engine, partial(losses, batch), size, group) for batch in (mixed, alike))
+    return all(bool((one[:1] == every).all()) for one, every in zip(found, again, strict=True))
+
+
+def _bits(
+    engine: GradientEngine, losses: Callable[[], Sequence[torch.Tensor]], size: int, group: int
+) -> list[torch.Tensor]:
+    """All that the norms and sums of one batch are computed from, and the norms, examples first."""
+    found: list[torch.Tensor] = []
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for contributions in engine.booked(losses, size, group):
+            for parameter, contribution in contributions.items():
+                found += [*contribution.tensors(), contribution.squared_norms(parameter).detach()]
+    return [tensor.detach() for tensor in found]
 
 
 @dataclasses.dataclass(frozen=True)

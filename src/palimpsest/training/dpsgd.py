@@ -20,7 +20,7 @@ from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.training.batches import MicroBatch, Widths, micro_batches
 from palimpsest.training.bookkeeping import BookkeepingEngine, zeros
-from palimpsest.training.check import self_check
+from palimpsest.training.check import same_bits, self_check
 from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
 from palimpsest.training.engine import EngineError, GradientEngine, Gradients
 from palimpsest.training.optimiser import Optimiser
@@ -66,6 +66,7 @@ class TrainQuery:
         name: the charge's name.
         probe: two or three *public* records, one of them as long as rows can be, on which engine and losses are
             checked before a private row is read; none skips the check.
+        shapes: *public* records, two or more of each width, on which `batch_bits` is tried.
         encode_probe: like `encode`, but without random draws, so that the check can compare; None where it has none.
         engine: builds the gradient engine on a model.
         precision: "float32", or "bf16" for forward and backward passes under autocast; norms, sums, noise and weights
@@ -85,6 +86,7 @@ class TrainQuery:
     person: str = "joint"
     name: str = "train"
     probe: Sequence[Record] = ()
+    shapes: Sequence[Record] = ()
     encode_probe: Callable[[Sequence[PrivateRow]], Any] | None = None
     engine: Callable[[nn.Module], GradientEngine] = BookkeepingEngine
     precision: str = "float32"
@@ -122,6 +124,28 @@ class TrainQuery:
         """The same in a process that another one leads: no ledger, no coins and no noise here."""
         self._check()
         return _Trainer(self, rows).follow()
+
+    def batch_bits(self) -> bool:
+        """Whether the bits of an example's gradient depend on that example alone, as far as public records show.
+
+        Tried at the shapes that training runs at: `micro_batch` rows of each width, with the
+        model's own weights. It holds for this machine, this number of threads and these weights' shapes.
+        """
+        model, encode = copy.deepcopy(self.model).eval(), self.encode_probe or self.encode
+        engine, losses = self.engine(model), partial(self.per_example, model)
+        for one, other in self._pairs():
+            mixed, alike = encode([one, *[other] * (self.micro_batch - 1)]), encode([one] * self.micro_batch)
+            if not same_bits(engine, losses, mixed, alike, self.micro_batch, 1):
+                return False
+        return True
+
+    def _pairs(self) -> list[tuple[PrivateRow, PrivateRow]]:
+        """Two public rows of each width that there is."""
+        rows = [PrivateRow(record.text, record.label) for record in self.shapes]
+        found: dict[int, list[PrivateRow]] = {}
+        for row, width in zip(rows, self.widths(rows), strict=True):
+            found.setdefault(width, []).append(row)
+        return [(alike[0], alike[-1]) for alike in found.values() if len(alike) > 1]
 
     def per_example(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, ...]:
         """The losses, in the planned precision and number.

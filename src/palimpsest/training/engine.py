@@ -1,12 +1,13 @@
 """What DP-SGD asks of a gradient engine: the sum of per-example gradients, each clipped first."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import torch
 
 from palimpsest.errors import PalimpsestError
+from palimpsest.training.ghost import Contribution
 
 Gradients: TypeAlias = dict[str, torch.Tensor]  # parameter name -> gradient; a missing one is zero
 Losses: TypeAlias = Callable[[], Sequence[torch.Tensor]]
@@ -23,7 +24,8 @@ class ClippedSum:
     Attributes:
         gradients: parameter name -> float64 sum over the examples, in the parameter's shape; a parameter that no
             example used is missing.
-        norms: (examples,) float64, at least the L2 norm of each example's whole gradient before clipping; not finite for a dropped example.
+        norms: (examples,) float64, at least the L2 norm of each example's whole gradient before clipping; not finite
+            for a dropped example.
         dropped: how many examples had a gradient that is not finite and count as zero.
     """
 
@@ -34,6 +36,10 @@ class ClippedSum:
 
 class GradientEngine(Protocol):
     """Computes clipped sums for one model, attached when the engine is built."""
+
+    def booked(self, losses: Losses, batch_size: int, group: int = 1) -> Iterator[dict[torch.Tensor, Contribution]]:
+        """For each loss, what each example adds to each parameter: what norms and sums are computed from."""
+        ...
 
     def clipped_sums(
         self,

@@ -19,7 +19,7 @@ from torch.nn import functional
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.generators.base import Budget, Plan, PlannedQuery
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
-from palimpsest.generators.dp_lm.fitting import optimiser, probe, shown, training_plan
+from palimpsest.generators.dp_lm.fitting import assumed, optimiser, probe, shapes, shown, training_plan
 from palimpsest.generators.dp_lm.judge import Encode, encoder_features
 from palimpsest.generators.dp_lm.losses import prefix_weights, weighted_loss
 from palimpsest.generators.dp_lm.model import ENCODER, ConditionalLm, HeadShape, new_head, require_context, with_reads
@@ -104,30 +104,40 @@ class Discriminator:
         Raises:
             ModelError: before anything is spent: the model cannot read texts of this length, or the encoder is missing.
         """
-        names = self.schema.label_names
         model = fitted.model.to(own_device())
-        rows = serialiser(fitted.tokenizer, names, self.settings.max_tokens, "text")
-        reader = self._reader(model, rows)
-        features = _Features(reader, names)
-        head = view.ask(
-            TrainQuery(
-                plan=training_plan(self.settings, self.schema, float(plan.numbers["noise_multiplier"])),
-                optimiser=optimiser(self.settings),
-                model=new_head(self._shape(reader), self.seed).to(own_device()),
-                encode=features.batch,
-                losses=_losses,
-                micro_batch=self.settings.micro_batch,
-                widths=features.widths,
-                person=self.settings.person,
-                name=_NAME,
-                probe=probe(names, self.settings.max_tokens),
-                encode_probe=lambda records: _Features(reader, names).batch(records),  # nothing kept between them
-                checkpoints=self.checkpoints,
-                checkpoint_steps=self.settings.checkpoint_steps,
-            )
-        )
+        head = view.ask(self._training_query(model, fitted, float(plan.numbers["noise_multiplier"])))
         judged = ConditionalLm(model.lm, head.eval().requires_grad_(False), float(model.scale)).cpu()
         return replace(fitted, model=judged.eval())
+
+    def assumptions(self, fitted: DpLmArtifact) -> tuple[str, ...]:
+        """What the training has to assume of this machine, ids of `privacy.assumptions`; public records alone decide.
+
+        Raises:
+            ModelError: the model cannot read texts of this length, or the encoder is missing.
+        """
+        return assumed(self._training_query(fitted.model.to(own_device()), fitted, 0.0))
+
+    def _training_query(self, model: ConditionalLm, fitted: DpLmArtifact, noise: float) -> TrainQuery:
+        names, train = self.schema.label_names, self.settings
+        rows = serialiser(fitted.tokenizer, names, train.max_tokens, "text")
+        reader = self._reader(model, rows)
+        features = _Features(reader, names)
+        return TrainQuery(
+            plan=training_plan(train, self.schema, noise),
+            optimiser=optimiser(train),
+            model=new_head(self._shape(reader), self.seed).to(own_device()),
+            encode=features.batch,
+            losses=_losses,
+            micro_batch=train.micro_batch,
+            widths=features.widths,
+            person=train.person,
+            name=_NAME,
+            probe=probe(names, train.max_tokens),
+            shapes=shapes(names, train.max_tokens),
+            encode_probe=lambda records: _Features(reader, names).batch(records),  # nothing kept between them
+            checkpoints=self.checkpoints,
+            checkpoint_steps=train.checkpoint_steps,
+        )
 
     def _reader(self, model: ConditionalLm, rows: Serialiser) -> "_Reader":
         if self.settings.reads != ENCODER:

@@ -4,10 +4,13 @@ from collections.abc import Sequence
 
 from palimpsest.errors import ParamsError
 from palimpsest.params.dp_lm import DpSgd
+from palimpsest.privacy.assumptions import BATCH_BITS
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
+from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
+from palimpsest.training.rounding import eta
 
 _PROBE = ("A text.", "A public text, somewhat longer than the first one.", "A long text. ")
 
@@ -34,6 +37,7 @@ def training_plan(
         divisor=float(settings.batch),
         clipping=clipping,
         losses=losses,
+        eta=eta(settings.batch),
     )
 
 
@@ -60,6 +64,17 @@ def optimiser(settings: DpSgd) -> Optimiser:
         warmup_share=settings.warmup,
         noise_correction=settings.noise_correction,
     )
+
+
+def assumed(query: TrainQuery) -> tuple[str, ...]:
+    """What a training has to assume of this machine, ids of `privacy.assumptions`; no private row decides."""
+    return () if query.batch_bits() else (BATCH_BITS,)
+
+
+def shapes(names: Sequence[str], max_tokens: int) -> tuple[Record, ...]:
+    """Public records of every length, two of each label in turn, so that there are two for every padded width."""
+    labels = names or (None,)
+    return tuple(Record("a " * length, labels[length % len(labels)]) for length in range(max_tokens + 1))
 
 
 def probe(names: Sequence[str], max_tokens: int) -> tuple[Record, ...]:

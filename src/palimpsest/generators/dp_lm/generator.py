@@ -14,7 +14,7 @@ from palimpsest.errors import ParamsError
 from palimpsest.generators.base import Budget, Plan, PlannedQuery
 from palimpsest.generators.dp_lm import losses
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
-from palimpsest.generators.dp_lm.fitting import optimiser, probe, shown, training_plan
+from palimpsest.generators.dp_lm.fitting import assumed, optimiser, probe, shapes, shown, training_plan
 from palimpsest.generators.dp_lm.model import (
     ConditionalLm,
     add_adapters,
@@ -97,34 +97,47 @@ class DpLm:
         Raises:
             ModelError: the base model cannot be used with these settings.
         """
+        train = self.settings
+        query, tokenizer = self._training_query(float(plan.numbers["noise_multiplier"]))
+        counts = planned_histogram(train, self.schema, whole_rho(plan.budget))
+        shares = label_shares(view, train, self.schema, counts, UNLABELLED)
+        fitted = view.ask(query)
+        merge_adapters(fitted)
+        return DpLmArtifact(
+            fitted.eval().requires_grad_(False).cpu(), tokenizer, shares, train.max_tokens, train.loss_on
+        )
+
+    def assumptions(self) -> tuple[str, ...]:
+        """What the training has to assume of this machine, ids of `privacy.assumptions`; public records alone decide.
+
+        Raises:
+            ModelError: the base model cannot be used with these settings.
+        """
+        return assumed(self._training_query(0.0)[0])
+
+    def _training_query(self, noise: float) -> tuple[TrainQuery, PreTrainedTokenizerBase]:
         names, train = self.schema.label_names, self.settings
         model, tokenizer = self._new_model()
         rows = serialiser(tokenizer, names, train.max_tokens, train.loss_on)
         require_context(model, rows.longest_prompt + train.max_tokens + 1)  # 1: EOS
         device = own_device()
-        counts = planned_histogram(train, self.schema, whole_rho(plan.budget))
-        shares = label_shares(view, train, self.schema, counts, UNLABELLED)
-        fitted = view.ask(
-            TrainQuery(
-                plan=self._training(self.schema, float(plan.numbers["noise_multiplier"])),
-                optimiser=optimiser(train),
-                model=model.to(device),
-                encode=lambda records: rows.batch(records).to(device),
-                losses=self._losses(),  # type: ignore[arg-type]
-                micro_batch=train.micro_batch,
-                widths=rows.widths,
-                person=train.person,
-                probe=probe(names, train.max_tokens),
-                encode_probe=lambda records: replace(rows, entropy=bytes).batch(records).to(device),
-                precision=train.precision,
-                checkpoints=self.checkpoints,
-                checkpoint_steps=train.checkpoint_steps,
-            )
+        query = TrainQuery(
+            plan=self._training(self.schema, noise),
+            optimiser=optimiser(train),
+            model=model.to(device),
+            encode=lambda records: rows.batch(records).to(device),
+            losses=self._losses(),  # type: ignore[arg-type]
+            micro_batch=train.micro_batch,
+            widths=rows.widths,
+            person=train.person,
+            probe=probe(names, train.max_tokens),
+            shapes=shapes(names, train.max_tokens),
+            encode_probe=lambda records: replace(rows, entropy=bytes).batch(records).to(device),
+            precision=train.precision,
+            checkpoints=self.checkpoints,
+            checkpoint_steps=train.checkpoint_steps,
         )
-        merge_adapters(fitted)
-        return DpLmArtifact(
-            fitted.eval().requires_grad_(False).cpu(), tokenizer, shares, train.max_tokens, train.loss_on
-        )
+        return query, tokenizer
 
     def _new_model(self) -> tuple[ConditionalLm, PreTrainedTokenizerBase]:
         train, labels = self.settings, max(1, len(self.schema.label_names))
