@@ -96,6 +96,11 @@ class Ballot:
         return self.sigma > 0
 
     @property
+    def std(self) -> float:
+        """Of the noise on each count, sqrt(k) sigma; the last factor covers the rounding of root and product."""
+        return math.sqrt(self.neighbours) * self.sigma * (1.0 + 2.0**-50)
+
+    @property
     def own_delta(self) -> float:
         """None: a Gaussian's delta is in its event."""
         return 0.0
@@ -110,8 +115,8 @@ class Ballot:
 
     def _counts(self, rows: np.ndarray | None, candidates: np.ndarray, noise: NoiseSource) -> list[int]:
         counts = _votes(rows, candidates, self.neighbours)
-        drawn = noise.normal(len(candidates)) * (math.sqrt(self.neighbours) * self.sigma)
-        return (counts + np.rint(drawn).astype(np.int64)).tolist()
+        drawn = noise.whole_normal(len(candidates), self.std)
+        return (counts + drawn).tolist()
 
     def vectors(self, rows: Sequence[PrivateRow], labels: Sequence[str]) -> dict[str, np.ndarray]:
         """The records' vectors by label; those of other labels are left out."""
