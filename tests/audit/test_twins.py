@@ -208,6 +208,6 @@ def test_no_fault_meets_rows_or_an_asset_that_it_did_not_invent(
 def test_faults_do_what_they_are_called():
     noise, scores = NoiseSource(), [1, 5, 3]
     with planted(NO_NOISE, ()):
-        assert not noise.normal(100).any()
+        assert not noise.whole_normal(100, 9.0).any()
         assert faults.depth.gumbel_top_k(scores, 2, 1e6) == [1, 2]
-    assert noise.normal(100).any()
+    assert noise.whole_normal(100, 9.0).any()

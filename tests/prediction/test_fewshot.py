@@ -94,7 +94,8 @@ def test_one_record_moves_the_average_by_at_most_sqrt_2_over_m(extra: str, rows,
     assert len(first.noted) == len(second.noted) == 8
     most = 0.0 if own is None else 2.0**0.5 / query.sampling.prompts + 1e-12
     for (old, std), (new, same) in zip(first.noted, second.noted, strict=True):
-        assert std == same == 2.0**0.5 * query.sampling.noise_multiplier / query.sampling.prompts
+        bare = 2.0**0.5 * query.sampling.noise_multiplier / query.sampling.prompts
+        assert bare < std == same < bare * (1 + 1e-6)  # the grid of the noise takes some room
         assert old.shape == new.shape == (40,)
         assert float((old - new).norm()) <= most
 

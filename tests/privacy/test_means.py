@@ -331,14 +331,15 @@ class Shared(Forgotten):
     """The mutant: one draw per coordinate, for all classes."""
 
     def run(self, rows, noise):
-        return (np.array(super().run(rows, noise)) + noise.normal(self.dimensions) * self.sigma).tolist()
+        drawn = noise.whole_normal(self.dimensions, self.sigma * GRID)
+        return (np.array(super().run(rows, noise)) + drawn / GRID).tolist()
 
 
 class OneNumber(Forgotten):
     """The mutant: one draw for all."""
 
     def run(self, rows, noise):
-        return (np.array(super().run(rows, noise)) + noise.normal(1) * self.sigma).tolist()
+        return (np.array(super().run(rows, noise)) + noise.whole_normal(1, self.sigma * GRID) / GRID).tolist()
 
 
 class Squared(ClassMeans):

@@ -67,7 +67,7 @@ class Walk:
             size = min(self.block, meter.limit - meter.begun)
             meter.begin(size)
             self.seen(meter)
-            self.drawn.extend(noise.normal(size))
+            self.drawn.extend(noise.uniform(size))
         return self.drawn
 
 

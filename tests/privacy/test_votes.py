@@ -109,11 +109,11 @@ class Told:
     sizes: list[int] = field(default_factory=list)
     drawn: list[float] = field(default_factory=list)
 
-    def normal(self, size: int) -> np.ndarray:
+    def whole_normal(self, size: int, std: float) -> np.ndarray:
         given = self.numbers(size)
         self.sizes.append(size)
         self.drawn.extend(given.tolist())
-        return given
+        return np.rint(given * std).astype(np.int64)
 
 
 def rising() -> Told:
@@ -1029,11 +1029,11 @@ class Repeating:
     """A source that begins again for everyone who asks."""
 
     def __init__(self, source: Any) -> None:
-        self._source, self._drawn = source, np.zeros(0)
+        self._source, self._drawn = source, np.zeros(0, dtype=np.int64)
 
-    def normal(self, size: int) -> np.ndarray:
+    def whole_normal(self, size: int, std: float) -> np.ndarray:
         if size > len(self._drawn):
-            self._drawn = np.concatenate([self._drawn, self._source.normal(size - len(self._drawn))])
+            self._drawn = np.concatenate([self._drawn, self._source.whole_normal(size - len(self._drawn), std)])
         return self._drawn[:size]
 
 
@@ -1072,7 +1072,8 @@ def one_noise_for_all_rounds(patch):
     kept = {}
 
     def mutant(self, rows, slate, noise):
-        numbers = kept.setdefault(id(noise), noise.normal(sum(map(len, slate.vectors.values()))))
+        size = sum(map(len, slate.vectors.values()))
+        numbers = kept.setdefault(id(noise), noise.whole_normal(size, 2.0**30) / 2.0**30)
         parts = iter(np.split(numbers, np.cumsum([len(own) for own in slate.vectors.values()])[:-1]))
         return held(self, rows, slate, Told(lambda _size: next(parts)))
 
@@ -1106,7 +1107,7 @@ def noise_two_percent_small(patch):
 
 def noise_not_rounded(patch):
     def mutant(self, counts, noise):
-        drawn = noise.normal(len(counts)) * (math.sqrt(self.neighbours) * self.sigma)
+        drawn = noise.whole_normal(len(counts), 2.0**20 * self.std) / 2.0**20
         return (counts + drawn).tolist() if self.sigma else counts.tolist()
 
     patch.setattr(Ballot, "_noisy", mutant)

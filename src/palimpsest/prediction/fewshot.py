@@ -19,7 +19,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.prediction.contexts import Contexts, Shape, head_of, logits_of
 from palimpsest.prediction.mechanism import averaged_sum, probabilities
 from palimpsest.prediction.prompts import Prompter
-from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.entropy import NoiseSource, covering_std
 from palimpsest.privacy.kept import Kept
 from palimpsest.privacy.query import Meter, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, one_each
@@ -71,9 +71,11 @@ class Sampling:
         """Of the average: the multiplier times the sensitivity, (sqrt(2) + (M - 1) e) / M in L2.
 
         One prompt's distribution may become any other. Those beside it move by at most e in L1 where their logits move
-        by e (softmax is 1-Lipschitz from the largest norm to L1); e is 0 where their bits stay.
+        by e (softmax is 1-Lipschitz from the largest norm to L1); e is 0 where their bits stay. There is room for
+        rounding the average to the grid of the noise.
         """
-        return self.noise_multiplier * (SENSITIVITY + (self.prompts - 1) * self.rounding) / self.prompts
+        moved = (SENSITIVITY + (self.prompts - 1) * self.rounding) / self.prompts
+        return covering_std(self.noise_multiplier, moved, self.top_k)
 
     def event(self) -> DpEvent:
         """Poisson-sampled Gaussians, one a token; not private where there is no noise."""

@@ -88,10 +88,6 @@ class NoiseSource:
             part[:] = self._pairs((part.size + 1) // 2, std)[: part.size]
         return steps
 
-    def normal(self, size: int) -> np.ndarray:
-        """Standard normals rounded to multiples of 2^-32, shape (size,), float64."""
-        return self.whole_normal(size, 2.0**32) * 2.0**-32
-
     def add_gaussian(self, tensor: torch.Tensor, std: float) -> None:
         """Round a contiguous `tensor` to the grid of `std` and add independent N(0, std^2), rounded to it, too.
 

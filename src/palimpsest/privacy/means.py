@@ -93,8 +93,8 @@ class ClassMeans:
             part = [row for own in some for row in own]
             owners = [index for index, own in enumerate(some) for _ in own]
             steps += class_steps(self._embed(part), [position[row.label] for row in part], len(self.labels), owners)
-        drawn = noise.normal(steps.size).reshape(steps.shape) * (self.sigma * GRID)
-        return ((steps + np.rint(drawn).astype(np.int64)) / GRID).tolist()
+        drawn = noise.whole_normal(steps.size, self.sigma * GRID).reshape(steps.shape)
+        return ((steps + drawn) / GRID).tolist()
 
     def _embed(self, rows: Sequence[PrivateRow]) -> np.ndarray:
         texts = [row.text for row in rows]

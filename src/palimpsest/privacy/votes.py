@@ -121,6 +121,11 @@ class Ballot:
         return self.sigma > 0
 
     @property
+    def std(self) -> float:
+        """Of the noise on each count, sqrt(k) sigma; the last factor covers the rounding of root and product."""
+        return math.sqrt(self.neighbours) * self.sigma * (1.0 + 2.0**-50)
+
+    @property
     def own_delta(self) -> float:
         """None: a Gaussian's delta is in its event."""
         return 0.0
@@ -136,8 +141,7 @@ class Ballot:
 
     def _noisy(self, counts: np.ndarray, noise: NoiseSource) -> list[float]:
         """Counts in parts, int64, to noisy counts in votes: int where a part is a vote."""
-        drawn = noise.normal(len(counts)) * (math.sqrt(self.neighbours) * self.sigma * self.parts)
-        noisy = counts + np.rint(drawn).astype(np.int64)
+        noisy = counts + noise.whole_normal(len(counts), self.std * self.parts)
         return (noisy / self.parts if self.parts > 1 else noisy).tolist()
 
     def vectors(self, rows: Sequence[PrivateRow], labels: Sequence[str]) -> dict[str, Voters]:

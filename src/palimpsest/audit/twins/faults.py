@@ -76,7 +76,7 @@ def _only(invented: Collection[Record]) -> Callable[..., None]:
     return opens
 
 
-def _silent(_self: NoiseSource, size: int, _std: float = 1.0) -> np.ndarray:
+def _silent(_self: NoiseSource, size: int, _std: float) -> np.ndarray:
     return np.zeros(size, dtype=np.int64)
 
 
@@ -115,7 +115,6 @@ _CLIPPED = BookkeepingEngine.clipped_sums
 
 FAULTS: Mapping[str, tuple[_Replacement, ...]] = {
     NO_NOISE: (
-        (NoiseSource, "normal", _silent),
         (NoiseSource, "whole_normal", _silent),
         (NoiseSource, "add_gaussian", _nothing),
         (depth, "gumbel_top_k", _deepest),
