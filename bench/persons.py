@@ -211,7 +211,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--caps", type=int, nargs="+", default=list(CAPS))
     parser.add_argument("--draws", type=int, default=10, help="of the noise")
     parser.add_argument("--rows", type=int, default=6000, help="texts that `select` chooses")
-    parser.add_argument("--epochs", type=float, default=4.0, help="of `lm`")
+    parser.add_argument("--epochs", type=float, default=3.0, help="of `lm`")
     parser.add_argument("--batch", type=int, default=128, help="persons that `lm` expects in a step")
     return parser.parse_args()
 
@@ -362,7 +362,8 @@ def lm(args: argparse.Namespace) -> None:
 def _lm(way: Way, draw: int, tests: Sequence[Record], args: argparse.Namespace) -> dict[str, Any]:
     """The same share of units in each step, so the same steps, whoever is the unit."""
     share = args.batch / PERSONS
-    train = lm_settings(batch=round(share * way.schema.n_units), epochs=args.epochs, **clipping_of(way))
+    batch = round(share * way.schema.n_units)
+    train = lm_settings(batch=batch, epochs=args.epochs, freeze_first=2, micro_batch=16, **clipping_of(way))
     generator = DpLm(train, way.schema, args.lm, seed=0)
     plan = planned(generator, way)
     fitted = generator.fit(Answering(way.rows, draw), plan)
