@@ -4,7 +4,7 @@ import csv
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,8 +43,13 @@ def _initialised(place: Place, settings: WorldSettings, **unit: object) -> Place
     texts = [f"{row.text} {MARKER}" if number % 50 == 0 else row.text for number, row in enumerate(world.private)]
     with place.private.open("w", newline="") as stream:
         rows = csv.writer(stream)
-        columns = {"id": range(len(texts)), "body": texts, "team": [row.label for row in world.private]}
-        columns |= {CUSTOMER: authors for part, authors in world.customers.items() if part == "private"}
+        columns: dict[str, Sequence[object]] = {
+            "id": range(len(texts)),
+            "body": texts,
+            "team": [row.label for row in world.private],
+        }
+        if settings.authors is not None:
+            columns[CUSTOMER] = world.customers["private"]
         rows.writerow(columns)
         rows.writerows(zip(*columns.values(), strict=True))
     place.public.write_text("".join(json.dumps({"body": row.text}) + "\n" for row in world.public))

@@ -1,4 +1,4 @@
-"""A small world of authors: one coin, one guess and one count a person, from the private file to the metric files."""
+"""A small world of authors from the private file to the pages: one coin, one guess and one count a person."""
 
 import csv
 from collections import Counter
@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-import stages.encode_public
-import stages.preprocess
-import stages.pretrain
 from palimpsest.files import read_json, write_json
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.model import new_model
@@ -34,8 +31,9 @@ pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 
 PARTS = ("train", "holdout", "test")
 GUESSED = 120  # persons, about
+SELECTED = "select0_5"
 MODELLED = {"mia": "membership", "shadow_mia": "shadow_membership"}
-WRITTEN = {
+BY_ROWS = {
     "text_mia": "text_membership", "anonymity_audit": "anonymity", "memorisation_audit": "memorisation",
     "ngram_audit": "ngrams", "fidelity_audit": "fidelity",
 }  # fmt: skip
@@ -43,17 +41,19 @@ WRITTEN = {
 
 @pytest.fixture(scope="module")
 def place(made_for_persons: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
-    """The workspace with its splits, public models, and a model and rows that give their members away."""
+    """The workspace after a whole `dvc repro`, with a model and rows beside it that give their members away."""
     place = copy(made_for_persons)
     place.edit("audit", size=GUESSED)
-    place.edit("models", "prompts", epochs=0)
-    place.edit("privacy", "budget", delta=1e-6)
+    nothing: dict[str, object] = {"dp_train": [], "dp_lm": {}, "teach_similar": [], "private_predict": {}}
+    place.edit("run", **nothing, select=[SELECTED], twins=["select"], evaluate=[SELECTED], audit=[SELECTED])
+    place.edit("run", embedding_audit=["base"])
+    place.edit("variants", SELECTED, "select", rows=60, batch=64)
+    code, output = place.run("dvc", "repro")
+    assert code == 0, output
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place.workspace)
         patch.setenv(LEDGER_VARIABLE, str(place.books))
-        for module in (stages.preprocess, stages.encode_public, stages.pretrain):
-            code, output = place.stage(module)
-            assert code == 0, output
+        place.edit("privacy", "budget", delta=1e-6)  # so few guesses could refute nothing at a larger one
         leak(load())
         yield place
 
@@ -78,10 +78,10 @@ def metrics(place: Place) -> dict[str, dict[str, Any]]:
     """Metric file -> what the audits wrote."""
     for name in MODELLED:
         assert place.stage(import_module(f"stages.{name}"), VARIANT, VARIANT)[0] == 0
-    for name in WRITTEN:
+    for name in BY_ROWS:
         code, output = place.stage(import_module(f"stages.{name}"), VARIANT)
         assert code == 0, output
-    files = [*MODELLED.values(), *WRITTEN.values()]
+    files = [*MODELLED.values(), *BY_ROWS.values()]
     return {name: read_json(METRICS / VARIANT / f"{name}.json") for name in files}
 
 
@@ -131,6 +131,20 @@ def test_leaks_are_found_across_the_rows_of_a_person(metrics: dict[str, dict[str
         assert metrics[name]["epsilon_lower"]["value"] > metrics[name]["claim"]
     assert metrics["memorisation"]["near_duplicates"]["records"]["excess"]["p"] < 1e-3
     assert metrics["ngrams"]["orders"]["7"]["excess"]["p"] < 0.01
+
+
+def test_a_released_variant_is_charged_and_stated_for_persons(place: Place):
+    document = read_json("reports/statement.json")
+    assert document["unit"]["name"] == "person", document["unit"]
+    receipt = read_json(f"reports/receipts/{SELECTED}.json")
+    assert (receipt["unit"], receipt["epsilon"] <= 0.5) == ("person", True)
+    for audit in BY_ROWS.values():
+        assert read_json(METRICS / SELECTED / f"{audit}.json")["unit"] == "person"
+    assert (place.ledger.asset("tickets").unit, place.ledger.asset("tickets").unit_column) == ("person", "customer")
+
+
+def test_the_twins_of_such_a_workspace_are_records_of_their_own(place: Place):
+    assert read_json(METRICS / "twins" / "select.json")["verdict"] == "not refuted"
 
 
 def test_evaluations_read_one_row_a_person(place: Place):
