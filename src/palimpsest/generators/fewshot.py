@@ -20,7 +20,6 @@ from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.team import own_device
 
-
 _LEAST = 64  # tokens that a prompt is padded to at least
 
 

@@ -23,9 +23,9 @@ from palimpsest.prediction.cells import Cells, part
 from palimpsest.prediction.contexts import Shape, context_of, require_exact
 from palimpsest.prediction.decoding import Rules
 from palimpsest.prediction.mechanism import (
+    EXACT,
     Clipping,
     DifferenceClipping,
-    EXACT,
     FixedClipping,
     Rounding,
     SparseVector,
@@ -361,7 +361,7 @@ def refusal(settings: PredictSettings, rho: float, rounding: Rounding) -> str | 
     if math.isinf(rho) or (spending.tokens and rounding_share(settings, spending, rounding) <= _SPOILT):
         return None
     return (
-        f"infeasible: rounding of {rounding.error:.3g} nats, charged for {rounding.batches} batches read together, takes "
+        f"infeasible: rounding of {rounding.error:.3g} nats, charged for {rounding.batches} batches together, takes "
         f"more than {_SPOILT:.0%} of a batch's budget: lower together, or use a device that keeps a context's bits and "
         "set rounding to null"
     )

@@ -85,7 +85,7 @@ class PredictSettings(_Settings):
     rounding: float | None = Field(
         gt=0,
         description="Nats that a score may move because contexts stand beside others: charged, and listed as an "
-        "assumption. null: nothing; a context's bits are tried on public prompts, and a device that moves them is refused.",
+        "assumption. null: nothing; bits are tried on public prompts, and a device that moves a context's is refused.",
     )
     checkpoint_tokens: int = Field(ge=1, description="Tokens a batch may lose when a run is stopped.")
     label_counts: Literal["noisy", "prior"] = Field(
@@ -150,7 +150,7 @@ class FewShotSettings(_Settings):
     prompts: int = Field(ge=1, description="Prompts that each token is averaged over, M.")
     shots: int = Field(
         ge=1,
-        description="Expected records in a prompt, one of a person; the sampling rate is M shots / records, or persons.",
+        description="Expected records in a prompt, one of a person; the sampling rate is M shots over all of them.",
     )
     top_k: int = Field(ge=1, description="Likeliest tokens in public that may be drawn.")
     max_tokens: int = Field(ge=1, description="Longest demonstration in tokens.")
@@ -159,7 +159,7 @@ class FewShotSettings(_Settings):
     rounding: float | None = Field(
         gt=0,
         description="Nats that a logit may move because prompts stand beside others: charged, and listed as an "
-        "assumption. null: nothing; a prompt's bits are tried on public prompts, and a device that moves them is refused.",
+        "assumption. null: nothing; bits are tried on public prompts, and a device that moves a prompt's is refused.",
     )
     checkpoint_tokens: int = Field(ge=1, description="Tokens that a stopped run may lose.")
     prompt: FewShotPrompt
