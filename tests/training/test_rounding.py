@@ -1,0 +1,243 @@
+"""What rounding can do to a sum of clipped gradients stays below what is charged, and no bit depends on a neighbour."""
+
+import dataclasses
+import math
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from palimpsest.privacy.assumptions import BATCH_BITS
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.records.record import Record
+from palimpsest.training import bookkeeping
+from palimpsest.training.batches import bucket
+from palimpsest.training.bookkeeping import BookkeepingEngine
+from palimpsest.training.check import same_bits, self_check
+from palimpsest.training.dpsgd import TrainQuery
+from palimpsest.training.engine import EngineError
+from palimpsest.training.ghost import Ghost, Use
+from palimpsest.training.losses import lm_head_loss, per_example_lm_loss
+from palimpsest.training.rounding import eta
+from tests.training.test_dpsgd import PLAIN, Replay, make_plan
+
+C, MICRO = 0.3, 4
+PRECISIONS = ("float32", "bf16")
+
+
+def small_lm() -> GPT2LMHeadModel:
+    torch.manual_seed(5)
+    sizes = {"n_layer": 2, "n_embd": 48, "n_head": 4, "vocab_size": 128, "n_positions": 64}
+    off = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    return GPT2LMHeadModel(GPT2Config(**sizes, **off, bos_token_id=0, eos_token_id=0, use_cache=False)).eval()
+
+
+def widths(rows) -> list[int]:
+    return [bucket(len(row.text), 48) for row in rows]
+
+
+def encode(rows) -> torch.Tensor:
+    width = max(widths(rows))
+    return torch.tensor(
+        [[ord(letter) % 127 + 1 for letter in row.text] + [0] * (width - len(row.text)) for row in rows]
+    )
+
+
+def losses(model: nn.Module, ids: torch.Tensor) -> tuple[torch.Tensor]:
+    targets = ids.roll(-1, 1)
+    hidden = model.transformer(ids, use_cache=False).last_hidden_state
+    return (lm_head_loss(model.lm_head, hidden, targets, targets != 0),)
+
+
+def query(precision: str = "float32", person: str = "joint", **changes) -> TrainQuery:
+    shapes = [Record("ab" * (length // 2) + "c" * (length % 2)) for length in range(1, 49)]
+    fields = {"widths": widths, "person": person, "precision": precision, "shapes": shapes}
+    plan = make_plan(clipping_norm=C, eta=eta(8.0))
+    asked = TrainQuery(plan, PLAIN, small_lm(), encode, losses, MICRO, **fields)
+    return dataclasses.replace(asked, **changes)
+
+
+def person(name: str, *texts: str) -> list[PrivateRow]:
+    return [PrivateRow(text, "ab"[index % 2], name) for index, text in enumerate(texts)]
+
+
+OTHERS = [
+    *person("ann", "hello there", "x", "a text that is a good deal longer than others"),
+    *person("bob", "hello"),
+    *person("eve", *["again " * (1 + index % 6) for index in range(5)]),
+    *person("kim", "and one more of them, rather long as it is"),
+]
+PERSONS = [person("zoe", "q"), person("zoe", "zz", "some longer text", "w" * 40), person("zoe", *["alike"] * 6)]
+
+
+def sums(rows, precision: str, how: str) -> torch.Tensor:
+    asked = query(precision, how)
+    source = Replay(asked.plan)
+    asked.run(rows, source)
+    assert all(total.dtype == torch.float64 for total in source.inputs)
+    return torch.cat([total.flatten() for total in source.inputs])
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("how", ["joint", "rows"])
+def test_a_person_moves_the_computed_sum_by_no_more_than_is_charged(how, precision):
+    """In front of, between and behind the others: what is left of the others is their own, but for float64."""
+    without = sums(OTHERS, precision, how)
+    for added in PERSONS:
+        alone = sums(added, precision, how)
+        for rows in ([*added, *OTHERS], [*OTHERS[:4], *added, *OTHERS[4:]], [*OTHERS, *added][::-1]):
+            together = sums(rows, precision, how)
+            assert (together - without).norm() <= C * (1 + eta(8.0))
+            assert (together - without - alone).norm() <= eta(8.0) * C
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_replaced_person_leaves_the_others_alone(precision):
+    with_one, with_other = (sums([*added, *OTHERS], precision, "joint") for added in PERSONS[:2])
+    one, other = (sums(added, precision, "joint") for added in PERSONS[:2])
+    assert (with_one - with_other - (one - other)).norm() <= eta(8.0) * C
+
+
+# --- bits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("group", [1, 2])
+def test_no_bit_depends_on_the_neighbours_or_the_place(precision, group):
+    asked = query(precision)
+    engine, per_row = BookkeepingEngine(asked.model), partial(asked.per_example, asked.model)
+    generator = torch.Generator().manual_seed(1)
+    for width in (8, 24, 48):
+        for _ in range(3):
+            rows = torch.randint(1, 128, (8, width), generator=generator)
+            own = rows[:group].repeat(8 // group, 1)
+            assert same_bits(engine, per_row, rows, own, 8, group)
+
+
+def test_public_records_show_whether_bits_hold():
+    assert query().batch_bits()
+    assert query("bf16").batch_bits()
+
+
+def test_bits_that_depend_on_the_neighbours_are_found():
+    def beside(model, ids):
+        return (losses(model, ids)[0] * (1 + 1e-6 * ids.float().mean() / 128),)
+
+    assert not query(losses=beside).batch_bits()
+
+
+def test_a_width_that_follows_the_longest_neighbour_is_found():
+    """Rows of one micro-batch that `encode` pads to the longest of them: a shorter one then has other shapes."""
+
+    def padded(rows):
+        width = max(len(row.text) for row in rows)
+        return torch.tensor([[ord(x) % 127 + 1 for x in row.text] + [0] * (width - len(row.text)) for row in rows])
+
+    assert not query(encode=padded).batch_bits()
+
+
+# --- norms -----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    shape=st.tuples(st.integers(1, 40), st.integers(1, 300), st.integers(1, 300)),
+    spread=st.floats(-7, 0).map(lambda power: 10.0**power),
+    scale=st.floats(-12, 12).map(lambda power: 10.0**power),
+    half=st.booleans(),
+)
+def test_a_norm_is_never_below_that_of_what_is_summed(seed, shape, spread, scale, half):
+    """Records whose tokens cancel all but `spread` of each other."""
+    tokens, rows, columns = shape
+    generator = torch.Generator().manual_seed(seed)
+    left = torch.randn(1, 1, rows, generator=generator) + spread * torch.randn(1, tokens, rows, generator=generator)
+    pulls = torch.randn(1, tokens, 1, generator=generator)
+    right = scale * (pulls - pulls.mean(1, keepdim=True)) * torch.randn(1, 1, columns, generator=generator)
+    dtype = torch.bfloat16 if half else torch.float32
+    use, like = Use(left.to(dtype), right.to(dtype)), torch.empty(rows, columns)
+    exact = use.left[0].double().mT @ use.right[0].double()
+    found = Ghost((use,)).squared_norms(like).sqrt()
+    assert exact.norm() <= float(found) * (1 + 1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**31), tokens=st.integers(1, 30), spread=st.floats(-6, 0).map(lambda power: 10.0**power))
+def test_a_tied_weight_s_norm_is_never_below_that_of_what_is_summed(seed, tokens, spread):
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(6, (1, tokens), generator=generator)
+    head = Use(torch.randn(1, tokens, 6, generator=generator), torch.randn(1, tokens, 140, generator=generator))
+    exact = head.left[0].double().mT @ head.right[0].double()
+    pull = torch.zeros(6, dtype=torch.float64).index_add_(0, ids[0], torch.ones(tokens, dtype=torch.float64))
+    looked_up = -(exact / pull.clamp_min(1.0)[:, None])[ids[0]] * (1 + spread)  # takes the head's gradient back
+    table = Use(ids, looked_up.float()[None])
+    exact = exact.index_add(0, ids[0], table.right[0].double())
+    found = Ghost((head, table)).squared_norms(torch.empty(6, 140)).sqrt()
+    assert exact.norm() <= float(found) * (1 + 1e-12)
+
+
+def test_the_self_check_allows_no_norm_below_what_is_summed():
+    """In bfloat16 neither, where the gradient itself is only known to a few digits."""
+
+    class Short(BookkeepingEngine):
+        def clipped_sums(self, *arguments):
+            found = super().clipped_sums(*arguments)
+            return [dataclasses.replace(each, norms=each.norms * (1 - 1e-4)) for each in found]
+
+    asked = query("bf16")
+    ids = encode([PrivateRow("abc"), PrivateRow("a longer one"), PrivateRow("b" * 30)])
+    self_check(BookkeepingEngine, asked.model, lambda m, b: asked.per_example(m, b)[0], ids, (), torch.bfloat16)
+    with pytest.raises(EngineError, match="differs from autograd"):
+        self_check(Short, asked.model, lambda m, b: asked.per_example(m, b)[0], ids, (), torch.bfloat16)
+
+
+# --- the charge ------------------------------------------------------------------------------------------------------
+
+
+def test_eta_covers_the_theorem():
+    """The proof's numbers, put together again: 2 e(B) / C for the largest batch that is charged for."""
+    unit = 2.0**-53
+    roundings = 2**17 + 2
+    gamma = roundings * unit / (1 - roundings * unit)
+    steepest = 1 / math.sqrt(8 * 2.0**-24)
+    for batch in (1.0, 64.0, 512.0, 10_000.0):
+        assert eta(batch) >= 2 * gamma * steepest * (4 * batch + 64)
+        assert eta(batch) <= 0.003
+
+
+def test_sums_are_float64_in_products_of_a_bounded_length(monkeypatch):
+    """The same sum, whatever the parts that it is computed in."""
+    from palimpsest.training import ghost
+
+    rows = [*OTHERS, *PERSONS[1]]
+    whole = sums(rows, "float32", "joint")
+    monkeypatch.setattr(ghost, "LONGEST_PRODUCT", 3)
+    monkeypatch.setattr(ghost, "_CHUNK", 64)
+    assert (sums(rows, "float32", "joint") - whole).norm() <= eta(1.0) * C
+
+
+def test_an_assumption_is_named_where_bits_do_not_hold(monkeypatch):
+    from palimpsest.generators.dp_lm.fitting import assumed
+
+    assert assumed(query()) == ()
+    monkeypatch.setattr(TrainQuery, "batch_bits", lambda self: False)
+    assert assumed(query()) == (BATCH_BITS,)
+
+
+def test_empty_sums_are_float64_too():
+    """Else the noise would be rounded on another grid where no unit is in the batch."""
+    assert bookkeeping.zeros(nn.Parameter(torch.zeros(2, 3).t())).dtype == torch.float64
+    found = sums([], "float32", "joint")
+    assert found.eq(0).all()
+
+
+def test_the_loss_of_a_language_model_is_per_row():
+    """`lm_head_loss` and the plain loss agree: what the tests above train on is what dp_lm trains on."""
+    ids = encode([PrivateRow("abc"), PrivateRow("defghij")])
+    model, targets = small_lm(), ids.roll(-1, 1)
+    expected = per_example_lm_loss(model(ids).logits, targets, targets != 0)
+    torch.testing.assert_close(losses(model, ids)[0], expected)
