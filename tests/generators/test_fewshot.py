@@ -1,6 +1,7 @@
 """Few-shot generation as a generator: its plan keeps the budget, and a fit asks one query for each label."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,20 @@ def test_more_records_in_prompts_than_there_are_cannot_work(schema) -> None:
     assert "lower prompts or shots" in plan.notes[0]
     with pytest.raises(ParamsError, match="cannot work"):
         FewShot(few_settings(), schema, Path("unread")).fit(None, plan)  # type: ignore[arg-type]
+
+
+def test_a_plan_that_rounding_would_spoil_is_refused(schema) -> None:
+    plan = FewShot(few_settings(rounding=2.0), schema, Path("unread")).plan(schema, BUDGET)
+    assert (plan.feasible, plan.queries) == (False, ())
+    assert "set rounding to null" in plan.notes[0]
+    fine = FewShot(few_settings(rounding=1e-4), schema, Path("unread")).plan(schema, BUDGET)
+    assert fine.numbers["rounding"] == 1e-4
+
+
+def test_rates_count_persons(schema) -> None:
+    persons = replace(schema, unit_column="author", n_persons=50, max_rows_per_unit=4)
+    plan = FewShot(few_settings(), persons, Path("unread")).plan(persons, BUDGET)
+    assert plan.numbers["sampling_rate"] == pytest.approx(2 * 2 / 25)
 
 
 def test_settings_that_do_not_fit_are_refused(schema) -> None:

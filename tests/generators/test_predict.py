@@ -30,7 +30,8 @@ from palimpsest.generators.predict import (
     spend,
 )
 from palimpsest.models.lm import load_lm
-from palimpsest.privacy.accounting import epsilon, is_private, zcdp_rho
+from palimpsest.prediction.mechanism import Rounding, token_rho
+from palimpsest.privacy.accounting import epsilon, is_private, total_rho, zcdp_rho
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
@@ -90,6 +91,17 @@ def test_tokens_leave_a_clip(size: int, tokens: int, temperature: float) -> None
     assert found.clip <= wanted
 
 
+@pytest.mark.parametrize("vector", [None, VECTOR])
+@pytest.mark.parametrize(("clip", "tokens"), [(10.0, None), (None, 100)])
+def test_a_batch_pays_for_rounding_and_never_passes_its_rho(vector, clip, tokens) -> None:
+    settings = predict_settings(batch_size=511, clip=clip, tokens=tokens, sparse_vector=vector)
+    rho, rounding = zcdp_rho(3.0, 1e-6), Rounding(1e-4, 4)
+    found, exact = spend(settings, rho, rounding), spend(settings, rho)
+    assert found.tokens * token_rho(*mechanisms(settings, found.clip), rounding) <= rho
+    assert exact.tokens * token_rho(*mechanisms(settings, exact.clip), rounding) > rho
+    assert (found.tokens + (tokens is None)) * token_rho(*mechanisms(settings, found.clip), rounding) > rho * (1 - 1e-6)
+
+
 def test_a_reference_clips_nothing_that_matters() -> None:
     assert spend(predict_settings(), math.inf).clip >= 1e4
 
@@ -140,6 +152,41 @@ def test_a_plan_keeps_the_budget(schema, changes, label_counts: str) -> None:
     assert len({query.partition for query in waves}) == 2
     assert len(plan.queries) == 2 + (label_counts == "noisy")
     assert plan.numbers["batches"] == schema.n_public // settings.batch_size
+
+
+@pytest.mark.parametrize("changes", [{}, DIFFERENCE, {"sparse_vector": VECTOR}])
+def test_a_plan_with_rounding_keeps_the_budget_and_says_so(schema, changes) -> None:
+    """Charged for all batches of a wave, which are read together."""
+    plans = [
+        Predict(predict_settings(**changes, rounding=error), schema, Path("unread")).plan(schema, BUDGET)
+        for error in (None, 1e-3)
+    ]
+    assert epsilon(plans[1].event, BUDGET.delta) <= BUDGET.epsilon
+    assert [plan.numbers.get("rounding") for plan in plans] == [None, 1e-3]
+    assert plans[1].numbers["tokens"] * plans[1].numbers["clip"] < plans[0].numbers["tokens"] * plans[0].numbers["clip"]
+    wave = next(query for query in plans[1].queries if query.steps)
+    clipping, vector = mechanisms(predict_settings(**changes), plans[1].numbers["clip"])
+    assert total_rho(wave.event) == pytest.approx(wave.steps * token_rho(clipping, vector, Rounding(1e-3, 2)))
+
+
+def test_a_plan_that_rounding_would_spoil_is_refused(schema) -> None:
+    plan = Predict(predict_settings(rounding=0.5), schema, Path("unread")).plan(schema, BUDGET)
+    assert (plan.feasible, plan.queries) == (False, ())
+    assert "rounding of 0.5 nats" in plan.notes[0]
+    assert "set rounding to null" in plan.notes[0]
+    fine = Predict(predict_settings(**DIFFERENCE, rounding=1e-6), schema, Path("unread")).plan(schema, BUDGET)
+    assert fine.feasible
+
+
+def test_with_persons_waves_hold_fewer_batches_and_read_more_contexts(schema) -> None:
+    """Public numbers count persons; memory and forward passes the rows that they may have."""
+    persons = replace(schema, unit_column="author", n_persons=schema.n_public, max_rows_per_unit=4)
+    plans = [Predict(predict_settings(), each, Path("unread")).plan(each, BUDGET).numbers for each in (schema, persons)]
+    assert plans[1]["batches"] == plans[0]["batches"]
+    assert plans[1]["clip"] == plans[0]["clip"]
+    assert plans[1]["tokens"] == plans[0]["tokens"]
+    assert plans[1]["waves"] == 2 * plans[0]["waves"] == 4
+    assert plans[1]["forward_tokens"] == plans[0]["forward_tokens"] * (4 * 24 + 1) / (24 + 1)
 
 
 def test_a_reference_plan_is_not_private(schema) -> None:
