@@ -300,12 +300,12 @@ def test_a_release_of_persons_holds_and_says_so(persons: Path):
 
 MIXES: list[tuple[str, Edit, str]] = [
     (AUDIT, lambda body: receipt_of(body).update(unit="record"), "unit must be 'person'; the receipt says 'record'"),
-    (LEDGER, lambda body: body["asset"].update(unit_column="name"), "another unit"),
-    (LEDGER, lambda body: body["asset"].update(n_public=9999), "another unit"),
+    (LEDGER, lambda body: body["asset"].update(unit_column="name"), "about another unit than the ledger"),
+    (LEDGER, lambda body: body["asset"].update(n_public=9999), "about another unit than the ledger"),
     (LEDGER, lambda body: body["asset"].update(unit="record"), "has not its form"),
-    (STATEMENT, lambda body: body["unit"].update(column="name"), "another unit"),
-    (STATEMENT, lambda body: body["unit"].update(n_persons=9999), "another unit"),
-    (STATEMENT, lambda body: body["unit"].update(name="record"), "another unit"),
+    (STATEMENT, lambda body: body["unit"].update(column="name"), "about another unit than the ledger"),
+    (STATEMENT, lambda body: body["unit"].update(n_persons=9999), "about another unit than the ledger"),
+    (STATEMENT, lambda body: body["unit"].update(name="record"), "about another unit than the ledger"),
     (STATEMENT, lambda body: body["unit"].update(max_rows_per_person=1), "describes another unit"),
     (STATEMENT, lambda body: body["unit"].update(note="One row is protected."), "describes another unit"),
     (STATEMENT, lambda body: body["unit"].update(description="One record: its text."), "describes another unit"),
