@@ -146,7 +146,7 @@ def models(template: dict[str, Any], task: dict[str, Any], args: argparse.Namesp
     shared = ("warmup", "betas", "adam_eps", "weight_decay", "noise_correction", "max_tokens")
     head = {key: train[key] for key in shared}
     head |= {"epochs": 40, "batch": task["n"], "schedule": "linear", "clipping_norm": 0.5, "micro_batch": 2048}
-    head |= {"checkpoint_steps": 50, "width": 0, "prefix_step": 4}
+    head |= {"person": "joint", "checkpoint_steps": 50, "width": 0, "prefix_step": 4}
     lms = {
         "lm": part | {"train": train | {"discriminator_weight": 0.0}},
         "multi": whole | {"train": train | {"discriminator_weight": 1.0}},

@@ -16,7 +16,7 @@ clipping norm C, the median and the largest over records. `contexts`: how far a 
 number of contexts that are read beside it, and what such an error is worth in rho: a plan of r tokens at temperature 1
 may move a score by sqrt(2 rho / r), and with an error e a score and m batches read together its rho is r / 2
 ((sqrt(2 rho / r) + e)^2 + (m - 1) e^2). `tail`: the largest normal that Box and Muller's transform makes of 53 bits,
-and the probability of a larger one over all draws of a training.
+and the probability of a larger one over all draws of a training; or what becomes of bits that do not suffice.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from typing import Any
 from unittest.mock import patch
 
 import dp_accounting as dpa
+import numpy as np
 import torch
 from scipy.special import log_ndtr
 
@@ -51,6 +52,7 @@ from palimpsest.records.unit import cap_rows
 from palimpsest.training import dpsgd
 
 reading: ModuleType = import_module("palimpsest.prediction.contexts")  # of this tree, or of an earlier one
+circle: ModuleType = import_module("palimpsest.privacy.circle")  # too
 CAPS = (1, 2, 3, 4, 16)
 KEYS = 2000
 BATCHES = (64, 128, 256)
@@ -210,13 +212,24 @@ def _logits(model: Any, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
 
 
 def tail(_args: argparse.Namespace) -> None:
-    """Where Box-Muller over 53 bits ends, and what that is in delta."""
+    """What 53 bits cannot be and what that is in delta, or that more bits follow where they do not suffice."""
+    if hasattr(circle, "whole_normals"):
+        for more in (1, 10):
+            print(f"a uniform of {more * 52} zero bits and a one: a normal of {_after_zeros(more):.2f}")
+        return
     end = math.sqrt(2.0 * 53.0 * math.log(2.0))  # the smallest uniform is 2^-53
     beyond = 2.0 * math.exp(log_ndtr(-end))
     total = WEIGHTS * STEPS * beyond
     print(f"largest normal {end:.2f}, beyond it {beyond:.2e}")
     print(f"{WEIGHTS:,} weights, {STEPS} steps: total variation {total:.2e}")
     print(f"delta at epsilon {EPSILON:g}: {(1.0 + math.exp(EPSILON)) * total:.2e}")
+
+
+def _after_zeros(words: int) -> float:
+    """The larger of a pair of normals whose uniforms begin with so many words of zero bits."""
+    following = iter([np.zeros(2, np.uint64)] * (words - 1) + [np.full(2, 1 << 63, np.uint64)])
+    steps = circle.whole_normals(np.zeros(2, np.uint64), 2.0**24, lambda _size: next(following))
+    return float(np.abs(steps).max()) / 2.0**24
 
 
 if __name__ == "__main__":

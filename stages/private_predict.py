@@ -13,6 +13,7 @@ from palimpsest.generators.select import Candidates, choose
 from palimpsest.generators.shares import divided
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import FewShotVariant, Params, PredictVariant
+from palimpsest.privacy.assumptions import LOGIT_ROUNDING
 from palimpsest.privacy.ledger import Asset, Charge, Ledger
 from palimpsest.privacy.means import Encode
 from palimpsest.records.keyed import digest
@@ -39,7 +40,8 @@ def run(name: str, _model: str) -> None:
     with charged(params, ledger, identify(params, STAGE, name, plan, *behind), plan, continues) as session:
         written = generator.fit(session.view, plan)
         counts = keep(params, name, written, encode)
-    record(params, ledger, session, plan, counts)
+    assumed = () if generator.settings.rounding is None else (LOGIT_ROUNDING,)
+    record(params, ledger, session, plan, counts, assumptions=assumed)
     for charge in ledger.charges(asset.name):  # those of earlier plans of the variant, too
         if (charge.stage, charge.variant) == (STAGE, name):
             (KEPT / f"{charge.id}.json").unlink(missing_ok=True)

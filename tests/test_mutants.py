@@ -45,6 +45,10 @@ FAULTS = (
     "beyond the list: the meter itself",
     "beyond the list: what decides on a release, and what is told of it",
     "a private model or text taken for public, or code of a model's folder run",
+    "a person who is not one unit of privacy: rows, split, rates, ledger, receipts, door",
+    "a person who counts once for each row or label, or by the order of rows",
+    "a person in two batches or prompts, or whose contexts count whole",
+    "bits that move with the contexts beside, or a rounding that is not charged",
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import dp_accounting as dpa
 import pytest
-from cli_place import Place, call, init
+from cli_place import Place, call, init, write_files
 
 from palimpsest.cli.context import opened
 from palimpsest.cli.graph import stage_names, upstream
@@ -156,6 +156,50 @@ def test_the_cap_changes_only_by_amending(place: Place) -> None:
     assert place.call("register").exit_code == 1
     assert "budget of epsilon 12" in place.call("register", "--amend").stdout
     assert place.call("ledger").exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["register", "plan", "run", "status", "verify", "report"])
+def test_an_asset_of_records_that_gains_a_unit_column_is_closed(place: Place, command: str) -> None:
+    charged(place)
+    (place.home / "own.csv").unlink()  # whatever opened it would fail in another way
+    place.edit("dataset", "unit", column="team", persons=600)
+    _is_closed(place, command, "registered for one record as the unit of privacy")
+
+
+@pytest.mark.parametrize("command", ["register", "plan", "run"])
+def test_an_asset_of_persons_is_closed_to_those_of_another_column_and_to_records(tmp_path: Path, command: str) -> None:
+    home = write_files(tmp_path / "home")
+    assert init(home, home / "work", unit="team", persons=100, max_rows=2).exit_code == 0
+    place = Place(home)
+    place.edit("dataset", "unit", max_rows=5)
+    assert place.call("register").exit_code == 0
+    (home / "own.csv").unlink()
+    for unit in ({"column": "body"}, {"column": None, "max_rows": 1, "persons": None}):
+        place.edit("dataset", "unit", **unit)
+        _is_closed(place, command, "registered for the person in column 'team' as the unit of privacy")
+
+
+def _is_closed(place: Place, command: str, problem: str) -> None:
+    before = Ledger.open(f"sqlite:///{place.ledger}").verify()
+    done = place.call(command)
+    words = " ".join(done.stderr.split())
+    assert (done.exit_code, problem in words, "closed to another unit" in words) == (1, True, True)
+    assert Ledger.open(f"sqlite:///{place.ledger}").verify() == before
+
+
+def test_the_cap_is_not_amended_for_another_unit(place: Place) -> None:
+    place.edit("dataset", "unit", column="team", persons=600)
+    place.edit("privacy", "budget", epsilon=12.0)
+    _is_closed(place, "register", "registered for one record")
+    assert place.call("register", "--amend").exit_code == 1
+    assert Ledger.open(f"sqlite:///{place.ledger}").asset("notes").epsilon == 9
+
+
+def test_the_plan_says_for_whom_it_holds(tmp_path: Path, place: Place) -> None:
+    assert "adding or removing one record" in " ".join(place.call("plan").stdout.split())
+    home = write_files(tmp_path / "another")
+    assert init(home, home / "work", unit="team", persons=600).exit_code == 0
+    assert "adding or removing one person" in " ".join(Place(home).call("plan").stdout.split())
 
 
 def test_status_names_every_stage_and_what_is_left(place: Place) -> None:

@@ -16,6 +16,7 @@ from palimpsest.errors import ParamsError
 from palimpsest.params.load import load, loads
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger import Ledger
+from palimpsest.records.schema import default_delta
 
 
 def source(**changes: object) -> Source:
@@ -81,6 +82,21 @@ def test_sizes_fit_any_number_of_records(n_public: int) -> None:
     assert 20 <= params.audit.size <= n_public
 
 
+@pytest.mark.parametrize("persons", [20, 100, 191, 600])
+@pytest.mark.parametrize("preset", ["modern", "paper"])
+def test_with_a_unit_every_size_and_delta_follow_from_persons(persons: int, preset: str) -> None:
+    bounded, alike = (
+        settings(preset=preset, n_public=600, unit="who", max_rows=3, persons=persons),
+        settings(preset=preset, n_public=persons),
+    )
+    unit = bounded.dataset.unit
+    assert (unit.column, unit.max_rows, unit.persons, unit.missing) == ("who", 3, persons, "drop")
+    assert bounded.delta == alike.delta == default_delta(persons)
+    assert bounded.schema_of_data.n_units == persons
+    assert bounded.lms["dp3"].train.batch == alike.lms["dp3"].train.batch <= persons
+    assert bounded.audit.size == alike.audit.size <= persons
+
+
 def test_descriptions_are_optional_and_may_come_from_a_file(tmp_path: Path) -> None:
     assert read_labels("a = The first one, b, c=x=y", None) == {"a": "The first one", "b": "b", "c": "x=y"}
     assert read_labels(None, None) == {}
@@ -125,6 +141,14 @@ FAILING = {
     "no budget": ({"budget": -1}, "privacy.budget.epsilon"),
     "infinite epsilon": ({"epsilon": "inf"}, "--epsilon"),
     "asset": ({"asset": "My Notes"}, "--asset"),
+    "unit without persons": ({"unit": "team"}, "--unit and --persons come together"),
+    "persons without unit": ({"persons": 100}, "--unit and --persons come together"),
+    "cap without unit": ({"max_rows": 3}, "--max-rows is given without --unit"),
+    "no row of a person": ({"unit": "team", "persons": 100, "max_rows": 0}, "--max-rows is 0"),
+    "too few persons": ({"unit": "team", "persons": 19}, "--persons is 19"),
+    "more persons than records": ({"unit": "team", "persons": 601}, "--persons is 601"),
+    "no such unit": ({"unit": "who", "persons": 100}, "'who'"),
+    "delta above 1/persons": ({"unit": "team", "persons": 100, "delta": 0.011}, "100 persons"),
 }
 
 
@@ -137,6 +161,16 @@ def test_what_fails_early_leaves_nothing_behind(tmp_path: Path, options: dict[st
     assert word in done.stderr
     assert "what to do" in done.stderr
     assert sorted(home.rglob("*")) == before
+
+
+def test_what_is_registered_is_said_with_its_unit(tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    done = init(home, home / "work", unit="team", persons=100, max_rows=2)
+    assert done.exit_code == 0, done.output
+    words = " ".join(done.stdout.split())
+    assert "for adding or removing one person of about 100, each a value of column 'team' with all its rows" in words
+    known = Ledger.open(f"sqlite:///{home / 'ledger.db'}").asset("notes")
+    assert (known.unit, known.unit_column, known.n_public) == ("person", "team", 100)
 
 
 def test_a_ledger_inside_the_workspace_is_refused(tmp_path: Path) -> None:

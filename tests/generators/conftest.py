@@ -54,7 +54,7 @@ def make_train() -> MakeTrain:
         "discriminator_width": 16, "discriminator_reads": "hidden", "prefix_step": 2, "loss_on": "text",
         "freeze_first": 0, "freeze_last": 0, "freeze_embeddings": False, "lora_rank": 0, "noise_correction": False,
         "precision": "float32", "checkpoint_steps": 50, "max_tokens": 24, "micro_batch": 8, "label_counts": "noisy",
-        "prior": None, "histogram_share": 0.01,
+        "prior": None, "histogram_share": 0.01, "person": "joint",
     }  # fmt: skip
     return lambda **changes: DpLmTrain(**{**train, **changes})
 

@@ -56,7 +56,7 @@ def test_reference_plan_is_not_private(make_train, schema) -> None:
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        ({"batch": 101}, "larger than n_public"),
+        ({"batch": 101}, "larger than the 100 records"),
         ({"label_counts": "prior", "prior": {"praise": 1.0}}, "public labels"),
     ],
 )

@@ -45,7 +45,10 @@ def test_the_documented_changes_make_the_person_the_unit():
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"dataset": {"unit": {"column": None, "persons": None}}}, "dataset.unit.column must then be customer"),
+        (
+            {"dataset": {"unit": {"column": None, "max_rows": 1, "persons": None}}},
+            "dataset.unit.column must then be customer",
+        ),
         ({"dataset": {"unit": {"column": "label"}}}, "dataset.unit.column must then be customer"),
         ({"world": {"authors": 10001}}, "allowed is at most world.private_rows"),
         ({"world": {"authors": 9}}, "world.authors"),

@@ -44,6 +44,20 @@ def refused(*changes: Change) -> str:
 
 REFUSED = {
     "delta above 1/n": ("privacy.budget.delta", 2e-4, ["privacy.budget.delta", "0.0002", "10000 records"]),
+    "a person without a number": (
+        "dataset.unit",
+        {"column": "who", "max_rows": 1, "persons": None, "missing": "drop"},
+        ["dataset.unit", "column and persons go together"],
+    ),
+    "a number without a person": ("dataset.unit.persons", 100, ["dataset.unit", "column and persons go together"]),
+    "a cap on nobody": ("dataset.unit.max_rows", 2, ["dataset.unit", "nothing is capped"]),
+    "a column without a name": ("dataset.unit.column", "", ["dataset.unit.column", "''"]),
+    "rows of nobody pooled": ("dataset.unit.missing", "pool", ["dataset.unit.missing", "'pool'", "'drop' or 'refuse'"]),
+    "more persons than records": (
+        "dataset.unit",
+        {"column": "who", "max_rows": 1, "persons": 10001, "missing": "drop"},
+        ["unit.persons is 10001", "n_public"],
+    ),
     "delta of 1": ("privacy.budget.delta", 1.0, ["privacy.budget.delta", "1.0", "less than 1"]),
     "batch above n": ("lms.dp3.train.batch", 10001, ["dp3: train.batch", "10001", "10000"]),
     "audit above n": ("audit.size", 10001, ["audit.size", "10001", "10000"]),

@@ -14,7 +14,7 @@ from palimpsest.prediction.contexts import Shape
 from palimpsest.prediction.fewshot import SENSITIVITY, Sampling, WriteShots
 from palimpsest.prediction.prompts import few_shot_prompter
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.rows import PrivateRow, one_each
 from tests.prediction.tiny import CONTEXT, model, tokenizer
 from tests.prediction.world import EXTRAS, LABELS, ROWS, Counted, new_ledger, opened, request
 
@@ -49,6 +49,7 @@ class Frozen(NoiseSource):
         self.extra = extra
         self.noted: list[tuple[torch.Tensor, float]] = []
         self.asked: list[float] = []
+        self.sizes: list[int] = []
         self.coins: list[bool] = []
 
     def bernoulli(self, size: int, rate: float) -> np.ndarray:
@@ -58,6 +59,7 @@ class Frozen(NoiseSource):
             coins.insert(self.extra, True)
         self.coins = coins
         self.asked.append(rate)
+        self.sizes.append(size)
         return np.array(coins)
 
     def integers(self, size: int, high: int) -> np.ndarray:
@@ -90,11 +92,41 @@ def test_one_record_moves_the_average_by_at_most_sqrt_2_over_m(extra: str, rows,
     after, two, second = replay([*rows[: len(rows) // 2], record, *rows[len(rows) // 2 :]], query, own)
     assert (before, one) == (after, two)
     assert len(first.noted) == len(second.noted) == 8
-    most = 0.0 if own is None else 2.0**0.5 / query.sampling.prompts + 1e-6
+    most = 0.0 if own is None else 2.0**0.5 / query.sampling.prompts + 1e-12
     for (old, std), (new, same) in zip(first.noted, second.noted, strict=True):
         assert std == same == 2.0**0.5 * query.sampling.noise_multiplier / query.sampling.prompts
         assert old.shape == new.shape == (40,)
         assert float((old - new).norm()) <= most
+
+
+AUTHORS = [replace(row, person=f"{number % 7:064x}") for number, row in enumerate(ROWS)]
+
+
+@pytest.mark.parametrize("changes", [{}, {"shape": Shape(2, 16, 44, 0)}, {"sampling": replace(SAMPLING, prompts=1)}])
+@pytest.mark.parametrize("rows", [AUTHORS, [], ROWS], ids=["authors", "none", "records"])
+@pytest.mark.parametrize(
+    "labels", [["praise"] * 4, ["praise", "a complaint"] * 3, ["a complaint"] * 3, ["praise", None]]
+)
+def test_one_person_moves_the_average_by_at_most_sqrt_2_over_m(labels, rows, changes) -> None:
+    """One coin, one prompt and one row a person, in the demonstrations of one label alone."""
+    query, person = shots(**changes), "c0" * 32
+    own = [PrivateRow(f"The stove {number} smokes.", label, person) for number, label in enumerate(labels)]
+    all_rows = [*own[:1], *rows, *own[1:]]
+    before, one, first = replay(rows, query)
+    after, two, second = replay(all_rows, query, 0 if one_each(own)[0].label == "praise" else None)
+    assert (before, one) == (after, two)
+    assert set(second.sizes) == {sum(row.label == "praise" for row in one_each(all_rows))} - {0}
+    most = 2.0**0.5 / query.sampling.prompts + 1e-12 if one_each(own)[0].label == "praise" else 0.0
+    for (old, std), (new, same) in zip(first.noted, second.noted, strict=True):
+        assert std == same
+        assert float((old - new).norm()) <= most
+
+
+def test_a_person_in_every_label_is_in_the_demonstrations_of_one() -> None:
+    own = [PrivateRow(f"Row {number}.", label, "c0" * 32) for number, label in enumerate([*LABELS, *LABELS])]
+    coins = {label: replay(own, shots(label=label))[2].sizes for label in LABELS}
+    assert sorted(len(set(found)) for found in coins.values()) == [0, 1]
+    assert {size for found in coins.values() for size in found} == {1}
 
 
 def test_the_sensitivity_is_nearly_met() -> None:
@@ -131,6 +163,14 @@ def test_the_event_is_poisson_sampled_gaussians_or_none() -> None:
     step = dpa.PoissonSampledDpEvent(0.5, dpa.GaussianDpEvent(0.5))
     assert shots().event() == dpa.SelfComposedDpEvent(step, 8)
     assert replace(SAMPLING, noise_multiplier=0.0).event() == dpa.NonPrivateDpEvent()
+
+
+def test_rounding_beside_a_prompt_has_noise_of_its_own() -> None:
+    """One prompt moves by sqrt(2), the M - 1 others by e each."""
+    rounded = replace(SAMPLING, rounding=0.01)
+    assert SAMPLING.noise_std == pytest.approx(0.5 * 2.0**0.5 / 3)
+    assert rounded.noise_std == pytest.approx(0.5 * (2.0**0.5 + 2 * 0.01) / 3)
+    assert {std for _, std in replay(ROWS, shots(sampling=rounded))[2].noted} == {rounded.noise_std}
 
 
 def test_an_example_ends_at_its_end_or_when_it_is_long() -> None:

@@ -24,9 +24,11 @@ from palimpsest.privacy.depth import DepthPicks, depths, public_directions, scal
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Request
 from palimpsest.privacy.nearest import STEPS, on_grid
-from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.query import is_for_persons
+from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
+from tests.privacy.persons import data_sets, neighbours, records_in, rows_in
 
 SECRET = "the order number is 8812-XK"
 LABELS = ("refund", "outage")
@@ -158,6 +160,62 @@ def test_the_order_of_rows_does_not_show(triple, random):
     rows, candidates, lines = triple
     order = random.sample(range(len(rows)), len(rows))
     assert np.array_equal(depths(rows, candidates, lines), depths(rows[order], candidates, lines))
+
+
+# One person.
+
+KINDS = [("0", "refund"), ("3", "refund"), ("0", "outage"), ("5", "outage"), ("8", "refund"), ("0", "unheard of")]
+
+
+def depths_given(rows: Sequence[PrivateRow]) -> list[list[int]]:
+    """The scores that the mechanism is given for each label in turn."""
+    given: list[list[int]] = []
+
+    def told(scores: Sequence[int], most: int, _scale: float) -> list[int]:
+        given.append(list(scores))
+        return list(range(most))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(depth, "gumbel_top_k", told)
+        query_of().run(rows, NoiseSource())
+    return given
+
+
+def one_person_raises_depths_of_one_label(most: int, persons: int) -> bool:
+    """By 0 or 1, in every small data set, and whatever the order of the rows."""
+    answers = {data: np.array(depths_given(rows_in(data))) for data in data_sets(KINDS, most, persons)}
+    moves = [answer - answers[other] for data, answer in answers.items() for other in neighbours(data)]
+    orderly = all(
+        np.array_equal(depths_given(rows_in(data, backwards=True)), answer) for data, answer in answers.items()
+    )
+    return orderly and all(set(np.unique(move)) <= {0, 1} and move.any(axis=1).sum() <= 1 for move in moves)
+
+
+@pytest.mark.parametrize(("most", "persons"), [(2, 2), (3, 1)])
+def test_one_person_raises_the_depths_of_one_label_by_0_or_1(most, persons):
+    assert one_person_raises_depths_of_one_label(most, persons)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        lambda rows: rows,
+        lambda rows: list({(row.person, row.label): row for row in rows}.values()),
+        lambda rows: [own[0] for own in by_person(rows)],
+    ],
+    ids=["every row", "one of each label", "the first"],
+)
+def test_the_check_of_persons_catches_mutants(monkeypatch, chosen):
+    monkeypatch.setattr(depth, "one_each", chosen)
+    assert not one_person_raises_depths_of_one_label(2, 1)
+
+
+def test_persons_of_one_row_count_as_records_do():
+    assert all(depths_given(rows_in(data)) == depths_given(records_in(data)) for data in data_sets(KINDS, 1, 2))
+
+
+def test_its_class_bounds_persons():
+    assert is_for_persons(query_of())
 
 
 # What reaches the mechanism.

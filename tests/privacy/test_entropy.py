@@ -215,12 +215,12 @@ def test_whole_numbers_beyond_the_range_are_refused(noise):
 
 
 def test_a_coins_rate_is_never_above_the_one_asked_for(monkeypatch, noise):
-    """The two uniforms on either side of a rate that is no multiple of 2^-52."""
-    words = (np.array([2**51, 2**51 - 1], dtype=np.uint64)) << np.uint64(12)
+    """The two uniforms on either side of a quarter: the upper one joins where the rate has room for its whole cell."""
+    words = (np.array([2**50, 2**50 - 1], dtype=np.uint64)) << np.uint64(12)
     monkeypatch.setattr(noise, "_bits", lambda size: words)
-    assert noise.bernoulli(2, 0.5).tolist() == [False, True]
-    assert noise.bernoulli(2, 0.5 + 2.0**-53).tolist() == [False, True]
-    assert noise.bernoulli(2, 0.5 + 2.0**-52).tolist() == [True, True]
+    assert noise.bernoulli(2, 0.25).tolist() == [False, True]
+    assert noise.bernoulli(2, 0.25 + 0.75 * 2.0**-52).tolist() == [False, True]
+    assert noise.bernoulli(2, 0.25 + 2.0**-52).tolist() == [True, True]
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.37])

@@ -427,6 +427,17 @@ def test_a_ledger_from_before_steps_reads_as_it_was(url, run):
     assert ledger.verify(OLD_HASHES) == 5
 
 
+def test_an_asset_from_before_units_had_columns_is_one_of_records_for_ever(url):
+    ledger = old_ledger(url)
+    known = ledger.register(ASSET)
+    assert (known.unit, known.unit_column) == ("record", None)
+    assert ledger.asset("tickets") == known
+    assert ledger.verify(OLD_HASHES) == 4  # its key's hash was written down, and nothing else
+    with pytest.raises(LedgerError, match="registered for one record as the unit of privacy"):
+        ledger.register(replace(ASSET, unit="person", unit_column="author"))
+    assert ledger.verify(OLD_HASHES) == 4
+
+
 def test_a_charge_without_steps_is_written_as_before_them(small, run, sqlite_url):
     small.reserve("tickets", run(), [Request("train", TRAIN)])
     small.reserve("tickets", run(plan="steps"), [Request("train", TRAIN, steps=100)])

@@ -30,11 +30,14 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.kept import Kept
 from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Run
 from palimpsest.privacy.limited_domain import LimitedDomain
-from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.query import is_for_persons
+from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
-from palimpsest.privacy.votes import Ballot, DomainBallot, Round, Slate, Vote, VoteRounds
+from palimpsest.privacy.votes import Ballot, DomainBallot, Round, Slate, Vote, VoteRounds, Voters, parts_of
 from palimpsest.records.schema import PublicSchema
+from tests.privacy.persons import Data, data_sets, records_in, rows_in
+from tests.privacy.persons import neighbours as neighbours_of
 from tests.reading import reading
 
 LABELS = ("refund", "praise", "outage")
@@ -635,6 +638,170 @@ def test_it_holds(tmp_path, check):
     check(tmp_path)
 
 
+# --- persons
+
+PLACES = {"right": [1.0, 0.0], "up": [0.0, 2.0], "nowhere": [0.0, 0.0], "left": [-3.0, 0.0]}
+PERSON_SLATE = Slate({}, {
+    label: np.array([PLACES[name] for name in ("right", "up", "left")]) for label in ("refund", "praise")
+})  # fmt: skip
+KINDS = [
+    ("right", "refund"), ("up", "refund"), ("right", "praise"), ("up", "praise"), ("nowhere", "refund"),
+    ("right", "a question"),
+]  # fmt: skip
+PARTS = parts_of(replace(SCHEMA, unit_column="author", n_persons=100, max_rows_per_unit=3))
+
+
+def located(texts: Sequence[str]) -> np.ndarray:
+    return np.array([PLACES[text] for text in texts])
+
+
+def person_votes(rows: Sequence[PrivateRow], neighbours: int) -> list[int]:
+    """Exact counts of all labels, in parts of a vote."""
+    ballot = Ballot(located, neighbours, 0.0, PARTS)
+    held = ballot.held(ballot.vectors(rows, tuple(PERSON_SLATE.vectors)), PERSON_SLATE, NoiseSource())
+    return [round(number * PARTS) for own in held.values() for number in own]
+
+
+def longest_move(neighbours: int, kinds: int, most: int, persons: int) -> int:
+    """The largest squared L2 distance, in parts of a vote, to a neighbour without a person."""
+    answers: dict[Data, list[int]] = {}
+    worst = 0
+    for data in data_sets(KINDS[:kinds], most, persons):
+        answers[data] = person_votes(rows_in(data), neighbours)
+        for other in neighbours_of(data):
+            worst = max(worst, squared([new - old for new, old in zip(answers[data], answers[other], strict=True)]))
+    return worst
+
+
+def each_row_votes(patch):
+    patch.setattr(votes, "by_person", lambda rows: [[row] for row in rows])
+
+
+def shortened_in_each_label(patch):
+    patch.setattr(votes, "by_person", lambda rows: by_person([
+        PrivateRow(row.text, row.label, f"{row.person} {row.label}") for row in rows
+    ]))  # fmt: skip
+
+
+def added_and_not_shortened(patch):
+    patch.setattr(votes, "_shortened", lambda _owners, given, _neighbours, parts: given * parts)
+
+
+class Rounding:
+    """Numpy, but for one function."""
+
+    trunc = staticmethod(np.rint)
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+
+def rounded_to_the_nearest_part(patch):
+    patch.setattr(votes, "np", Rounding())
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Thousands of votes: what the device can do is not asked each time."""
+    monkeypatch.setattr("palimpsest.privacy.nearest.require_exact", lambda _device: None)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("neighbours", [1, 2])
+@pytest.mark.parametrize(("kinds", "most", "persons"), [(3, 2, 3), (6, 2, 2), (6, 3, 1)])
+def test_one_person_moves_the_counts_by_at_most_sqrt_k_in_every_small_data_set(neighbours, kinds, most, persons):
+    whole = neighbours * PARTS**2
+    assert 0.999 * whole <= longest_move(neighbours, kinds, most, persons) <= whole
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    "mutate", [each_row_votes, shortened_in_each_label, added_and_not_shortened, rounded_to_the_nearest_part]
+)
+def test_the_check_of_persons_catches_mutants(monkeypatch, mutate):
+    mutate(monkeypatch)
+    assert longest_move(1, 6, 2, 1) > PARTS**2
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_order_of_a_persons_rows_does_not_show():
+    for data in data_sets(KINDS, 3, 1):
+        assert person_votes(rows_in(data, backwards=True), 2) == person_votes(rows_in(data), 2)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("neighbours", [1, 2, 5])
+def test_persons_of_one_row_vote_as_records_do(neighbours):
+    for data in data_sets(KINDS, 1):
+        whole = exact_on(PERSON_SLATE, records_in(data), neighbours)
+        assert person_votes(rows_in(data), neighbours) == [PARTS * number for number in whole]
+        assert exact_on(PERSON_SLATE, rows_in(data), neighbours) == whole
+
+
+def exact_on(slate: Slate, rows: Sequence[PrivateRow], neighbours: int) -> list[int]:
+    ballot = Ballot(located, neighbours, 0.0)
+    return flat(ballot.held(ballot.vectors(rows, tuple(slate.vectors)), slate, NoiseSource()))
+
+
+def test_noise_of_persons_is_what_is_charged_in_whole_parts():
+    slate = Slate({}, {"refund": np.zeros((4000, 2))})
+    ballot = Ballot(located, 3, 0.7, PARTS)
+    noisy = np.array(ballot.held({}, slate, NoiseSource(5))["refund"])
+    assert np.array_equal(noisy * PARTS, np.rint(noisy * PARTS))
+    chance = stats.chi2.cdf(np.square(noisy / (math.sqrt(3) * 0.7)).sum(), noisy.size)
+    assert 1e-6 < chance < 1 - 1e-6
+    assert json.loads(json.dumps(noisy.tolist())) == noisy.tolist()
+
+
+def test_parts_are_counted_for_persons_alone():
+    assert parts_of(SCHEMA) == 1
+    assert PARTS > 1000
+    assert is_for_persons(Vote(ballot_of(), FIRST))
+    assert is_for_persons(rounds_of())
+
+
+def given_to_picks(rows: Sequence[PrivateRow]) -> list[int]:
+    with told_picks() as given:
+        ballot = DomainBallot(located, PICKING)
+        ballot.held(ballot.vectors(rows, tuple(PERSON_SLATE.vectors)), PERSON_SLATE, NoiseSource())
+    return [number for own in given for number in own]
+
+
+def one_person_has_one_vote(most: int, persons: int) -> bool:
+    """Of one candidate of one label, in every small data set, whatever the order of rows."""
+    answers = {data: given_to_picks(rows_in(data)) for data in data_sets(KINDS, most, persons)}
+    return all(
+        sum(abs(new - old) for new, old in zip(answer, answers[other], strict=True)) <= 1
+        for data, answer in answers.items()
+        for other in neighbours_of(data)
+    ) and all(given_to_picks(rows_in(data, backwards=True)) == answer for data, answer in answers.items())
+
+
+def every_row_picks(patch):
+    patch.setattr(votes, "one_each", lambda rows: rows)
+
+
+def one_row_of_each_label_picks(patch):
+    patch.setattr(votes, "one_each", lambda rows: list({(row.person, row.label): row for row in rows}.values()))
+
+
+def the_first_row_picks(patch):
+    patch.setattr(votes, "one_each", lambda rows: [own[0] for own in by_person(rows)])
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("most", "persons"), [(2, 2), (3, 1)])
+def test_one_person_adds_one_vote_of_one_candidate_of_one_label(most, persons):
+    assert one_person_has_one_vote(most, persons)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("mutate", [every_row_picks, one_row_of_each_label_picks, the_first_row_picks])
+def test_the_check_of_picks_catches_mutants(monkeypatch, mutate):
+    mutate(monkeypatch)
+    assert not one_person_has_one_vote(2, 1)
+
+
 # --- the mechanism in all generality
 
 
@@ -690,7 +857,7 @@ def test_rows_are_encoded_apart_from_those_of_other_labels_and_others_not_at_all
 
     ballot = replace(ballot_of(), encode=watching)
     found = ballot.vectors([*EXTRAS.values()], ("refund", "praise"))
-    assert {label: len(own) for label, own in found.items()} == {"refund": 6, "praise": 3}
+    assert {label: len(own.units) for label, own in found.items()} == {"refund": 6, "praise": 3}
     assert sorted(map(len, given)) == [3, 6]
     assert "a question" not in found
 
@@ -875,14 +1042,24 @@ def one_vote_too_many(patch):
     patch.setattr(votes, "nearest", lambda rows, candidates, k, *rest: original(rows, candidates, k + 1, *rest))
 
 
+def one_vote_too_many_in_full(patch):
+    """Shortened, it would still be one unit's whole vote."""
+    one_vote_too_many(patch)
+    added_and_not_shortened(patch)
+
+
 def everyone_votes_everywhere(patch):
     held = Ballot.held
+    patch.setattr(Ballot, "held", lambda self, rows, slate, noise: held(self, everywhere(rows, slate), slate, noise))
 
-    def mutant(self, rows, slate, noise):
-        whole = np.concatenate([*rows.values(), np.zeros((0, 3))])
-        return held(self, dict.fromkeys(slate.vectors, whole), slate, noise)
 
-    patch.setattr(Ballot, "held", mutant)
+def everywhere(rows, slate):
+    """All rows in every label, as if others stood there."""
+    vectors = np.concatenate([*(own.vectors for own in rows.values()), np.zeros((0, 3))])
+    return {
+        label: Voters(vectors, np.arange(len(vectors)) + place * len(vectors))
+        for place, label in enumerate(slate.vectors)
+    }
 
 
 def one_noise_for_all_labels(patch):
@@ -928,36 +1105,31 @@ def noise_two_percent_small(patch):
 
 
 def noise_not_rounded(patch):
-    quiet = Ballot._counts  # noqa: SLF001
+    def mutant(self, counts, noise):
+        drawn = noise.normal(len(counts)) * (math.sqrt(self.neighbours) * self.sigma)
+        return (counts + drawn).tolist() if self.sigma else counts.tolist()
 
-    def mutant(self, rows, candidates, noise):
-        clean = np.array(quiet(replace(self, sigma=0.0), rows, candidates, NoiseSource()))
-        drawn = noise.normal(len(candidates)) * (math.sqrt(self.neighbours) * self.sigma)
-        return (clean + drawn).tolist() if self.sigma else clean.tolist()
-
-    patch.setattr(Ballot, "_counts", mutant)
+    patch.setattr(Ballot, "_noisy", mutant)
 
 
 def divided_by_the_rows(patch):
-    original = Ballot._counts  # noqa: SLF001
+    original = votes._votes  # noqa: SLF001
 
-    def mutant(self, rows, candidates, noise):
-        clean = np.array(original(replace(self, sigma=0.0), rows, candidates, NoiseSource()))
-        drawn = np.rint(noise.normal(len(candidates)) * (math.sqrt(self.neighbours) * self.sigma))
-        return (clean / max(1, 0 if rows is None else len(rows)) + drawn).tolist()
+    def mutant(rows, slate, *settings):
+        sizes = {label: len(rows[label].units) if label in rows else 1 for label in slate.vectors}
+        return {label: own / sizes[label] for label, own in original(rows, slate, *settings).items()}
 
-    patch.setattr(Ballot, "_counts", mutant)
+    patch.setattr(votes, "_votes", mutant)
 
 
 def no_noise_where_nobody_votes(patch):
-    original = Ballot._counts  # noqa: SLF001
+    held = Ballot.held
 
-    def mutant(self, rows, candidates, noise):
-        if rows is None:
-            return [0] * len(candidates)
-        return original(self, rows, candidates, noise)
+    def mutant(self, rows, slate, noise):
+        some = Slate({}, {label: own for label, own in slate.vectors.items() if label in rows})
+        return {label: [0] * len(own) for label, own in slate.vectors.items()} | held(self, rows, some, noise)
 
-    patch.setattr(Ballot, "_counts", mutant)
+    patch.setattr(Ballot, "held", mutant)
 
 
 def loop(begin_late=False, votes_again=False, store=None):
@@ -985,17 +1157,14 @@ def loop(begin_late=False, votes_again=False, store=None):
 
 def two_votes_behind_picks(patch):
     original = votes._votes  # noqa: SLF001
-    patch.setattr(votes, "_votes", lambda rows, candidates, _k: original(rows, candidates, 2))
+    patch.setattr(votes, "_votes", lambda rows, slate, _k, parts: original(rows, slate, 2, parts))
 
 
 def everyone_picks_everywhere(patch):
     held = DomainBallot.held
-
-    def mutant(self, rows, slate, noise):
-        whole = np.concatenate([*rows.values(), np.zeros((0, 3))])
-        return held(self, dict.fromkeys(slate.vectors, whole), slate, noise)
-
-    patch.setattr(DomainBallot, "held", mutant)
+    patch.setattr(
+        DomainBallot, "held", lambda self, rows, slate, noise: held(self, everywhere(rows, slate), slate, noise)
+    )
 
 
 def labels_without_records_are_not_asked(patch):
@@ -1085,7 +1254,7 @@ STORES = {
 
 MUTANTS = [
     (one_vote_too_many, check_one_record_moves_k_counts_of_its_label_by_one),
-    (one_vote_too_many, check_replay_with_and_without_a_record),
+    (one_vote_too_many_in_full, check_replay_with_and_without_a_record),
     (everyone_votes_everywhere, check_one_record_moves_k_counts_of_its_label_by_one),
     (everyone_votes_everywhere, check_small_data_sets_one_by_one),
     (divided_by_the_rows, check_one_record_moves_k_counts_of_its_label_by_one),

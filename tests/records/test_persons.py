@@ -1,4 +1,4 @@
-"""With a unit column the person is the unit: small worlds with and without a whole person, from raw rows to the split."""
+"""With a unit column the person is the unit: small worlds with and without a whole person, from file to split."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -33,6 +33,7 @@ from palimpsest.report.release import word
 from palimpsest.report.release.keys import VARIABLE, new_key
 from tests.reading import reading
 
+PERSONS = {"column": "customer", "max_rows": 4, "persons": 2500, "missing": "drop"}
 ROOT = Path(__file__).parents[2]
 VARIANT, REFERENCE = "select3", "unbound_reference"
 SECRET = "mulberry quartz 7719"
@@ -101,7 +102,7 @@ def graph() -> dict[str, Any]:
     return copy.deepcopy(STAGES) | found
 
 
-def content(**data: Any) -> dict[str, Any]:
+def content(unit: str = "record", **data: Any) -> dict[str, Any]:
     """params.yaml of the repository, with one variant of method select and a reference beside it."""
     body = _yaml.load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     run: dict[str, Any] = {name: [] for name in _EMPTY} | {name: {} for name in _NO_ROWS}
@@ -110,6 +111,9 @@ def content(**data: Any) -> dict[str, Any]:
     body["release"] = settings().model_dump(mode="json")
     body["variants"][REFERENCE] = body["variants"][VARIANT] | {"purpose": "reference"}
     body["dataset"] |= data
+    if unit == "person":
+        body["dataset"]["unit"] = PERSONS
+        body["discriminators"]["judge3"]["train"]["batch"] = PERSONS["persons"]  # no batch is larger than the data
     body["privacy"]["ledger"] = ".palimpsest/ledger.db"
     return dict(body)
 
@@ -174,7 +178,8 @@ class Workspace:
         """Ask one real query and write its receipt."""
         params, ledger = self.params, self.ledger
         query = LabelHistogram(labels=tuple(params.dataset.labels), sigma=4.0)
-        rows = [PrivateRow("the vase arrived in shards", "returns")] * 3
+        persons = ["ab" * 32, "ab" * 32, "cd" * 32] if params.schema_of_data.unit == "person" else [None] * 3
+        rows = [PrivateRow("the vase arrived in shards", "returns", person) for person in persons]
         run = Run("select", variant, purpose, "", f"plan of {variant} {seed}", "code")
         run = reading(run, ledger, params.dataset.asset, rows)
         asked = [Request(query.name, query.event())]
@@ -188,11 +193,11 @@ class Workspace:
         return body
 
 
-def workspace(folder: Path, key: Path) -> Workspace:
-    """Make one, with a key to sign with."""
+def workspace(folder: Path, key: Path, unit: str = "record") -> Workspace:
+    """Make one, with a key to sign with, for one unit of privacy."""
     folder.mkdir(parents=True)
     with (folder / "params.yaml").open("w", encoding="utf-8") as file:
-        _yaml.dump(content(), file)
+        _yaml.dump(content(unit), file)
     made, params = Workspace(folder, key), loads((folder / "params.yaml").read_text(encoding="utf-8"))
     Ledger.create(ledger_url(params, folder)).register(asset_of(params))
     made.graph()
@@ -264,11 +269,11 @@ def inside(made: Workspace) -> Iterator[Workspace]:
 
 
 @cache
-def released() -> Workspace:
-    """One workspace with its release, made once for all tests of a process; nobody changes it."""
+def released(unit: str = "record") -> Workspace:
+    """One workspace with its release, made once a unit for all tests of a process; nobody changes it."""
     home = Path(tempfile.mkdtemp(prefix="released"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
-    made = workspace(home / "work", home / "keys" / "own.pem")
+    made = workspace(home / "work", home / "keys" / "own.pem", unit)
     with inside(made):
         stages.release.run()
     return made

@@ -525,3 +525,15 @@ def world_of_audits() -> dict[str, Any]:
             "fidelity": fidelity(name, 0.5 + 0.1 * number),
         }  # fmt: skip
     return {"metrics": metrics}
+
+
+def whole_world(unit: str = "record") -> dict[str, Any]:
+    """Everything that a page may show, of receipts and a ledger of one unit of privacy."""
+    metrics: dict[str, dict[str, Any]] = {}
+    receipts: dict[str, Receipt] = {}
+    for part in (world_of_writing(), world_of_choosing(), world_of_embedding(), world_of_audits()):
+        receipts |= part.get("receipts", {})
+        for variant, found in part["metrics"].items():
+            metrics.setdefault(variant, {}).update(found)
+    own = {name: replace(receipt, unit=unit) for name, receipt in receipts.items()}
+    return {"metrics": metrics, "receipts": own, "ledger": world_ledger(unit), "facts": world_schema(unit)}

@@ -257,7 +257,7 @@ EDITS: list[tuple[str, Edit, str]] = [
     (STATEMENT, lambda body: body["unit"].update(name="person"), "another unit"),
     (STATEMENT, lambda body: body["ledger"].update(charges=0), "counts other charges"),
     (STATEMENT, lambda body: body["ledger"].update(refunded=1), "counts other charges"),
-    (LEDGER, lambda body: body["asset"].update(unit="person"), "another unit"),
+    (LEDGER, lambda body: body["asset"].update(unit="person", unit_column="name"), "another unit"),
     (LEDGER, lambda body: body.update(caps=[]), "caps do not lead"),
     (LEDGER, lambda body: body["caps"][0].update(epsilon=99.0), "caps do not lead"),
     (LEDGER, lambda body: body.pop("caps"), "has not its form"),
@@ -274,6 +274,92 @@ def test_a_signed_document_that_does_not_follow_from_the_events_is_found(
     found = edited(folder, key, name, change)
     assert not found.holds
     assert any(told in problem for problem in found.problems), found.problems
+
+
+# A release of persons.
+
+
+@pytest.fixture
+def persons(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(released("person").folder / "release", tmp_path / "persons"))
+
+
+@pytest.fixture
+def their_key() -> Ed25519PrivateKey:
+    return load_key(released("person").key)
+
+
+def test_a_release_of_persons_holds_and_says_so(persons: Path):
+    assert verify_release(persons).problems == []
+    statement, asset = read_json(persons / STATEMENT), read_json(persons / LEDGER)["asset"]
+    assert (statement["unit"]["name"], statement["unit"]["column"]) == ("person", "customer")
+    assert (asset["unit"], asset["unit_column"]) == ("person", "customer")
+    assert asset["n_public"] == statement["unit"]["n_persons"] == 2500
+    assert "unit: person" in (persons / README).read_text()
+
+
+MIXES: list[tuple[str, Edit, str]] = [
+    (AUDIT, lambda body: receipt_of(body).update(unit="record"), "unit must be 'person'; the receipt says 'record'"),
+    (LEDGER, lambda body: body["asset"].update(unit_column="name"), "another unit"),
+    (LEDGER, lambda body: body["asset"].update(n_public=9999), "another unit"),
+    (LEDGER, lambda body: body["asset"].update(unit="record"), "has not its form"),
+    (STATEMENT, lambda body: body["unit"].update(column="name"), "another unit"),
+    (STATEMENT, lambda body: body["unit"].update(n_persons=9999), "another unit"),
+    (STATEMENT, lambda body: body["unit"].update(name="record"), "another unit"),
+    (STATEMENT, lambda body: body["unit"].update(max_rows_per_person=1), "describes another unit"),
+    (STATEMENT, lambda body: body["unit"].update(note="One row is protected."), "describes another unit"),
+    (STATEMENT, lambda body: body["unit"].update(description="One record: its text."), "describes another unit"),
+    (STATEMENT, lambda body: body["releases"][0].pop("changed_row"), "breaks the schema"),
+    (STATEMENT, lambda body: body["releases"][0]["changed_row"].update(epsilon=0.5), "changed_row is not what follows"),
+    (STATEMENT, lambda body: body["releases"][0]["changed_row"].update(sentence="Free."), "changed_row is not what"),
+    (STATEMENT, lambda body: body["releases"][0]["group"].pop(), "breaks the schema"),
+    (STATEMENT, lambda body: body["releases"][0]["meaning"].update(sentence="Of 100 records."), "meaning is not what"),
+    (STATEMENT, lambda body: body["releases"][0]["meaning"].update(belief=0.01), "meaning is not what"),
+    (STATEMENT, lambda body: body["releases"][0].update(flags=["Fine."]), "flags is not what follows"),
+    (STATEMENT, lambda body: body["not_covered"].pop(), "what is not covered"),
+    (STATEMENT, lambda body: body["layers"].pop(), "layers are not those"),
+    (STATEMENT, lambda body: body["assumptions"].pop(0), "assumptions are not those"),
+    (STATEMENT, lambda body: body["assumptions"].pop(), "assumptions are not those"),
+    (AUDIT, lambda body: receipt_of(body).update(assumptions=["batch-bits"]), "assumptions are not those"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "told"), MIXES, ids=[f"{name}-{place}" for place, (name, *_) in enumerate(MIXES)]
+)
+def test_no_word_about_persons_can_be_another_than_follows(
+    persons: Path, their_key: Ed25519PrivateKey, name: str, change: Edit, told: str
+):
+    found = edited(persons, their_key, name, change)
+    assert any(told in problem for problem in found.problems), found.problems
+
+
+@pytest.mark.parametrize("name", [README, CARD])
+@pytest.mark.parametrize(("said", "instead"), [("a group of two persons", "one person"), ("1 in 100 persons", "1 row")])
+def test_the_pages_repeat_the_statements_sentences(
+    persons: Path, their_key: Ed25519PrivateKey, name: str, said: str, instead: str
+):
+    text = (persons / name).read_text()
+    assert said in text
+    (persons / name).write_text(text.replace(said, instead))
+    resign(persons, their_key)
+    assert f"{name} lacks a sentence of the statement" in verify_release(persons).problems
+
+
+def test_the_cards_unit_is_the_statements(persons: Path, their_key: Ed25519PrivateKey):
+    text = (persons / README).read_text()
+    (persons / README).write_text(text.replace("unit: person", "unit: record"))
+    resign(persons, their_key)
+    assert any("another epsilon or unit" in problem for problem in verify_release(persons).problems)
+
+
+@pytest.mark.parametrize("version", [3, 5, None])
+def test_a_statement_of_another_version_is_named_and_not_judged(
+    folder: Path, key: Ed25519PrivateKey, version: int | None
+):
+    (problem,) = edited(folder, key, STATEMENT, lambda body: body.update(statement_version=version)).problems
+    assert f"statement.json is of version {version!r}, and this palimpsest checks version 4" in problem
+    assert "use the palimpsest that made the release" in problem
 
 
 @pytest.mark.parametrize("said", [{"word": "They did."}, {"word": None}, {"reason": "The attack failed."}])

@@ -15,7 +15,7 @@ from palimpsest.training.plan import TrainingPlan
 from palimpsest.training.team import joined
 
 COORDINATES, STEPS = 20_000, 3
-ROWS = [PrivateRow(str(index), "a") for index in range(30)]
+ROWS = [PrivateRow(str(index), "a", f"{index // 3:064x}") for index in range(30)]  # three rows a person
 
 
 def losses(model: nn.Module, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -600,16 +600,18 @@ Engine = bookkeeping.BookkeepingEngine
 
 def without_clipping(patch):
     original = Engine._clip
-    patch.setattr(Engine, "_clip", lambda self, parts, size, c, totals: original(self, parts, size, math.inf, totals))
+    patch.setattr(
+        Engine, "_clip", lambda self, parts, weights, c, totals: original(self, parts, weights, math.inf, totals)
+    )
 
 
 def clipping_the_batch_mean(patch):
     original = Engine._clip
 
-    def mutant(self, parts, size, clipping_norm, totals):
-        found = original(self, parts, size, math.inf, {})
+    def mutant(self, parts, weights, clipping_norm, totals):
+        found = original(self, parts, weights, math.inf, {})
         total = math.sqrt(sum(float(g.square().sum()) for g in found.gradients.values()))
-        scale = min(1.0, size * clipping_norm / max(total, 1e-300))
+        scale = min(1.0, len(weights) * clipping_norm / max(total, 1e-300))
         totals |= {name: gradient * scale for name, gradient in found.gradients.items()}
         return found
 
@@ -619,8 +621,8 @@ def clipping_the_batch_mean(patch):
 def clipping_each_layer(patch):
     original = Engine._clip
 
-    def mutant(self, parts, size, clipping_norm, totals):
-        found = [original(self, {p: part}, size, clipping_norm, totals) for p, part in list(parts.items())]
+    def mutant(self, parts, weights, clipping_norm, totals):
+        found = [original(self, {p: part}, weights, clipping_norm, totals) for p, part in list(parts.items())]
         return found[0]
 
     patch.setattr(Engine, "_clip", mutant)
@@ -658,8 +660,8 @@ def no_noise(patch):
 def noise_per_micro_batch(patch):
     original, finish = Engine._clip, dpsgd.privatise
 
-    def noisy(self, parts, size, clipping_norm, totals):
-        found = original(self, parts, size, clipping_norm, totals)
+    def noisy(self, parts, weights, clipping_norm, totals):
+        found = original(self, parts, weights, clipping_norm, totals)
         for gradient in totals.values():
             NoiseSource().add_gaussian(gradient, 1.2 * clipping_norm)
         return found

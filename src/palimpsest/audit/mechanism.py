@@ -43,7 +43,7 @@ from palimpsest.training.plan import TrainingPlan
 
 Train: TypeAlias = Callable[[TrainQuery, Sequence[PrivateRow], NoiseSource], nn.Module]
 CountLabels: TypeAlias = Callable[[LabelHistogram, Sequence[PrivateRow], NoiseSource], Mapping[str, int]]
-TakeVote: TypeAlias = Callable[[Vote, Sequence[PrivateRow], NoiseSource], Mapping[str, Sequence[int]]]
+TakeVote: TypeAlias = Callable[[Vote, Sequence[PrivateRow], NoiseSource], Mapping[str, Sequence[float]]]
 SumMeans: TypeAlias = Callable[[ClassMeans, Sequence[PrivateRow], NoiseSource], Sequence[Sequence[float]]]
 PickTop: TypeAlias = Callable[[Sequence[int], int, float], Sequence[int]]
 PickDomain: TypeAlias = Callable[[LimitedDomain, Sequence[int]], Sequence[int]]
@@ -278,7 +278,7 @@ def audit_votes(sizing: Sizing, noise: NoiseSource, run: TakeVote = Vote.run) ->
     return _audit("votes", claim, event_curve(query.event()), {"sum of counts": sums.mean(axis=1) > 0.5}, sizing)
 
 
-def weaker_vote(query: Vote, rows: Sequence[PrivateRow], noise: NoiseSource) -> Mapping[str, Sequence[int]]:
+def weaker_vote(query: Vote, rows: Sequence[PrivateRow], noise: NoiseSource) -> Mapping[str, Sequence[float]]:
     """A broken twin: too little noise."""
     assert isinstance(query.ballot, Ballot)
     return replace(query, ballot=replace(query.ballot, sigma=query.ballot.sigma / WEAKER)).run(rows, noise)

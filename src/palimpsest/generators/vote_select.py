@@ -15,7 +15,7 @@ from palimpsest.privacy.accounting import calibrate_noise, is_private
 from palimpsest.privacy.means import Encode
 from palimpsest.privacy.nearest import require_exact
 from palimpsest.privacy.query import View
-from palimpsest.privacy.votes import Ballot, Round, Slate, Vote, device
+from palimpsest.privacy.votes import Ballot, Round, Slate, Vote, device, parts_of
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
@@ -89,7 +89,8 @@ class VoteSelect:
         labels = tuple(dict.fromkeys(row.label or "" for row in self.rows))
         texts = by_label(self.rows, labels)
         slate = Slate(texts, {label: np.asarray(self.encode(own)) for label, own in texts.items()})
-        ballot = Ballot(encode or self.encode, self.settings.votes.neighbours, float(plan.numbers["sigma"]))
+        neighbours, sigma = self.settings.votes.neighbours, float(plan.numbers["sigma"])
+        ballot = Ballot(encode or self.encode, neighbours, sigma, parts_of(self.schema))
         return Voted(Round(texts, view.ask(Vote(ballot, slate, _NAME))))
 
     def sample(self, artifact: Voted, counts: Mapping[str, int]) -> Iterator[Record]:

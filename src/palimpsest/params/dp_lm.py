@@ -60,9 +60,13 @@ class DpSgd(_Settings):
         description="Take the noise's known variance out of AdamW's second moment (DP-AdamBC). Free; `adam_eps` then "
         "bounds a step and should be near the size of a gradient's signal."
     )
-    clipping_norm: float = Field(gt=0, description="Largest L2 norm of one record's gradient, C.")
+    clipping_norm: float = Field(gt=0, description="Largest L2 norm of what one unit of privacy adds, C.")
     max_tokens: int = Field(ge=1, description="Tokens kept of a text; the rest is cut.")
-    micro_batch: int = Field(ge=1, description="Rows whose gradients are in memory at once.")
+    micro_batch: int = Field(ge=1, description="Rows whose gradients are in memory at once; always that many.")
+    person: Literal["joint", "rows"] = Field(
+        description="How a person's rows are clipped where `dataset.unit` names a column. joint: the gradient of their "
+        "mean loss, once. rows: each row's gradient, and their mean is added. Either way a person adds C at most."
+    )
     checkpoint_steps: int = Field(
         ge=1,
         description="Steps from one checkpoint to the next. A stopped training continues from the last one under the "

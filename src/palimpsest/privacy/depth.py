@@ -17,14 +17,15 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.means import Encode, embedded
 from palimpsest.privacy.mechanisms import gumbel_top_k
 from palimpsest.privacy.nearest import on_grid
-from palimpsest.privacy.query import registered
-from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.query import bounds_persons, registered
+from palimpsest.privacy.rows import PrivateRow, one_each
 
 _SEED = 4242  # of the public directions: part of the method, no secret
 _AT_ONCE = 32  # directions that all records are projected on at once
 _MARGIN = 1.0 + 1e-12  # of the scale, so that rounding never makes it cost more than rho
 
 
+@bounds_persons
 @registered
 @dataclass(frozen=True, eq=False)
 class DepthPicks:
@@ -34,15 +35,17 @@ class DepthPicks:
     in proportion to exp(depth / scale) among those that are left, where the depth is that of `depths` among the
     label's records. A candidate may be picked for several labels.
 
-    Guarantee: rho-zCDP for adding or removing one record. A record raises the depth of every candidate of its own label
-    by 0 or 1 (`depths`), and those of other labels not at all. The k picks of one label are k exponential mechanisms on
-    monotone scores of sensitivity 1, taken in one draw (`gumbel_top_k`): k / (8 scale^2)-zCDP. Each label's scale is
-    sqrt(k / (8 rho)) for its own k, so each label costs rho whatever its k is, and since a record has one label, all
-    labels together cost rho (parallel composition: of two neighbouring data sets, the records of all labels but one are
-    the same). `picks` may come from noisy counts: they are then fixed before the records are compared (adaptive
-    composition). What a record adds to a depth does not depend on the other records, bit for bit, as far as `encode`
-    gives a text its vector whatever comes with it. Running time and memory are not covered. With an infinite `rho` the
-    deepest are picked without noise, which is not private: for reference runs.
+    Guarantee: rho-zCDP for adding or removing one unit, a record or a person with all their rows. Of a person with
+    several rows one counts, chosen by a keyed hash of that person's rows alone, over all their labels (`one_each`). A
+    record raises the depth of every candidate of its own label by 0 or 1 (`depths`), and those of other labels not at
+    all. The k picks of one label are k exponential mechanisms on monotone scores of sensitivity 1, taken in one draw
+    (`gumbel_top_k`): k / (8 scale^2)-zCDP. Each label's scale is sqrt(k / (8 rho)) for its own k, so each label costs
+    rho whatever its k is, and since a unit counts in one label, all labels together cost rho (parallel composition: of
+    two neighbouring data sets, the records that count in all labels but one are the same). `picks` may come from noisy
+    counts: they are then fixed before the records are compared (adaptive composition). What a record adds to a depth
+    does not depend on the other records, bit for bit, as far as `encode` gives a text its vector whatever comes with
+    it. Running time and memory are not covered. With an infinite `rho` the deepest are picked without noise, which is
+    not private: for reference runs.
 
     Attributes:
         encode: a public encoder, n texts -> (n, d).
@@ -88,7 +91,7 @@ class DepthPicks:
         """
         usable = np.flatnonzero(on_grid(self.candidates).any(axis=1))
         texts: dict[str, list[str]] = {label: [] for label in self.picks}
-        for row in rows:
+        for row in one_each(rows):
             texts.get(row.label or "", []).append(row.text)
         return {label: self._picked(own, usable, self.picks[label]) for label, own in texts.items()}
 

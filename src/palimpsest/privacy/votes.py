@@ -17,13 +17,16 @@ from palimpsest.privacy.kept import Kept
 from palimpsest.privacy.limited_domain import LimitedDomain
 from palimpsest.privacy.means import Encode, embedded
 from palimpsest.privacy.nearest import nearest
-from palimpsest.privacy.query import Meter, registered
-from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.query import Meter, bounds_persons, registered
+from palimpsest.privacy.rows import PrivateRow, by_person, one_each
+from palimpsest.records.schema import PublicSchema
 
 _MOST_SIGMA = 2.0**20  # up to here noise in votes fits into 64 bits, whatever the number of neighbours
 _MOST_NEIGHBOURS = 2**20
+_PARTS = 2**16  # of a vote, where a person's rows share one
+_MARGIN = 1.0 - 2.0**-40  # more than a square root and three products lose
 
-Counts: TypeAlias = dict[str, list[int]]
+Counts: TypeAlias = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,41 +56,63 @@ class Round:
 
     Attributes:
         texts: label -> the candidates that were voted for; empty where they are no texts.
-        counts: label -> what the ballot answered. A `Ballot`: noisy counts in the candidates' order, whole votes, so
-            each record gave up to `neighbours` of them. A `DomainBallot`: indices of the candidates picked.
+        counts: label -> what the ballot answered. A `Ballot`: noisy counts in the candidates' order, in votes: whole
+            ones, or floats of whole parts where a person's rows share a vote (`parts_of`); each unit gave up to
+            `neighbours` of them. A `DomainBallot`: indices of the candidates picked.
     """
 
     texts: Mapping[str, Sequence[str]]
     counts: Counts
 
 
+@dataclass(frozen=True, eq=False)
+class Voters:
+    """The rows of one label that vote, private.
+
+    Attributes:
+        vectors: theirs, shape (n, d), of any length.
+        units: the unit of privacy behind each, numbered over all labels, int64 (n,).
+    """
+
+    vectors: np.ndarray
+    units: np.ndarray
+
+
 @dataclass(frozen=True)
 class Ballot:
     """How one vote is taken; the part that `Vote` and `VoteRounds` share.
 
-    Guarantee: a record votes for the `neighbours` candidates of its own label that are nearest by cosine, one vote
-    each; so adding or removing it moves at most that many counts by one, all labels together: L2 sensitivity
-    sqrt(neighbours). The noise is N(0, neighbours sigma^2) on every count, which makes one Gaussian mechanism of
-    sensitivity 1 and standard deviation sigma (Dwork and Roth 2014, Theorem A.1; exact delta: Balle and Wang 2018,
-    Theorem 8). It is rounded to whole votes, which, as counts are whole, is rounding the noisy count, ties aside: so no
-    low bit of a float tells the count (post-processing). What a record is nearest to does not depend on the other
-    records, bit for bit (`nearest`), as far as `encode` gives a text its vector whatever comes with it. A record whose
-    vector is zero or not finite, or whose label has no candidates, does not vote. Running time and memory are not
-    covered. With sigma 0 the answer is exact and not private: for reference runs.
+    Guarantee: adding or removing one unit, a record or a person with all their rows, moves the counts of all labels
+    together by at most sqrt(neighbours) votes in L2. A row votes for the `neighbours` candidates of its own label that
+    are nearest by cosine, one vote each. The votes of a unit's rows are added over all labels; where that is longer
+    than sqrt(neighbours) it is shortened to it in float64 and rounded towards zero to whole parts of a vote, which
+    never lengthens (`_votes`). One row is never shortened. The noise is N(0, neighbours sigma^2) on every count, which
+    makes one Gaussian mechanism of sensitivity 1 and standard deviation sigma (Dwork and Roth 2014, Theorem A.1; exact
+    delta: Balle and Wang 2018, Theorem 8). It is rounded to whole parts, which, as counts are whole parts, is rounding
+    the noisy count, ties aside: so no low bit of a float tells the count (post-processing). What a row is nearest to
+    does not depend on the others, bit for bit (`nearest`), as far as `encode` gives a text its vector whatever comes
+    with it. A row whose vector is zero or not finite, or whose label has no candidates, does not vote. Running time and
+    memory are not covered. With sigma 0 the answer is exact and not private: for reference runs.
+
+    A person's shortened votes are in proportion to the mean of their rows' and, up to a part, never fewer, so they say
+    at least as much under the same noise.
 
     Attributes:
         encode: a public encoder, n texts -> (n, d).
-        neighbours: votes of each record, k.
-        sigma: standard deviation of the noise in units of one record's whole vote, which has length 1: 1 / sqrt(k) for
+        neighbours: votes of each row, k.
+        sigma: standard deviation of the noise in units of one unit's whole vote, which has length 1: 1 / sqrt(k) for
             each of k candidates.
+        parts: public; whole parts of a vote that are counted (`parts_of`). The guarantee holds for each number.
     """
 
     encode: Encode
     neighbours: int
     sigma: float
+    parts: int = 1
 
     def __post_init__(self) -> None:
         validate.in_range(1, _MOST_NEIGHBOURS, neighbours=self.neighbours)
+        validate.in_range(1, _PARTS, parts=self.parts)
         validate.in_range(0.0, _MOST_SIGMA, sigma=self.sigma)
 
     @property
@@ -104,31 +129,35 @@ class Ballot:
         """A Gaussian, or a non-private event where sigma is 0."""
         return GaussianDpEvent(self.sigma) if self.noisy else NonPrivateDpEvent()
 
-    def held(self, rows: Mapping[str, np.ndarray], slate: Slate, noise: NoiseSource) -> Counts:
-        """Noisy counts of one vote. `rows` holds the records' vectors by label."""
-        return {label: self._counts(rows.get(label), vectors, noise) for label, vectors in slate.vectors.items()}
+    def held(self, rows: Mapping[str, Voters], slate: Slate, noise: NoiseSource) -> Counts:
+        """Noisy counts of one vote. `rows` holds the voters by label."""
+        counts = _votes(rows, slate, self.neighbours, self.parts)
+        return {label: self._noisy(own, noise) for label, own in counts.items()}
 
-    def _counts(self, rows: np.ndarray | None, candidates: np.ndarray, noise: NoiseSource) -> list[int]:
-        counts = _votes(rows, candidates, self.neighbours)
-        drawn = noise.normal(len(candidates)) * (math.sqrt(self.neighbours) * self.sigma)
-        return (counts + np.rint(drawn).astype(np.int64)).tolist()
+    def _noisy(self, counts: np.ndarray, noise: NoiseSource) -> list[float]:
+        """Counts in parts, int64, to noisy counts in votes: int where a part is a vote."""
+        drawn = noise.normal(len(counts)) * (math.sqrt(self.neighbours) * self.sigma * self.parts)
+        noisy = counts + np.rint(drawn).astype(np.int64)
+        return (noisy / self.parts if self.parts > 1 else noisy).tolist()
 
-    def vectors(self, rows: Sequence[PrivateRow], labels: Sequence[str]) -> dict[str, np.ndarray]:
-        """The records' vectors by label; those of other labels are left out."""
-        return _by_label(self.encode, rows, labels)
+    def vectors(self, rows: Sequence[PrivateRow], labels: Sequence[str]) -> dict[str, Voters]:
+        """The voters by label; rows of other labels are left out."""
+        return _by_label(self.encode, by_person(rows), labels)
 
 
 @dataclass(frozen=True)
 class DomainBallot:
     """A vote that answers which candidates have the most votes, and no count; for `VoteRounds`.
 
-    Guarantee: a record votes for the one candidate of its own label that is nearest by cosine, so adding or removing it
-    adds or takes one vote of one candidate of one label, which is the adjacency of `LimitedDomain`. That mechanism runs
-    once for each label, on fresh noise. With and without a record, the answers of all labels but its own have the same
-    law and are independent of its label's: the divergence and the delta of the whole vote are those of one call, for
-    every record (parallel composition). A label without records is asked, too, so an answer does not tell that there
-    are some. What `Ballot` says of nearest candidates, of records that do not vote and of what is not covered holds
-    here, too. With scale 0 the answer is exact and not private: for reference runs.
+    Guarantee: a record votes for the one candidate of its own label that is nearest by cosine. Of a person with several
+    rows one votes, chosen by a keyed hash of that person's rows alone, over all their labels (`one_each`). So adding or
+    removing a unit, a record or a person with all their rows, adds or takes one vote of one candidate of one label,
+    which is the adjacency of `LimitedDomain`. That mechanism runs once for each label, on fresh noise. With and without
+    a unit, the answers of all labels but that of its one row have the same law and are independent of that label's: the
+    divergence and the delta of the whole vote are those of one call, for every unit (parallel composition). A label
+    without rows is asked, too, so an answer does not tell that there are some. What `Ballot` says of nearest
+    candidates, of rows that do not vote and of what is not covered holds here, too. With scale 0 the answer is exact
+    and not private: for reference runs.
 
     Attributes:
         encode: a public encoder, n texts -> (n, d).
@@ -155,16 +184,17 @@ class DomainBallot:
         """That of one call of the mechanism."""
         return self.mechanism.event()
 
-    def held(self, rows: Mapping[str, np.ndarray], slate: Slate, noise: NoiseSource) -> Counts:
+    def held(self, rows: Mapping[str, Voters], slate: Slate, noise: NoiseSource) -> Counts:
         """Label -> indices of the candidates picked, in noisy order. The noise comes from OpenDP's own source."""
-        counts = {label: _votes(rows.get(label), vectors, 1).tolist() for label, vectors in slate.vectors.items()}
-        return {label: self.mechanism.pick(own) for label, own in counts.items()}
+        counts = _votes(rows, slate, 1, 1)
+        return {label: self.mechanism.pick(own.tolist()) for label, own in counts.items()}
 
-    def vectors(self, rows: Sequence[PrivateRow], labels: Sequence[str]) -> dict[str, np.ndarray]:
-        """The records' vectors by label; those of other labels are left out."""
-        return _by_label(self.encode, rows, labels)
+    def vectors(self, rows: Sequence[PrivateRow], labels: Sequence[str]) -> dict[str, Voters]:
+        """The voters by label, one row of each unit; those of other labels are left out."""
+        return _by_label(self.encode, [[row] for row in one_each(rows)], labels)
 
 
+@bounds_persons
 @registered
 @dataclass(frozen=True)
 class Vote:
@@ -200,6 +230,7 @@ class Vote:
         return self.ballot.held(vectors, self.slate, noise)
 
 
+@bounds_persons
 @registered
 @dataclass(frozen=True)
 class VoteRounds:
@@ -274,20 +305,59 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _votes(rows: np.ndarray | None, candidates: np.ndarray, neighbours: int) -> np.ndarray:
-    """How many rows have each candidate among their nearest: int64 (candidates,), private."""
-    counts = np.zeros(len(candidates), dtype=np.int64)
-    if rows is not None and len(rows) and len(candidates):
-        chosen = nearest(rows, candidates, neighbours, device())  # (rows, neighbours), -1 for none
-        counts += np.bincount(chosen[chosen >= 0], minlength=len(candidates))
-    return counts
+def parts_of(schema: PublicSchema) -> int:
+    """Parts of a vote that are counted: one, the vote, where the unit of privacy is a record; else many."""
+    return 1 if schema.unit == "record" else _PARTS
 
 
-def _by_label(encode: Encode, rows: Sequence[PrivateRow], labels: Sequence[str]) -> dict[str, np.ndarray]:
+def _votes(rows: Mapping[str, Voters], slate: Slate, neighbours: int, parts: int) -> dict[str, np.ndarray]:
+    """What the units give to each candidate, in whole parts of a vote: label -> int64 (candidates,), private.
+
+    Guarantee: one unit's numbers, over all labels, are a function of its rows and of the slate alone and have an L2
+    length of at most sqrt(neighbours) parts: its squared length in votes is a whole number, so whether it is above
+    `neighbours` is decided exactly, and what is shortened is then cut towards zero.
+    """
+    ends = np.cumsum([len(candidates) for candidates in slate.vectors.values()], dtype=np.int64)
+    units, places = [], []  # of each vote that a row casts; a place counts over all labels
+    for (label, candidates), end in zip(slate.vectors.items(), ends, strict=True):
+        if label in rows and len(candidates):
+            chosen = nearest(rows[label].vectors, candidates, neighbours, device())  # (rows, neighbours), -1 for none
+            row, turn = np.nonzero(chosen >= 0)
+            units.append(rows[label].units[row])
+            places.append(chosen[row, turn] + (end - len(candidates)))
+    counts = np.zeros(ends[-1] if len(ends) else 0, dtype=np.int64)
+    if units:
+        owners, at, given = _shared(np.concatenate(units), np.concatenate(places), len(counts))
+        np.add.at(counts, at, _shortened(owners, given, neighbours, parts))
+    return dict(zip(slate.vectors, np.split(counts, ends), strict=False))  # behind the last end is nothing
+
+
+def _shared(units: np.ndarray, places: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Each unit and candidate that occur together, and how many votes the one gives the other."""
+    pairs, given = np.unique(units * count + places, return_counts=True)
+    return pairs // count, pairs % count, given
+
+
+def _shortened(owners: np.ndarray, given: np.ndarray, neighbours: int, parts: int) -> np.ndarray:
+    """Votes in whole parts: those of a unit as they are where their squared length is at most `neighbours`."""
+    squares = np.bincount(owners, weights=given**2)  # whole numbers, exact in float64
+    shares = np.where(squares > neighbours, np.sqrt(neighbours / np.maximum(squares, 1.0)) * _MARGIN, 1.0)
+    return np.trunc(given * (parts * shares[owners])).astype(np.int64)
+
+
+def _by_label(encode: Encode, units: Sequence[Sequence[PrivateRow]], labels: Sequence[str]) -> dict[str, Voters]:
     texts: dict[str, list[str]] = {label: [] for label in labels}
-    for row in rows:
-        texts.get(row.label or "", []).append(row.text)
-    return {label: embedded(encode, own) for label, own in texts.items() if own}
+    owners: dict[str, list[int]] = {label: [] for label in labels}
+    for unit, rows in enumerate(units):
+        for row in rows:
+            if (row.label or "") in texts:
+                texts[row.label or ""].append(row.text)
+                owners[row.label or ""].append(unit)
+    return {
+        label: Voters(embedded(encode, own), np.array(owners[label], dtype=np.int64))
+        for label, own in texts.items()
+        if own
+    }
 
 
 def _check_kind(part: object, *known: type) -> None:

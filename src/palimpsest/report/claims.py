@@ -50,7 +50,7 @@ def claims(
     sound = statement["status"] == "DIFFERENTIALLY PRIVATE" and not refuted
     found = [*_proved(receipts, statement, refuted), _total(ledger, sound)]
     for row in summary.of("release"):
-        found += _measured(row, metrics.get(row.variant, {}))
+        found += _measured(row, metrics.get(row.variant, {}), summary.unit)
     return _in_order([*found, *_stated(statement)])
 
 
@@ -121,7 +121,7 @@ def _total(ledger: Mapping[str, Any], sound: bool) -> Claim:
     return Claim("P-total", sentence, "proved" if sound else "not covered", "ledger", str(ledger["head"]))
 
 
-def _measured(row: Row, found: Mapping[str, Any]) -> Iterator[Claim]:
+def _measured(row: Row, found: Mapping[str, Any], unit: str) -> Iterator[Claim]:
     audits = (
         ("M", "membership", "model", row.membership),
         ("R", "text_membership", "rows alone", row.text_membership),
@@ -144,7 +144,7 @@ def _measured(row: Row, found: Mapping[str, Any]) -> Iterator[Claim]:
     if row.individual_leaked and row.canaries_leaked:
         sentence = (
             f"{row.variant} contains {row.individual_leaked.count} of {row.individual_leaked.total} facts about one "
-            f"record and {row.canaries_leaked.count} of {row.canaries_leaked.total} planted secrets."
+            f"{unit} and {row.canaries_leaked.count} of {row.canaries_leaked.total} planted secrets."
         )
         yield _claim("F", row, "facts", sentence, found, True)
 

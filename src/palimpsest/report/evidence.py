@@ -23,7 +23,7 @@ def phantoms(metrics: Metrics) -> Rows:
 
 
 def repeats(metrics: Metrics) -> Rows:
-    """variant, what, value, low, high, p, members, holdout: records that the rows repeat, members less holdout."""
+    """variant, what, value, low, high, p, members, holdout: units that the rows repeat, members less holdout."""
     return [
         {"variant": variant, "what": what}
         | {key: found["excess"][key] for key in ("value", "low", "high", "p")}

@@ -208,8 +208,8 @@ def excess(rows: Rows) -> Chart:
     return _finish(alt.layer(_level(0.0), spread, dots), 260)
 
 
-def phantoms(rows: Rows) -> Chart:
-    """Records given away by n-grams that they alone have: members beside records that were never read, per n."""
+def phantoms(rows: Rows, units: str) -> Chart:
+    """Who is given away by n-grams that they alone have: members beside `units` that were never read, per n."""
     sides, variants = [MEMBERS, OTHERS], _names(rows, "variant")
     base = alt.Chart(_data(rows)).encode(
         y=alt.Y("variant:N", title=None, sort=variants, axis=alt.Axis(labelLimit=150)),
@@ -217,7 +217,7 @@ def phantoms(rows: Rows) -> Chart:
         color=alt.Color("side:N", title=None, scale=alt.Scale(domain=sides, range=[ORANGE, BLUE])),
         tooltip=_tips("variant:N", "order:O", "side:N", "count:Q", "n:Q", "rate:Q", "low:Q", "high:Q", "p:Q"),
     )
-    low = alt.X("low:Q", title="records whose own n-grams came out", axis=alt.Axis(format="%"))
+    low = alt.X("low:Q", title=f"{units} whose own n-grams came out", axis=alt.Axis(format="%"))
     spread = base.mark_rule(strokeWidth=2).encode(x=low, x2="high:Q")
     shape = alt.Shape("side:N", title=None, scale=alt.Scale(domain=sides, range=["circle", "square"]))
     dots = base.mark_point(filled=True, size=80, opacity=1).encode(x="rate:Q", shape=shape)
@@ -267,12 +267,12 @@ def likeness(rows: Rows) -> Chart:
     return _finish(alt.layer(marks, dots), max(_ROW, 9 * len(variants)) * len(kinds) + 20)
 
 
-def carried(rows: Rows) -> Chart:
-    """Share of population facts that the synthetic text states, against how many private records state them."""
+def carried(rows: Rows, units: str) -> Chart:
+    """Share of population facts that the synthetic text states, against how many private `units` state them."""
     variants = _names(rows, "variant")
     counts = alt.Scale(type="log", nice=False, padding=16)
     base = alt.Chart(_data(rows)).encode(
-        x=alt.X("support:Q", title="private records that state the fact (log)", scale=counts),
+        x=alt.X("support:Q", title=f"private {units} that state the fact (log)", scale=counts),
         color=_variants(variants),
         tooltip=_tips("variant:N", "support:Q", "carried:Q", "total:Q", "share:Q", "low:Q", "high:Q"),
     )

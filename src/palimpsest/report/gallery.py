@@ -11,6 +11,7 @@ from palimpsest.report.formats import percent
 from palimpsest.report.summary import BASELINES, Metrics, Summary
 from palimpsest.report.tables import Rows
 from palimpsest.report.tradeoff import read_tradeoff
+from palimpsest.report.unit import many
 
 _NO_MODELS: Mapping[str, Any] = MappingProxyType({})
 _LACKS = {"context": "the model's context is too short", "demonstrations": "too few rows"}
@@ -65,15 +66,15 @@ def gallery(
     return (
         *_bracket(summary),
         *_rocs(metrics, receipts),
-        *_from_rows(metrics),
+        *_from_rows(metrics, summary.unit),
         *_overlaps(metrics),
-        *_repeated(metrics),
-        *_anonymity(metrics),
+        *_repeated(metrics, summary.unit),
+        *_anonymity(metrics, summary.unit),
         *_frontiers(summary),
         *_classes(summary, metrics),
         *_in_context(metrics, receipts),
         *separations(models),
-        *_carried(metrics),
+        *_carried(metrics, summary.unit),
         *_structures(metrics),
         *_likeness(metrics),
         *_distances(metrics),
@@ -166,30 +167,30 @@ def _rocs_of(metrics: Metrics, receipts: Mapping[str, Receipt], kind: str, title
         )
 
 
-def _from_rows(metrics: Metrics) -> Iterator[Figure]:
+def _from_rows(metrics: Metrics, unit: str) -> Iterator[Figure]:
     """What the rows alone give away, whatever wrote them."""
     rows = evidence.phantoms(metrics)
     if rows:
         yield Figure(
             section="Privacy",
-            title="Words that one record alone has",
-            caption="Records of which an n-gram that no other private record and no public text has is in the rows; "
+            title=f"Words that one {unit} alone has",
+            caption=f"Share of {many(unit)} with an n-gram in the rows that no other {unit} and no public text has; "
             "the lines of a variant are n. As many that were never read are given away by chance. 95% intervals.",
-            alt=_list("Share of records", rows, "variant", "order", "side", value="rate"),
-            chart=figures.phantoms(rows),
+            alt=_list(f"Share of {many(unit)}", rows, "variant", "order", "side", value="rate"),
+            chart=figures.phantoms(rows, many(unit)),
             rows=rows,
             wide=True,
         )
 
 
-def _repeated(metrics: Metrics) -> Iterator[Figure]:
+def _repeated(metrics: Metrics, unit: str) -> Iterator[Figure]:
     rows = evidence.repeats(metrics)
     if rows:
         yield Figure(
             section="Memorisation",
-            title="Records and secrets that the rows repeat",
-            caption="Share of members that are repeated, less the share of records that were never read (of planted "
-            "secrets: less secrets that were never planted). 95% intervals.",
+            title="Members and secrets that the rows repeat",
+            caption=f"Share of members that are repeated, less the share of {many(unit)} that were never read (of "
+            "planted secrets: less secrets that were never planted). 95% intervals.",
             alt=_list("Excess", rows, "variant", "what", value="value"),
             chart=figures.differences(rows, "what", "members less the control"),
             rows=rows,
@@ -197,16 +198,16 @@ def _repeated(metrics: Metrics) -> Iterator[Figure]:
         )
 
 
-def _anonymity(metrics: Metrics) -> Iterator[Figure]:
+def _anonymity(metrics: Metrics, unit: str) -> Iterator[Figure]:
     rows = evidence.risks(metrics)
     if rows:
         yield Figure(
             section="Evidence on anonymity",
             title="Singling out, linkability, inference",
-            caption="How much better each attack does on members than on records that were never read, of what is left "
-            "to do better: (main - control) / (1 - control), with 95% intervals. Ticks: the most that the proved curve "
-            "allows. An attack that no guess at random is worse than says nothing (column informed). This is evidence "
-            "on three criteria, not a finding that the rows are outside data-protection law.",
+            caption=f"How much better each attack does on members than on {many(unit)} that were never read, of what "
+            "is left to do better: (main - control) / (1 - control), with 95% intervals. Ticks: the most that the "
+            "proved curve allows. An attack that no guess at random is worse than says nothing (column informed). This "
+            "is evidence on three criteria, not a finding that the rows are outside data-protection law.",
             alt=_list("Risk", rows, "variant", "attack", value="risk"),
             chart=figures.differences(rows, "attack", "risk"),
             rows=rows,
@@ -325,16 +326,16 @@ def _structures(metrics: Metrics) -> Iterator[Figure]:
         )
 
 
-def _carried(metrics: Metrics) -> Iterator[Figure]:
+def _carried(metrics: Metrics, unit: str) -> Iterator[Figure]:
     rows = tables.carried(metrics)
     if rows:
         yield Figure(
             section="Facts",
-            title="What many records agree on, and what survives",
-            caption="Good synthetic text keeps the facts that many records state and drops what only one does. Bands: "
-            "Wilson, 95%.",
+            title=f"What many {many(unit)} agree on, and what survives",
+            caption=f"Good synthetic text keeps the facts that many {many(unit)} state and drops what only one does. "
+            "Bands: Wilson, 95%.",
             alt=_list("Share of population facts carried over", rows, "variant", "support", value="share"),
-            chart=figures.carried(rows),
+            chart=figures.carried(rows, many(unit)),
             rows=rows,
             wide=True,
         )

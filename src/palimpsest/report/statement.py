@@ -263,7 +263,7 @@ def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: b
     """
     named = {name for receipt in released for name in receipt.assumptions}
     shipped = [item for item in _shipped("assumptions.json") if item["id"] not in KNOWN or item["id"] in named]
-    tested = [item | {"sentence": unit.filled(item["sentence"]), "holds": _holds(item)} for item in shipped]
+    tested = [_tested(item, unit) for item in shipped]
     small = all(receipt.delta < 1 / units for receipt in released)
     fresh = not any(receipt.noise_fixed for receipt in released)
     seen = {
@@ -280,10 +280,11 @@ def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: b
     return [*tested, who, *own]
 
 
-def _holds(item: Mapping[str, Any]) -> str:
-    if item["id"] in KNOWN:
-        return "assumed"
-    return "yes" if item["test"] else "untested"
+def _tested(item: Mapping[str, Any], unit: Unit) -> dict[str, Any]:
+    """One of the shipped list, in the words of the unit and with the test of it."""
+    test = item.get("of_persons", item["test"]) if unit.persons else item["test"]
+    holds = "assumed" if item["id"] in KNOWN else "yes" if test else "untested"
+    return {"id": item["id"], "sentence": unit.filled(item["sentence"]), "test": test, "holds": holds}
 
 
 def _vouched(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

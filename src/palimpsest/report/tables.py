@@ -146,7 +146,7 @@ def excess(metrics: Metrics) -> Rows:
 
 
 def carried(metrics: Metrics) -> Rows:
-    """variant, support, carried, total, share, low, high: facts pooled by how many records state them (doubling)."""
+    """variant, support, carried, total, share, low, high: facts pooled by how many units state them (doubling)."""
     return [
         row
         for variant, kinds in metrics.items()

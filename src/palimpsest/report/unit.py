@@ -63,7 +63,7 @@ class Unit:
     @property
     def many(self) -> str:
         """records, or persons."""
-        return f"{self.name}s"
+        return many(self.name)
 
     @property
     def whole(self) -> str:
@@ -139,6 +139,15 @@ class Unit:
                 f"for one row."
             )
         return f"Replacing one record is one less and one more, so it costs what a group of two records does: {bound}."
+
+
+def many(unit: str) -> str:
+    """The plural of a unit's name.
+
+    >>> many("person")
+    'persons'
+    """
+    return f"{unit}s"
 
 
 def _row(facts: Mapping[str, Any]) -> str:

@@ -35,8 +35,8 @@ class BookkeepingEngine:
     when the engine is built.
 
     Guarantee: the norm of an example is that of its whole gradient over all trainable parameters, so its share of the
-    sum is at most C. An example whose gradient is not finite is zeroed before the sum. Norms and sums are computed in
-    the parameters' dtype, also under bfloat16 autocast.
+    sum is at most C. An example whose gradient is not finite is zeroed before the sum. Norms are computed in the
+    parameters' dtype, also under bfloat16 autocast, and are never below the norm of what is summed. Sums are float64.
 
     Raises:
         EngineError: a trainable parameter sits in a layer without a rule or is narrower than float32, a layer mixes
@@ -61,11 +61,18 @@ class BookkeepingEngine:
         }
 
     def clipped_sums(
-        self, losses: Losses, batch_size: int, clipping_norm: float, totals: Sequence[Gradients] | None = None
+        self,
+        losses: Losses,
+        batch_size: int,
+        clipping_norm: float,
+        totals: Sequence[Gradients] | None = None,
+        group: int = 1,
+        weights: torch.Tensor | None = None,
     ) -> list[ClippedSum]:
         """See `GradientEngine.clipped_sums`. One forward pass, and one backward pass for each loss."""
         books, results = _Books(self._prefer_ghost), []
-        with self._booking(books, batch_size), torch.enable_grad():
+        weights = torch.ones(batch_size // group, dtype=torch.float64) if weights is None else weights
+        with self._booking(books, batch_size, group), torch.enable_grad():
             values = losses()
             for index, value in enumerate(values):
                 _require_per_example(value, batch_size)
@@ -73,18 +80,18 @@ class BookkeepingEngine:
                     if value.requires_grad:
                         value.sum().backward(retain_graph=index + 1 < len(values))
                     total = {} if totals is None else totals[index]
-                    results.append(self._clip(books.close(), batch_size, clipping_norm, total))
+                    results.append(self._clip(books.close(), weights, clipping_norm, total))
         return results
 
     @contextmanager
-    def _booking(self, books: "_Books", batch_size: int) -> Iterator[None]:
+    def _booking(self, books: "_Books", batch_size: int, group: int) -> Iterator[None]:
         anchor = torch.zeros((), requires_grad=True)  # makes the first booked output part of the graph
         handles = []
         try:
             for parameter in self._names:
                 parameter.requires_grad_(False)
             for layer in self._layers:
-                hook = partial(self._book_output, anchor=anchor, books=books, batch_size=batch_size)
+                hook = partial(self._book_output, anchor=anchor, books=books, batch_size=batch_size, group=group)
                 handles.append(layer.register_forward_hook(hook, with_kwargs=True))
                 if isinstance(layer, nn.Embedding):
                     handles.append(layer.register_forward_pre_hook(partial(_own_ids, batch_size=batch_size)))
@@ -105,6 +112,7 @@ class BookkeepingEngine:
         anchor: torch.Tensor,
         books: "_Books",
         batch_size: int,
+        group: int,
     ) -> torch.Tensor:
         flattened = layer in self._flattened and output.dim() == 2
         if output.dim() < 2 or (output.size(0) != batch_size and not flattened):
@@ -114,11 +122,13 @@ class BookkeepingEngine:
                 "Keep the batch first: (batch, ..., features).",
             )
         inputs = _inputs(layer, args, kwargs, output)
-        books.expect(layer, output, batch_size)
+        books.expect(layer, output, batch_size // group)
 
         def book(inputs: torch.Tensor, gradient: torch.Tensor) -> None:
             if flattened:  # (batch * time, features), the examples one after another
                 inputs, gradient = (part.reshape(batch_size, -1, part.size(-1)) for part in (inputs, gradient))
+            if group > 1:  # the rows of an example are one long row: their gradients add up
+                inputs, gradient = (part.unflatten(0, (-1, group)) for part in (inputs, gradient))
             for parameter, record in self._rules[layer](layer, inputs, gradient):
                 if parameter in self._names:
                     books.add(parameter, record)
@@ -127,21 +137,32 @@ class BookkeepingEngine:
 
     @torch.no_grad()
     def _clip(
-        self, contributions: dict[torch.Tensor, Contribution], batch_size: int, clipping_norm: float, totals: Gradients
+        self,
+        contributions: dict[torch.Tensor, Contribution],
+        weights: torch.Tensor,
+        clipping_norm: float,
+        totals: Gradients,
     ) -> ClippedSum:
         like = next(iter(self._names))
-        squares = sum((c.squared_norms(p) for p, c in contributions.items()), like.new_zeros(batch_size))
-        norms = squares.sqrt()
-        finite = torch.isfinite(norms)
+        weights = weights.to(like.device)
+        norms = sum((c.squared_norms(p) for p, c in contributions.items()), torch.zeros_like(weights)).sqrt()
+        finite = torch.isfinite(norms) | (weights == 0)
         dropped = int((~finite).sum())
+        kept = finite & (weights > 0)
         factors = (clipping_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
-        factors = torch.where(finite, factors, torch.zeros_like(factors))
+        factors = torch.where(kept, factors * weights, torch.zeros_like(factors))
         for parameter in sorted(contributions, key=torch.Tensor.numel, reverse=True):
             part = contributions.pop(parameter)  # the largest records are given back first
             name = self._names[parameter]
-            part = part.masked(finite) if dropped else part
-            totals[name] = part.weighted_sum(factors, parameter, totals.get(name))
+            part = part if bool(kept.all()) else part.masked(kept)
+            totals.setdefault(name, zeros(parameter))
+            part.add_weighted(factors, totals[name])
         return ClippedSum(totals, norms, dropped)
+
+
+def zeros(parameter: torch.Tensor) -> torch.Tensor:
+    """The sum of no gradients: float64, in the parameter's shape."""
+    return torch.zeros_like(parameter, dtype=torch.float64, memory_format=torch.contiguous_format)
 
 
 class _Books:
@@ -153,10 +174,10 @@ class _Books:
         self._uses: dict[torch.Tensor, list[Use]] = {}
         self._kept: dict[torch.Tensor, torch.Tensor] = {}
 
-    def expect(self, layer: nn.Module, output: torch.Tensor, batch_size: int) -> None:
+    def expect(self, layer: nn.Module, output: torch.Tensor, examples: int) -> None:
         """Note in the forward pass how long a matrix's records will be."""
         if isinstance(layer, (nn.Linear, Conv1D)):
-            self._tokens[layer.weight] += output.numel() // (batch_size * output.size(-1))
+            self._tokens[layer.weight] += output.numel() // (examples * output.size(-1))
 
     def add(self, parameter: torch.Tensor, record: Use | Kept) -> None:
         """Book one use in the backward pass; where gradients are kept, the factors are let go at once."""

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from palimpsest.training.bookkeeping import zeros
 from palimpsest.training.engine import EngineError, GradientEngine
 
 Losses = Callable[[nn.Module, Any], torch.Tensor]
 
 _LARGEST_ALLOWANCE = 1.01
+_SUM_ROUNDING = 2.0**-32  # more than a sum over one example can lose in float64
 
 
 def self_check(
@@ -68,16 +70,20 @@ class _Probe:
     def close(self, found: torch.Tensor, expected: torch.Tensor) -> bool:
         """Whether two computations of one number agree up to half of the precision's digits."""
         tolerance = torch.finfo(self.precision).eps ** 0.5
-        tiny = torch.finfo(expected.dtype).tiny
+        tiny = torch.finfo(torch.float32).tiny
+        found, expected = found.double(), expected.double()
         return bool((found - expected).norm() <= tolerance * expected.norm() + tiny)
 
-    def bounds(self, norm: torch.Tensor, true: torch.Tensor) -> bool:
-        """Whether a norm is the true one or a little above it.
+    def bounds(self, norm: torch.Tensor, summed: torch.Tensor, true: torch.Tensor) -> bool:
+        """Whether a norm covers what is summed, and is the true one or a little above it.
 
-        Engines add to a norm what rounding may have taken, which grows with the length of the text and of the rows. An
-        example is then clipped to a little less than C: that costs no privacy. A norm that is too small would.
+        What is charged is a sum of gradients that are each at most as long as the norm says, up to the rounding of
+        float64. A norm below that would cost privacy, so no more is allowed, in bfloat16 neither. Engines add to a norm
+        what rounding may have taken, which grows with the length of the text and of the rows. An example is then
+        clipped to a little less than C, which costs no privacy.
         """
-        return self.close(norm, true) or bool(true < norm <= _LARGEST_ALLOWANCE * true)
+        covers = bool(summed.norm() <= norm * (1.0 + _SUM_ROUNDING))
+        return covers and (self.close(norm, true) or bool(true < norm <= _LARGEST_ALLOWANCE * true))
 
     def losses(self, batch: Any) -> torch.Tensor:
         # A loss may draw a random replacement; the same draws make two calls comparable.
@@ -89,7 +95,7 @@ class _Probe:
         """Sum of the kept examples' gradients, flat, and every example's norm when only the kept losses count."""
         (found,) = self.engine.clipped_sums(lambda: (self.losses(batch) * kept,), len(kept), float("inf"))
         trained = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
-        gradients = [found.gradients.get(name, torch.zeros_like(parameter)) for name, parameter in trained]
+        gradients = [found.gradients.get(name, zeros(parameter)) for name, parameter in trained]
         return torch.cat([gradient.flatten() for gradient in gradients]), found.norms
 
     def true_gradient(self, batch: Any, example: int) -> torch.Tensor:
@@ -103,7 +109,8 @@ class _Probe:
 
 def _check_exact(probe: _Probe, batch: Any, example: int, count: int) -> None:
     found, norms = probe.engine_gradient(batch, _only(example, count, probe.model))
-    others, numbers = torch.cat([norms[:example], norms[example + 1 :]]), torch.finfo(norms.dtype)
+    others = torch.cat([norms[:example], norms[example + 1 :]])
+    numbers = torch.finfo(next(probe.model.parameters()).dtype)
     nothing = numbers.eps * norms[example] + 1e6 * numbers.tiny**0.5  # a norm of 0, with the allowance for underflow
     if bool((others > nothing).any()):
         raise EngineError(
@@ -111,7 +118,7 @@ def _check_exact(probe: _Probe, batch: Any, example: int, count: int) -> None:
             "Compute each loss from its own example: no batch statistics, no attention across examples.",
         )
     true = probe.true_gradient(batch, example)
-    if not probe.close(found, true) or not probe.bounds(norms[example], true.norm()):
+    if not probe.close(found, true) or not probe.bounds(norms[example], found, true.norm()):
         raise EngineError(
             "The engine's per-example gradient differs from autograd's: a weight is used outside its layer.",
             "Call the layer itself (layer(x), not F.linear(x, layer.weight)), or freeze that weight.",

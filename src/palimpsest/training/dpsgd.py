@@ -14,11 +14,12 @@ from torch import nn
 
 from palimpsest import validate
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.query import Meter, registered
-from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.query import Meter, bounds_persons, registered
+from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.progress import track
 from palimpsest.records.record import Record
-from palimpsest.training.bookkeeping import BookkeepingEngine
+from palimpsest.training.batches import MicroBatch, Widths, micro_batches
+from palimpsest.training.bookkeeping import BookkeepingEngine, zeros
 from palimpsest.training.check import self_check
 from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
 from palimpsest.training.engine import EngineError, GradientEngine, Gradients
@@ -29,14 +30,24 @@ from palimpsest.training.team import Team
 PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 
+def one_width(rows: Sequence[PrivateRow]) -> list[int]:
+    """The widths of rows that `encode` always pads alike."""
+    return [0] * len(rows)
+
+
 @registered
+@bounds_persons
 @dataclass(frozen=True)
 class TrainQuery:
     """Train a model on private rows with DP-SGD.
 
-    Guarantee: the returned module differs from `model` in its trainable parameters alone, and these are
-    post-processing of the noisy sums that `plan.event()` accounts for, provided that `losses` computes each example's
-    loss from that example alone, which `probe` lets the query try first. Batch sizes, losses, norms and the number of
+    Guarantee: for adding or removing one unit of privacy, which is a record, or a person with all their rows. Every
+    unit joins a step's batch by one coin at the plan's rate (Poisson sampling of units), and adds at most C to a sum:
+    either the gradient of the mean loss of its rows, clipped once, or the mean of its rows' clipped gradients, which
+    the triangle inequality bounds by C. That is the subsampled Gaussian mechanism of sensitivity C that `plan.event()`
+    composes (Abadi et al. 2016). The returned module differs from `model` in its trainable parameters alone, and these
+    are post-processing of the noisy sums, provided that `losses` computes each row's loss from that row alone, which
+    `probe` lets the query try first. Batch sizes, losses, norms and the number of
     clipped or dropped examples are neither returned nor logged. Running time and memory follow the batch size and are
     not covered. An attempt that continues a stopped one runs the steps that had not begun, with fresh batches and
     fresh noise, from the last checkpoint: all attempts together run at most `plan.steps` mechanisms.
@@ -46,10 +57,12 @@ class TrainQuery:
         optimiser: how privatised gradients move the weights.
         model: where training starts; it is left unchanged. It trains in eval mode: dropout would only add noise, and
             draws its masks in the order of the batch, so that one record would move the others' gradients.
-        encode: rows -> a batch, each row alone (padding apart).
-        losses: (model, batch) -> per-example losses, each (B,): one where clipping is joint, `plan.losses` where it
+        encode: rows -> a batch, each row alone. Rows of one width are padded alike, whatever else is in the batch.
+        losses: (model, batch) -> per-row losses, each (B,): one where clipping is joint, `plan.losses` where it
             is separate.
-        micro_batch: the most examples in memory at once; it changes no result.
+        micro_batch: how many rows go through the model at once, always: places without a row are filled up.
+        widths: rows -> how wide `encode` pads each, a public function of that row alone.
+        person: how a person's rows are clipped: "joint" or "rows" (see `micro_batches`).
         name: the charge's name.
         probe: two or three *public* records, one of them as long as rows can be, on which engine and losses are
             checked before a private row is read; none skips the check.
@@ -68,6 +81,8 @@ class TrainQuery:
     encode: Callable[[Sequence[PrivateRow]], Any]
     losses: Callable[[nn.Module, Any], tuple[torch.Tensor, ...]]
     micro_batch: int
+    widths: Widths = one_width
+    person: str = "joint"
     name: str = "train"
     probe: Sequence[Record] = ()
     encode_probe: Callable[[Sequence[PrivateRow]], Any] | None = None
@@ -79,6 +94,7 @@ class TrainQuery:
     def __post_init__(self) -> None:
         validate.positive(micro_batch=self.micro_batch, checkpoint_steps=self.checkpoint_steps)
         validate.one_of(tuple(PRECISIONS), precision=self.precision)
+        validate.one_of(("joint", "rows"), person=self.person)
 
     @property
     def steps(self) -> int:
@@ -155,7 +171,7 @@ class _Trainer:
     """One attempt: a copy of the model, its engine and optimisers, and the team that shares the batches."""
 
     def __init__(self, query: TrainQuery, rows: Sequence[PrivateRow]) -> None:
-        self._query, self._rows, self._team = query, rows, Team.here()
+        self._query, self._units, self._team = query, by_person(rows), Team.here()
         self._model = copy.deepcopy(query.model).eval()
         self._engine = query.engine(self._model)
         self._parameters = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
@@ -174,7 +190,7 @@ class _Trainer:
         self._restore(self._team.share(self._found(meter)))
         left = meter.limit - meter.begun
         for step in track(self._steps(meter), name=self._query.name, total=left, private=False, unit="step"):
-            chosen = poisson_batch(len(self._rows), self._query.plan.rate, noise)
+            chosen = poisson_batch(len(self._units), self._query.plan.rate, noise)
             self._team.share((step, chosen))
             self._step(step, chosen, noise)
         self._team.share(None)
@@ -214,9 +230,9 @@ class _Trainer:
 
     def _step(self, step: int, chosen: np.ndarray, noise: NoiseSource | None = None) -> None:
         """One logical batch: every process sums its share, the leader adds the noise, all move alike."""
-        sums = self._clipped_sums([self._rows[index] for index in chosen[self._team.rank :: self._team.size]])
+        sums = self._clipped_sums([self._units[index] for index in chosen[self._team.rank :: self._team.size]])
         for total in sums:
-            values = [total.setdefault(name, _zeros(p)) for name, p in self._parameters.items()]
+            values = [total.setdefault(name, zeros(p)) for name, p in self._parameters.items()]
             self._team.add_up(values)
             if noise is not None:
                 privatise(values, self._query.plan, noise)
@@ -225,21 +241,25 @@ class _Trainer:
         for total, update in zip(sums, self._updates, strict=True):
             _apply(update, self._parameters, total, optimiser.rate_at(step, steps))
 
-    def _clipped_sums(self, rows: Sequence[PrivateRow]) -> list[Gradients]:
-        """One clipped sum for each pass; empty where there is no row."""
+    def _clipped_sums(self, units: Sequence[Sequence[PrivateRow]]) -> list[Gradients]:
+        """One clipped sum for each pass; empty where there is no unit."""
         sums: list[Gradients] = [{} for _ in range(self._query.plan.passes)]
-        for part in _micro_batches(rows, self._query.micro_batch):
-            losses = partial(self._query.per_example, self._model, self._query.encode(part))
-            self._engine.clipped_sums(losses, len(part), self._query.plan.clipping_norm, sums)
+        for part in micro_batches(units, self._query.micro_batch, self._query.person, self._query.widths):
+            losses = partial(self._shared_losses, part, self._query.encode(part.rows))
+            clipping_norm = self._query.plan.clipping_norm
+            self._engine.clipped_sums(losses, len(part.rows), clipping_norm, sums, part.group, part.weights)
         return sums
 
-
-def _zeros(parameter: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+    def _shared_losses(self, part: MicroBatch, batch: Any) -> list[torch.Tensor]:
+        """Each row's losses times its share of the unit that is clipped as one."""
+        values = self._query.per_example(self._model, batch)
+        if part.group == 1:
+            return list(values)
+        return [value * part.shares.flatten().to(value) for value in values]
 
 
 def poisson_batch(size: int, rate: float, noise: NoiseSource) -> np.ndarray:
-    """Indices of the rows that join, each of `size` independently with probability `rate`; possibly none."""
+    """Indices of the units that join, each of `size` independently with probability `rate`; possibly none."""
     return np.flatnonzero(noise.bernoulli(size, rate))
 
 
@@ -266,20 +286,12 @@ def _coordinates(tensors: Sequence[torch.Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors)
 
 
-def _micro_batches(rows: Sequence[PrivateRow], size: int) -> Iterator[list[PrivateRow]]:
-    # Sorting by length saves padding; inside one logical batch the order changes no example's gradient.
-    ordered = sorted(rows, key=lambda row: len(row.text))
-    for start in range(0, len(ordered), size):
-        yield ordered[start : start + size]
-
-
 def _apply(
     update: torch.optim.Optimizer, parameters: dict[str, nn.Parameter], gradients: Gradients, learning_rate: float
 ) -> None:
     for name, parameter in parameters.items():
         # The fused AdamW steps wrongly where a gradient does not lie in memory as its parameter does.
-        same = gradients[name].stride() == parameter.stride()
-        parameter.grad = gradients[name] if same else torch.empty_like(parameter).copy_(gradients[name])
+        parameter.grad = torch.empty_like(parameter).copy_(gradients[name])
     for group in update.param_groups:
         group["lr"] = learning_rate
     update.step()

@@ -8,11 +8,8 @@ every two uses: between the table and the head of a tied language model the term
 output gradient (Ding et al. 2024).
 
 Records may be bfloat16. They are widened before anything is computed from them, so that norms and sums come from the
-same numbers and both are rounded as float32.
-
-A squared norm from Gram matrices is a sum of terms that may cancel, and each Gram entry is rounded, or lost where it
-underflows. A bound on what that can take away is added, so that a norm is never understated: for ordinary gradients
-some 1e-6 of it, for two tokens that cancel all of it.
+same numbers. Norms are rounded as float32 and carry a proved allowance for it, so that they are never too small. Sums
+are computed in float64, in which a product of two float32 is exact: see `rounding` for what is left.
 """
 
 import itertools
@@ -22,6 +19,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+
+LONGEST_PRODUCT = 1 << 16  # tokens that one product of matrices adds up
+_RUN = 128  # columns whose products are added up before they meet others
+_CHUNK = 1 << 22  # numbers that are widened to float64 at once
 
 GhostRule = Callable[[int, int, int], bool]
 
@@ -66,34 +67,38 @@ class Use:
             total = like.new_zeros(len(self.left), *like.shape)
         return total.scatter_add_(1, self.left[..., None].expand_as(self.right), wide.right)
 
-    def weighted_sum(self, factors: torch.Tensor, like: torch.Tensor, total: torch.Tensor | None) -> torch.Tensor:
-        """The sum over examples of `factors[b]` times its gradient (m, n), added to `total` where there is one."""
-        wide, scale = self.widened(like.dtype), factors[:, None, None]
+    def add_weighted(self, factors: torch.Tensor, total: torch.Tensor) -> None:
+        """Add the sum over examples of `factors[b]` times its gradient to `total` (m, n), all in float64."""
+        scale = factors[:, None, None]
         if self.is_lookup:
-            if total is None:
-                total = torch.zeros_like(like, memory_format=torch.contiguous_format)
-            return total.index_add_(0, self.left.flatten(), (wide.right * scale).flatten(0, 1))
-        if wide.left.size(2) < wide.right.size(2):
-            left, right = wide.left * scale, wide.right
+            total.index_add_(0, self.left.flatten(), (self.right.double() * scale).flatten(0, 1))
+        elif self.left.size(2) < self.right.size(2):
+            _add_product(total, self.left.double() * scale, self.right)
         else:
-            left, right = wide.left, wide.right * scale
-        left, right = left.flatten(0, 1).mT, right.flatten(0, 1)
-        return left @ right if total is None else total.addmm_(left, right)
+            _add_product(total.mT, self.right.double() * scale, self.left)
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """All that norms and sums are computed from, examples first."""
+        return self.left, self.right
 
 
 class Contribution(Protocol):
     """What one batch gives to one parameter."""
 
     def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
-        """(B,) squared L2 norm of each example's gradient, in the dtype of the parameter `like`."""
+        """(B,) float64, at least the squared L2 norm of each example's gradient of the parameter `like`."""
         ...
 
     def masked(self, keep: torch.Tensor) -> "Contribution":
         """The same with the examples where `keep` (B,) is False set to zero, whatever they held."""
         ...
 
-    def weighted_sum(self, factors: torch.Tensor, like: torch.Tensor, total: torch.Tensor | None) -> torch.Tensor:
-        """The sum over examples of `factors[b]` times its gradient, added to `total` where there is one."""
+    def add_weighted(self, factors: torch.Tensor, total: torch.Tensor) -> None:
+        """Add the sum over examples of `factors[b]` times its gradient to `total`, all in float64."""
+        ...
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """All that norms and sums are computed from, examples first."""
         ...
 
 
@@ -104,20 +109,18 @@ class Kept:
     gradients: torch.Tensor
 
     def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
-        """From the gradients themselves."""
-        flat = self.gradients.flatten(1)
-        return torch.linalg.vecdot(flat, flat)
+        """From the gradients themselves; squares of float32 are exact in float64."""
+        return torch.linalg.vector_norm(self.gradients.flatten(1), dim=1, dtype=torch.float64).square()
 
     def masked(self, keep: torch.Tensor) -> "Kept":
         return Kept(_mask(self.gradients, keep))
 
-    def weighted_sum(self, factors: torch.Tensor, like: torch.Tensor, total: torch.Tensor | None) -> torch.Tensor:
+    def add_weighted(self, factors: torch.Tensor, total: torch.Tensor) -> None:
         """One product of the factors and the gradients."""
-        flat = self.gradients.flatten(1).mT
-        if total is None:
-            return torch.mv(flat, factors).view(like.shape)
-        total.view(-1).addmv_(flat, factors)
-        return total
+        _add_product(total.view(1, -1), factors[:, None], self.gradients.flatten(1))
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        return (self.gradients,)
 
 
 @dataclass(frozen=True)
@@ -129,23 +132,35 @@ class Ghost:
     def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
         """From Gram matrices, with an allowance for what rounding may have taken."""
         uses = [use.widened(like.dtype) for use in self.uses]
-        squares, sizes = like.new_zeros(len(uses[0].right)), like.new_zeros(3, len(uses[0].right))
+        nothing = uses[0].right.new_zeros(4, len(uses[0].right), dtype=torch.float64)
+        squares, sizes = nothing[0], nothing[1:]
         for use in uses:
             own, own_sizes = _own_squares(use)
             squares, sizes = squares + own, sizes + own_sizes
         for one, other in itertools.combinations(uses, 2):
-            squares += 2 * _inner(one, other)
-        return squares.clamp_min_(0.0) + _allowance(sizes, like)
+            squares = squares + 2 * _inner(one, other)
+        return squares.clamp_min(0.0) + _allowance(sizes, like)
 
     def masked(self, keep: torch.Tensor) -> "Ghost":
         return Ghost(tuple(use.masked(keep) for use in self.uses))
 
-    def weighted_sum(self, factors: torch.Tensor, like: torch.Tensor, total: torch.Tensor | None) -> torch.Tensor:
+    def add_weighted(self, factors: torch.Tensor, total: torch.Tensor) -> None:
         """One product for each use; no example's gradient is formed."""
-        for use in sorted(self.uses, key=lambda use: use.is_lookup):  # a product can begin a sum, a lookup cannot
-            total = use.weighted_sum(factors, like, total)
-        assert total is not None
-        return total
+        for use in self.uses:
+            use.add_weighted(factors, total)
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        return tuple(tensor for use in self.uses for tensor in use.tensors())
+
+
+def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+    """Add left^T right to `total` (m, n) in float64; left (..., m) is float64, right (..., n) is widened in parts."""
+    left, right = left.flatten(0, -2), right.flatten(0, -2)
+    for some, others in zip(left.split(LONGEST_PRODUCT), right.split(LONGEST_PRODUCT), strict=True):
+        width = max(1, _CHUNK // len(some))
+        for start in range(0, others.size(1), width):
+            columns = slice(start, start + width)
+            total[:, columns] += some.mT @ others[:, columns].double()
 
 
 def _own_squares(use: Use) -> tuple[torch.Tensor, torch.Tensor]:
@@ -155,18 +170,18 @@ def _own_squares(use: Use) -> tuple[torch.Tensor, torch.Tensor]:
     """
     examples, tokens = use.right.shape[:2]
     if tokens % 2:
-        left, right = _left_gram(use.left, use.left), torch.bmm(use.right, use.right.mT)
-        return (left * right).sum((1, 2)), _sizes(left, right)
+        left, right = _left_gram(use.left, use.left), _gram(use.right, use.right)
+        return _dots(left, right), _sizes(left, right)
     halves = Use(*(part.reshape(2 * examples, tokens // 2, *part.shape[2:]) for part in (use.left, use.right)))
-    left, right = _left_gram(halves.left, halves.left), torch.bmm(halves.right, halves.right.mT)
-    within = (left * right).sum((1, 2)).view(examples, 2).sum(1)
+    left, right = _left_gram(halves.left, halves.left), _gram(halves.right, halves.right)
+    within = _dots(left, right).view(examples, 2).sum(1)
     first, second = (Use(halves.left[which::2], halves.right[which::2]) for which in (0, 1))
     return within + 2 * _inner(second, first), _sizes(left, right).view(3, examples, 2).sum(2)
 
 
 def _inner(one: Use, other: Use) -> torch.Tensor:
     """(B,) inner products of the gradients of two uses of one weight."""
-    return (_left_gram(one.left, other.left) * torch.bmm(one.right, other.right.mT)).sum((1, 2))
+    return _dots(_left_gram(one.left, other.left), _gram(one.right, other.right))
 
 
 def _left_gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -177,26 +192,48 @@ def _left_gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         return _left_gram(other, one).mT
     if other.dim() == 2:
         return one.gather(2, other[:, None, :].expand(-1, one.size(1), -1))
-    return torch.bmm(one, other.mT)
+    return _gram(one, other)
+
+
+def _gram(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """(B, T1, T2) inner products of rows, in runs of columns that are added up: see `_roundings`."""
+    runs = [torch.bmm(left, right.mT) for left, right in zip(one.split(_RUN, 2), other.split(_RUN, 2), strict=True)]
+    for run in runs[1:]:
+        runs[0] += run
+    return runs[0]
+
+
+def _dots(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """(B,) float64 inner products of matrices."""
+    return (left * right).sum((1, 2), dtype=torch.float64)
 
 
 def _sizes(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """(3, B) sums over tokens of |a||g|, |a| and |g|, from the Gram matrices' diagonals."""
-    one, other = (gram.diagonal(dim1=1, dim2=2).to(right.dtype).clamp_min(0.0).sqrt() for gram in (left, right))
+    """(3, B) float64 sums over tokens of |a||g|, |a| and |g|, from the Gram matrices' diagonals."""
+    one, other = (gram.diagonal(dim1=1, dim2=2).double().clamp_min(0.0).sqrt() for gram in (left, right))
     return torch.stack([(one * other).sum(1), one.sum(1), other.sum(1)])
+
+
+def _roundings(length: int) -> int:
+    """The most roundings that a product takes part in where `length` of them are added up in runs."""
+    return min(length, _RUN) + math.ceil(length / _RUN)
 
 
 def _allowance(sizes: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """(B,) the most that rounding and underflow can take from a squared norm of the weight `like` (m, n).
 
-    A Gram entry is a product of rows of up to k = max(m, n) numbers. Its rounding error is a few units of |a||a'|, and
-    grows as the root of k: the units here are twice the largest that a search for cancelling records found (10 at
-    k = 128,256). Each of its k products may underflow and lose up to the smallest normal number.
+    Proof. Let u be the unit roundoff, a_t and g_t the records' rows, k the sum over all tokens of |a_t||g_t|. Added up
+    in any order, a Gram entry of rows of m numbers is off by at most gamma_p |a_t||a_s|, with p = `_roundings(m)` and
+    gamma_p = p u / (1 - p u) (Higham 2002, section 3.1, and Cauchy and Schwarz). The product of two entries adds one
+    rounding, and its sum in float64 less than another. So the squared norm is off by at most
+    ((1 + gamma_p)(1 + gamma_q)(1 + u)^2 - 1) k^2, below 1.02 (p + q + 2) u k^2 for p + q below 10^5. The rows' lengths
+    come from rounded Gram entries themselves, which is within the remaining 2 u k^2 (p + q + 4 stands below). Each of
+    the up to max(m, n) products of an entry may underflow and lose the smallest normal number.
     """
     numbers, longest = torch.finfo(like.dtype), max(like.shape)
     product, left, right = sizes.square()
-    units = 4.0 + math.sqrt(longest) / 8.0
-    return units * numbers.eps * product + longest * numbers.tiny * (left + right)
+    units = 1.05 * (sum(_roundings(length) for length in like.shape) + 4) * numbers.eps / 2
+    return units * product + longest * numbers.tiny * (left + right)
 
 
 def _mask(values: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:

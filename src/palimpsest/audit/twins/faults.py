@@ -97,11 +97,11 @@ def _raw(_self: FixedClipping, private: torch.Tensor, _public: torch.Tensor) -> 
 
 
 def _unclipped(
-    self: BookkeepingEngine, losses: Losses, batch_size: int, clipping_norm: float, totals: Any = None
+    self: BookkeepingEngine, losses: Losses, batch_size: int, clipping_norm: float, *rest: Any
 ) -> list[ClippedSum]:
     """The self-check before a training tries other norms: it would stop one whose engine never clips."""
     bound = math.inf if clipping_norm == CLIPPING_NORM else clipping_norm
-    return _CLIPPED(self, losses, batch_size, bound, totals)
+    return _CLIPPED(self, losses, batch_size, bound, *rest)
 
 
 def _shrunk(sums: Sequence[torch.Tensor], plan: TrainingPlan, noise: NoiseSource) -> None:

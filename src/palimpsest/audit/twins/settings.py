@@ -21,7 +21,7 @@ _VOTES: Section = {"neighbours": 1, "threshold": 0.0, "selection": "rank"}
 _DP_SGD: Section = {
     "schedule": "constant", "warmup": 0.0, "betas": [0.9, 0.98], "adam_eps": 1e-8, "weight_decay": 0.0,
     "noise_correction": False, "clipping_norm": CLIPPING_NORM, "max_tokens": 12, "micro_batch": 512,
-    "checkpoint_steps": 1000,
+    "person": "joint", "checkpoint_steps": 1000,
 }  # fmt: skip
 PROMPT: Section = {
     "private": "{label}{separator}{text}{separator}", "public": "{label}{separator}", "chat": False, "text_tokens": 8,

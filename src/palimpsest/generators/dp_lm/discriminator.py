@@ -5,6 +5,7 @@ without noise; whatever it filters is then not private. Here its training is cha
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Protocol
 import torch
 from dp_accounting import ComposedDpEvent, DpEvent
 from torch import nn
-from torch.nn.utils.rnn import pad_sequence
+from torch.nn import functional
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.generators.base import Budget, Plan, PlannedQuery
@@ -28,12 +29,12 @@ from palimpsest.privacy.accounting import calibrate_noise
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
+from palimpsest.training.batches import bucket
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.team import own_device
 
 _NAME = "discriminator"
 _EXAMPLE = "A text."
-_CHUNK = 128  # texts that are read at once
 _MEMORY = 1 << 31  # bytes of features that are kept rather than computed again
 
 
@@ -42,8 +43,9 @@ class Discriminator:
 
     Guarantee: `fit` asks one query, DP-SGD on the head's weights, calibrated so that its composition with `before`,
     which the fitted model already cost, meets the budget under privacy-loss distributions, for adding or removing one
-    record. The features are a function of one record, a private model and public ones: reading them is part of the
-    query. With an infinite epsilon nothing is noised: a reference that must never be released.
+    record, or one person with all their rows where the schema says so. The features are a function of one record, a
+    private model and public ones, to the last bit: reading them is part of the query. With an infinite epsilon nothing
+    is noised: a reference that must never be released.
 
     Attributes:
         settings: how to train.
@@ -106,14 +108,17 @@ class Discriminator:
         model = fitted.model.to(own_device())
         rows = serialiser(fitted.tokenizer, names, self.settings.max_tokens, "text")
         reader = self._reader(model, rows)
+        features = _Features(reader, names)
         head = view.ask(
             TrainQuery(
                 plan=training_plan(self.settings, self.schema, float(plan.numbers["noise_multiplier"])),
                 optimiser=optimiser(self.settings),
                 model=new_head(self._shape(reader), self.seed).to(own_device()),
-                encode=_Features(reader, names).batch,
+                encode=features.batch,
                 losses=_losses,
                 micro_batch=self.settings.micro_batch,
+                widths=features.widths,
+                person=self.settings.person,
                 name=_NAME,
                 probe=probe(names, self.settings.max_tokens),
                 encode_probe=lambda records: _Features(reader, names).batch(records),  # nothing kept between them
@@ -195,8 +200,8 @@ class _Batch:
 class _Features:
     """Turns rows into batches; each text is read once, as far as memory allows.
 
-    What is kept of a text is a function of that text alone, up to rounding, so it makes no difference which texts found
-    room, in which process, or beside which others they were read.
+    Texts are read one at a time. What is kept of one is then a function of that text alone, to the last bit: it makes
+    no difference which texts found room, or in which process.
     """
 
     def __init__(self, reader: _Reader, names: Sequence[str]) -> None:
@@ -211,19 +216,23 @@ class _Features:
         known = torch.tensor([row.label in self._names for row in rows], device=texts[0].weights.device)
         labels = [self._names.index(row.label) if row.label in self._names else 0 for row in rows]
         return _Batch(
-            pad_sequence([text.features for text in texts], batch_first=True),
-            pad_sequence([text.weights for text in texts], batch_first=True) * known[:, None],
+            _padded([text.features for text in texts]),
+            _padded([text.weights for text in texts]) * known[:, None],
             torch.tensor(labels, device=known.device),
         )
 
+    def widths(self, rows: Sequence[Row]) -> list[int]:
+        """Prefixes that `batch` pads each row to where no longer one is beside it."""
+        found = self._read(list({row.text: None for row in rows}))
+        return [_prefixes(found[row.text].weights) for row in rows]
+
     def _read(self, texts: Sequence[str]) -> dict[str, _Text]:
-        found = {text: self._kept[text] for text in texts if text in self._kept}
-        missing = [text for text in texts if text not in found]
-        for start in range(0, len(missing), _CHUNK):
-            chunk = missing[start : start + _CHUNK]
-            for text, read in zip(chunk, self._reader.read(chunk), strict=True):
-                found[text] = read
-                self._keep(text, read)
+        found = {}
+        for text in texts:
+            known = self._kept.get(text)
+            found[text] = self._reader.read([text])[0] if known is None else known
+            if known is None:
+                self._keep(text, found[text])
         return found
 
     def _keep(self, text: str, read: _Text) -> None:
@@ -231,6 +240,17 @@ class _Features:
         if size <= self._room:
             self._kept[text] = read
             self._room -= size
+
+
+def _prefixes(values: torch.Tensor) -> int:
+    """The length of a padded row of prefixes; one prefix stays one."""
+    return len(values) if len(values) == 1 else bucket(len(values), sys.maxsize)
+
+
+def _padded(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    """(B, prefixes, ...): every row filled up with zeros to the widest bucket among them."""
+    width = max(map(_prefixes, rows))
+    return torch.stack([functional.pad(row, (0, 0) * (row.dim() - 1) + (0, width - len(row))) for row in rows])
 
 
 def _losses(head: nn.Module, batch: _Batch) -> tuple[torch.Tensor]:

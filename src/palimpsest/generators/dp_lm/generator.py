@@ -42,7 +42,8 @@ class DpLm:
     as in the paper's baselines.
 
     Guarantee: `fit` asks at most two queries, a noisy label histogram and DP-SGD, whose composition meets the budget
-    under privacy-loss distributions, for adding or removing one record. With an infinite epsilon nothing is noised
+    under privacy-loss distributions, for adding or removing one record, or one person with all their rows where the
+    schema says so. With an infinite epsilon nothing is noised
     (gradients are still clipped): a reference that must never be released.
 
     Attributes:
@@ -111,6 +112,8 @@ class DpLm:
                 encode=lambda records: rows.batch(records).to(device),
                 losses=self._losses(),  # type: ignore[arg-type]
                 micro_batch=train.micro_batch,
+                widths=rows.widths,
+                person=train.person,
                 probe=probe(names, train.max_tokens),
                 encode_probe=lambda records: replace(rows, entropy=bytes).batch(records).to(device),
                 precision=train.precision,

@@ -10,8 +10,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials
+from palimpsest.training.batches import bucket
 
-_MULTIPLE = 8  # matrix products on widths that are a multiple of it run up to twice as fast
 UNLABELLED = ""  # the one label of a task without labels
 
 
@@ -32,8 +32,8 @@ class Batch:
     Attributes:
         prompted: `BOS label SEP text EOS`, int64 (B, T).
         counted: tokens of `prompted` that the LM loss predicts, bool (B, T).
-        blinded: `BOS rand SEP text EOS`, int64 (B, S).
-        text: text tokens of `blinded`, bool (B, S).
+        blinded: `BOS rand SEP text EOS`, int64 (B, T).
+        text: text tokens of `blinded`, bool (B, T).
         labels: index of the label, int64 (B,).
     """
 
@@ -90,26 +90,35 @@ class Serialiser:
         """
         labels = [self._label(row) for row in rows]
         texts = self._texts(rows, labels)
-        prompts = [self.prompt(label) if label is not None else [self.ids.bos, self.ids.sep] for label in labels]
+        prompts = self._prompts(labels)
         blinds = [[self.ids.bos, rand, self.ids.sep] for rand in self._stand_ins(len(rows))]
         prompted, blinded = _join(prompts, texts), _join(blinds, texts)
         from_text = [self.loss_on == "text" or label is None for label in labels]
         without_end = [len(row) - (row[-1] == self.ids.eos) for row in blinded]
         names: list[str | None] = list(self.prompts)
-        wide, narrow = self._width(prompted), self._width(blinded)
+        width = max(map(self._width, prompted, blinded), default=0)
         starts = [len(prompt) if later else 1 for prompt, later in zip(prompts, from_text, strict=True)]
         return Batch(
-            prompted=pad_right(prompted, self.ids.pad, wide),
-            counted=_between(starts, [len(row) for row in prompted], wide),
-            blinded=pad_right(blinded, self.ids.pad, narrow),
-            text=_between([len(blind) for blind in blinds], without_end, narrow),
+            prompted=pad_right(prompted, self.ids.pad, width),
+            counted=_between(starts, [len(row) for row in prompted], width),
+            blinded=pad_right(blinded, self.ids.pad, width),
+            text=_between([len(blind) for blind in blinds], without_end, width),
             labels=torch.tensor([names.index(label) if label is not None else 0 for label in labels]),
         )
 
-    def _width(self, rows: Sequence[Sequence[int]]) -> int:
-        """The longest row, rounded up to a fast width, but never beyond what the longest possible row has."""
-        longest = max(map(len, rows), default=0)
-        return max(longest, min(-(-longest // _MULTIPLE) * _MULTIPLE, self.longest_prompt + self.max_tokens + 1))
+    def widths(self, rows: Sequence[Row]) -> list[int]:
+        """How wide `batch` pads each row where no wider one is beside it: a function of that row alone."""
+        labels = [self._label(row) for row in rows]
+        texts = self._texts(rows, labels)
+        blinds = [[self.ids.bos, self.ids.pad, self.ids.sep]] * len(texts)
+        return list(map(self._width, _join(self._prompts(labels), texts), _join(blinds, texts)))
+
+    def _width(self, prompted: Sequence[int], blinded: Sequence[int]) -> int:
+        """The bucket of one row in both views, but never wider than the longest possible row."""
+        return bucket(max(len(prompted), len(blinded)), self.longest_prompt + self.max_tokens + 1)
+
+    def _prompts(self, labels: Sequence[str | None]) -> list[list[int]]:
+        return [self.prompt(label) if label is not None else [self.ids.bos, self.ids.sep] for label in labels]
 
     def _texts(self, rows: Sequence[Row], labels: Sequence[str | None]) -> list[list[int]]:
         """Token ids with EOS; a text that is cut has none, because it does not end there."""

@@ -31,7 +31,7 @@ from palimpsest.privacy import limited_domain
 from palimpsest.privacy.means import ClassMeans, Encode
 from palimpsest.privacy.nearest import require_exact
 from palimpsest.privacy.query import View
-from palimpsest.privacy.votes import Ballot, Counts, DomainBallot, Round, Slate, VoteRounds, device
+from palimpsest.privacy.votes import Ballot, Counts, DomainBallot, Round, Slate, VoteRounds, device, parts_of
 from palimpsest.records.evolved import EvolvedRound
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
@@ -229,7 +229,7 @@ class Embed:
         selection, most = self.settings.selection, self.settings.parents
         if isinstance(selection, LimitedDomain):
             return DomainBallot(reader, limited_domain.LimitedDomain(selection.domain, most, costs.votes, costs.delta))
-        return Ballot(reader, selection.neighbours, costs.votes)
+        return Ballot(reader, selection.neighbours, costs.votes, parts_of(self.schema))
 
     def _votes(self, ballot: Ballot | DomainBallot, steps: Steps | None = None) -> VoteRounds:
         """All rounds as one query; without steps, for its cost alone."""

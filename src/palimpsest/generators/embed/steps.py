@@ -176,13 +176,13 @@ class Steps:
             generations[label] = one
         return Turn(generations, selected)
 
-    def _chosen(self, answer: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    def _chosen(self, answer: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
         """What a round selected of a label, the best first, and what each weighs, >= 0."""
-        found = np.asarray(answer, dtype=np.int64)
         if not isinstance(self.settings.selection, GaussianHistogram):
-            return found, np.ones(len(found))
+            return np.asarray(answer, dtype=np.int64), np.ones(len(answer))
+        found = np.asarray(answer, dtype=np.float64)
         places = np.argsort(-found, kind="stable")[: self.settings.parents]
-        return places, np.maximum(found[places], 0).astype(np.float64)
+        return places, np.maximum(found[places], 0.0)
 
     def _written(
         self, generations: Mapping[str, Generation], chosen: Mapping[str, np.ndarray], turn: int

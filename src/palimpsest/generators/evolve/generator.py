@@ -20,7 +20,7 @@ from palimpsest.privacy.means import ClassMeans, Encode
 from palimpsest.privacy.nearest import require_exact
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
-from palimpsest.privacy.votes import Ballot, Round, VoteRounds, device
+from palimpsest.privacy.votes import Ballot, Round, VoteRounds, device, parts_of
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
@@ -131,7 +131,7 @@ class Evolve:
         sums = self._sums(view, noise, reader)
         steps = Steps(self.settings, counts, self._author, self._encode, sums, self.seed, self.checkpoints)
         query = VoteRounds(
-            ballot=Ballot(reader, self.settings.votes.neighbours, noise.votes),
+            ballot=Ballot(reader, self.settings.votes.neighbours, noise.votes, parts_of(self.schema)),
             labels=tuple(counts),
             first=steps.first(),
             propose=steps.propose,

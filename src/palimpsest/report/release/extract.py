@@ -7,8 +7,8 @@ from palimpsest.errors import DataError
 from palimpsest.privacy import events
 from palimpsest.privacy.ledger import Asset, Cap, Charge
 
-EXTRACT_VERSION = 3
-_ASSET = ("name", "delta", "epsilon", "n_public", "unit", "unit_column", "adjacency")
+EXTRACT_VERSION = 2
+_ASSET = ("name", "delta", "epsilon", "n_public", "unit", "adjacency")
 _CHARGE = ("id", "seq", "stage", "variant", "purpose", "query", "own_delta", "state", "noise_fixed", "run", "index")
 
 

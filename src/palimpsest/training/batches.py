@@ -1,0 +1,107 @@
+"""Micro-batches of fixed shapes, filled with whole units of privacy.
+
+What a unit gives to a sum must not depend on which other units are in the batch, to the last bit. The shape of a
+micro-batch decides how its matrix products are rounded. So every shape is a public function of the unit alone: how many
+rows a unit is padded to, how wide its rows are, and how many rows a micro-batch has. A place without a row repeats one
+that is there and has no weight.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+
+from palimpsest.privacy.rows import PrivateRow
+
+Widths: TypeAlias = Callable[[Sequence[PrivateRow]], Sequence[int]]  # rows -> the width of each, of that row alone
+
+
+def bucket(length: int, longest: int) -> int:
+    """The least of 8, 16, 24, 32, 48, 64, 96, 128, ... that holds `length`, but never more than max(length, longest).
+
+    Matrix products on multiples of eight run up to twice as fast, and few widths leave few micro-batches half empty.
+    """
+    power = max(8, 1 << (length - 1).bit_length())
+    between = power // 4 * 3
+    width = between if length <= between and power > 16 else power
+    return max(length, min(width, longest))
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Rows that go through the model together, those of one clipping side by side.
+
+    Attributes:
+        rows: `clippings * group` rows.
+        group: rows whose gradients are added up before they are clipped.
+        shares: (clippings, group) float64, what a row's loss is multiplied by before the clipping; each sums to 1.
+        weights: (clippings,) float64, what a clipped gradient is multiplied by; 0 where a place has none.
+    """
+
+    rows: tuple[PrivateRow, ...]
+    group: int
+    shares: torch.Tensor
+    weights: torch.Tensor
+
+
+@dataclass(frozen=True)
+class _Clipping:
+    """What is clipped once: rows, the share of each, and the weight of the whole."""
+
+    rows: tuple[PrivateRow, ...]
+    shares: tuple[float, ...]
+    weight: float
+
+
+def micro_batches(
+    units: Sequence[Sequence[PrivateRow]], size: int, person: str, widths: Widths
+) -> Iterator[MicroBatch]:
+    """All rows of the units in micro-batches, each of one shape.
+
+    Guarantee: a unit's clippings, their shares, their weights and the shape of their micro-batches depend on that unit
+    alone. The weights of a unit's clippings sum to at most 1 (up to a rounding of float64), so if each clipped gradient
+    is at most C, what the unit adds to a sum is at most C.
+
+    Args:
+        units: the rows of each unit of privacy.
+        size: rows of a micro-batch; only a unit that is clipped as one may have more.
+        person: "joint": a unit's mean loss has one gradient, which is clipped once. "rows": each row's gradient is
+            clipped, and the unit adds their mean. A unit of one row is the same in both.
+        widths: rows -> the padded width of each, a function of that row alone.
+    """
+    rows = [row for unit in units for row in unit]
+    found = iter(widths(rows))
+    shaped: dict[tuple[int, int], list[_Clipping]] = defaultdict(list)
+    for unit in units:
+        own = [next(found) for _ in unit]
+        if person == "joint":
+            clipping = _joint(unit)
+            shaped[len(clipping.rows), max(own)].append(clipping)
+        else:
+            for row, width in zip(unit, own, strict=True):
+                shaped[1, width].append(_Clipping((row,), (1.0,), 1.0 / len(unit)))
+    for group, width in sorted(shaped):
+        yield from _filled(shaped[group, width], group, max(1, size // group))
+
+
+def _joint(unit: Sequence[PrivateRow]) -> _Clipping:
+    """The unit's rows, filled up to a power of two so that there are few shapes."""
+    count = len(unit)
+    padded = 1 << (count - 1).bit_length()
+    rows = (*unit, *[unit[0]] * (padded - count))
+    return _Clipping(rows, tuple([1.0 / count] * count + [0.0] * (padded - count)), 1.0)
+
+
+def _filled(clippings: Sequence[_Clipping], group: int, places: int) -> Iterator[MicroBatch]:
+    for start in range(0, len(clippings), places):
+        here = clippings[start : start + places]
+        empty = places - len(here)
+        filled = [*here, *[here[0]] * empty]
+        yield MicroBatch(
+            rows=tuple(row for clipping in filled for row in clipping.rows),
+            group=group,
+            shares=torch.tensor([clipping.shares for clipping in filled], dtype=torch.float64),
+            weights=torch.tensor([clipping.weight for clipping in here] + [0.0] * empty, dtype=torch.float64),
+        )
