@@ -124,7 +124,7 @@ def settle(words: np.ndarray, width: int, std: float, points: np.ndarray, open_c
         points[index] = np.float64(near_first).view(np.int64) - _SHIFTER_BITS
         points[pairs + index] = np.float64(near_second).view(np.int64) - _SHIFTER_BITS
         room = 0.5 - max(abs(first - (near_first - _SHIFTER)), abs(second - (near_second - _SHIFTER)))
-        settled = (room - share * radius) * v * radius > 2.0 * std * std
+        settled = (room - share * radius) * v * radius >= 2.0 * std * std
         open_cells[index] = v < 1.0 or not settled
 
 
