@@ -130,7 +130,7 @@ def ours(model: GPT2LMHeadModel, torch_noise: bool = False) -> Step:
         else:
             privatise(list(totals[0].values()), PLAN, noise)
         for name, parameter in parameters.items():
-            parameter.grad = totals[0][name]
+            parameter.grad = totals[0][name].to(parameter.dtype)
         optimiser.step()
         optimiser.zero_grad()
 

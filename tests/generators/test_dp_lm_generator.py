@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, GraniteConfig, GraniteForC
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.generators.base import Budget
+from palimpsest.generators.dp_lm import fitting
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.generator import DpLm
 from palimpsest.generators.dp_lm.sampling import Sampler
@@ -18,6 +20,7 @@ from palimpsest.models.tokens import train_tokenizer
 from palimpsest.privacy.accounting import epsilon, is_private
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
+from palimpsest.training.rounding import eta
 from tests.generators.two_classes import WORDS
 
 BUDGET = Budget(3.0, 1e-3)
@@ -166,3 +169,15 @@ def test_artifact_json_holds_no_counts(untrained, tmp_path) -> None:
 
 def _says(row: Record) -> bool:
     return any(word in row.text for word in WORDS[row.label or ""])
+
+
+def test_the_rate_and_the_refusals_are_in_persons(make_train, schema) -> None:
+    persons = replace(schema, unit_column="author", max_rows_per_unit=4, n_persons=50)
+    assert fitting.training_plan(make_train(batch=20), persons, 1.0).rate == 20 / 50
+    assert fitting.training_plan(make_train(batch=20), schema, 1.0).rate == 20 / 100
+    with pytest.raises(ParamsError, match="50 persons"):
+        fitting.training_plan(make_train(batch=51), persons, 1.0)
+
+
+def test_a_plan_charges_the_rounding_of_its_sums(make_train, schema) -> None:
+    assert fitting.training_plan(make_train(batch=20), schema, 1.0).eta == eta(20) > 0
