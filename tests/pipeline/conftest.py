@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from palimpsest.cli.main import app
 from palimpsest.params.load import LEDGER_VARIABLE
-from palimpsest.records.world import CUSTOMER
+from palimpsest.records.schema import CUSTOMER
 from palimpsest.records.world.generate import LABELS, WorldSettings, make_world
 from tests.pipeline.place import MARKER, VARIANT, WRITTEN, Place
 

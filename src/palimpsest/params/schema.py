@@ -23,9 +23,8 @@ from palimpsest.params.incontext import InContext
 from palimpsest.params.predict import FewShotSettings, PredictSettings, Similar
 from palimpsest.params.release import Release
 from palimpsest.records.conformity import schema_problem
-from palimpsest.records.schema import PublicSchema, default_delta
+from palimpsest.records.schema import CUSTOMER, PublicSchema, default_delta
 from palimpsest.records.structured import WHOLE_ROW
-from palimpsest.records.world import CUSTOMER
 
 RESERVED = ("real", "public_only", "base", "taught", "decoders", "checkpoints", "models")
 MEANINGLESS_EPSILON = 10.0

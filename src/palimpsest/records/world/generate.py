@@ -25,7 +25,7 @@ from pathlib import Path
 from palimpsest import validate
 from palimpsest.files import atomic_path
 from palimpsest.records.record import Record
-from palimpsest.records.world import CUSTOMER
+from palimpsest.records.schema import CUSTOMER
 from palimpsest.records.world.authors import Author, apportioned, dealt_authors
 from palimpsest.records.world.details import CANARY_KIND, DETAIL_KINDS, Mint
 from palimpsest.records.world.draw import Draw
