@@ -46,9 +46,14 @@ FAULTS = (
     "beyond the list: what decides on a release, and what is told of it",
     "a private model or text taken for public, or code of a model's folder run",
     "a person who is not one unit of privacy: rows, split, rates, ledger, receipts, door",
+    "noise that is not exactly a rounded Gaussian, or rounding that it does not cover",
     "a person who counts once for each row or label, or by the order of rows",
     "a person in two batches or prompts, or whose contexts count whole",
     "bits that move with the contexts beside, or a rounding that is not charged",
+    "a statement, card or verifier that speaks of another unit, or leaves out what was assumed",
+    "a person who is guessed about or counted once for each row, or with two coins",
+    "a person with several coins, or whose rows are clipped apart",
+    "bits that move with the rows beside, a norm below what is summed, a rounding not charged",
 )
 
 
