@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from palimpsest.privacy.assumptions import BATCH_BITS
 from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.records.record import Record
-from palimpsest.training import bookkeeping
+from palimpsest.training import bookkeeping, dpsgd, ghost
 from palimpsest.training.batches import bucket
 from palimpsest.training.bookkeeping import BookkeepingEngine
 from palimpsest.training.check import same_bits, self_check
@@ -142,6 +142,20 @@ def test_a_width_that_follows_the_longest_neighbour_is_found():
     assert not query(encode=padded).batch_bits()
 
 
+@pytest.mark.parametrize(("person", "tried"), [("joint", {1, 2, 4}), ("rows", {1})])
+def test_the_shapes_of_a_person_s_rows_are_tried_too(person, tried, monkeypatch):
+    seen = set()
+
+    def same(engine, per_row, mixed, alike, size, group):
+        assert len(mixed) == len(alike) == size == MICRO // group * group
+        seen.add(group)
+        return group < 4
+
+    monkeypatch.setattr(dpsgd, "same_bits", same)
+    assert query(person=person, most_rows=3).batch_bits() == (person == "rows")
+    assert seen == tried
+
+
 # --- norms -----------------------------------------------------------------------------------------------------------
 
 
@@ -213,13 +227,29 @@ def test_eta_covers_the_theorem():
 
 def test_sums_are_float64_in_products_of_a_bounded_length(monkeypatch):
     """The same sum, whatever the parts that it is computed in."""
-    from palimpsest.training import ghost
-
     rows = [*OTHERS, *PERSONS[1]]
     whole = sums(rows, "float32", "joint")
     monkeypatch.setattr(ghost, "LONGEST_PRODUCT", 3)
     monkeypatch.setattr(ghost, "_CHUNK", 64)
     assert (sums(rows, "float32", "joint") - whole).norm() <= eta(1.0) * C
+
+
+def test_rows_of_one_place_are_added_to_each_other_first(monkeypatch):
+    """So many roundings as the theorem says: those of a part, and one for each part."""
+    monkeypatch.setattr(ghost, "LONGEST_PRODUCT", 3)
+    places, rows = torch.tensor([4, 0, 4, 4, 2, 0, 4]), torch.arange(14, dtype=torch.float64).view(7, 2)
+    asked: list[tuple[int, int]] = []
+    index_add = torch.Tensor.index_add_
+
+    def spied(total, dimension, here, values):
+        asked.append((len(total), len(here)))
+        return index_add(total, dimension, here, values)
+
+    monkeypatch.setattr(torch.Tensor, "index_add_", spied)
+    total = torch.ones(5, 2, dtype=torch.float64)
+    ghost._add_rows(total, places, rows)  # noqa: SLF001
+    assert torch.equal(total, index_add(torch.ones(5, 2, dtype=torch.float64), 0, places, rows))
+    assert [count for size, count in asked if size == 5] == [2, 3, 1]
 
 
 def test_an_assumption_is_named_where_bits_do_not_hold(monkeypatch):

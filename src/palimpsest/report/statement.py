@@ -329,7 +329,7 @@ def layers(released: Sequence[Receipt], ledger: Mapping[str, Any], unit: Unit) -
 
 def _floating_point(released: Sequence[Receipt]) -> tuple[str, str]:
     """What rounding may do, and how far that is known."""
-    exact = "Noise is exact and added on a grid; what the rounding of sums and scores may move is charged."
+    exact = "Gaussian noise and noisy picks are exact; what the rounding of sums and scores may move is charged."
     if named := sorted({name for receipt in released for name in receipt.assumptions}):
         return f"{exact} Assumed of the machine: {', '.join(named)}.", "assumed"
     return exact, "tested"

@@ -83,13 +83,28 @@ def micro_batches(
             for row, width in zip(unit, own, strict=True):
                 shaped[1, width].append(_Clipping((row,), (1.0,), 1.0 / len(unit)))
     for group, width in sorted(shaped):
-        yield from _filled(shaped[group, width], group, max(1, size // group))
+        yield from _filled(shaped[group, width], group, places(size, group))
+
+
+def places(size: int, group: int) -> int:
+    """How many clippings of `group` rows a micro-batch of about `size` rows has room for."""
+    return max(1, size // group)
+
+
+def groups(most_rows: int, person: str) -> tuple[int, ...]:
+    """How many rows a clipping may have, filled up, where a unit has at most `most_rows`."""
+    most = _filled_up(most_rows) if person == "joint" else 1
+    return tuple(1 << power for power in range(most.bit_length()))
+
+
+def _filled_up(count: int) -> int:
+    return 1 << (count - 1).bit_length()
 
 
 def _joint(unit: Sequence[PrivateRow]) -> _Clipping:
     """The unit's rows, filled up to a power of two so that there are few shapes."""
     count = len(unit)
-    padded = 1 << (count - 1).bit_length()
+    padded = _filled_up(count)
     rows = (*unit, *[unit[0]] * (padded - count))
     return _Clipping(rows, tuple([1.0 / count] * count + [0.0] * (padded - count)), 1.0)
 

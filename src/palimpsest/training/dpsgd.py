@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from palimpsest.privacy.query import Meter, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.progress import track
 from palimpsest.records.record import Record
-from palimpsest.training.batches import MicroBatch, Widths, micro_batches
+from palimpsest.training.batches import MicroBatch, Widths, groups, micro_batches, places
 from palimpsest.training.bookkeeping import BookkeepingEngine, zeros
 from palimpsest.training.check import same_bits, self_check
 from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
@@ -63,6 +64,7 @@ class TrainQuery:
         micro_batch: how many rows go through the model at once, always: places without a row are filled up.
         widths: rows -> how wide `encode` pads each, a public function of that row alone.
         person: how a person's rows are clipped: "joint" or "rows" (see `micro_batches`).
+        most_rows: public; rows that a unit may have, whose shapes `batch_bits` tries where they are clipped as one.
         name: the charge's name.
         probe: two or three *public* records, one of them as long as rows can be, on which engine and losses are
             checked before a private row is read; none skips the check.
@@ -84,6 +86,7 @@ class TrainQuery:
     micro_batch: int
     widths: Widths = one_width
     person: str = "joint"
+    most_rows: int = 1
     name: str = "train"
     probe: Sequence[Record] = ()
     shapes: Sequence[Record] = ()
@@ -128,14 +131,16 @@ class TrainQuery:
     def batch_bits(self) -> bool:
         """Whether the bits of an example's gradient depend on that example alone, as far as public records show.
 
-        Tried at the shapes that training runs at: `micro_batch` rows of each width, with the
-        model's own weights. It holds for this machine, this number of threads and these weights' shapes.
+        Tried at the shapes that training runs at: `micro_batch` rows of each width, an example having one of them or as
+        many as a unit is padded to, with the model's own weights. It holds for this machine, this number of threads and
+        these weights' shapes.
         """
         model, encode = copy.deepcopy(self.model).eval(), self.encode_probe or self.encode
         engine, losses = self.engine(model), partial(self.per_example, model)
-        for one, other in self._pairs():
-            mixed, alike = encode([one, *[other] * (self.micro_batch - 1)]), encode([one] * self.micro_batch)
-            if not same_bits(engine, losses, mixed, alike, self.micro_batch, 1):
+        for group, (one, other) in product(groups(self.most_rows, self.person), self._pairs()):
+            size = places(self.micro_batch, group) * group
+            mixed, alike = encode([*[one] * group, *[other] * (size - group)]), encode([one] * size)
+            if not same_bits(engine, losses, mixed, alike, size, group):
                 return False
         return True
 

@@ -71,7 +71,7 @@ class Use:
         """Add the sum over examples of `factors[b]` times its gradient to `total` (m, n), all in float64."""
         scale = factors[:, None, None]
         if self.is_lookup:
-            total.index_add_(0, self.left.flatten(), (self.right.double() * scale).flatten(0, 1))
+            _add_rows(total, self.left.flatten(), (self.right.double() * scale).flatten(0, 1))
         elif self.left.size(2) < self.right.size(2):
             _add_product(total, self.left.double() * scale, self.right)
         else:
@@ -151,6 +151,14 @@ class Ghost:
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         return tuple(tensor for use in self.uses for tensor in use.tensors())
+
+
+def _add_rows(total: torch.Tensor, places: torch.Tensor, rows: torch.Tensor) -> None:
+    """Add the rows (k, n) to those of `total` (m, n) at `places` (k,): those of one place to each other first, as in a
+    product, so that a row of `total` is added to once in a part."""
+    for here, some in zip(places.split(LONGEST_PRODUCT), rows.split(LONGEST_PRODUCT), strict=True):
+        distinct, which = here.unique(return_inverse=True)
+        total.index_add_(0, distinct, some.new_zeros(len(distinct), some.size(1)).index_add_(0, which, some))
 
 
 def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:

@@ -7,15 +7,15 @@ batch, and S' that of a neighbour, which has one unit more. Then |S - S'| <= C. 
 off by at most e(B) for B units. So the computed sums of neighbours are at most C + 2 e(B) apart, and 2 e(B) / C <= eta.
 
 Proof of e(B). A product of two float32 is exact in float64. c times a factor is rounded once and its product with the
-other factor once. The terms are then added up: at most 2^16 tokens in one product of matrices (`LONGEST_PRODUCT`), and
-at most as many products, one after the other. Every term takes part in at most n = 2^17 + 2 roundings, in whatever
-order a matrix product adds. So each coordinate is off by at most gamma_n times the sum of the terms' sizes (Higham
-2002, section 3.1), with gamma_n = n u / (1 - n u) and u = 2^-53. In L2 that is gamma_n times the sum over units of c k,
-where k is the sum over tokens of |a||g|, layers combined in L2. The norm that c is computed from holds an allowance for
-the rounding of Gram matrices, at least 8 * 2^-24 k^2 of its square (`ghost._allowance`: two runs of one column and one
-addition each, plus four). So c k <= C / sqrt(8 * 2^-24) < 2^10.6 C. Where per-example gradients are kept instead, k is
-the norm itself. Hence e(B) <= 2^17.01 * 2^-53 * 2^10.6 * B * C < 2^-25.3 B C. The rounding of c itself, a few units of
-2^-53, is far below what is left up to 2^-25.
+other factor once. The terms are then added up: at most 2^16 tokens in one product of matrices (`LONGEST_PRODUCT`; a
+look-up is a product with one-hot rows), and at most as many products, one after the other. Every term takes part in at
+most n = 2^17 + 2 roundings, in whatever order a matrix product adds. So each coordinate is off by at most gamma_n times
+the sum of the terms' sizes (Higham 2002, section 3.1), with gamma_n = n u / (1 - n u) and u = 2^-53. In L2 that is
+gamma_n times the sum over units of c k, where k is the sum over tokens of |a||g|, layers combined in L2. The norm that
+c is computed from holds an allowance for the rounding of Gram matrices, at least 8 * 2^-24 k^2 of its square
+(`ghost._allowance`: two runs of one column and one addition each, plus four). So c k <= C / sqrt(8 * 2^-24) < 2^10.6 C.
+Where per-example gradients are kept instead, k is the norm itself. Hence e(B) <= 2^17.01 * 2^-53 * 2^10.6 * B * C <
+2^-25.3 B C. The rounding of c itself, a few units of 2^-53, is far below what is left up to 2^-25.
 
 What is taken for granted: parameters are float32; matrix products add and multiply as IEEE 754 does, in any order,
 without the shortcuts of fast matrix multiplication; a step adds at most 2^16 products to a weight. That the bits of a

@@ -131,6 +131,7 @@ class Discriminator:
             micro_batch=train.micro_batch,
             widths=features.widths,
             person=train.person,
+            most_rows=self.schema.max_rows_per_unit,
             name=_NAME,
             probe=probe(names, train.max_tokens),
             shapes=shapes(names, train.max_tokens),

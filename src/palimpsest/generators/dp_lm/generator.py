@@ -130,6 +130,7 @@ class DpLm:
             micro_batch=train.micro_batch,
             widths=rows.widths,
             person=train.person,
+            most_rows=self.schema.max_rows_per_unit,
             probe=probe(names, train.max_tokens),
             shapes=shapes(names, train.max_tokens),
             encode_probe=lambda records: replace(rows, entropy=bytes).batch(records).to(device),
