@@ -11,7 +11,7 @@ def world() -> None:
     """params world -> data/raw."""
     settings = load().world
     assert settings is not None, "dvc.yaml has this stage only where params.yaml has a world"
-    write_world(make_world(WorldSettings(**settings.model_dump())), Path("data/raw"))
+    write_world(make_world(WorldSettings.sized(**settings.model_dump())), Path("data/raw"))
 
 
 if __name__ == "__main__":

@@ -65,6 +65,21 @@ def test_the_tightest_settings_still_find_a_row_for_every_statement(seed):
     assert world.facts.carried(texts(world.private)) == {fact.id: fact.support for fact in world.facts.population}
 
 
+@pytest.mark.parametrize("rows", [100, 999, 1500, 9999])
+def test_a_small_world_holds_every_statement_too(rows):
+    public = {"public_rows": 100, "public_test_rows": 100}
+    world = make_world(WorldSettings.sized(seed=1, private_rows=rows, test_rows=100, **public, authors=None))
+    assert len(world.private) == rows
+    assert world.facts.carried(texts(world.private)) == {fact.id: fact.support for fact in world.facts.population}
+
+
+def test_a_world_of_the_usual_size_has_all_facts_and_canaries():
+    public = {"public_rows": 8000, "public_test_rows": 1500}
+    usual = WorldSettings.sized(seed=7, private_rows=10_000, test_rows=1500, **public, authors=None)
+    assert usual == SETTINGS
+    assert WorldSettings.sized(seed=7, private_rows=20_000, test_rows=1500, **public, authors=None).facts == usual.facts
+
+
 def test_another_seed_is_another_world():
     one, two = make_world(SMALL), make_world(dataclasses.replace(SMALL, seed=2))
     assert not set(texts(one.private)) & set(texts(two.private))

@@ -56,6 +56,7 @@ _REQUEST_SHARE = 0.55  # tickets whose request decides the team
 _DECOY_SHARE = 0.25  # tickets with another team's words in them
 _ASIDE_SHARE = 0.25  # tickets that mention another product in passing
 _MOST_ROWS = 1_000_000
+_WHOLE_WORLD = 10_000  # private tickets that leave room for all facts and canaries as often as by default
 _WORDS = (10, 22)  # a ticket's aimed length; the obligatory sentences may go a little beyond
 
 
@@ -113,6 +114,18 @@ class WorldSettings:
         validate.in_range(0, self.private_rows, planted_canaries=sum(self.plantings))
         if self.authors is not None:
             validate.in_range(1, self.private_rows, authors=self.authors)
+
+    @classmethod
+    def sized(
+        cls, *, seed: int, private_rows: int, test_rows: int, public_rows: int, public_test_rows: int, authors: int | None
+    ) -> "WorldSettings":
+        """A world of so many rows. A small one has fewer facts and canaries, and states each fact less often."""
+        scale = math.sqrt(min(1.0, private_rows / _WHOLE_WORLD))
+        return cls(
+            seed, private_rows, test_rows, public_rows, public_test_rows, facts=round(scale * cls.facts),
+            support_low=round(scale * cls.support_low), support_high=round(scale * cls.support_high),
+            canaries=round(scale * cls.canaries), authors=authors,
+        )  # fmt: skip
 
     @property
     def supports(self) -> list[int]:
