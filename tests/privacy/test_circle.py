@@ -19,6 +19,7 @@ from palimpsest.privacy.circle import WIDTH, add_on_grid, decided, settle, whole
 from palimpsest.privacy.entropy import NoiseSource
 
 UNIT = 2.0**-53
+CORNERS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 STEPS = 2.0**25  # the most steps of the grid that a standard deviation of training noise has
 
 
@@ -162,6 +163,23 @@ def test_intervals_decide_as_soon_as_the_cell_is_small_enough(std):
     for _ in range(50):
         radial, angular = (int(random.integers(1, 2**52)) << 52 | int(random.integers(0, 2**52)) for _ in range(2))
         assert decided(radial, angular, 104, std) is not None
+
+
+@pytest.mark.parametrize("below", [26, 28, 29.5, 31, 40])
+def test_a_cell_next_to_a_boundary_is_on_its_own_side(below):
+    """Nearer than the last place of a double: the ends of the intervals must be cut as they are."""
+    random, std, bits = np.random.default_rng(7), 1.7 * 2.0**24, 104
+    for _ in range(40):
+        angular = int(random.integers(0, 2**52)) << 52
+        wanted = int(random.integers(2**20, 2**26))
+        with mp.workdps(60):
+            cosine = mp.cos(mp.pi * angular / 2 ** (bits + 2))
+            radius = (wanted + mp.mpf(0.5) - mp.mpf(2) ** -below) / (std * cosine)
+            radial = int(mp.floor(mp.exp(-(radius**2) / 2) * 2**bits))
+        corners = [coordinates(Fraction(radial + i, 2**bits), Fraction(angular + j, 2**bits), std) for i, j in CORNERS]
+        found = decided(radial, angular, bits, std)
+        assert found is None or {tuple(map(nearest, corner)) for corner in corners} == {found}
+        assert found is not None or below >= 40
 
 
 def scripted(words: list[int]) -> Callable[[int], np.ndarray]:

@@ -142,6 +142,21 @@ def test_a_width_that_follows_the_longest_neighbour_is_found():
     assert not query(encode=padded).batch_bits()
 
 
+def test_bits_are_tried_with_weights_that_are_not_zero():
+    """Here the order of the batch shows behind a weight that is zero, as half of LoRA's are."""
+    start = query()
+    with torch.no_grad():
+        start.model.transformer.h[0].mlp.c_proj.weight.zero_()
+    before = start.model.transformer.h[0].mlp.c_proj.weight.clone()
+
+    def beside(model, ids):
+        weight = model.transformer.h[0].mlp.c_proj.weight
+        return (losses(model, ids)[0] * (1 + weight.abs().sum() * 1e-6 * ids.float().mean()),)
+
+    assert not dataclasses.replace(start, losses=beside).batch_bits()
+    assert torch.equal(start.model.transformer.h[0].mlp.c_proj.weight, before)
+
+
 @pytest.mark.parametrize(("person", "tried"), [("joint", {1, 2, 4}), ("rows", {1})])
 def test_the_shapes_of_a_person_s_rows_are_tried_too(person, tried, monkeypatch):
     seen = set()

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from mpmath import mp
+from mpmath import libmp
 from mpmath.ctx_iv import MPIntervalContext
 from numba import njit
 
@@ -163,7 +163,8 @@ def decided(radial: int, angular: int, bits: int, std: float) -> tuple[int, int]
     slack = context.mpf(2) ** (_DOUBT - context.prec)
     radius = std * context.sqrt(-2 * context.log(u)) * context.mpf([1 - slack, 1 + slack])
     shifted = [radius * part(angle) + context.mpf(0.5) for part in (context.cos, context.sin)]  # none is negative
-    (cosine, most_cosine), (sine, most_sine) = ((int(mp.mpf(one.a)), int(mp.mpf(one.b))) for one in shifted)
+    # The ends as they are: read through a context, they would be rounded to its digits before they are cut.
+    (cosine, most_cosine), (sine, most_sine) = (map(libmp.to_int, one._mpi_) for one in shifted)
     return (cosine, sine) if (cosine, sine) == (most_cosine, most_sine) else None
 
 

@@ -85,6 +85,18 @@ def same_bits(
     return all(bool((one[:1] == every).all()) for one, every in zip(found, again, strict=True))
 
 
+def fill_zeros(model: nn.Module) -> None:
+    """Small public numbers in trainable weights that are all zero, as half of LoRA's are before the first step.
+
+    Behind zeros every order of adding gives the same bits, and other orders come with the first step.
+    """
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        if parameter.requires_grad and not bool(parameter.any()):
+            with torch.no_grad():
+                parameter.copy_(0.01 * torch.randn(parameter.shape, generator=generator))
+
+
 def _bits(
     engine: GradientEngine, losses: Callable[[], Sequence[torch.Tensor]], size: int, group: int
 ) -> list[torch.Tensor]:

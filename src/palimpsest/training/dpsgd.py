@@ -21,7 +21,7 @@ from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.training.batches import MicroBatch, Widths, groups, micro_batches, places
 from palimpsest.training.bookkeeping import BookkeepingEngine, zeros
-from palimpsest.training.check import same_bits, self_check
+from palimpsest.training.check import fill_zeros, same_bits, self_check
 from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
 from palimpsest.training.engine import EngineError, GradientEngine, Gradients
 from palimpsest.training.optimiser import Optimiser
@@ -132,10 +132,11 @@ class TrainQuery:
         """Whether the bits of an example's gradient depend on that example alone, as far as public records show.
 
         Tried at the shapes that training runs at: `micro_batch` rows of each width, an example having one of them or as
-        many as a unit is padded to, with the model's own weights. It holds for this machine, this number of threads and
-        these weights' shapes.
+        many as a unit is padded to, with the model's own weights where they are not all zero. It holds for this
+        machine, this number of threads and these weights' shapes.
         """
         model, encode = copy.deepcopy(self.model).eval(), self.encode_probe or self.encode
+        fill_zeros(model)
         engine, losses = self.engine(model), partial(self.per_example, model)
         for group, (one, other) in product(groups(self.most_rows, self.person), self._pairs()):
             size = places(self.micro_batch, group) * group
