@@ -92,7 +92,7 @@ def summary() -> Summary:
         row("real", "real", None, scores(Interval(1.0, 1.0, 1.0), None)),
         row("public_only", "public_only", None, scores(Interval(0.6, 0.5, 0.7), None)),
     )
-    return Summary(rows, BudgetLeft("notes", 1e-4, 9.0, 4.7, 4.3))
+    return Summary(rows, BudgetLeft("notes", 1e-4, 9.0, 4.7, 4.3), "record")
 
 
 def test_a_plan_needs_neither_data_nor_base_model_and_prices_every_variant(place: Place) -> None:
