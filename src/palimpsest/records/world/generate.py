@@ -117,7 +117,14 @@ class WorldSettings:
 
     @classmethod
     def sized(
-        cls, *, seed: int, private_rows: int, test_rows: int, public_rows: int, public_test_rows: int, authors: int | None
+        cls,
+        *,
+        seed: int,
+        private_rows: int,
+        test_rows: int,
+        public_rows: int,
+        public_test_rows: int,
+        authors: int | None,
     ) -> "WorldSettings":
         """A world of so many rows. A small one has fewer facts and canaries, and states each fact less often."""
         scale = math.sqrt(min(1.0, private_rows / _WHOLE_WORLD))
