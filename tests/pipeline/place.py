@@ -93,10 +93,10 @@ class Place:
                 preexec_fn=partial(signal.signal, signal.SIGINT, signal.default_int_handler),
             )
 
-    def run(self, *module: str) -> tuple[int, str]:
+    def run(self, *module: str, **variables: str) -> tuple[int, str]:
         """Run `python -m ...` in the workspace: its exit status and all it printed. Stages of DVC start warm."""
         path = f"{bin_folder()}{os.pathsep}{self.variables['PATH']}"
-        return self.start(*module, PATH=path).wait(), self.output
+        return self.start(*module, PATH=path, **variables).wait(), self.output
 
     def stop_in_training(self, signal_number: int, *module: str) -> tuple[int, str]:
         """Run `python -m ...` and signal its whole process group once a query `train` has begun."""

@@ -1,14 +1,20 @@
 """A small world of authors from the private file to the pages: one coin, one guess and one count a person."""
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+import stages.select
+from palimpsest.cli.main import app
+from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json, write_json
 from palimpsest.generators.dp_lm.artifact import DpLmArtifact
 from palimpsest.generators.dp_lm.model import new_model
@@ -19,19 +25,29 @@ from palimpsest.params.schema import Params
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split, write_synthetic
+from palimpsest.report.release import keys, word
 from stages.audited import guessed, one_row_each
 from stages.common import BASE_LM, METRICS, MODELS, RECEIPTS, SYNTHETIC
 from stages.downstream_eval import private_test
 from stages.shadow_mia import prompted
 from tests.pipeline.conftest import MOST_ROWS, N_PUBLIC, PERSONS
-from tests.pipeline.place import VARIANT, Place
+from tests.pipeline.place import VARIANT, WRITTEN, Place
 from tests.receipts import a_receipt
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 
 PARTS = ("train", "holdout", "test")
 GUESSED = 120  # persons, about
-SELECTED = "select0_5"
+LEAK = "leak"
+SELECTED, EVOLVED, DEEP, JUDGE = "select0_5", "evolve0_5", "sentdp0_5", "judge0_5"
+RELEASED = (VARIANT, EVOLVED)
+MADE = {
+    VARIANT: ["discriminator", "label_histogram", "train"],
+    WRITTEN: ["class_means", "label_histogram", *(f"predict wave {number}" for number in range(4))],
+    SELECTED: ["class_means", "label_histogram"],
+    EVOLVED: ["class_means", "label_histogram", "vote rounds"],
+    DEEP: ["depth_picks", "label_histogram"],
+}  # fmt: skip
 MODELLED = {"mia": "membership", "shadow_mia": "shadow_membership"}
 BY_ROWS = {
     "text_mia": "text_membership", "anonymity_audit": "anonymity", "memorisation_audit": "memorisation",
@@ -40,16 +56,48 @@ BY_ROWS = {
 
 
 @pytest.fixture(scope="module")
-def place(made_for_persons: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
-    """The workspace after a whole `dvc repro`, with a model and rows beside it that give their members away."""
+def ran(made_for_persons: Place, copy: Callable[[Place], Place]) -> Place:
+    """The workspace after a whole `dvc repro` of a variant of each kind, released under a key of its own."""
     place = copy(made_for_persons)
     place.edit("audit", size=GUESSED)
-    nothing: dict[str, object] = {"dp_train": [], "dp_lm": {}, "teach_similar": [], "private_predict": {}}
-    place.edit("run", **nothing, select=[SELECTED], twins=["select"], evaluate=[SELECTED], audit=[SELECTED])
-    place.edit("run", embedding_audit=["base"])
+    _judged(place)
+    place.edit("variants", WRITTEN, "predict", batch_size=8, tokens=24)
+    place.edit("variants", WRITTEN, "predict", "means", keep=0.9)
     place.edit("variants", SELECTED, "select", rows=60, batch=64)
-    code, output = place.run("dvc", "repro")
+    votes = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
+    place.edit("variants", EVOLVED, "evolve", rows=40, rounds=2, expand=2, batch=64, votes=votes)
+    place.edit("authors", "base", max_tokens=12)
+    place.edit("variants", DEEP, "sentdp", rows=40, directions=10, batch=64)
+    place.edit("run", teach_similar=[], private_predict={WRITTEN: "base"}, select=[SELECTED], sentdp=[DEEP])
+    place.edit("run", private_evolve={EVOLVED: "base"}, twins=["select"], embedding_audit=["base"])
+    place.edit("run", evaluate=list(MADE), audit=[SELECTED, WRITTEN])
+    place.edit("release", variants=list(RELEASED))
+    keys.new_key(place.home / "release.pem")
+    variables = {word.VARIABLE: word.YES, keys.VARIABLE: str(place.home / "release.pem")}
+    code, output = place.run("dvc", "repro", **variables)
     assert code == 0, output
+    return place
+
+
+def _judged(place: Place) -> None:
+    """The language model has half of epsilon, a discriminator on the public encoder the rest."""
+    train = {
+        "reads": "encoder", "width": 0, "prefix_step": 4, "epochs": 4, "batch": PERSONS, "learning_rate": 0.01,
+        "schedule": "linear", "warmup": 0.0, "betas": [0.9, 0.98], "adam_eps": 1e-8, "weight_decay": 0.0,
+        "noise_correction": False, "clipping_norm": 0.5, "max_tokens": 24, "micro_batch": 64, "person": "joint",
+        "checkpoint_steps": 50,
+    }  # fmt: skip
+    place.edit("lms", VARIANT, epsilon=0.25)
+    place.edit("discriminators", **{JUDGE: {"purpose": "release", "epsilon": 0.5, "train": train}})
+    place.edit("variants", VARIANT, variant="filter")
+    place.edit("variants", VARIANT, "generate", best_of=2)
+    place.edit("run", dp_train=[VARIANT], discriminator={JUDGE: VARIANT}, dp_lm={VARIANT: JUDGE})
+
+
+@pytest.fixture(scope="module")
+def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
+    """A copy, entered, with a model and rows beside the others that give their members away."""
+    place = copy(ran)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place.workspace)
         patch.setenv(LEDGER_VARIABLE, str(place.books))
@@ -67,22 +115,28 @@ def leak(params: Params) -> None:
     train(model.lm.train(), sequences, settings, 0, private=True)
     model.lm.eval()
     shares = dict.fromkeys(params.dataset.labels, 1.0 / len(params.dataset.labels))
-    DpLmArtifact(model, tokenizer, shares, 24, "text").save(MODELS / VARIANT)
+    DpLmArtifact(model, tokenizer, shares, 24, "text").save(MODELS / LEAK)
     copied = [Record(row.text, row.label) for row in one_row_each("train")[::2]]
-    write_synthetic(copied, SYNTHETIC / VARIANT, params.dataset.text, params.dataset.label)
-    write_json(RECEIPTS / f"{VARIANT}.json", a_receipt(variant=VARIANT, epsilon=0.5).to_json())
+    write_synthetic(copied, SYNTHETIC / LEAK, params.dataset.text, params.dataset.label)
+    write_json(RECEIPTS / f"{LEAK}.json", a_receipt(variant=LEAK, epsilon=0.5).to_json())
 
 
 @pytest.fixture(scope="module")
 def metrics(place: Place) -> dict[str, dict[str, Any]]:
     """Metric file -> what the audits wrote."""
     for name in MODELLED:
-        assert place.stage(import_module(f"stages.{name}"), VARIANT, VARIANT)[0] == 0
+        assert place.stage(import_module(f"stages.{name}"), LEAK, LEAK)[0] == 0
     for name in BY_ROWS:
-        code, output = place.stage(import_module(f"stages.{name}"), VARIANT)
+        code, output = place.stage(import_module(f"stages.{name}"), LEAK)
         assert code == 0, output
     files = [*MODELLED.values(), *BY_ROWS.values()]
-    return {name: read_json(METRICS / VARIANT / f"{name}.json") for name in files}
+    return {name: read_json(METRICS / LEAK / f"{name}.json") for name in files}
+
+
+def shown(page: Path) -> str:
+    """The text of a page, without its scripts and styles."""
+    without = re.sub(r"<(script|style|svg)\b.*?</\1>", " ", page.read_text(), flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", " ", without).split())
 
 
 def splits() -> dict[str, list[SplitRow]]:
@@ -133,14 +187,50 @@ def test_leaks_are_found_across_the_rows_of_a_person(metrics: dict[str, dict[str
     assert metrics["ngrams"]["orders"]["7"]["excess"]["p"] < 0.01
 
 
-def test_a_released_variant_is_charged_and_stated_for_persons(place: Place):
-    document = read_json("reports/statement.json")
-    assert document["unit"]["name"] == "person", document["unit"]
-    receipt = read_json(f"reports/receipts/{SELECTED}.json")
-    assert (receipt["unit"], receipt["epsilon"] <= 0.5) == ("person", True)
-    for audit in BY_ROWS.values():
-        assert read_json(METRICS / SELECTED / f"{audit}.json")["unit"] == "person"
-    assert (place.ledger.asset("tickets").unit, place.ledger.asset("tickets").unit_column) == ("person", "customer")
+def test_every_variant_is_charged_for_persons(ran: Place):
+    asset = ran.ledger.asset("tickets")
+    assert (asset.unit, asset.unit_column) == ("person", "customer")
+    for name, queries in MADE.items():
+        receipt = read_json(ran.workspace / f"reports/receipts/{name}.json")
+        assert (receipt["unit"], receipt["adjacency"], receipt["epsilon"] <= 0.5) == ("person", "add_remove", True)
+        assert sorted(query["name"] for query in receipt["queries"]) == queries
+        assert [group["k"] for group in receipt["group"]] == [1, 2, 5, 10]
+
+
+def test_the_audits_of_its_rows_count_persons(ran: Place):
+    for name, audit in product((SELECTED, WRITTEN), BY_ROWS.values()):
+        assert read_json(ran.workspace / METRICS / name / f"{audit}.json")["unit"] == "person"
+
+
+def test_statement_and_pages_speak_of_persons(ran: Place):
+    document = read_json(ran.workspace / "reports/statement.json")
+    assert (document["statement_version"], document["unit"]["name"]) == (4, "person")
+    for page in ("reports/internal.html", "reports/card.html", "release/card.html"):
+        text = shown(ran.workspace / page)
+        assert "one person with all of their rows" in text
+        assert not re.findall(r"one (?:whole )?record|records? of one person|A person with \d", text)
+
+
+def test_the_release_is_signed_and_holds(ran: Place, entered: Callable[[Place], Place]):
+    place = entered(ran)
+    key = keys.fingerprint(keys.load_key(place.home / "release.pem").public_key())
+    done = CliRunner().invoke(app, ["verify", str(place.workspace / "release"), "--key", key])
+    assert done.exit_code == 0, done.output
+    assert verify_workspace(place.workspace) == 0
+    assert read_json(place.workspace / "release/statement.json")["unit"]["max_rows_per_person"] == MOST_ROWS
+
+
+def test_nothing_goes_on_when_the_unit_column_is_taken_away(
+    ran: Place, copy: Callable[[Place], Place], entered: Callable[[Place], Place]
+):
+    place = entered(copy(ran))
+    place.edit("dataset", unit={"column": None, "max_rows": 1, "persons": None, "missing": "drop"})
+    before = place.charges
+    planned = CliRunner().invoke(app, ["plan", "--workspace", str(place.workspace)])
+    code, output = place.stage(stages.select, SELECTED)
+    assert (planned.exit_code, code) == (1, 1)
+    assert "unit" in output
+    assert place.charges == before
 
 
 def test_the_twins_of_such_a_workspace_are_records_of_their_own(place: Place):

@@ -27,7 +27,8 @@ def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: b
     out.print(
         f"Asset [bold]{books['asset']}[/bold] at {escape(context.ledger.place)}: "
         f"epsilon {books['spent_epsilon']:.3f} spent, {books['left_epsilon']:.3f} left of {books['cap_epsilon']:g} at "
-        f"delta {books['delta']:.3g}. The total holds also for plans chosen after looking at earlier results."
+        f"delta {books['delta']:.3g}, for adding or removing one {books['unit']}. The total holds also for plans "
+        "chosen after looking at earlier results."
     )
     if books["after_loss"]:
         out.print("[yellow]An earlier ledger of this data set is lost: what it spent is in no total here.[/yellow]")
