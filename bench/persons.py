@@ -209,9 +209,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lm", type=Path, help="folder of the public language model")
     parser.add_argument("--results", type=Path, help="finished cells")
     parser.add_argument("--caps", type=int, nargs="+", default=list(CAPS))
+    parser.add_argument("--ways", nargs="+", help="of `lm`, those alone")
     parser.add_argument("--draws", type=int, default=10, help="of the noise")
     parser.add_argument("--rows", type=int, default=6000, help="texts that `select` chooses")
-    parser.add_argument("--epochs", type=float, default=3.0, help="of `lm`")
+    parser.add_argument("--epochs", type=float, default=2.0, help="of `lm`")
     parser.add_argument("--batch", type=int, default=128, help="persons that `lm` expects in a step")
     return parser.parse_args()
 
@@ -355,7 +356,7 @@ def lm(args: argparse.Namespace) -> None:
     results.cell("lm", "public", 0, 0, partial(_public_loss, tests, args))
     for draw, most in product(range(args.draws), (*args.caps, 0)):
         for way in trained(world, [most] if most else [], ("joint", "rows")):
-            if way.most == most:
+            if way.most == most and (args.ways is None or way.name in args.ways):
                 results.cell("lm", way.name, most, draw, partial(_lm, way, draw, tests, args))
 
 

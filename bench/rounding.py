@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("part", choices=("swap", "groups", "clipped", "contexts", "tail"))
     parser.add_argument("--data", type=Path, help="folder of the gzipped JSON lines")
     parser.add_argument("--lm", type=Path, help="folder of the public language model")
+    parser.add_argument("--precisions", nargs="+", default=["float32", "bf16"], help="of `clipped`")
     args = parser.parse_args()
     torch.set_num_threads(1)
     parts = {"swap": swap, "groups": groups, "clipped": clipped, "contexts": contexts, "tail": tail}
@@ -124,7 +125,7 @@ def clipped(args: argparse.Namespace) -> None:
     rows = [PrivateRow(row["text"], row["label"].lower()) for row in lines(args.data / "sst2_train.jsonl.gz")]
     random.Random(0).shuffle(rows)
     print("| precision | batch | others move, median | largest, in C |\n|---|---|---|---|")
-    for precision in ("float32", "bf16"):
+    for precision in args.precisions:
         query = one_step(training_query(args.lm, precision))
         for size in BATCHES:
             batch = rows[:size]
@@ -214,8 +215,8 @@ def _logits(model: Any, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
 def tail(_args: argparse.Namespace) -> None:
     """What 53 bits cannot be and what that is in delta, or that more bits follow where they do not suffice."""
     if hasattr(circle, "whole_normals"):
-        for more in (1, 10):
-            print(f"a uniform of {more * 52} zero bits and a one: a normal of {_after_zeros(more):.2f}")
+        for words in (1, 2, 10):
+            print(f"a uniform of {words * 52} zero bits and a one: a normal of {_after_zeros(words):.2f}")
         return
     end = math.sqrt(2.0 * 53.0 * math.log(2.0))  # the smallest uniform is 2^-53
     beyond = 2.0 * math.exp(log_ndtr(-end))
