@@ -16,6 +16,7 @@ from palimpsest.generators.base import Budget, Generator
 from palimpsest.generators.select import Candidates, ClassSums, Found, Select, choose, oracle
 from palimpsest.params.evolve import SelectSettings
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private, zcdp_rho
+from palimpsest.privacy.means import unit_rows
 from palimpsest.records.record import Record
 from tests.generators.two_classes import WORDS, two_class_records
 
@@ -322,3 +323,8 @@ def test_counts_are_met_until_the_texts_in_domain_run_out(points, sums, wanted, 
     assert len(chosen) == len({record.text for record in chosen})
     assert min(sum(wanted), math.ceil(share * len(points))) <= len(chosen) <= min(sum(wanted), len(points))
     assert all(sum(record.label == label for record in chosen) <= most for label, most in counts.items())
+
+
+@pytest.mark.parametrize("broken", [np.inf, -np.inf, np.nan])
+def test_a_vector_that_is_no_number_has_no_direction(broken):
+    assert unit_rows(np.array([[broken, 1.0], [3.0, 4.0]])).round(12).tolist() == [[0.0, 0.0], [0.6, 0.8]]
