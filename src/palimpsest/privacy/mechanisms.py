@@ -14,7 +14,7 @@ dp.enable_features("contrib")
 def discrete_gaussian(counts: Sequence[int], sigma: float) -> list[int]:
     """Counts plus independent discrete Gaussian noise of scale `sigma`.
 
-    Guarantee: 1/(2 sigma^2)-zCDP for adding or removing one record, where one record moves one count by one
+    Guarantee: 1/(2 sigma^2)-zCDP for adding or removing one unit, where one unit moves one count by one
     (L2 sensitivity 1; Canonne, Kamath, Steinke 2020, Theorem 14). The sampler is exact: no floating point.
 
     Raises:
@@ -27,7 +27,7 @@ def discrete_gaussian(counts: Sequence[int], sigma: float) -> list[int]:
 def noisy_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
     """Indices of the k largest scores after exponential noise of `scale`, best first.
 
-    Guarantee: (k / scale)-DP when adding one record only raises scores, each by at most one (monotone, L-infinity
+    Guarantee: (k / scale)-DP when adding one unit only raises scores, each by at most one (monotone, L-infinity
     sensitivity 1): report noisy max with exponential noise is the permute-and-flip mechanism (McKenna and Sheldon
     2020; Ding et al. 2021), peeled k times.
 
@@ -42,7 +42,7 @@ def noisy_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
 def gumbel_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
     """Indices of the k largest scores after Gumbel noise of `scale`, best first.
 
-    Guarantee: (k / (8 scale^2))-zCDP when adding one record only raises scores, each by at most one (monotone,
+    Guarantee: (k / (8 scale^2))-zCDP when adding one unit only raises scores, each by at most one (monotone,
     L-infinity sensitivity 1). The k best come out as they would from k exponential mechanisms, one after the other,
     each over what those before it left (Durfee and Rogers 2019, section 4.1). The privacy losses of one pick's outcomes
     lie within a range of 1 / scale (section 4.2; scores that may fall as well would need twice that), which makes it

@@ -13,7 +13,7 @@ from palimpsest.privacy.entropy import covering_std
 class TrainingPlan:
     """The one source that sampler, clipper, noise and accountant read. Every number in it is public.
 
-    Guarantee: `steps` Poisson-subsampled Gaussian mechanisms (Abadi et al. 2016), for adding or removing one record.
+    Guarantee: `steps` Poisson-subsampled Gaussian mechanisms (Abadi et al. 2016), for adding or removing one unit.
     With `clipping="separate"` each of the `losses` gradients is clipped to C and noised on its own, on the *same*
     batch: jointly one Gaussian of sensitivity sqrt(losses) * C, so the accountant's noise multiplier is
     `noise_multiplier / sqrt(losses)`.
@@ -22,12 +22,12 @@ class TrainingPlan:
     add to the sensitivity; the noise is larger by as much, and the accountant is told of the multiplier alone.
 
     Attributes:
-        rate: probability with which a record enters a step's batch, each record and step independently.
+        rate: probability with which a unit (a record or a person) enters a step's batch, each unit and step alone.
         steps: how many steps run, exactly; an empty batch is a step.
         clipping_norm: C, the L2 bound on one example's gradient.
         noise_multiplier: noise standard deviation over the sensitivity C (1 + eta), rounding included; 0 marks a
             reference run, which is still clipped.
-        divisor: what every noisy sum is divided by, a public constant such as rate * n_public.
+        divisor: what every noisy sum is divided by, a public constant such as rate * n_units.
         clipping: "joint" (one loss, one gradient) or "separate" (one gradient for each loss).
         losses: how many losses are clipped separately; without effect where clipping is joint.
         eta: by how much the computed sums of two neighbours may lie farther apart than the exact ones, over C.
