@@ -32,6 +32,7 @@ from palimpsest.privacy.mechanisms import gumbel_top_k
 from palimpsest.privacy.votes import Ballot
 
 SIZING = Sizing(trials=1200, alpha=1e-3, delta=1e-5)
+SELECTIONS = dataclasses.replace(SIZING, trials=3000)  # at 1,200 their weaker twins are missed in one run of ten
 
 
 @functools.cache
@@ -186,7 +187,7 @@ def bottom_without_offset(domain: LimitedDomain, counts):
 
 @pytest.mark.parametrize("fault", [weaker_domain, without_bottom, bottom_without_offset])
 def test_broken_domains_are_refuted(fault):
-    assert audit_limited_domain(SIZING, fault).verdict == "refuted"
+    assert audit_limited_domain(SELECTIONS, fault).verdict == "refuted"
 
 
 @pytest.mark.parametrize("fault", [without_bottom, bottom_without_offset])
@@ -199,7 +200,7 @@ def test_a_bottom_that_hides_nothing_is_seen_by_what_enters(fault):
 @pytest.mark.parametrize("audit", [audit_noisy_top_k, audit_gumbel_top_k])
 def test_broken_selections_are_refuted(audit):
     own = mechanism.noisy_top_k if audit is audit_noisy_top_k else gumbel_top_k
-    assert audit(SIZING, weaker(own)).verdict == "refuted"
+    assert audit(SELECTIONS, weaker(own)).verdict == "refuted"
 
 
 def first_best(scores, k, scale):
@@ -265,7 +266,7 @@ def test_a_small_audit_is_inconclusive():
 
 
 def test_all_families_pass_with_their_controls_and_say_so_in_json():
-    audits = audit_mechanisms(SIZING, NoiseSource(5))
+    audits = audit_mechanisms(SELECTIONS, NoiseSource(5))
     assert len({audit.name for audit in audits}) == 8
     for audit in audits:
         body = audit.to_json()
@@ -273,8 +274,8 @@ def test_all_families_pass_with_their_controls_and_say_so_in_json():
         assert body["control"]["verdict"] == "refuted"
         assert body["power"] > 0.8
         assert 0.0 < body["epsilon"] < body["epsilon_max"]
-        assert sum(look["alpha"] for look in body["looks"].values()) == pytest.approx(SIZING.alpha)
-        assert all(look["false_positives"]["n"] == SIZING.trials for look in body["looks"].values())
+        assert sum(look["alpha"] for look in body["looks"].values()) == pytest.approx(SELECTIONS.alpha)
+        assert all(look["false_positives"]["n"] == SELECTIONS.trials for look in body["looks"].values())
 
 
 def test_a_sizing_out_of_range_is_refused():

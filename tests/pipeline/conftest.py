@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from palimpsest.cli.main import app
 from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.privacy.witness import VARIABLE as WITNESSES
 from palimpsest.records.schema import CUSTOMER
 from palimpsest.records.world.generate import LABELS, WorldSettings, make_world
 from tests.pipeline.place import MARKER, VARIANT, WRITTEN, Place
@@ -58,7 +59,8 @@ def _initialised(place: Place, settings: WorldSettings, **unit: object) -> Place
         "asset": "tickets", "epsilon": 0.5, "budget": 20, "workspace": place.workspace, **unit,
     }  # fmt: skip
     arguments = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
-    done = CliRunner().invoke(app, ["init", str(place.private), *arguments], env={LEDGER_VARIABLE: str(place.books)})
+    own = {LEDGER_VARIABLE: str(place.books), WITNESSES: str(place.home / "witnesses")}  # nobody else's charges are seen
+    done = CliRunner().invoke(app, ["init", str(place.private), *arguments], env=own)
     assert done.exit_code == 0, done.output
     _shrink(place)
     return place
