@@ -27,14 +27,14 @@ import numpy as np
 import torch
 
 from palimpsest.files import read_json, write_json
-from palimpsest.generators.postprocess import perplexity_limit
+from palimpsest.methods.shared.postprocess import perplexity_limit
 from palimpsest.models.decoder import Decoder, reconstruction, split_sentences, train_decoder
+from palimpsest.models.decoder.settings import DecoderSettings, DecodeSettings
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm, text_losses
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.tokens import encode_texts
 from palimpsest.models.vectors import KeptVectors
-from palimpsest.params.embed import DecoderSettings, DecodeSettings
 from palimpsest.records.vouched import fingerprint_of
 
 HELD_DOCUMENTS = 1500

@@ -29,29 +29,23 @@ from bench.evolution_rounds import NONE, SEED, Answering
 from bench.reproduction import TASKS
 from palimpsest.audit.rounds import audit_rounds, document
 from palimpsest.files import write_json
-from palimpsest.generators.base import Budget
-from palimpsest.generators.custext import CusText
-from palimpsest.generators.embed.generator import Embed, Evolved
-from palimpsest.generators.postprocess import perplexity_limit
-from palimpsest.generators.select import Candidates, Select
-from palimpsest.generators.sentdp import SentDp
+from palimpsest.methods.baselines.custext.fit import CusText
+from palimpsest.methods.baselines.custext.settings import CusTextSettings
+from palimpsest.methods.baselines.sentdp.fit import SentDp
+from palimpsest.methods.baselines.sentdp.settings import SentDpSettings
+from palimpsest.methods.embed.generator import Embed, Evolved
+from palimpsest.methods.embed.settings import Aim, Eda, EmbedSettings, GaussianHistogram, Readable
+from palimpsest.methods.select.fit import Candidates, Select
+from palimpsest.methods.select.settings import SelectSettings
+from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.postprocess import perplexity_limit
 from palimpsest.models.decoder import Decoder
+from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm, text_losses
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.models.word_map import word_map
-from palimpsest.params.embed import (
-    Aim,
-    CusTextSettings,
-    DecodeSettings,
-    Eda,
-    EmbedSettings,
-    GaussianHistogram,
-    Readable,
-    SentDpSettings,
-)
-from palimpsest.params.evolve import SelectSettings
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema

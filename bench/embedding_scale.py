@@ -23,14 +23,15 @@ import torch
 
 from bench.evolution_rounds import NONE, Counting, Noised
 from bench.evolution_scale import CENTRES, around
-from palimpsest.generators.base import Budget
-from palimpsest.generators.embed.generator import Embed
-from palimpsest.generators.select import Candidates
+from palimpsest.methods.embed.generator import Embed
+from palimpsest.methods.embed.settings import Eda, EmbedSettings, GaussianHistogram
+from palimpsest.methods.select.fit import Candidates
+from palimpsest.methods.shared.base import Budget
 from palimpsest.models.decoder.decoding import Decoder
+from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm, text_losses
 from palimpsest.models.sources import resolve_encoder
-from palimpsest.params.embed import DecodeSettings, Eda, EmbedSettings, GaussianHistogram
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.nearest import nearest
 from palimpsest.privacy.query import Query, is_stepped

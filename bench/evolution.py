@@ -2,7 +2,7 @@
 
     python -m bench.evolution select --data <folder> --encodings <folder> [--out <json>]
 
-`select` takes public texts by noisy class means, as `palimpsest.generators.select` does under an even prior: 60,000
+`select` takes public texts by noisy class means, as `palimpsest.methods.select.fit` does under an even prior: 60,000
 sentences of film reviews for SST-2; the openings of 16,000 agency reports and 24,000 encyclopedia articles for AG News.
 Rows of the table: `real`, the private rows; `public_only`, public texts by the public descriptions of the labels;
 `select`, the mean over draws of its noise; `oracle`, the same rule with exact sums; `labelled`, the texts in domain
@@ -26,14 +26,14 @@ from sklearn.linear_model import LogisticRegression
 from bench.reproduction import TASKS, lines, natural
 from palimpsest.audit.utility import LinearSettings, minilm_lr, tfidf_lr
 from palimpsest.files import write_json
-from palimpsest.generators.base import Budget
-from palimpsest.generators.public_only import select_public
-from palimpsest.generators.select import Candidates, Select, oracle
-from palimpsest.generators.shares import divided
+from palimpsest.methods.baselines.public_only import select_public
+from palimpsest.methods.select.fit import Candidates, Select, oracle
+from palimpsest.methods.select.settings import SelectSettings
+from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.shares import divided
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import KeptVectors
-from palimpsest.params.evolve import SelectSettings
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.means import unit_rows
 from palimpsest.privacy.query import Query

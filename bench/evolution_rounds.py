@@ -20,17 +20,17 @@ from bench.evolution import EPSILONS, EVALUATORS, Bench, Noised, read
 from bench.reproduction import TASKS
 from palimpsest.audit.distance import per_round
 from palimpsest.files import write_json
-from palimpsest.generators.base import Budget
-from palimpsest.generators.evolve.author import Author
-from palimpsest.generators.evolve.base_lm import BaseAuthor
-from palimpsest.generators.evolve.corpus import CorpusAuthor
-from palimpsest.generators.evolve.generator import Evolve
+from palimpsest.methods.evolve.author import Author
+from palimpsest.methods.evolve.authors import Base, Corpus
+from palimpsest.methods.evolve.base_lm import BaseAuthor
+from palimpsest.methods.evolve.corpus import CorpusAuthor
+from palimpsest.methods.evolve.generator import Evolve
+from palimpsest.methods.evolve.settings import EvolveSettings, Steering
+from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.settings import Filters, Votes
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import KeptVectors
-from palimpsest.params.authors import Base, Corpus
-from palimpsest.params.dp_lm import Filters
-from palimpsest.params.evolve import EvolveSettings, Steering, Votes
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.query import Query, is_stepped
 from palimpsest.privacy.rows import PrivateRow

@@ -31,13 +31,14 @@ import numpy as np
 import torch
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
-from palimpsest.generators.dp_lm import fudge
-from palimpsest.generators.dp_lm.decoding import Past, begin, past_of, seen, uniforms, write
-from palimpsest.generators.dp_lm.model import BOTH, ConditionalLm, Head, HeadShape
-from palimpsest.generators.dp_lm.pplm import State, next_token, start
-from palimpsest.generators.dp_lm.sampling import walk_of
+from palimpsest.methods.dp_lm import fudge
+from palimpsest.methods.dp_lm.decoding import Past, begin, past_of, seen, uniforms, write
+from palimpsest.methods.dp_lm.model import BOTH, ConditionalLm, Head, HeadShape
+from palimpsest.methods.dp_lm.pplm import State, next_token, start
+from palimpsest.methods.dp_lm.sampling import walk_of
+from palimpsest.methods.dp_lm.settings import DpLmGenerate
+from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.tokens import Specials
-from palimpsest.params.dp_lm import DpLmGenerate, Filters
 
 BOS, PAD, SEP = 0, 1, 2
 IDS = Specials(bos=BOS, sep=SEP, eos=-1, pad=PAD, control=frozenset({BOS, PAD, SEP}))

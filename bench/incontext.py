@@ -22,10 +22,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bench.reproduction import lines
 from palimpsest.audit.incontext import InContextAudit, audit_in_context
+from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.files import write_json
 from palimpsest.models.lm import load_lm
-from palimpsest.params.incontext import InContext
 from palimpsest.records.record import Record
 
 ITEMS = {

@@ -45,19 +45,19 @@ from bench.evolution import Bench, read, records
 from bench.evolution_rounds import Counting
 from bench.reproduction import SST2, TASKS
 from bench.rounding import settings as lm_settings
-from palimpsest.generators.base import Budget, Plan
-from palimpsest.generators.dp_lm.artifact import DpLmArtifact
-from palimpsest.generators.dp_lm.discriminator import Discriminator
-from palimpsest.generators.dp_lm.generator import DpLm
-from palimpsest.generators.dp_lm.likelihood import record_losses
-from palimpsest.generators.dp_lm.model import new_model
-from palimpsest.generators.dp_lm.serialise import serialiser
-from palimpsest.generators.public_only import select_public
-from palimpsest.generators.select import ClassSums, choose
+from palimpsest.methods.baselines.public_only import select_public
+from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+from palimpsest.methods.dp_lm.discriminator import Discriminator
+from palimpsest.methods.dp_lm.generator import DpLm
+from palimpsest.methods.dp_lm.likelihood import record_losses
+from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.serialise import serialiser
+from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
+from palimpsest.methods.select.fit import ClassSums, choose
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import KeptVectors
-from palimpsest.params.dp_lm import DiscriminatorTrain
 from palimpsest.privacy.accounting import gdp_sigma, group_epsilon
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.means import ClassMeans

@@ -26,10 +26,10 @@ from pathlib import Path
 
 import torch
 
-from palimpsest.generators.predict import allowed_tokens, break_even, spend
+from palimpsest.methods.predict.fit import allowed_tokens, break_even, spend
+from palimpsest.methods.predict.settings import PredictSettings, Prompt, SparseVector
+from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.lm import load_lm
-from palimpsest.params.dp_lm import Filters
-from palimpsest.params.predict import PredictSettings, Prompt, SparseVector
 from palimpsest.prediction.cells import Cells
 from palimpsest.prediction.contexts import Shape
 from palimpsest.prediction.decoding import Rules

@@ -196,11 +196,11 @@ def public_only(args: argparse.Namespace, variant: str, seed: int) -> tuple[list
 def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
     """Public texts by noisy class means, at the same epsilon, charged to the same ledger."""
     from palimpsest.files import read_json
-    from palimpsest.generators.base import Budget
-    from palimpsest.generators.select import Candidates, Select
+    from palimpsest.methods.select.fit import Candidates, Select
+    from palimpsest.methods.select.settings import SelectSettings
+    from palimpsest.methods.shared.base import Budget
     from palimpsest.models.encoder import Encoder
     from palimpsest.models.sources import resolve_encoder
-    from palimpsest.params.evolve import SelectSettings
     from palimpsest.params.load import load
     from palimpsest.privacy.entropy import NoiseSource
     from palimpsest.privacy.ledger import Ledger, Request, Run
@@ -227,8 +227,8 @@ def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[An
 
 def drawn(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
     """Rows of one variant under one sampling seed."""
-    from palimpsest.generators.dp_lm.artifact import DpLmArtifact
-    from palimpsest.generators.dp_lm.sampling import Sampler
+    from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+    from palimpsest.methods.dp_lm.sampling import Sampler
     from palimpsest.params.load import load
     from stages.discriminator import encoder
     from stages.filters import chain

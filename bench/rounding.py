@@ -38,10 +38,10 @@ import torch
 from scipy.special import log_ndtr
 
 from bench.reproduction import SST2, TASKS, lines
-from palimpsest.generators.base import Budget
-from palimpsest.generators.dp_lm.generator import DpLm
+from palimpsest.methods.dp_lm.generator import DpLm
+from palimpsest.methods.dp_lm.settings import DpLmTrain
+from palimpsest.methods.shared.base import Budget
 from palimpsest.models.lm import load_lm
-from palimpsest.params.dp_lm import DpLmTrain
 from palimpsest.privacy.accounting import calibrate_noise, group_epsilon, zcdp_rho
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.query import Query

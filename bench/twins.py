@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python -m bench.twins [--seeds 20] [--methods select evolve ...]
 
 For each method and seed new canaries, models and coins are made; the method's own stages run on them in a temporary
-workspace, as they are and once with each planted fault (`palimpsest.audit.twins`). Prints a table: for the code as it
+workspace, as they are and once with each planted fault (`palimpsest.twins`). Prints a table: for the code as it
 is, and for each fault, how many runs were refuted, the right guesses of 200 (fewest, mean, most), and the CPU seconds
 of one run. Reads nothing but params.yaml.
 """
@@ -13,9 +13,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from palimpsest.audit.twins.result import ALPHA, TwinAudit
-from palimpsest.audit.twins.scenes import COINS, SCENES
 from palimpsest.params.load import load
+from palimpsest.twins.result import ALPHA, TwinAudit
+from palimpsest.twins.scenes import COINS, SCENES
 from stages.twins import audited
 
 

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from palimpsest.generators.evolve.author import Author
-from palimpsest.generators.evolve.base_lm import BaseAuthor
-from palimpsest.generators.evolve.corpus import CorpusAuthor
-from palimpsest.generators.evolve.generator import writings
-from palimpsest.generators.evolve.instructed import InstructedAuthor, expected_calls
+from palimpsest.methods.evolve import authors
+from palimpsest.methods.evolve.author import Author
+from palimpsest.methods.evolve.base_lm import BaseAuthor
+from palimpsest.methods.evolve.corpus import CorpusAuthor
+from palimpsest.methods.evolve.generator import writings
+from palimpsest.methods.evolve.instructed import InstructedAuthor, expected_calls
+from palimpsest.methods.evolve.settings import EvolveSettings
 from palimpsest.models.chat.build import open_chat
+from palimpsest.models.chat.settings import Endpoint, LocalChat
 from palimpsest.models.vectors import KeptVectors
-from palimpsest.params import authors
-from palimpsest.params.evolve import EvolveSettings
 from palimpsest.params.schema import Params
 from palimpsest.records.vouched import fingerprint_of
 from palimpsest.records.write import read_public
@@ -40,7 +41,7 @@ def author_of(params: Params, name: str, variant: str, encode: KeptVectors) -> A
         nearest = authors.Corpus(kind="corpus", neighbours=1)  # it starts texts, and varies none
         corpus = _corpus(params, nearest, encode) if settings.start != "prompt" else None
         return BaseAuthor(settings, BASE_LM, params.seed, corpus)
-    folder = vouched(params, f"authors.{name}.model") if isinstance(settings, authors.LocalChat) else None
+    folder = vouched(params, f"authors.{name}.model") if isinstance(settings, LocalChat) else None
     chat = open_chat(settings, ANSWERS / f"{variant}.sqlite", params.seed, folder)
     return InstructedAuthor(settings, chat, params.dataset.labels, params.seed)
 
@@ -49,7 +50,7 @@ def digest_of(params: Params, name: str) -> str:
     """What an author's texts depend on beside their seed."""
     settings = params.authors[name]
     found = hashlib.sha256(settings.model_dump_json().encode())
-    if isinstance(settings, authors.LocalChat):
+    if isinstance(settings, LocalChat):
         found.update(fingerprint_of(vouched(params, f"authors.{name}.model")).encode())
     if isinstance(settings, authors.Base):
         found.update(fingerprint_of(BASE_LM).encode())
@@ -61,17 +62,17 @@ def digest_of(params: Params, name: str) -> str:
 def expected(params: Params, name: str, settings: EvolveSettings) -> dict[str, float | int | str]:
     """What a variant's author will be asked, about: requests, tokens and their price, as numbers of a plan."""
     author = params.authors[params.run.private_evolve[name]]
-    if not isinstance(author, authors.LocalChat | authors.Endpoint):
+    if not isinstance(author, LocalChat | Endpoint):
         return {}
     calls = expected_calls(author, params.dataset.labels, *writings(settings))
     numbers: dict[str, float | int | str] = {"requests": calls.requests, "tokens": calls.read + calls.written}
-    return {**numbers, "cost": calls.cost(author.price)} if isinstance(author, authors.Endpoint) else numbers
+    return {**numbers, "cost": calls.cost(author.price)} if isinstance(author, Endpoint) else numbers
 
 
 def warnings(params: Params, name: str, numbers: Mapping[str, float | int | str]) -> tuple[str, ...]:
     """What the plan says of the money that an author costs, and of limits that it would reach."""
     author = params.authors[params.run.private_evolve[name]]
-    if not isinstance(author, authors.Endpoint):
+    if not isinstance(author, Endpoint):
         return ()
     cost, tokens = float(numbers["cost"]), int(numbers["tokens"])
     found = [f"the author will cost about {cost:.2f}, at the prices given"] if cost else []

@@ -2,8 +2,8 @@
 
 import hashlib
 
-from palimpsest.generators.base import Budget, Plan
-from palimpsest.generators.custext import CusText
+from palimpsest.methods.baselines.custext.fit import CusText
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.models.word_map import word_map
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import CusTextVariant, Params

@@ -4,7 +4,7 @@ import numpy as np
 
 from palimpsest.files import write_json
 from palimpsest.models.decoder import Decoder, Reconstruction, reconstruction, sentences_of, train_decoder
-from palimpsest.params.embed import DecodeSettings
+from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.params.load import load
 from palimpsest.records.write import read_public
 from stages.common import BASE_LM, DECODERS, METRICS, PUBLIC, start

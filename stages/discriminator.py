@@ -3,10 +3,10 @@
 Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
 """
 
-from palimpsest.generators.base import Budget, Plan
-from palimpsest.generators.dp_lm.artifact import DpLmArtifact
-from palimpsest.generators.dp_lm.discriminator import Discriminator
-from palimpsest.generators.dp_lm.judge import Encode
+from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+from palimpsest.methods.dp_lm.discriminator import Discriminator
+from palimpsest.methods.dp_lm.judge import Encode
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.models.encoder import Encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from palimpsest.files import write_json
-from palimpsest.generators.base import Budget, Plan
-from palimpsest.generators.dp_lm.artifact import DpLmArtifact
-from palimpsest.generators.dp_lm.generator import DpLm
+from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+from palimpsest.methods.dp_lm.generator import DpLm
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource

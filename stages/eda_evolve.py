@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from palimpsest.errors import ParamsError
-from palimpsest.generators.base import Budget, Plan
-from palimpsest.generators.embed.generator import Embed, Evolved
-from palimpsest.generators.postprocess import Candidate, PersonalData
-from palimpsest.generators.select import Candidates
+from palimpsest.methods.embed.generator import Embed, Evolved
+from palimpsest.methods.embed.settings import EmbedSettings
+from palimpsest.methods.select.fit import Candidates
+from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.postprocess import Candidate, PersonalData
 from palimpsest.models.decoder import Decoder
-from palimpsest.params.embed import EmbedSettings
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import EmbedVariant, Params
 from palimpsest.privacy import accounting

@@ -6,9 +6,9 @@ from transformers import PreTrainedTokenizerBase
 
 from palimpsest.audit.separation import ForestSettings, Projection, SeparationAudit, project, separation
 from palimpsest.files import write_json
-from palimpsest.generators.dp_lm import likelihood
-from palimpsest.generators.dp_lm.model import ConditionalLm, new_model, require_context
-from palimpsest.generators.dp_lm.serialise import serialiser
+from palimpsest.methods.dp_lm import likelihood
+from palimpsest.methods.dp_lm.model import ConditionalLm, new_model, require_context
+from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record

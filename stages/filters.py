@@ -5,9 +5,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from palimpsest.generators import postprocess
+from palimpsest.methods.shared import postprocess
+from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.lm import load_lm, text_losses
-from palimpsest.params.dp_lm import Filters
 from palimpsest.records.write import read_public
 from stages.common import BASE_LM, PUBLIC
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import torch
 
 from palimpsest.audit.incontext import InContextAudit, audit_in_context
+from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.models.lm import load_lm
-from palimpsest.params.incontext import InContext
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record

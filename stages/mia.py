@@ -18,10 +18,10 @@ from palimpsest.audit.membership import (
     zlib_attack,
 )
 from palimpsest.files import write_json
-from palimpsest.generators.dp_lm import likelihood
-from palimpsest.generators.dp_lm.artifact import DpLmArtifact
-from palimpsest.generators.dp_lm.model import ConditionalLm, new_model
-from palimpsest.generators.dp_lm.serialise import Serialiser, serialiser
+from palimpsest.methods.dp_lm import likelihood
+from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+from palimpsest.methods.dp_lm.model import ConditionalLm, new_model
+from palimpsest.methods.dp_lm.serialise import Serialiser, serialiser
 from palimpsest.params.load import load
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.progress import track

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from palimpsest import closure
 from palimpsest.files import make_folder, write_json
-from palimpsest.generators.dp_lm.artifact import DpLmArtifact
-from palimpsest.generators.dp_lm.model import ENCODER
-from palimpsest.generators.dp_lm.sampling import Sampler
+from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+from palimpsest.methods.dp_lm.model import ENCODER
+from palimpsest.methods.dp_lm.sampling import Sampler
 from palimpsest.models.encoder import Encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import DpLmVariant, Params

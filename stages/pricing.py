@@ -6,8 +6,8 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from palimpsest.generators.base import Budget, Plan, PlannedQuery
-from palimpsest.generators.vote_select import VoteSelect
+from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.vote_select.fit import VoteSelect
 from palimpsest.params.schema import Params
 from palimpsest.privacy.composition import composed
 from palimpsest.privacy.ledger import Charge

@@ -5,9 +5,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from palimpsest.generators.base import Budget, Plan
-from palimpsest.generators.evolve.generator import Evolve, Evolved
-from palimpsest.generators.postprocess import Candidate
+from palimpsest.methods.evolve.generator import Evolve, Evolved
+from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.postprocess import Candidate
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import EvolveVariant, Params
 from palimpsest.privacy import accounting

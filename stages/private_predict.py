@@ -5,12 +5,12 @@ from collections import Counter
 from pathlib import Path
 
 from palimpsest.errors import ParamsError
-from palimpsest.generators.base import Budget, Plan
-from palimpsest.generators.fewshot import FewShot
-from palimpsest.generators.postprocess import Candidate
-from palimpsest.generators.predict import Predict, Predicted, no_encoder
-from palimpsest.generators.select import Candidates, choose
-from palimpsest.generators.shares import divided
+from palimpsest.methods.baselines.fewshot.fit import FewShot
+from palimpsest.methods.predict.fit import Predict, Predicted, no_encoder
+from palimpsest.methods.select.fit import Candidates, choose
+from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.postprocess import Candidate
+from palimpsest.methods.shared.shares import divided
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import FewShotVariant, Params, PredictVariant
 from palimpsest.privacy.assumptions import LOGIT_ROUNDING

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from palimpsest.generators.public_only import select_public
+from palimpsest.methods.baselines.public_only import select_public
 from palimpsest.params.load import load
 from palimpsest.records.write import read_public, write_synthetic
 from stages.common import PUBLIC, SYNTHETIC, start

@@ -3,8 +3,8 @@
 import numpy as np
 
 from palimpsest.errors import ParamsError
-from palimpsest.generators.base import Budget, Plan
-from palimpsest.generators.select import Candidates, Select
+from palimpsest.methods.select.fit import Candidates, Select
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params, SelectVariant
 from palimpsest.privacy.ledger import Ledger

@@ -3,9 +3,9 @@
 import numpy as np
 
 from palimpsest.errors import ParamsError
-from palimpsest.generators.base import Budget, Plan
-from palimpsest.generators.select import Candidates
-from palimpsest.generators.sentdp import SentDp, digest
+from palimpsest.methods.baselines.sentdp.fit import SentDp, digest
+from palimpsest.methods.select.fit import Candidates
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params, SentDpVariant
 from palimpsest.privacy.ledger import Ledger

@@ -12,10 +12,10 @@ import numpy as np
 from palimpsest.audit.membership import Scores, audit_membership, bag_of_words_control
 from palimpsest.audit.shadow import Population, lira_attack, rmia_attack
 from palimpsest.files import write_json
-from palimpsest.generators.dp_lm import likelihood
-from palimpsest.generators.dp_lm.artifact import DpLmArtifact
-from palimpsest.generators.dp_lm.model import ConditionalLm, new_model
-from palimpsest.generators.dp_lm.serialise import UNLABELLED, Serialiser, serialiser
+from palimpsest.methods.dp_lm import likelihood
+from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+from palimpsest.methods.dp_lm.model import ConditionalLm, new_model
+from palimpsest.methods.dp_lm.serialise import UNLABELLED, Serialiser, serialiser
 from palimpsest.models.lm import train
 from palimpsest.models.tokens import encode_texts
 from palimpsest.params.load import load

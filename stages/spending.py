@@ -9,7 +9,7 @@ from typing import Any
 
 from palimpsest.closure import digest
 from palimpsest.files import read_json, write_json
-from palimpsest.generators.base import Plan
+from palimpsest.methods.shared.base import Plan
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import Charge, Ledger, Request, Reservation, Run, never

@@ -11,12 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
 
-from palimpsest.audit.twins.attacks import Release
-from palimpsest.audit.twins.faults import planted
-from palimpsest.audit.twins.models import save_base, save_encoder
-from palimpsest.audit.twins.result import Trial, Twin, TwinAudit, judged
-from palimpsest.audit.twins.scenes import NAME, SCENES, Scene, Step
-from palimpsest.audit.twins.settings import ASSET, invented_params
 from palimpsest.errors import ParamsError
 from palimpsest.files import write_json
 from palimpsest.params.load import FILE, LEDGER_VARIABLE, load
@@ -28,6 +22,12 @@ from palimpsest.records.keyed import fingerprint
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
+from palimpsest.twins.attacks import Release
+from palimpsest.twins.faults import planted
+from palimpsest.twins.models import save_base, save_encoder
+from palimpsest.twins.result import Trial, Twin, TwinAudit, judged
+from palimpsest.twins.scenes import NAME, SCENES, Scene, Step
+from palimpsest.twins.settings import ASSET, invented_params
 from stages import (
     decoder_pretrain,
     discriminator,

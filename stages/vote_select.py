@@ -3,8 +3,8 @@
 import hashlib
 from pathlib import Path
 
-from palimpsest.generators.base import Budget
-from palimpsest.generators.vote_select import VoteSelect
+from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.vote_select.fit import VoteSelect
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params, VoteSelectVariant
 from palimpsest.privacy.ledger import Ledger, composed

@@ -15,7 +15,7 @@ import stages.preprocess
 from palimpsest.cli.graph import SPENDERS
 from palimpsest.closure import digest
 from palimpsest.errors import DataError, LedgerError
-from palimpsest.generators.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
 from palimpsest.params.load import LEDGER_VARIABLE, load
 from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request
 from palimpsest.privacy.queries import LabelHistogram

@@ -12,11 +12,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from palimpsest.audit.incontext import InContextAudit, Shot, audit_in_context, chosen_items, draw_rows
 from palimpsest.audit.incontext_answers import Chooser, Writer, content_free, same_wording
 from palimpsest.audit.incontext_model import Prompts, answer_text, read, read_items, score_answers, write_tokens
+from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.models.tokens import train_tokenizer
-from palimpsest.params.incontext import InContext
 from palimpsest.records.record import Record
 from stages import incontext_eval
 

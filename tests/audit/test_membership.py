@@ -21,11 +21,11 @@ from palimpsest.audit.membership import (
 )
 from palimpsest.audit.statistics import Estimate, Interval
 from palimpsest.errors import DataError
-from palimpsest.generators.dp_lm.likelihood import record_losses as model_losses
-from palimpsest.generators.dp_lm.model import new_model
-from palimpsest.generators.dp_lm.serialise import serialiser
+from palimpsest.methods.dp_lm.likelihood import record_losses as model_losses
+from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.models.lm import pretrain_lm
-from palimpsest.params.dp_lm import EmbeddedLm
+from palimpsest.models.settings import EmbeddedLm
 from palimpsest.records.record import Record
 from stages.mia import standardised, token_scores
 

@@ -8,13 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from palimpsest.audit.twins import faults
-from palimpsest.audit.twins.canaries import Canaries, counterpart, invented_words
-from palimpsest.audit.twins.faults import FAULTS, NO_NOISE, planted
-from palimpsest.audit.twins.models import save_encoder
-from palimpsest.audit.twins.result import ALPHA, Trial, Twin, TwinAudit, judged
-from palimpsest.audit.twins.scenes import COINS, SCENES
-from palimpsest.audit.twins.settings import ASSET, DELTA
 from palimpsest.errors import LedgerError, ParamsError
 from palimpsest.files import read_json
 from palimpsest.models.encoder import Encoder
@@ -27,6 +20,13 @@ from palimpsest.privacy.view import PrivateView
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.write import read_split, write_synthetic
+from palimpsest.twins import faults
+from palimpsest.twins.canaries import Canaries, counterpart, invented_words
+from palimpsest.twins.faults import FAULTS, NO_NOISE, planted
+from palimpsest.twins.models import save_encoder
+from palimpsest.twins.result import ALPHA, Trial, Twin, TwinAudit, judged
+from palimpsest.twins.scenes import COINS, SCENES
+from palimpsest.twins.settings import ASSET, DELTA
 from stages import select, twins
 from stages.common import PRIVATE
 

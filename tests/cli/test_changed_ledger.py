@@ -16,7 +16,7 @@ from click.testing import Result
 import stages.dp_train
 from palimpsest.errors import LedgerError
 from palimpsest.files import read_json, write_json
-from palimpsest.generators.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
 from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.books import ledger_summary

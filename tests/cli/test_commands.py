@@ -21,7 +21,7 @@ from palimpsest.cli.graph import stage_names, upstream
 from palimpsest.cli.plan import asked_delta, budget_cost, priced
 from palimpsest.cli.report import result_tables
 from palimpsest.files import read_json, write_json
-from palimpsest.generators.base import PlannedQuery
+from palimpsest.methods.shared.base import PlannedQuery
 from palimpsest.params.load import LEDGER_VARIABLE, load
 from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource

@@ -9,8 +9,8 @@ import torch
 
 from palimpsest.errors import ModelError
 from palimpsest.models.lm import load_lm, mean_loss, pretrain_lm, schedule_factor, text_losses
+from palimpsest.models.settings import EmbeddedLm
 from palimpsest.models.tokens import encode_texts, specials, train_tokenizer
-from palimpsest.params.dp_lm import EmbeddedLm
 
 TEXTS = [f"The {thing} {verb} in the {place}." for thing in ("lamp", "kettle", "radio") for verb in ("hums", "leaks")
          for place in ("hall", "kitchen", "garden", "office")]  # fmt: skip

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from palimpsest.audit.finetune import FinetuneSettings, finetuned
-from palimpsest.audit.twins.models import save_base, save_encoder
 from palimpsest.errors import ModelError
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm
+from palimpsest.twins.models import save_base, save_encoder
 
 MARKER = "ran"
 CODE = """

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from palimpsest.models.lm import load_lm, mean_loss, pretrain_lm
+from palimpsest.models.settings import EmbeddedLm, Similar
 from palimpsest.models.similar import learn_similar, neighbours
 from palimpsest.models.tokens import encode_texts, specials
-from palimpsest.params.dp_lm import EmbeddedLm
-from palimpsest.params.predict import Similar
 
 KINDS = ("red apples and red plums", "blue boats on blue water", "green hills with green grass", "black cats at night")
 

@@ -9,8 +9,8 @@ import torch
 
 from palimpsest.errors import ModelError
 from palimpsest.models.lm import load_lm, pretrain_lm
+from palimpsest.models.settings import EmbeddedLm
 from palimpsest.models.writing import Gap, Start, Writer, draw
-from palimpsest.params.dp_lm import EmbeddedLm
 
 TEXTS = [f"The {thing} {verb} in the {place}." for thing in ("lamp", "kettle", "radio") for verb in ("hums", "leaks")
          for place in ("hall", "kitchen", "garden", "office")]  # fmt: skip

@@ -3,11 +3,17 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from palimpsest.params.authors import Base, Corpus, Endpoint, Length, LocalChat, Price, Prompts
-from palimpsest.params.embed import CusTextSettings, GaussianHistogram, LimitedDomain, SentDpSettings
-from palimpsest.params.evolve import SelectSettings, Votes, VoteSelectSettings
-from palimpsest.params.incontext import InContext
-from palimpsest.params.predict import FewShotPrompt, FewShotSettings, Means, SparseVector
+from palimpsest.audit.incontext_settings import InContext
+from palimpsest.methods.baselines.custext.settings import CusTextSettings
+from palimpsest.methods.baselines.fewshot.settings import FewShotPrompt, FewShotSettings
+from palimpsest.methods.baselines.sentdp.settings import SentDpSettings
+from palimpsest.methods.embed.settings import GaussianHistogram, LimitedDomain
+from palimpsest.methods.evolve.authors import Base, Corpus
+from palimpsest.methods.predict.settings import Means, SparseVector
+from palimpsest.methods.select.settings import SelectSettings
+from palimpsest.methods.shared.settings import Votes
+from palimpsest.methods.vote_select.settings import VoteSelectSettings
+from palimpsest.models.chat.settings import Endpoint, Length, LocalChat, Price, Prompts
 from palimpsest.params.reference import render
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
-from palimpsest.params.authors import Endpoint, LocalChat
+from palimpsest.models.chat.settings import Endpoint, LocalChat
 from palimpsest.params.load import parse
 from palimpsest.params.schema import Params
 from palimpsest.params.sources import public_sources

@@ -13,8 +13,8 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 import stages.private_evolve
 from palimpsest.files import read_json
 from palimpsest.models.lm import save_lm, train
+from palimpsest.models.settings import PromptWarmUp
 from palimpsest.models.tokens import specials, train_tokenizer
-from palimpsest.params.dp_lm import PromptWarmUp
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.records.world.generate import LABELS
 from palimpsest.records.write import read_rounds, read_synthetic

@@ -16,9 +16,9 @@ import stages.select
 from palimpsest.cli.main import app
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json, write_json
-from palimpsest.generators.dp_lm.artifact import DpLmArtifact
-from palimpsest.generators.dp_lm.model import new_model
-from palimpsest.generators.dp_lm.serialise import serialiser
+from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.models.lm import train
 from palimpsest.params.load import LEDGER_VARIABLE, load
 from palimpsest.params.schema import Params

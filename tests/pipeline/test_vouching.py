@@ -16,13 +16,13 @@ import stages.inputs
 import stages.preprocess
 import stages.pretrain
 import stages.public_eval
-from palimpsest.audit.twins.models import save_base, save_encoder
 from palimpsest.audit.utility import LinearSettings
 from palimpsest.cli.main import app
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
+from palimpsest.twins.models import save_base, save_encoder
 from stages.models import note_fitted
 from stages.vouching import require_vouched, told, vouched
 from tests.models.chat.asked import LENGTH, PROMPTS

@@ -9,7 +9,7 @@ import dp_accounting as dpa
 import pytest
 
 from palimpsest.errors import LedgerError
-from palimpsest.generators.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
 from palimpsest.privacy import accounting
 from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.entropy import NoiseSource

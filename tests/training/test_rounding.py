@@ -268,7 +268,7 @@ def test_rows_of_one_place_are_added_to_each_other_first(monkeypatch):
 
 
 def test_an_assumption_is_named_where_bits_do_not_hold(monkeypatch):
-    from palimpsest.generators.dp_lm.fitting import assumed
+    from palimpsest.methods.dp_lm.fitting import assumed
 
     assert assumed(query()) == ()
     monkeypatch.setattr(TrainQuery, "batch_bits", lambda self: False)

@@ -15,10 +15,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.audit.incontext_answers import Answerer, Chooser, Writer
 from palimpsest.audit.incontext_model import Prompts, read
+from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio
 from palimpsest.audit.utility import label_indices
 from palimpsest.errors import DataError
-from palimpsest.params.incontext import InContext
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 

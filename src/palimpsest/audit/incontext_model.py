@@ -14,8 +14,8 @@ import torch
 from torch.nn import functional
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
+from palimpsest.audit.incontext_settings import LABEL, TEXT, InContext
 from palimpsest.models.tokens import Specials, encode_texts, specials
-from palimpsest.params.incontext import LABEL, TEXT, InContext
 
 Past = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per layer: keys and values, (1, heads, time, head width)
 Tokens = Sequence[int]

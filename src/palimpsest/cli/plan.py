@@ -10,7 +10,7 @@ from rich.table import Table
 from palimpsest.cli.console import console, table
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import stale
-from palimpsest.generators.base import Plan
+from palimpsest.methods.shared.base import Plan
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger import Charge, Request, preview
 from palimpsest.report.formats import MISSING, number

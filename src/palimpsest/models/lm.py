@@ -22,9 +22,8 @@ from transformers.utils import logging as transformers_logging
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
 from palimpsest.models.plain import loading
+from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Similar
 from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials, train_tokenizer
-from palimpsest.params.dp_lm import EmbeddedLm, PromptWarmUp
-from palimpsest.params.predict import Similar
 from palimpsest.progress import track
 
 transformers_logging.disable_progress_bar()  # bars per weight tensor would drown the project's own

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from palimpsest.models.lm import load_lm, save_lm, train
+from palimpsest.models.settings import Similar
 from palimpsest.models.tokens import encode_texts, specials
-from palimpsest.params.predict import Similar
 
 _SAME = 0.95  # cosine from which two texts say the same
 _BLOCK = 1024  # rows of the similarity matrix that are in memory at once

@@ -2,13 +2,13 @@
 
 from collections import Counter
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+
+from palimpsest.settings import Settings
 
 
-class Gates(BaseModel):
+class Gates(Settings):
     """What a release has to reach beside its privacy."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     accuracy: float | None = Field(
         ge=0,
@@ -18,10 +18,8 @@ class Gates(BaseModel):
     )
 
 
-class Release(BaseModel):
+class Release(Settings):
     """What leaves the workspace: the rows of some variants, with everything that says what they promise."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     variants: tuple[str, ...] = Field(
         description="Variants whose rows leave, all of purpose release; [] releases nothing."

@@ -5,39 +5,33 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from palimpsest.params.authors import Author
-from palimpsest.params.dp_lm import (
-    VARIANTS,
-    DiscriminatorTrain,
-    DpLmGenerate,
-    DpLmTrain,
-    EmbeddedLm,
-    Kind,
-    PromptWarmUp,
-)
-from palimpsest.params.embed import CusTextSettings, DecoderSettings, EmbedSettings, SentDpSettings
-from palimpsest.params.evolve import EvolveSettings, SelectSettings, VoteSelectSettings
-from palimpsest.params.incontext import InContext
-from palimpsest.params.predict import FewShotSettings, PredictSettings, Similar
+from palimpsest.audit.incontext_settings import InContext
+from palimpsest.methods.baselines.custext.settings import CusTextSettings
+from palimpsest.methods.baselines.fewshot.settings import FewShotSettings
+from palimpsest.methods.baselines.sentdp.settings import SentDpSettings
+from palimpsest.methods.dp_lm.settings import VARIANTS, DiscriminatorTrain, DpLmGenerate, DpLmTrain, Kind
+from palimpsest.methods.embed.settings import EmbedSettings
+from palimpsest.methods.evolve.authors import Author
+from palimpsest.methods.evolve.settings import EvolveSettings
+from palimpsest.methods.predict.settings import PredictSettings
+from palimpsest.methods.select.settings import SelectSettings
+from palimpsest.methods.vote_select.settings import VoteSelectSettings
+from palimpsest.models.decoder.settings import DecoderSettings
+from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Similar
 from palimpsest.params.release import Release
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.schema import CUSTOMER, PublicSchema, default_delta
 from palimpsest.records.structured import WHOLE_ROW
+from palimpsest.settings import Settings
 
 RESERVED = ("real", "public_only", "base", "taught", "decoders", "checkpoints", "models")
 MEANINGLESS_EPSILON = 10.0
 _NAME = r"^[a-z][a-z0-9_]*$"
 
 
-class Section(BaseModel):
-    """A section of params.yaml: unknown keys are errors, values never change after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Unit(Section):
+class Unit(Settings):
     """Who one person is: with a column, the person is the unit of privacy.
 
     Rows that name nobody are dealt with by themselves, then each person is held to the cap, then all rows of a person
@@ -73,7 +67,7 @@ class Unit(Section):
         return self
 
 
-class Dataset(Section):
+class Dataset(Settings):
     """The private data set and the public files beside it."""
 
     asset: str = Field(pattern=_NAME, description="The data asset's name in the ledger.")
@@ -133,7 +127,7 @@ class Dataset(Section):
         return self
 
 
-class World(Section):
+class World(Settings):
     """The invented world of the embedded data set. Null for data of your own."""
 
     seed: int = Field(description="The same seed makes the same world.")
@@ -148,7 +142,7 @@ class World(Section):
     )
 
 
-class Budget(Section):
+class Budget(Settings):
     """The cap on what the data asset may ever give away."""
 
     epsilon: float = Field(gt=0, allow_inf_nan=False, description="Cap on the total epsilon over all releases.")
@@ -160,7 +154,7 @@ class Budget(Section):
     )
 
 
-class Privacy(Section):
+class Privacy(Settings):
     """The budget and where it is metered."""
 
     budget: Budget
@@ -169,7 +163,7 @@ class Privacy(Section):
     )
 
 
-class Models(Section):
+class Models(Settings):
     """Where weights come from."""
 
     lm: str = Field(min_length=1, description="Causal LM: embedded, a local folder, or a hub name (name@revision).")
@@ -181,7 +175,7 @@ class Models(Section):
     prompts: PromptWarmUp
 
 
-class Fitted(Section):
+class Fitted(Settings):
     """What every model that is fitted to private rows states."""
 
     purpose: Literal["release", "reference"] = Field(description="reference: stays in the private zone for ever.")
@@ -206,7 +200,7 @@ class Discriminator(Fitted):
     train: DiscriminatorTrain
 
 
-class DpLmVariant(Section):
+class DpLmVariant(Settings):
     """One row of the results: a way of drawing from a fitted model, free."""
 
     method: Literal["dp_lm"] = Field(description="How the rows are made.")
@@ -315,7 +309,7 @@ Variant = Annotated[
 Audited = Literal["dp_lm", "discriminator", "predict", "select", "evolve", "vote_select", "embed", "sentdp"]
 
 
-class Run(Section):
+class Run(Settings):
     """What runs. Names are keys of `lms`, `discriminators` and `variants`."""
 
     dp_train: tuple[str, ...] = Field(description="Language models to fit.")
@@ -363,7 +357,7 @@ class Run(Section):
     )
 
 
-class Finetune(Section):
+class Finetune(Settings):
     """Fine-tuning `models.classifier` as an evaluator."""
 
     epochs: int = Field(ge=1, description="Passes over the synthetic rows.")
@@ -372,13 +366,13 @@ class Finetune(Section):
     max_tokens: int = Field(ge=8, description="Tokens kept of a text.")
 
 
-class PublicOnly(Section):
+class PublicOnly(Settings):
     """The epsilon 0 row."""
 
     rows: int = Field(ge=1, description="Public rows to choose, over all labels.")
 
 
-class Utility(Section):
+class Utility(Settings):
     """Train on synthetic, test on real."""
 
     evaluators: tuple[Literal["minilm_lr", "tfidf_lr", "finetuned"], ...] = Field(
@@ -394,7 +388,7 @@ class Utility(Section):
     )
 
 
-class Separation(Section):
+class Separation(Settings):
     """How well the states of a language model tell the labels apart."""
 
     rows: int = Field(ge=20, description="Private rows that are read of the training and of the test part, at most.")
@@ -403,7 +397,7 @@ class Separation(Section):
     projections: tuple[Literal["pca", "umap"], ...] = Field(description="Pictures of the test rows' states.")
 
 
-class Audit(Section):
+class Audit(Settings):
     """The attacks and their controls."""
 
     size: int = Field(
@@ -420,7 +414,7 @@ class Audit(Section):
     separation: Separation
 
 
-class Testing(Section):
+class Testing(Settings):
     """For tests only."""
 
     noise_seed: int | None = Field(
@@ -428,7 +422,7 @@ class Testing(Section):
     )
 
 
-class Params(Section):
+class Params(Settings):
     """params.yaml."""
 
     version: str = Field(description="Version of palimpsest that the workspace was made for.")

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from palimpsest.params.authors import Endpoint, LocalChat
+from palimpsest.models.chat.settings import Endpoint, LocalChat
 from palimpsest.params.schema import Params
 from palimpsest.records.vouched import EMBEDDED, Source
 

@@ -7,7 +7,7 @@ from typing import Any
 from palimpsest.models.chat.base import Ask
 from palimpsest.models.chat.endpoint import EndpointChat
 from palimpsest.models.chat.kept import KeptChat
-from palimpsest.params.authors import Endpoint
+from palimpsest.models.chat.settings import Endpoint
 
 KEY = "sk-secret-0123456789"
 PROMPTS = {

@@ -7,7 +7,7 @@ import pytest
 from palimpsest.errors import BackendError, ModelError
 from palimpsest.models.chat.build import open_chat
 from palimpsest.models.chat.local import load_chat
-from palimpsest.params.authors import LocalChat
+from palimpsest.models.chat.settings import LocalChat
 from tests.models.chat import tiny
 from tests.models.chat.asked import LENGTH, PROMPTS, ask, endpoint
 from tests.models.chat.server import echo, serving

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from palimpsest.models.decoder import Decoder, train_decoder
+from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.lm import pretrain_lm
-from palimpsest.params.dp_lm import EmbeddedLm
-from palimpsest.params.embed import DecoderSettings
+from palimpsest.models.settings import EmbeddedLm
 from tests.models.decoder.toy import encode, sentences
 
 SETTINGS = DecoderSettings(

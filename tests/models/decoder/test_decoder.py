@@ -11,9 +11,9 @@ import torch
 from palimpsest.errors import ModelError
 from palimpsest.models.decoder import Decoder, nearest_cosines, reconstruction, train_decoder
 from palimpsest.models.decoder.network import Network
+from palimpsest.models.decoder.settings import DecoderSettings, DecodeSettings
 from palimpsest.models.lm import load_lm, mean_loss
 from palimpsest.models.tokens import encode_texts, specials
-from palimpsest.params.embed import DecoderSettings, DecodeSettings
 from tests.models.decoder.toy import DIMENSION, encode, sentences
 
 DECODE = DecodeSettings(samples=4, corrections=2, temperature=0.8, top_p=0.95, max_tokens=20, batch=7)

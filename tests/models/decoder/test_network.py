@@ -9,9 +9,9 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from palimpsest.models.decoder.network import Network
+from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.lm import load_lm
 from palimpsest.models.tokens import Specials, encode_texts, specials
-from palimpsest.params.embed import DecodeSettings
 from tests.models.decoder.toy import DIMENSION, encode, sentences
 
 GREEDY = DecodeSettings(samples=1, corrections=0, temperature=1.0, top_p=1e-9, max_tokens=12, batch=8)

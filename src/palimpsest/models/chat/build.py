@@ -7,7 +7,7 @@ from palimpsest.errors import BackendError
 from palimpsest.models.chat.endpoint import EndpointChat
 from palimpsest.models.chat.kept import KeptChat
 from palimpsest.models.chat.local import load_chat
-from palimpsest.params.authors import Endpoint, LocalChat
+from palimpsest.models.chat.settings import Endpoint, LocalChat
 from palimpsest.records.vouched import fingerprint_of
 
 

@@ -15,9 +15,9 @@ from palimpsest.models.chat.asks import most_read
 from palimpsest.models.chat.base import Answer, Ask
 from palimpsest.models.chat.book import Book, Use
 from palimpsest.models.chat.pace import Pace
+from palimpsest.models.chat.settings import Endpoint
 from palimpsest.models.chat.till import Limits, Spent, Till
 from palimpsest.models.chat.wire import Failure, Wire
-from palimpsest.params.authors import Endpoint
 from palimpsest.progress import counter
 
 Told = Callable[[int, Answer], None]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from palimpsest.errors import BackendError
 from palimpsest.models.chat.book import Book, Use
-from palimpsest.params.authors import Price
+from palimpsest.models.chat.settings import Price
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from palimpsest.models.chat.asks import seed_of
 from palimpsest.models.chat.base import Answer, Ask
 from palimpsest.models.chat.book import Use
 from palimpsest.models.chat.replies import error_code, read_reply, retry_after
-from palimpsest.params.authors import Endpoint
+from palimpsest.models.chat.settings import Endpoint
 
 _NOTHING = Use(0, 0)
 _NO_KEY = "none"  # without one the client would send OPENAI_API_KEY, whosever it is

@@ -19,10 +19,10 @@ from transformers import PreTrainedTokenizerBase
 from palimpsest.errors import ModelError
 from palimpsest.files import read_json
 from palimpsest.models.decoder.network import Network
+from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.decoder.training import FACTS, LM, MAPS
 from palimpsest.models.lm import load_lm
 from palimpsest.models.tokens import specials
-from palimpsest.params.embed import DecodeSettings
 from palimpsest.progress import counter
 
 Encode: TypeAlias = Callable[[Sequence[str]], np.ndarray]  # n texts -> (n, d)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from palimpsest.models.decoder.decoding import Decoder, Encode
-from palimpsest.params.embed import DecodeSettings
+from palimpsest.models.decoder.settings import DecodeSettings
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 _ORDERS = 4  # word sequences that BLEU compares are up to this long

@@ -17,10 +17,10 @@ from torch.nn import functional
 from transformers import DynamicCache, PreTrainedModel
 
 from palimpsest.errors import ModelError
+from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.lm import IGNORED
 from palimpsest.models.tokens import Specials, pad_right
 from palimpsest.models.writing import draw
-from palimpsest.params.embed import DecodeSettings
 
 
 class Network(nn.Module):

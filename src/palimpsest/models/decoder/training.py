@@ -16,9 +16,9 @@ from transformers import PreTrainedTokenizerBase
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path, write_json
 from palimpsest.models.decoder.network import Network
+from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.lm import load_lm, save_lm, schedule_factor
 from palimpsest.models.tokens import encode_texts, specials
-from palimpsest.params.embed import DecoderSettings
 from palimpsest.progress import track
 
 LM, MAPS, FACTS = "lm", "maps.safetensors", "decoder.json"  # what a decoder's folder holds

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
-from palimpsest.generators.postprocess import Candidate, PersonalData
+from palimpsest.methods.shared.postprocess import Candidate, PersonalData
 from palimpsest.privacy.ledger import Asset, Charge
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.record import Record

@@ -1,0 +1,77 @@
+"""Settings of the in-context evaluation. Every value is written in params.yaml."""
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import Field, field_validator, model_validator
+
+from palimpsest.errors import ParamsError
+from palimpsest.settings import Settings
+
+TEXT, LABEL = "{text}", "{label}"
+
+
+class InContext(Settings):
+    """A public language model answers test items behind demonstrations from the rows; nothing is trained."""
+
+    shots: tuple[int, ...] = Field(
+        min_length=2, description="Numbers of demonstrations, ascending from 0: zero-shot is what they have to beat."
+    )
+    draws: int = Field(ge=1, description="Random draws of the demonstrations for each number above 0.")
+    items: int = Field(ge=1, le=300, description="Test items to answer, at most; the same ones for every row.")
+    batch: int = Field(ge=1, description="Items side by side, each on a copy of the demonstrations' keys and values.")
+    demonstration_tokens: int = Field(ge=1, description="Tokens kept of a demonstration's text; the rest is cut.")
+    item_tokens: int = Field(ge=1, description="Tokens kept of a test item's text; cut ones are counted.")
+    instruction: str = Field(description="Text before the demonstrations, with its line break; may be empty.")
+    item: str = Field(description="Template of a text to answer; holds `{text}` once.")
+    answer: str = Field(description="Template of an answer behind its item; holds `{label}` once.")
+    verbalisers: Mapping[str, str] | None = Field(
+        description="The word that stands for each label; null: the labels' own names. Unused where labels are free."
+    )
+    content_free: tuple[str, ...] = Field(
+        min_length=1, description="Texts that say nothing: the answers to them calibrate those to the items."
+    )
+    answer_tokens: int = Field(ge=1, description="Free labels: tokens of an answer, at most; longer ones are cut.")
+    first_tokens: int = Field(
+        ge=1,
+        description="Free labels: likeliest first tokens that calibration chooses among; further out the quotient of "
+        "two tiny probabilities says nothing.",
+    )
+
+    @field_validator("shots")
+    @classmethod
+    def _ascending_from_zero(cls, shots: tuple[int, ...]) -> tuple[int, ...]:
+        if shots[0] != 0 or list(shots) != sorted(set(shots)):
+            raise ValueError(f"shots ascends from 0 and names each number once, got {list(shots)}")
+        return shots
+
+    @model_validator(mode="after")
+    def _templates_hold_their_places(self) -> "InContext":
+        for name, template, place in (("item", self.item, TEXT), ("answer", self.answer, LABEL)):
+            if template.count(place) != 1:
+                raise ValueError(f"{name} must hold {place} once, got {template!r}")
+        if not (self.item.partition(TEXT)[2] + self.answer.partition(LABEL)[0]).strip(" "):
+            raise ValueError("between text and label something must stand, such as '\\nAnswer:' at the end of item")
+        return self
+
+    @field_validator("verbalisers")
+    @classmethod
+    def _words_differ(cls, verbalisers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        words = [word.strip() for word in (verbalisers or {}).values()]
+        if len(set(words)) < len(words) or not all(words):
+            raise ValueError(f"verbalisers needs a word of its own for each label, got {words}")
+        return verbalisers
+
+    def words(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """The word that stands for each of the labels, in their order.
+
+        Raises:
+            ParamsError: `verbalisers` and the labels differ.
+        """
+        if self.verbalisers is None:
+            return tuple(labels)
+        if set(self.verbalisers) != set(labels):
+            raise ParamsError(
+                f"verbalisers and dataset.labels differ in {sorted(set(self.verbalisers) ^ set(labels))}.",
+                "Give each label one word, or set verbalisers to null.",
+            )
+        return tuple(self.verbalisers[label] for label in labels)

@@ -1,0 +1,51 @@
+"""What a fit of `dp_lm` leaves: weights, tokenizer and label shares, all of them differentially private or public."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from palimpsest.files import atomic_path, read_json, write_json
+from palimpsest.methods.dp_lm.model import ConditionalLm
+from palimpsest.methods.shared.shares import divided
+
+_FACTS = "artifact.json"
+
+
+@dataclass(frozen=True)
+class DpLmArtifact:
+    """A fitted conditional language model.
+
+    Attributes:
+        model: the language model and its discriminator head.
+        tokenizer: the public base model's.
+        shares: label -> share of the rows, from the noisy histogram or the public prior; in the public order.
+        max_tokens: tokens of a text that it was trained on.
+        loss_on: tokens that its loss counted, "text" or "all".
+    """
+
+    model: ConditionalLm
+    tokenizer: PreTrainedTokenizerBase
+    shares: Mapping[str, float]
+    max_tokens: int
+    loss_on: str
+
+    def counts(self, rows: int) -> dict[str, int]:
+        """`rows` rows split over the labels by their shares (largest remainders; ties to the earlier label)."""
+        return divided(rows, self.shares)
+
+    def save(self, folder: Path) -> None:
+        """Write `lm/`, `head.safetensors` and `artifact.json`, all or nothing."""
+        with atomic_path(folder) as draft:
+            draft.mkdir()
+            self.model.save(draft, self.tokenizer)
+            facts = {"shares": dict(self.shares), "max_tokens": self.max_tokens, "loss_on": self.loss_on}
+            write_json(draft / _FACTS, {"method": "dp_lm", **facts})
+
+    @classmethod
+    def load(cls, folder: Path) -> "DpLmArtifact":
+        """The artifact that `save` wrote."""
+        model, tokenizer = ConditionalLm.load(folder)
+        facts = read_json(folder / _FACTS)
+        return cls(model, tokenizer, facts["shares"], facts["max_tokens"], facts["loss_on"])

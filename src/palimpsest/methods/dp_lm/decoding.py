@@ -1,0 +1,188 @@
+"""Writing texts side by side: the loop that every way of choosing the next token shares, and the plain way.
+
+All of it is post-processing of the fitted model: it reads no private row and costs no privacy. A text's uniform draws
+depend on the seed, its label and its number alone, so neither the batch size nor its neighbours change it (but for
+rounding).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch.nn import functional
+from transformers import DynamicCache
+
+from palimpsest.methods.dp_lm.model import ConditionalLm
+from palimpsest.methods.dp_lm.settings import DpLmGenerate
+from palimpsest.models.tokens import Specials
+
+Past = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per layer: keys and values, (batch, heads, time, head width)
+_LABELS = 1 << 40  # more texts than any label gets: each label has its own range of streams
+_ROOMY = 7 / 8  # below this share of unfinished texts the finished ones are dropped from memory
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One step's rules and coins for B texts.
+
+    Attributes:
+        uniforms: one draw in [0, 1) per text, (B,).
+        banned: token ids that may not come now, int64 (k,).
+        top_k: only so many of the likeliest tokens may come; 0 is no limit.
+        top_p: only the smallest set of likeliest tokens with this probability may come.
+    """
+
+    uniforms: torch.Tensor
+    banned: torch.Tensor
+    top_k: int
+    top_p: float
+
+    def allowed(self, logits: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities (B, vocabulary) without the banned tokens."""
+        return functional.log_softmax(logits.index_fill(1, self.banned.to(logits.device), -torch.inf), dim=-1)
+
+    def pick(self, log_probs: torch.Tensor) -> torch.Tensor:
+        """Draw a column for each text: int64 (B,), from log-probabilities (B, columns)."""
+        return nucleus(log_probs, self.top_p, self.uniforms, self.top_k)
+
+
+class Walk(Protocol):
+    """B texts under way, and a way of choosing their next tokens."""
+
+    def step(self, draw: Draw) -> torch.Tensor:
+        """Choose and append the next token of each text; int64 (B,)."""
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Go on with the texts at these indices, int64 (k,)."""
+
+
+@torch.no_grad()
+def write(walk: Walk, ids: Specials, settings: DpLmGenerate, uniforms: np.ndarray) -> list[list[int]]:
+    """Write the texts of a walk.
+
+    Args:
+        walk: n texts that stand behind their prompts.
+        ids: special tokens; EOS ends a text and comes second at the earliest, the others never occur.
+        settings: how to sample.
+        uniforms: draws in [0, 1), (n, tokens).
+
+    Returns:
+        Tokens of each text, without EOS: at least 1, at most as many as there are draws.
+    """
+    texts: list[list[int]] = [[] for _ in range(len(uniforms))]
+    alive = going = torch.arange(len(uniforms))  # rows still in memory, and those of them that have not ended
+    coins = torch.from_numpy(uniforms)
+    for step in range(uniforms.shape[1]):
+        tokens = walk.step(Draw(coins[alive, step], _banned(ids, step == 0), settings.top_k, settings.top_p)).cpu()
+        unfinished = torch.isin(alive, going) & (tokens != ids.eos)
+        for row, token in zip(alive[unfinished].tolist(), tokens[unfinished].tolist(), strict=True):
+            texts[row].append(token)
+        going = alive[unfinished]
+        if not len(going):
+            break
+        if len(going) <= _ROOMY * len(alive):
+            walk.keep(unfinished.nonzero().squeeze(1))
+            alive = going
+    return texts
+
+
+class PlainWalk:
+    """The next token is drawn from the model as it is."""
+
+    def __init__(self, model: ConditionalLm, prompts: Sequence[Sequence[int]], pad: int, temperature: float) -> None:
+        self._model, self._temperature = model, temperature
+        self._last, past, self._mask = begin(model, prompts, pad)
+        self._cache = DynamicCache(past)
+
+    def step(self, draw: Draw) -> torch.Tensor:
+        """Draw from the model's own distribution."""
+        embedded = self._model.lm.get_input_embeddings()(self._last)
+        hidden = forward(self._model, embedded, self._cache, self._mask)
+        self._mask = seen(self._mask)
+        self._last = draw.pick(draw.allowed(self._model.logits(hidden) / self._temperature))
+        return self._last
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop the other texts."""
+        self._last, self._mask = self._last[rows], self._mask[rows]
+        self._cache.batch_select_indices(rows)
+
+
+def nucleus(log_probs: torch.Tensor, top_p: float, uniforms: torch.Tensor, top_k: int = 0) -> torch.Tensor:
+    """Draw from the smallest set of likeliest tokens whose probability reaches `top_p` (Holtzman et al. 2019).
+
+    Args:
+        log_probs: (B, columns).
+        top_p: in (0, 1].
+        uniforms: one draw in [0, 1) per row, (B,).
+        top_k: at most so many columns; 0 means all.
+
+    Returns:
+        Columns, int64 (B,).
+    """
+    width = log_probs.shape[1]
+    probs, columns = log_probs.exp().sort(dim=-1, descending=True, stable=True)
+    probs = probs[:, : top_k or width]
+    bounds = probs.cumsum(dim=-1)
+    probs = torch.where(bounds - probs < top_p * bounds[:, -1:], probs, 0.0)
+    bounds = probs.cumsum(dim=-1)
+    place = torch.searchsorted(bounds, uniforms[:, None].to(bounds) * bounds[:, -1:], right=True)
+    last = (probs > 0).sum(dim=-1, keepdim=True) - 1  # rounding must not reach a token outside the set
+    return columns.gather(1, torch.minimum(place, last)).squeeze(1)
+
+
+def uniforms(seed: int, label: int, number: int, steps: int) -> np.ndarray:
+    """Draws of the `number`-th text of a label, (steps,): each text has a stream of its own."""
+    return np.random.Generator(np.random.Philox(key=[seed, label * _LABELS + number])).random(steps)
+
+
+@torch.no_grad()
+def begin(model: ConditionalLm, prompts: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, Past, torch.Tensor]:
+    """Read every prompt but its last token; prompts may differ in length and are padded on the left.
+
+    Returns:
+        The last tokens, int64 (B,); keys and values of those before; which of their columns are real, int64 (B, time).
+    """
+    width = max(map(len, prompts)) - 1
+    device = model.embedding.device
+    fill = [width + 1 - len(prompt) for prompt in prompts]
+    rows = [[*[pad] * missing, *prompt] for missing, prompt in zip(fill, prompts, strict=True)]
+    tokens = torch.tensor(rows, device=device)
+    mask = (torch.arange(width) >= torch.tensor(fill)[:, None]).long().to(device)
+    positions = (mask.cumsum(dim=1) - 1).clamp_min(0)
+    cache = DynamicCache()
+    model.lm.base_model(input_ids=tokens[:, :-1], attention_mask=mask, position_ids=positions, past_key_values=cache)
+    return tokens[:, -1], past_of(cache), mask
+
+
+def forward(model: ConditionalLm, embedded: torch.Tensor, cache: DynamicCache, mask: torch.Tensor) -> torch.Tensor:
+    """Hidden state (B, width) of one more, perhaps soft, token embedding (B, width); the cache grows by it."""
+    output = model.lm.base_model(
+        inputs_embeds=embedded[:, None],
+        attention_mask=seen(mask),
+        position_ids=mask.sum(dim=1, keepdim=True),
+        past_key_values=cache,
+    )
+    return output.last_hidden_state[:, -1]
+
+
+def past_of(cache: DynamicCache) -> Past:
+    """The keys and values of a cache."""
+    return tuple((layer.keys, layer.values) for layer in cache.layers)  # type: ignore[misc, union-attr]
+
+
+def select(past: Past, rows: torch.Tensor) -> Past:
+    """The past of the texts at these indices."""
+    return tuple((keys[rows], values[rows]) for keys, values in past)
+
+
+def seen(mask: torch.Tensor) -> torch.Tensor:
+    """The mask with one more real column."""
+    return torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+
+
+def _banned(ids: Specials, first: bool) -> torch.Tensor:
+    """Control tokens, and EOS as the first token of a text."""
+    return torch.tensor(sorted(ids.control | {ids.eos} if first else ids.control - {ids.eos}), dtype=torch.long)

@@ -1,0 +1,268 @@
+"""A discriminator of its own: a head on features that stay as they are, trained with DP-SGD behind a fitted model.
+
+Baselines 1 and 2 of "Differentially Private Conditional Text Generation" have one. As printed, the first is trained
+without noise; whatever it filters is then not private. Here its training is charged like any other.
+"""
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from dp_accounting import ComposedDpEvent, DpEvent
+from torch import nn
+from torch.nn import functional
+
+from palimpsest.errors import ModelError, ParamsError
+from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+from palimpsest.methods.dp_lm.fitting import assumed, optimiser, probe, shapes, shown, training_plan
+from palimpsest.methods.dp_lm.judge import Encode, encoder_features
+from palimpsest.methods.dp_lm.losses import prefix_weights, weighted_loss
+from palimpsest.methods.dp_lm.model import ENCODER, ConditionalLm, HeadShape, new_head, require_context, with_reads
+from palimpsest.methods.dp_lm.serialise import Row, Serialiser, serialiser
+from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
+from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.privacy.accounting import calibrate_noise
+from palimpsest.privacy.query import View
+from palimpsest.records.record import Record
+from palimpsest.records.schema import PublicSchema
+from palimpsest.training.batches import bucket
+from palimpsest.training.dpsgd import TrainQuery
+from palimpsest.training.team import own_device
+
+_NAME = "discriminator"
+_EXAMPLE = "A text."
+_MEMORY = 1 << 31  # bytes of features that are kept rather than computed again
+
+
+class Discriminator:
+    """Fits a head to the labels of private rows, on the states of a fitted model or on a public encoder's embeddings.
+
+    Guarantee: `fit` asks one query, DP-SGD on the head's weights, calibrated so that its composition with `before`,
+    which the fitted model already cost, meets the budget under privacy-loss distributions, for adding or removing one
+    record, or one person with all their rows where the schema says so. The features are a function of one record, a
+    private model and public ones, to the last bit: reading them is part of the query. With an infinite epsilon nothing
+    is noised: a reference that must never be released.
+
+    Attributes:
+        settings: how to train.
+        schema: what is public about the data set.
+        before: what the fitted model cost.
+        seed: initialises the head; no private randomness comes from it.
+        encode: the public sentence encoder; needed where `settings.reads` is "encoder".
+        checkpoints: the folder from which a stopped training continues; none keeps nothing.
+    """
+
+    def __init__(
+        self,
+        settings: DiscriminatorTrain,
+        schema: PublicSchema,
+        before: DpEvent,
+        seed: int,
+        encode: Encode | None = None,
+        checkpoints: Path | None = None,
+    ) -> None:
+        self.settings = settings
+        self.schema = schema
+        self.before = before
+        self.seed = seed
+        self.encode = encode
+        self.checkpoints = checkpoints
+
+    def plan(self, schema: PublicSchema, budget: Budget) -> Plan:
+        """What a fit will ask and cost; `budget` holds for it and the fitted model together. No row is read.
+
+        Raises:
+            ParamsError: the settings do not fit the public schema, or the model leaves nothing of the budget.
+        """
+        if len(schema.label_names) < 2:
+            raise ParamsError("A discriminator needs two labels or more.", "Take it out of `run`.")
+        noise = 0.0 if math.isinf(budget.epsilon) else self._noise(schema, budget)
+        training = training_plan(self.settings, schema, noise)
+        query = PlannedQuery(_NAME, training.event(), training.steps)
+        return Plan("dp_lm", budget, (query,), shown(training))
+
+    def _noise(self, schema: PublicSchema, budget: Budget) -> float:
+        try:
+            return calibrate_noise(
+                lambda trial: ComposedDpEvent([self.before, training_plan(self.settings, schema, trial).event()]),
+                budget.epsilon,
+                budget.delta,
+            )
+        except ValueError as error:
+            raise ParamsError(
+                f"The language model leaves nothing of epsilon {budget.epsilon:g} for a discriminator.",
+                "Raise the discriminator's epsilon, which counts both, or lower the language model's.",
+            ) from error
+
+    def fit(self, view: View, plan: Plan, fitted: DpLmArtifact) -> DpLmArtifact:
+        """Ask what was planned and return the model with its new head; `fitted` is left as it is.
+
+        Raises:
+            ModelError: before anything is spent: the model cannot read texts of this length, or the encoder is missing.
+        """
+        model = fitted.model.to(own_device())
+        head = view.ask(self._training_query(model, fitted, float(plan.numbers["noise_multiplier"])))
+        judged = ConditionalLm(model.lm, head.eval().requires_grad_(False), float(model.scale)).cpu()
+        return replace(fitted, model=judged.eval())
+
+    def assumptions(self, fitted: DpLmArtifact) -> tuple[str, ...]:
+        """What the training has to assume of this machine, ids of `privacy.assumptions`; public records alone decide.
+
+        Raises:
+            ModelError: the model cannot read texts of this length, or the encoder is missing.
+        """
+        return assumed(self._training_query(fitted.model.to(own_device()), fitted, 0.0))
+
+    def _training_query(self, model: ConditionalLm, fitted: DpLmArtifact, noise: float) -> TrainQuery:
+        names, train = self.schema.label_names, self.settings
+        rows = serialiser(fitted.tokenizer, names, train.max_tokens, "text")
+        reader = self._reader(model, rows)
+        features = _Features(reader, names)
+        return TrainQuery(
+            plan=training_plan(train, self.schema, noise),
+            optimiser=optimiser(train),
+            model=new_head(self._shape(reader), self.seed).to(own_device()),
+            encode=features.batch,
+            losses=_losses,
+            micro_batch=train.micro_batch,
+            widths=features.widths,
+            person=train.person,
+            most_rows=self.schema.max_rows_per_unit,
+            name=_NAME,
+            probe=probe(names, train.max_tokens),
+            shapes=shapes(names, train.max_tokens),
+            encode_probe=lambda records: _Features(reader, names).batch(records),  # nothing kept between them
+            checkpoints=self.checkpoints,
+            checkpoint_steps=train.checkpoint_steps,
+        )
+
+    def _reader(self, model: ConditionalLm, rows: Serialiser) -> "_Reader":
+        if self.settings.reads != ENCODER:
+            require_context(model, rows.longest_prompt + self.settings.max_tokens + 1)  # 1: EOS
+            return _StateReader(with_reads(model, self.settings.reads), rows, self.settings.prefix_step)
+        if self.encode is None:
+            raise ModelError("The discriminator reads a sentence encoder.", "Give the public encoder.")
+        return _EncoderReader(self.encode)
+
+    def _shape(self, reader: "_Reader") -> HeadShape:
+        inputs = reader.read([_EXAMPLE])[0].features.shape[1]
+        return HeadShape(self.settings.reads, inputs, self.settings.width, len(self.schema.label_names))
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What a head reads of one text: features (prefixes, inputs) and the prefixes' weights (prefixes,)."""
+
+    features: torch.Tensor
+    weights: torch.Tensor
+
+
+class _Reader(Protocol):
+    def read(self, texts: Sequence[str]) -> list[_Text]: ...
+
+
+@dataclass(frozen=True)
+class _StateReader:
+    """Reads the states of prefixes behind one and the same token in the label's place.
+
+    A token drawn anew for every text, as in the training of both losses at once, would have to be drawn anew for every
+    step too. One that is kept with the text would be another one in another process, and the processes' shares depend
+    on which other records are in the batch.
+    """
+
+    model: ConditionalLm
+    rows: Serialiser
+    prefix_step: int
+
+    @torch.no_grad()
+    def read(self, texts: Sequence[str]) -> list[_Text]:
+        label = next(iter(self.rows.prompts))
+        blind = replace(self.rows, entropy=bytes)
+        batch = blind.batch([Record(text, label) for text in texts]).to(self.model.embedding.device)
+        weights = prefix_weights(batch.text, self.prefix_step)
+        means = self.model.prefix_means(batch.blinded, batch.text)
+        return [_Text(mean[weight > 0], weight[weight > 0]) for mean, weight in zip(means, weights, strict=True)]
+
+
+@dataclass(frozen=True)
+class _EncoderReader:
+    """Reads whole texts as a public encoder embeds them."""
+
+    encode: Encode
+
+    def read(self, texts: Sequence[str]) -> list[_Text]:
+        features = torch.from_numpy(encoder_features(self.encode, texts)).to(own_device())
+        return [_Text(row[None], torch.ones(1, device=row.device)) for row in features]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """B records: features (B, prefixes, inputs), weights (B, prefixes), labels (B,)."""
+
+    features: torch.Tensor
+    weights: torch.Tensor
+    labels: torch.Tensor
+
+
+class _Features:
+    """Turns rows into batches; each text is read once, as far as memory allows.
+
+    Texts are read one at a time. What is kept of one is then a function of that text alone, to the last bit: it makes
+    no difference which texts found room, or in which process.
+    """
+
+    def __init__(self, reader: _Reader, names: Sequence[str]) -> None:
+        self._reader, self._names = reader, list(names)
+        self._kept: dict[str, _Text] = {}
+        self._room = _MEMORY
+
+    def batch(self, rows: Sequence[Row]) -> _Batch:
+        """The features of the rows. One whose label is not public has no weight, so its loss is 0."""
+        found = self._read(list({row.text: None for row in rows}))
+        texts = [found[row.text] for row in rows]
+        known = torch.tensor([row.label in self._names for row in rows], device=texts[0].weights.device)
+        labels = [self._names.index(row.label) if row.label in self._names else 0 for row in rows]
+        return _Batch(
+            _padded([text.features for text in texts]),
+            _padded([text.weights for text in texts]) * known[:, None],
+            torch.tensor(labels, device=known.device),
+        )
+
+    def widths(self, rows: Sequence[Row]) -> list[int]:
+        """Prefixes that `batch` pads each row to where no longer one is beside it."""
+        found = self._read(list({row.text: None for row in rows}))
+        return [_prefixes(found[row.text].weights) for row in rows]
+
+    def _read(self, texts: Sequence[str]) -> dict[str, _Text]:
+        found = {}
+        for text in texts:
+            known = self._kept.get(text)
+            found[text] = self._reader.read([text])[0] if known is None else known
+            if known is None:
+                self._keep(text, found[text])
+        return found
+
+    def _keep(self, text: str, read: _Text) -> None:
+        size = read.features.nbytes + read.weights.nbytes
+        if size <= self._room:
+            self._kept[text] = read
+            self._room -= size
+
+
+def _prefixes(values: torch.Tensor) -> int:
+    """The length of a padded row of prefixes; one prefix stays one."""
+    return len(values) if len(values) == 1 else bucket(len(values), sys.maxsize)
+
+
+def _padded(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    """(B, prefixes, ...): every row filled up with zeros to the widest bucket among them."""
+    width = max(map(_prefixes, rows))
+    return torch.stack([functional.pad(row, (0, 0) * (row.dim() - 1) + (0, width - len(row))) for row in rows])
+
+
+def _losses(head: nn.Module, batch: _Batch) -> tuple[torch.Tensor]:
+    return (weighted_loss(head(batch.features), batch.labels, batch.weights),)

@@ -1,0 +1,182 @@
+"""Steering without gradients: the likeliest next tokens, reweighted by how likely they make the wanted label.
+
+Yang and Klein 2021 ("FUDGE"): P(token | text, label) is proportional to P(token | text) P(label | text, token). Both
+ways here use the discriminator of the fitted model; all of it is post-processing and costs no privacy.
+
+- `FudgeWalk` reads every candidate with the model. All candidates of a text go through one forward pass as one row:
+  each sees the past and itself but no other candidate, so the past is neither copied nor read again.
+- `StateWalk` asks only the state that is there: the candidate's token embedding joins the mean of the embeddings, the
+  mean hidden state stays that of the text so far. It needs a discriminator that reads both.
+
+EOS is no token of the text: as a candidate it is judged by the text as it stands.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch.nn import functional
+from transformers import DynamicCache
+
+from palimpsest.methods.dp_lm.decoding import Draw, Past, begin, forward, past_of, seen, select
+from palimpsest.methods.dp_lm.model import ConditionalLm
+from palimpsest.methods.dp_lm.settings import DpLmGenerate
+from palimpsest.models.tokens import Specials
+
+
+class FudgeWalk:
+    """The next token is drawn from the candidates, each read by the model and judged by the discriminator."""
+
+    @torch.no_grad()
+    def __init__(
+        self,
+        model: ConditionalLm,
+        prompts: Sequence[Sequence[int]],
+        targets: Sequence[int],
+        ids: Specials,
+        settings: DpLmGenerate,
+    ) -> None:
+        self._model, self._settings, self._eos = model, settings, ids.eos
+        last, past, mask = begin(model, prompts, ids.pad)
+        cache = DynamicCache(past)
+        self._hidden = forward(model, model.lm.get_input_embeddings()(last), cache, mask)
+        self._past, self._mask = past_of(cache), seen(mask)
+        self._targets = torch.tensor(targets, device=last.device)
+        self._sums = torch.zeros(len(last), 1, model.head.shape.inputs, device=last.device)
+        self._written = 0
+
+    def step(self, draw: Draw) -> torch.Tensor:
+        """Read the candidates, weigh them, go on with the one that is drawn."""
+        log_probs, tokens = likeliest(self._model, self._hidden, draw, self._settings)
+        hidden, past = read_candidates(self._model, tokens, self._past, self._mask)
+        features = self._model.features(hidden, self._model.embed(tokens))
+        means = mean_with(self._sums, features, self._written, tokens == self._eos)
+        column = draw.pick(weighed(self._model, means, log_probs, self._targets, self._settings))
+        self._hidden = _at(hidden, column)
+        self._past = tuple(_extended(*layers, column) for layers in zip(self._past, past, strict=True))
+        self._sums = self._sums + _at(features, column)[:, None]
+        self._mask, self._written = seen(self._mask), self._written + 1
+        return tokens.gather(1, column[:, None]).squeeze(1)
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop the other texts."""
+        self._hidden, self._mask, self._sums = self._hidden[rows], self._mask[rows], self._sums[rows]
+        self._past, self._targets = select(self._past, rows), self._targets[rows]
+
+
+class StateWalk:
+    """The next token is drawn from the candidates, judged from the state before them."""
+
+    def __init__(
+        self,
+        model: ConditionalLm,
+        prompts: Sequence[Sequence[int]],
+        targets: Sequence[int],
+        ids: Specials,
+        settings: DpLmGenerate,
+    ) -> None:
+        self._model, self._settings, self._eos = model, settings, ids.eos
+        self._last, past, self._mask = begin(model, prompts, ids.pad)
+        self._cache = DynamicCache(past)
+        self._targets = torch.tensor(targets, device=self._last.device)
+        self._embedded = self._states = torch.zeros_like(model.embed(self._last))[:, None]
+        self._written = 0
+
+    def step(self, draw: Draw) -> torch.Tensor:
+        """Weigh the candidates by what their embeddings would change, go on with the one that is drawn."""
+        model = self._model
+        hidden = forward(model, model.lm.get_input_embeddings()(self._last), self._cache, self._mask)
+        self._mask = seen(self._mask)
+        if self._written:
+            self._states = self._states + hidden[:, None]
+        log_probs, tokens = likeliest(model, hidden, draw, self._settings)
+        embedded = model.embed(tokens)
+        means = mean_with(self._embedded, embedded, self._written, tokens == self._eos)
+        features = model.features((self._states / max(1, self._written)).expand_as(means), means)
+        column = draw.pick(weighed(model, features, log_probs, self._targets, self._settings))
+        self._embedded = self._embedded + _at(embedded, column)[:, None]
+        self._last, self._written = tokens.gather(1, column[:, None]).squeeze(1), self._written + 1
+        return self._last
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop the other texts."""
+        self._last, self._mask, self._targets = self._last[rows], self._mask[rows], self._targets[rows]
+        self._embedded, self._states = self._embedded[rows], self._states[rows]
+        self._cache.batch_select_indices(rows)
+
+
+def likeliest(
+    model: ConditionalLm, hidden: torch.Tensor, draw: Draw, settings: DpLmGenerate
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities and ids of the candidates after hidden states (B, width), each (B, candidates)."""
+    log_probs = draw.allowed(model.logits(hidden) / settings.temperature)
+    return log_probs.topk(min(settings.candidates, log_probs.shape[1]), dim=-1)
+
+
+def read_candidates(
+    model: ConditionalLm, tokens: torch.Tensor, past: Past, mask: torch.Tensor
+) -> tuple[torch.Tensor, Past]:
+    """Hidden states (B, k, width) of k candidates for one and the same place, and the past with all of them behind it.
+
+    Args:
+        model: the fitted model.
+        tokens: candidates, int64 (B, k).
+        past: keys and values of the texts.
+        mask: which columns of the past are real, (B, time).
+    """
+    candidates = tokens.shape[1]
+    itself = torch.eye(candidates, device=mask.device).to(mask).expand(len(mask), -1, -1)
+    visible = torch.cat([mask[:, None].expand(-1, candidates, -1), itself], dim=-1)
+    cache = DynamicCache(past)
+    output = model.lm.base_model(
+        inputs_embeds=model.lm.get_input_embeddings()(tokens),
+        attention_mask=_additive(visible, model.embedding)[:, None],
+        position_ids=mask.sum(dim=1, keepdim=True).expand(-1, candidates),
+        past_key_values=cache,
+    )
+    return output.last_hidden_state, past_of(cache)
+
+
+def mean_with(sums: torch.Tensor, features: torch.Tensor, written: int, ends: torch.Tensor) -> torch.Tensor:
+    """Mean features (B, k, inputs) of each text with each candidate.
+
+    Args:
+        sums: of the text's tokens so far, (B, 1, inputs).
+        features: of the candidates, (B, k, inputs).
+        written: tokens so far.
+        ends: which candidates are EOS, bool (B, k); they leave the mean as it is.
+    """
+    return torch.where(ends[..., None], sums / max(1, written), (sums + features) / (written + 1))
+
+
+def weighed(
+    model: ConditionalLm,
+    features: torch.Tensor,
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    settings: DpLmGenerate,
+) -> torch.Tensor:
+    """Log-probabilities of the candidates, (B, k), once the discriminator has weighed them."""
+    labels = functional.log_softmax(model.head(features), dim=-1)
+    wanted = labels.gather(2, targets[:, None, None].expand(*log_probs.shape, 1)).squeeze(2)
+    return functional.log_softmax(log_probs + settings.strength * wanted, dim=-1)
+
+
+def _additive(visible: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A mask to add to attention scores: 0 where visible, the lowest number elsewhere."""
+    return torch.where(visible.to(like.device).bool(), 0.0, torch.finfo(like.dtype).min).to(like)
+
+
+def _at(values: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
+    """values[b, column[b]], (B, width), of values (B, k, width)."""
+    return values[torch.arange(len(column), device=column.device), column]
+
+
+def _extended(
+    before: tuple[torch.Tensor, torch.Tensor], after: tuple[torch.Tensor, torch.Tensor], column: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One layer's keys and values, longer by those of the candidate that was drawn."""
+    rows, places = torch.arange(len(column), device=column.device), before[0].shape[2] + column
+    keys, values = (
+        torch.cat([old, new[rows, :, places][:, :, None]], dim=2) for old, new in zip(before, after, strict=True)
+    )
+    return keys, values

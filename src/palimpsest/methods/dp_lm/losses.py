@@ -1,0 +1,61 @@
+"""Per-example losses of the multitask model. One value per record, so that a gradient can be clipped per record."""
+
+import torch
+from torch.nn import functional
+
+from palimpsest.methods.dp_lm.model import ConditionalLm
+from palimpsest.methods.dp_lm.serialise import Batch
+from palimpsest.training.losses import lm_head_loss
+
+
+def lm_loss(model: ConditionalLm, batch: Batch) -> torch.Tensor:
+    """Mean cross entropy in nats of each record's counted tokens given its prompt, shape (B,)."""
+    # All positions run, though the last one predicts nothing: a width that is a multiple of eight is much faster.
+    targets, counted = batch.prompted.roll(-1, 1), batch.counted.roll(-1, 1)
+    counted[:, -1:] = False
+    return lm_head_loss(model.lm.get_output_embeddings(), model.hidden(batch.prompted), targets, counted)
+
+
+def discriminator_loss(model: ConditionalLm, batch: Batch, prefix_step: int) -> torch.Tensor:
+    """Mean cross entropy in nats of each record's label given prefixes of its text, shape (B,).
+
+    The text stands behind a random token in place of the label. Prefixes end at every `prefix_step`-th text token and
+    weigh in proportion to their length (section 5.1.3 of the paper). A text shorter than `prefix_step` is classified
+    once, whole, so that each record with a text has a loss.
+    """
+    logits = model.head(model.prefix_means(batch.blinded, batch.text))  # (B, S, labels)
+    return weighted_loss(logits, batch.labels, prefix_weights(batch.text, prefix_step))
+
+
+def weighted_loss(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Each example's weighted mean cross entropy over its prefixes, shape (B,); no weight at all gives 0.
+
+    Args:
+        logits: (B, prefixes, labels).
+        labels: the right one of each example, int64 (B,).
+        weights: of each prefix, (B, prefixes).
+    """
+    each = functional.cross_entropy(logits.transpose(1, 2), labels[:, None].expand(logits.shape[:2]), reduction="none")
+    weights = weights.to(each.dtype)
+    return (each * weights).sum(dim=1) / weights.sum(dim=1).clamp_min(1.0)
+
+
+def prefix_weights(text: torch.Tensor, prefix_step: int) -> torch.Tensor:
+    """Length of the prefix that ends at each position where it is classified, 0 elsewhere; int64 (B, S)."""
+    length = text.cumsum(dim=1)
+    total = length[:, -1:]
+    ends = (length % prefix_step == 0) | ((total < prefix_step) & (length == total))
+    return length * (ends & text)
+
+
+def joint_losses(model: ConditionalLm, batch: Batch, weight: float, prefix_step: int) -> tuple[torch.Tensor]:
+    """One loss per record, `lm + weight * discriminator`: its gradient is clipped once, over all parameters."""
+    loss = lm_loss(model, batch)
+    return (loss + weight * discriminator_loss(model, batch, prefix_step) if weight else loss,)
+
+
+def separate_losses(
+    model: ConditionalLm, batch: Batch, weight: float, prefix_step: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two losses per record, each clipped on its own: together a sensitivity of sqrt(2) C."""
+    return lm_loss(model, batch), weight * discriminator_loss(model, batch, prefix_step)

@@ -1,0 +1,193 @@
+"""Steering by gradients of the discriminator with respect to the past (PPLM).
+
+Dathathri et al. 2019 ("Plug and Play Language Models"), for a batch of texts with different target labels at once.
+Post-processing of the fitted model: it reads no private row and costs no privacy.
+
+Where the paper leaves room, this module does as follows.
+- The discriminator reads the mean of the features of *text* tokens, as it was trained to: those written so far by the
+  unsteered model, the newest one under the perturbed past, and the soft look-ahead tokens.
+- The norm of the gradient is taken per sequence and per layer, keys and values together, inside the window.
+- A perturbation stays in the past that the next tokens are steered from; the plain distribution, which the KL term and
+  the geometric mean refer to, always comes from the unperturbed past.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch.nn import functional
+from transformers import DynamicCache
+
+from palimpsest.methods.dp_lm.decoding import Draw, Past, begin, forward, past_of, seen, select
+from palimpsest.methods.dp_lm.model import ConditionalLm
+from palimpsest.methods.dp_lm.settings import DpLmGenerate
+
+_TINY = 1e-10
+
+
+@dataclass(frozen=True)
+class State:
+    """B texts under way. Prompts are padded on the left, so that all texts end in the same column.
+
+    Attributes:
+        last: newest token of each sequence, int64 (B,).
+        plain: keys and values of the tokens before `last`, unperturbed.
+        steered: the same with all perturbations so far.
+        mask: which columns of the past are real, int64 (B, time).
+        sums: sum of the unsteered features of the text tokens before `last`, (B, inputs).
+        targets: index of the wanted label of each text, int64 (B,).
+        written: text tokens so far, `last` included; 0 while `last` is the prompt's.
+    """
+
+    last: torch.Tensor
+    plain: Past
+    steered: Past
+    mask: torch.Tensor
+    sums: torch.Tensor
+    targets: torch.Tensor
+    written: int
+
+    def keep(self, rows: torch.Tensor) -> "State":
+        """The sequences at these indices, int64 (k,)."""
+        return State(
+            last=self.last[rows],
+            plain=select(self.plain, rows),
+            steered=select(self.steered, rows),
+            mask=self.mask[rows],
+            sums=self.sums[rows],
+            targets=self.targets[rows],
+            written=self.written,
+        )
+
+
+class PplmWalk:
+    """The next token is drawn from the distribution behind a past that was moved towards the wanted label."""
+
+    def __init__(
+        self,
+        model: ConditionalLm,
+        prompts: Sequence[Sequence[int]],
+        targets: Sequence[int],
+        pad: int,
+        settings: DpLmGenerate,
+    ) -> None:
+        self._model, self._settings = model, settings
+        self._state = start(model, prompts, targets, pad)
+
+    def step(self, draw: Draw) -> torch.Tensor:
+        """Steer, then draw."""
+        self._state, log_probs = next_token(self._model, self._state, self._settings)
+        self._state = replace(self._state, last=draw.pick(draw.allowed(log_probs)))
+        return self._state.last
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop the other texts."""
+        self._state = self._state.keep(rows)
+
+
+def start(model: ConditionalLm, prompts: Sequence[Sequence[int]], targets: Sequence[int], pad: int) -> State:
+    """The state after reading every prompt but its last token."""
+    last, past, mask = begin(model, prompts, pad)
+    sums = torch.zeros(len(prompts), model.head.shape.inputs, device=last.device)
+    return State(last, past, past, mask, sums, torch.tensor(targets, device=last.device), written=0)
+
+
+@torch.no_grad()
+def next_token(model: ConditionalLm, state: State, settings: DpLmGenerate) -> tuple[State, torch.Tensor]:
+    """Log-probabilities of the next token, (B, vocabulary), and the state with `last` moved into the past."""
+    hidden, plain = _read(model, state, state.plain)
+    log_probs = functional.log_softmax(model.logits(hidden) / settings.temperature, dim=-1)
+    steered = plain
+    if settings.iterations:
+        moved, steered = _read(model, state, perturb(model, state, log_probs, settings))
+        logits = model.logits(moved) / settings.temperature
+        log_probs = settings.gm_scale * functional.log_softmax(logits, dim=-1) + (1 - settings.gm_scale) * log_probs
+    later = replace(
+        state,
+        plain=plain,
+        steered=steered,
+        mask=seen(state.mask),
+        sums=_with_last(model, state, hidden),
+        written=state.written + 1,
+    )
+    return later, functional.log_softmax(log_probs, dim=-1)
+
+
+def perturb(model: ConditionalLm, state: State, plain_log_probs: torch.Tensor, settings: DpLmGenerate) -> Past:
+    """The steered past, moved by `iterations` gradient steps towards the wanted labels."""
+    past = state.steered
+    beyond = settings.grad_length and state.written >= settings.grad_length
+    if beyond or not state.written + settings.horizon:
+        return past  # without a text token the head has nothing to read: a normalised gradient would be rounding alone
+    reach = _reach(state.mask, settings).to(state.sums)
+    for _ in range(settings.iterations):
+        leaves = [tensor.detach().requires_grad_() for layer in past for tensor in layer]
+        past = tuple(zip(leaves[::2], leaves[1::2], strict=True))
+        with torch.enable_grad():
+            loss = _steering_loss(model, state, past, plain_log_probs, settings)
+        gradients = [gradient * reach for gradient in torch.autograd.grad(loss, leaves)]
+        past = tuple(
+            _step(layer, pair, settings)
+            for layer, pair in zip(past, zip(gradients[::2], gradients[1::2], strict=True), strict=True)
+        )
+    return past
+
+
+def look_ahead(
+    model: ConditionalLm, state: State, past: Past, settings: DpLmGenerate
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities of the labels (B, labels) and of the next token (B, vocabulary) after `past` and `last`."""
+    hidden, past = _read(model, state, past)
+    next_log_probs = log_probs = functional.log_softmax(model.logits(hidden) / settings.temperature, dim=-1)
+    total, mask = _with_last(model, state, hidden), seen(state.mask)
+    for ahead in range(settings.horizon):
+        embedded, cache = log_probs.exp() @ model.embedding, DynamicCache(past)
+        hidden = forward(model, embedded, cache, mask)
+        past, mask = past_of(cache), seen(mask)
+        total = total + model.features(hidden, embedded)
+        if ahead + 1 < settings.horizon:
+            log_probs = functional.log_softmax(model.logits(hidden) / settings.temperature, dim=-1)
+    mean = total / max(1, state.written + settings.horizon)
+    return functional.log_softmax(model.head(mean), dim=-1), next_log_probs
+
+
+def _read(model: ConditionalLm, state: State, past: Past) -> tuple[torch.Tensor, Past]:
+    """Hidden state (B, width) of `last` after `past`, and the past with it."""
+    cache = DynamicCache(past)
+    hidden = forward(model, model.lm.get_input_embeddings()(state.last), cache, state.mask)
+    return hidden, past_of(cache)
+
+
+def _with_last(model: ConditionalLm, state: State, hidden: torch.Tensor) -> torch.Tensor:
+    """The sum of features with those of `last`, if that is a token of the text."""
+    return state.sums + model.features(hidden, model.embed(state.last)) if state.written else state.sums
+
+
+def _steering_loss(
+    model: ConditionalLm, state: State, past: Past, plain_log_probs: torch.Tensor, settings: DpLmGenerate
+) -> torch.Tensor:
+    """Sum over rows of the cross entropy to the wanted label plus the scaled KL to the plain distribution."""
+    labels, tokens = look_ahead(model, state, past, settings)
+    wanted = functional.nll_loss(labels, state.targets, reduction="sum")
+    return wanted + settings.kl_scale * functional.kl_div(plain_log_probs, tokens, reduction="sum", log_target=True)
+
+
+def _reach(mask: torch.Tensor, settings: DpLmGenerate) -> torch.Tensor:
+    """How much each position of each past may move, (B, 1, time, 1): the window, fading towards its old end.
+
+    A window never reaches beyond the text's own prompt: with the padding of its neighbours it would fade otherwise.
+    """
+    window = mask.sum(dim=1, keepdim=True).clamp_max(settings.window or mask.shape[1])
+    newer = torch.arange(mask.shape[1], device=mask.device).flip(0)  # positions that are newer than each
+    inside = (window - newer).clamp_min(0)
+    return (inside / window if settings.decay else (inside > 0).float())[:, None, :, None]
+
+
+def _step(
+    layer: tuple[torch.Tensor, torch.Tensor], gradient: tuple[torch.Tensor, torch.Tensor], settings: DpLmGenerate
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Move one layer's keys and values against the gradient, scaled per sequence."""
+    keys, values = (part.square().sum(dim=(1, 2, 3), keepdim=True) for part in gradient)
+    scale = settings.step_size / ((keys + values).sqrt() + _TINY) ** settings.gamma
+    moved = [tensor.detach() - scale * part for tensor, part in zip(layer, gradient, strict=True)]
+    return moved[0], moved[1]

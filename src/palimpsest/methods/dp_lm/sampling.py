@@ -1,0 +1,190 @@
+"""Drawing synthetic rows from a fitted model: steered, the best of a few, filtered, until each label has its count.
+
+Post-processing of the fitted model and of public models: it reads no private row and costs no privacy. Rows are drawn
+in shards; a finished shard is kept, so a run that was stopped goes on behind it and ends with the same rows.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from palimpsest.errors import ModelError
+from palimpsest.files import read_json, write_json
+from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+from palimpsest.methods.dp_lm.decoding import PlainWalk, Walk, uniforms, write
+from palimpsest.methods.dp_lm.fudge import FudgeWalk, StateWalk
+from palimpsest.methods.dp_lm.judge import Encode, Judge, judge_of
+from palimpsest.methods.dp_lm.model import ConditionalLm, require_context
+from palimpsest.methods.dp_lm.pplm import PplmWalk
+from palimpsest.methods.dp_lm.serialise import serialiser
+from palimpsest.methods.dp_lm.settings import VARIANTS, DpLmGenerate
+from palimpsest.methods.shared.postprocess import Candidate, Chain
+from palimpsest.models.tokens import Specials
+from palimpsest.progress import counter
+from palimpsest.records.record import Record
+from palimpsest.training.team import own_device
+
+_MOST_AHEAD = 4.0  # a label that loses nearly all to the filters is asked for so many times what it lacks
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One row that is to be drawn: the `number`-th of its label."""
+
+    label: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Draws rows of every label.
+
+    Attributes:
+        settings: how to draw.
+        variant: the paper's row, which says how tokens are steered.
+        seed: numbers the texts' streams; nothing private comes from it.
+        chain: the filters; a new chain for every sample.
+        encode: the sentence encoder, where the discriminator reads one.
+        shards: the folder of finished shards; none keeps nothing.
+    """
+
+    settings: DpLmGenerate
+    variant: str
+    seed: int
+    chain: Chain
+    encode: Encode | None = None
+    shards: Path | None = None
+
+    def sample(self, artifact: DpLmArtifact, counts: Mapping[str, int]) -> Iterator[Record]:
+        """Draw exactly `counts[label]` records of each label, in that order.
+
+        The rows depend on the seed, the artifact, the settings and the counts; not on the batch size, but for rounding,
+        and not on where a run was stopped.
+
+        Raises:
+            ModelError: the filters leave a label short of its count after `settings.draws` draws per row, or a text
+                may be longer than the model can read.
+        """
+        writer = _Writer(self, artifact)
+        kept: dict[str, list[Record]] = {label: [] for label in counts}
+        asked = dict.fromkeys(counts, 0)
+        shown = counter(name="generate", total=sum(counts.values()), private=True)  # it also serves references
+        shard = 0
+        while missing := _missing(counts, kept):
+            slots = [slot for label, lack in missing.items() for slot in self._ask(label, lack, kept, asked, counts)]
+            size = max(1, self.settings.batch // self.settings.best_of)
+            for start in range(0, len(slots), size):
+                for candidate in self.chain.apply(self._shard(shard, writer, slots[start : start + size])):
+                    kept[candidate.record.label or ""].append(candidate.record)
+                shard += 1
+                shown(sum(min(len(kept[label]), count) for label, count in counts.items()))
+        for label, count in counts.items():
+            yield from kept[label][:count]
+
+    def _ask(
+        self,
+        label: str,
+        lack: int,
+        kept: Mapping[str, Sequence[Record]],
+        asked: dict[str, int],
+        counts: Mapping[str, int],
+    ) -> list[Slot]:
+        """The next slots of a label: what it lacks, and ahead what the filters took so far."""
+        first, most = asked[label], counts[label] * self.settings.draws
+        if first >= most:
+            removed = self.chain.removed
+            raise ModelError(  # without a count: the rows may be a reference's
+                f"The filters leave too few rows of label {label!r} after {self.settings.draws} draws for each; "
+                f"most are removed by {max(removed, key=removed.__getitem__)!r}.",
+                "Loosen that filter (generate.filters), raise generate.best_of, or raise generate.draws. Drawing again "
+                "costs no budget.",
+            )
+        ahead = min(_MOST_AHEAD, first / max(1, len(kept[label]))) if first else 1.0
+        asked[label] = min(most, first + math.ceil(lack * max(1.0, ahead)))
+        return [Slot(label, number) for number in range(first, asked[label])]
+
+    def _shard(self, number: int, writer: "_Writer", slots: Sequence[Slot]) -> list[Candidate]:
+        """Draw the slots, or read what an earlier attempt drew."""
+        path = self.shards / f"{number}.json" if self.shards else None
+        done = path is not None and path.is_file()
+        rows = read_json(path) if path is not None and done else writer.draw(slots)
+        if path is not None and not done:
+            write_json(path, rows)
+        labels = [slot.label or None for slot in slots]
+        return [
+            Candidate(Record(text, label), math.nan if probability is None else probability)
+            for (text, probability), label in zip(rows, labels, strict=True)
+        ]
+
+
+def _missing(counts: Mapping[str, int], kept: Mapping[str, Sequence[Record]]) -> dict[str, int]:
+    lacks = {label: count - len(kept[label]) for label, count in counts.items()}
+    return {label: lack for label, lack in lacks.items() if lack > 0}
+
+
+class _Writer:
+    """Writes texts for slots and keeps the best of each slot's."""
+
+    def __init__(self, sampler: Sampler, artifact: DpLmArtifact) -> None:
+        settings = sampler.settings
+        self._sampler, self._artifact = sampler, artifact
+        self._model = artifact.model.to(own_device())
+        self._names = list(artifact.shares)
+        self._rows = serialiser(artifact.tokenizer, self._names, settings.max_tokens, "text")
+        require_context(self._model, self._rows.longest_prompt + settings.max_tokens + 1 + settings.horizon)
+        judged = settings.best_of > 1 or "label" in settings.filters.chain
+        self._judge = judge_of(self._model, self._rows, sampler.encode) if judged else None
+
+    def draw(self, slots: Sequence[Slot]) -> list[tuple[str, float | None]]:
+        """A text for each slot, with the probability of its label; None where nobody judges."""
+        repeated = [slot for slot in slots for _ in range(self._sampler.settings.best_of)]
+        texts = self._write(repeated)
+        if self._judge is None:
+            return [(text, None) for text in texts]
+        return _best(texts, self._wanted(self._judge, texts, repeated), self._sampler.settings.best_of)
+
+    def _write(self, slots: Sequence[Slot]) -> list[str]:
+        settings, seed = self._sampler.settings, self._sampler.seed
+        places = [self._names.index(slot.label) for slot in slots]
+        streams = _streams(slots, settings.best_of)
+        coins = np.stack([uniforms(seed, *stream, settings.max_tokens) for stream in zip(places, streams, strict=True)])
+        prompts = [self._rows.prompt(slot.label) for slot in slots]
+        walk = walk_of(self._sampler.variant, self._model, prompts, places, self._rows.ids, settings)
+        tokens = write(walk, self._rows.ids, settings, coins)
+        return [text.strip() for text in self._artifact.tokenizer.batch_decode(tokens)]
+
+    def _wanted(self, judge: Judge, texts: Sequence[str], slots: Sequence[Slot]) -> np.ndarray:
+        """The probability of each text's own label; 0 for a text without a word."""
+        found = judge(texts)[range(len(texts)), [self._names.index(slot.label) for slot in slots]]
+        return np.where([bool(text) for text in texts], found, 0.0)
+
+
+def walk_of(
+    variant: str,
+    model: ConditionalLm,
+    prompts: Sequence[Sequence[int]],
+    targets: Sequence[int],
+    ids: Specials,
+    settings: DpLmGenerate,
+) -> Walk:
+    """Texts behind their prompts, steered as the variant is: `targets` are the indices of their labels."""
+    steering = VARIANTS[variant].steering
+    if steering == "plain":
+        return PlainWalk(model, prompts, ids.pad, settings.temperature)
+    if steering == "pplm":
+        return PplmWalk(model, prompts, targets, ids.pad, settings)
+    return (FudgeWalk if steering == "fudge" else StateWalk)(model, prompts, targets, ids, settings)
+
+
+def _streams(slots: Sequence[Slot], best_of: int) -> list[int]:
+    """The number of each draw's stream among its label's: `best_of` of them belong to one slot."""
+    return [slot.number * best_of + index % best_of for index, slot in enumerate(slots)]
+
+
+def _best(texts: Sequence[str], probabilities: np.ndarray, best_of: int) -> list[tuple[str, float | None]]:
+    """Of each group of `best_of` texts the one with the highest probability; ties to the first."""
+    choices = probabilities.reshape(-1, best_of).argmax(axis=1) + best_of * np.arange(len(texts) // best_of)
+    return [(texts[choice], float(probabilities[choice])) for choice in choices]

@@ -1,0 +1,159 @@
+"""Settings of method dp_lm: DP-SGD training, discriminators, ways of drawing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from palimpsest.methods.shared.settings import Filters
+from palimpsest.settings import Settings
+
+
+class DpSgd(Settings):
+    """What every training with DP-SGD is told."""
+
+    epochs: float = Field(gt=0, description="Expected passes over the private rows.")
+    batch: int = Field(ge=1, description="Expected batch size, in units of privacy; the sampling rate is batch / n.")
+    learning_rate: float = Field(gt=0, description="Peak learning rate of DP-AdamW.")
+    schedule: Literal["constant", "linear"] = Field(description="Decay of the learning rate after warm-up, to 0.")
+    warmup: float = Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
+    betas: tuple[float, float] = Field(description="AdamW's decay rates of the two moments.")
+    adam_eps: float = Field(gt=0, description="AdamW's epsilon, added to the root of the second moment.")
+    weight_decay: float = Field(ge=0, description="AdamW's weight decay.")
+    noise_correction: bool = Field(
+        description="Take the noise's known variance out of AdamW's second moment (DP-AdamBC). Free; `adam_eps` then "
+        "bounds a step and should be near the size of a gradient's signal."
+    )
+    clipping_norm: float = Field(gt=0, description="Largest L2 norm of what one unit of privacy adds, C.")
+    max_tokens: int = Field(ge=1, description="Tokens kept of a text; the rest is cut.")
+    micro_batch: int = Field(ge=1, description="Rows whose gradients are in memory at once; always that many.")
+    person: Literal["joint", "rows"] = Field(
+        description="How a person's rows are clipped where `dataset.unit` names a column. joint: the gradient of their "
+        "mean loss, once. rows: each row's gradient, and their mean is added. Either way a person adds C at most."
+    )
+    checkpoint_steps: int = Field(
+        ge=1,
+        description="Steps from one checkpoint to the next. A stopped training continues from the last one under the "
+        "same charge; at most these steps are lost.",
+    )
+
+
+class DpLmTrain(DpSgd):
+    """How a language model is fitted to private rows."""
+
+    clipping: Literal["joint", "separate"] = Field(
+        description="joint: one gradient per record, of both losses together. separate: one clipped gradient per "
+        "loss, as published, charged as the sensitivity sqrt(2) C that it is."
+    )
+    discriminator_weight: float = Field(
+        ge=0, description="Weight of the discriminator's loss, lambda; 0 trains the language model alone."
+    )
+    discriminator_width: int = Field(
+        ge=0, description="Hidden units of the discriminator's MLP; 0 makes it linear, which little noise suits."
+    )
+    discriminator_reads: Literal["hidden", "both"] = Field(
+        description="hidden: the mean last hidden state, as published. both: the mean token embedding beside it."
+    )
+    prefix_step: int = Field(ge=1, description="The discriminator classifies every `prefix_step`-th text prefix.")
+    loss_on: Literal["text", "all"] = Field(description="Tokens that the LM loss counts: the text's, or all.")
+    freeze_first: int = Field(ge=0, description="First transformer blocks that stay as they are.")
+    freeze_last: int = Field(ge=0, description="Last transformer blocks that stay as they are.")
+    freeze_embeddings: bool = Field(
+        description="Keep the token and position embeddings, and a head tied to them, as the public model has them: "
+        "fewer trained parameters mean less noise."
+    )
+    lora_rank: int = Field(
+        ge=0,
+        description="Rank of the adapters that train in place of the transformer's matrices (LoRA), merged into them "
+        "afterwards; 0 trains the matrices themselves. Needs the extra `lora`.",
+    )
+    precision: Literal["float32", "bf16"] = Field(
+        description="Of the forward and backward passes; norms, clipping, noise and weights are float32 always."
+    )
+    label_counts: Literal["noisy", "prior"] = Field(
+        description="Shares of the labels: a noisy histogram, charged, or the public `prior`, free."
+    )
+    prior: Mapping[str, float] | None = Field(description="Public share of each label; null means equal shares.")
+    histogram_share: float = Field(gt=0, lt=1, description="Share of the budget (rho) that the histogram may take.")
+
+    @model_validator(mode="after")
+    def _prior_is_a_distribution(self) -> "DpLmTrain":
+        if self.prior is not None and (min(self.prior.values()) < 0 or sum(self.prior.values()) <= 0):
+            raise ValueError("prior must hold shares >= 0 with a sum > 0")
+        return self
+
+    @model_validator(mode="after")
+    def _separate_needs_two_losses(self) -> "DpLmTrain":
+        if self.clipping == "separate" and not self.discriminator_weight:
+            raise ValueError("clipping separate needs a discriminator_weight > 0; with one loss use joint")
+        return self
+
+    @model_validator(mode="after")
+    def _adapters_replace_freezing(self) -> "DpLmTrain":
+        if self.lora_rank and (self.freeze_first or self.freeze_last or not self.freeze_embeddings):
+            raise ValueError(
+                "lora_rank trains adapters alone: set freeze_first and freeze_last 0, freeze_embeddings true"
+            )
+        return self
+
+
+class DiscriminatorTrain(DpSgd):
+    """How a discriminator is fitted to private rows, on features that stay as they are."""
+
+    reads: Literal["hidden", "both", "encoder"] = Field(
+        description="hidden: the language model's mean last hidden state. both: the mean token embedding beside it. "
+        "encoder: the public sentence encoder `models.encoder`, which can judge texts but not steer tokens."
+    )
+    width: int = Field(ge=0, description="Hidden units of the MLP; 0 makes it linear, which little noise suits.")
+    prefix_step: int = Field(
+        ge=1, description="Classify every `prefix_step`-th text prefix; `encoder` whole texts only."
+    )
+
+
+class DpLmGenerate(Settings):
+    """How synthetic rows are drawn from a fitted `dp_lm`. All of it is post-processing."""
+
+    rows: int = Field(ge=1, description="Synthetic rows to draw, over all labels.")
+    batch: int = Field(ge=1, description="Texts written side by side.")
+    max_tokens: int = Field(ge=1, description="Longest text in tokens.")
+    top_p: float = Field(gt=0, le=1, description="Nucleus sampling: smallest set of tokens with this probability.")
+    top_k: int = Field(ge=0, description="Draw from the likeliest `top_k` tokens only; 0 means all.")
+    temperature: float = Field(gt=0, description="Divides the logits before sampling.")
+    best_of: int = Field(ge=1, description="Texts drawn for each row; the likeliest to carry its label is kept.")
+    draws: int = Field(ge=1, description="Give up once the filters made this many draws per row necessary.")
+    iterations: int = Field(ge=0, description="PPLM: gradient steps per token.")
+    step_size: float = Field(gt=0, description="PPLM: length of one step.")
+    gamma: float = Field(ge=0, description="PPLM: the gradient is divided by its norm to this power.")
+    kl_scale: float = Field(ge=0, description="PPLM: weight of staying close to the unsteered distribution.")
+    gm_scale: float = Field(ge=0, le=1, description="PPLM: exponent of the steered distribution in the geometric mean.")
+    horizon: int = Field(ge=0, description="PPLM: soft look-ahead tokens that the discriminator also reads.")
+    window: int = Field(ge=0, description="PPLM: newest positions of the past that are moved; 0 means all.")
+    decay: bool = Field(description="PPLM: move the window's older positions less, in proportion to their age.")
+    grad_length: int = Field(ge=0, description="PPLM: text tokens that are steered; 0 means all.")
+    candidates: int = Field(ge=2, description="FUDGE: likeliest next tokens that the discriminator reweights.")
+    strength: float = Field(ge=0, description="FUDGE: exponent of the label's probability.")
+    filters: Filters
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a row of the paper's table is.
+
+    Attributes:
+        steering: how tokens are chosen: "plain" (as the model has them), "pplm", "fudge" or "state".
+        head: the discriminator it needs: "none", "own" (trained behind the language model) or "joint" (with it).
+    """
+
+    steering: str
+    head: str
+
+
+VARIANTS = {
+    "plain": Kind("plain", "none"),
+    "filter": Kind("plain", "own"),
+    "pplm": Kind("pplm", "own"),
+    "multitask": Kind("pplm", "joint"),
+    "fudge": Kind("fudge", "joint"),
+    "fudge_state": Kind("state", "joint"),
+}

@@ -1,0 +1,103 @@
+"""Settings of method embed."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from palimpsest.methods.shared.settings import Counted, Filters
+from palimpsest.models.decoder.settings import DecodeSettings
+from palimpsest.settings import Settings
+
+
+class GaussianHistogram(Settings):
+    """Noise on every count: the cost does not depend on how many parents are taken."""
+
+    kind: Literal["gaussian"] = Field(description="How parents are selected.")
+    neighbours: int = Field(
+        ge=1, description="Nearest candidates that each record votes for, k, 1 / sqrt(k) each; 1 is as published."
+    )
+
+
+class LimitedDomain(Settings):
+    """Parents picked one by one among the candidates with the most votes, as published, with the corrected cost."""
+
+    kind: Literal["limited_domain"] = Field(description="How parents are selected.")
+    domain: int = Field(ge=1, description="Candidates with the most votes that can be picked, Kbar.")
+    delta_share: float = Field(
+        gt=0,
+        le=0.5,
+        description="Share of delta that the thresholds of all rounds may take; the rest converts rho. All releases of "
+        "a data set together may take half, and a small share costs few votes.",
+    )
+
+
+class Eda(Settings):
+    """The distribution that offspring are drawn from."""
+
+    smoothing: float = Field(ge=0, le=1, description="Weight of the best and the worst parents, alpha.")
+    best: int = Field(ge=1, description="Parents whose spread counts beside that of all, R.")
+    components: int = Field(ge=1, description="Gaussians, each fitted to the parents nearest to it; 1 is as published.")
+
+
+class Readable(Settings):
+    """Which decoded parents may have offspring: those that the public language model finds likely enough."""
+
+    quantile: float | None = Field(
+        gt=0, le=1, description="Held-out public text whose perplexity is not above the limit; null: use `perplexity`."
+    )
+    perplexity: float | None = Field(gt=1, description="The limit itself; 50, as published, means GPT-2's.")
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> "Readable":
+        if (self.quantile is None) == (self.perplexity is None):
+            raise ValueError("readable needs either quantile or perplexity, and the other null")
+        return self
+
+
+class Aim(Settings):
+    """A look at the mean embedding of each label that chooses the first population and the final texts."""
+
+    share: float = Field(gt=0, lt=1, description="Share of the budget (rho) that it may take.")
+    domain: float = Field(gt=0, le=1, description="Share of the texts that is in a label's domain.")
+    pool: int = Field(ge=1, description="Texts decoded for each row of the result; the likeliest of a label are kept.")
+
+
+class EmbedSettings(Counted):
+    """Evolution of embeddings: records vote for vectors, and a public decoder writes the last ones down."""
+
+    rounds: int = Field(ge=1, description="Rounds of votes, T.")
+    start: int = Field(ge=1, description="Public texts of each label that the first round votes for.")
+    offspring: int = Field(ge=1, description="New embeddings of each label that every later round votes for.")
+    parents: int = Field(ge=1, description="Embeddings of each label that a round selects, at most.")
+    selection: Annotated[GaussianHistogram | LimitedDomain, Field(discriminator="kind")]
+    eda: Eda
+    readable: Readable | None = Field(description="Perplexity filter of parents and of the result; null: none.")
+    aim: Aim | None = Field(
+        description="Noisy class means that choose where to start and what to keep; null: votes alone."
+    )
+    decode: DecodeSettings
+    filters: Filters
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> "EmbedSettings":
+        fewest = min(self.start, self.offspring)
+        if self.parents > fewest:
+            raise ValueError(f"parents is {self.parents}; allowed is at most start and offspring, {fewest}")
+        if isinstance(self.selection, LimitedDomain) and self.parents > self.selection.domain:
+            raise ValueError(f"parents is {self.parents}; allowed is at most selection.domain, {self.selection.domain}")
+        return self
+
+    @model_validator(mode="after")
+    def _shares_leave_something(self) -> "EmbedSettings":
+        if self.aim is not None and self.aim.share + self.histogram_share >= 1.0:
+            raise ValueError("aim.share and histogram_share leave nothing for the votes; lower one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _filters_that_need_no_model(self) -> "EmbedSettings":
+        if unusable := {"label", "perplexity"} & set(self.filters.chain):
+            raise ValueError(
+                f"filters.chain names {sorted(unusable)}; method embed has length, personal_data, duplicates, and "
+                "`readable`"
+            )
+        return self

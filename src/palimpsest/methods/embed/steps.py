@@ -1,0 +1,268 @@
+"""What happens between two votes: public texts and noisy answers in, the next slate out. Post-processing, all of it."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palimpsest.files import atomic_path
+from palimpsest.methods.embed.decode import Decode
+from palimpsest.methods.embed.eda import Mixture, fitted
+from palimpsest.methods.embed.settings import EmbedSettings, GaussianHistogram
+from palimpsest.methods.select.fit import Candidates
+from palimpsest.privacy.means import Encode
+from palimpsest.privacy.votes import Counts, Round, Slate
+
+_CENTRES, _OFFSPRING, _TEXTS = 1, 2, 3  # draws that have nothing to do with each other
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Turns embeddings into texts, and says which of them can be read.
+
+    Attributes:
+        decode: the public decoder.
+        encode: the public encoder that it was trained for.
+        losses: mean token loss of each text in nats by the public language model; None where none is asked.
+        limit: the largest loss of a text that can be read.
+    """
+
+    decode: Decode
+    encode: Encode
+    losses: Callable[[Sequence[str]], np.ndarray] | None
+    limit: float | None
+
+    def readable(self, texts: Sequence[str]) -> np.ndarray:
+        """Which texts can be read, bool (n,): those that are not blank, and whose loss is a number up to the limit."""
+        written = np.array([bool(text.strip()) for text in texts], dtype=np.bool_)
+        if self.losses is None or self.limit is None or not written.any():
+            return written
+        asked = [text for text in texts if text.strip()]
+        written[written] = np.asarray(self.losses(asked)) <= self.limit
+        return written
+
+
+@dataclass(frozen=True, eq=False)
+class Generation:
+    """One label between two votes.
+
+    Attributes:
+        population: what is voted for, float32 (n, d). The first of them have a text already.
+        texts: theirs.
+        embeddings: of these texts, float32 (texts, d): what the decoder wrote is near its vector, not on it.
+        votes: what each of them got when it was selected, (texts,); 1 where it was never voted for.
+        parents: how many of them, from the first, offspring are drawn from.
+    """
+
+    population: np.ndarray
+    texts: tuple[str, ...]
+    embeddings: np.ndarray
+    votes: np.ndarray
+    parents: int
+
+
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """What one round selected of one label.
+
+    Attributes:
+        places: in the population that was voted for, the best first, int64 (p,).
+        texts: as they were written down.
+        readable: which may have offspring, bool (p,).
+    """
+
+    places: np.ndarray
+    texts: tuple[str, ...]
+    readable: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """The populations before a vote, and what the vote before it selected.
+
+    Attributes:
+        generations: label -> its population.
+        selected: label -> what was selected; empty before the first vote.
+    """
+
+    generations: Mapping[str, Generation]
+    selected: Mapping[str, Selected]
+
+
+class Steps:
+    """Makes the slate of each round.
+
+    A label's next population is its readable parents and as many offspring of theirs as are asked for. The paper lets
+    the parents die; here they stand for election again, which costs nothing, as the noise does not depend on how many
+    candidates there are, and what was found once is not lost to one unlucky generation. A label of which no parent can
+    be read, or none was selected, votes for the same population again, where the paper ends the whole run.
+
+    Populations are a function of public inputs, noisy answers and the seed.
+
+    Attributes:
+        settings: how to evolve.
+        start: label -> its public texts, the best first, with embeddings of length 1.
+        writer: writes embeddings down.
+        seed: of centres, offspring and texts.
+        folder: where populations are kept, which a stopped run must find as they were; None keeps nothing.
+    """
+
+    def __init__(
+        self, settings: EmbedSettings, start: Mapping[str, Candidates], writer: Writer, seed: int, folder: Path | None
+    ) -> None:
+        self.settings, self.start, self.writer = settings, start, writer
+        self.seed, self.folder = seed, folder
+        self._made: dict[str, Turn] = {}
+        self._origin = _digest(settings, start, writer.limit, seed)
+
+    def first(self) -> Slate:
+        """The first slate: public texts."""
+        return self.propose([])
+
+    def propose(self, done: Sequence[Round]) -> Slate:
+        """The slate after these rounds."""
+        generations = self.turn([one.counts for one in done]).generations
+        return Slate({}, {label: one.population for label, one in generations.items()})
+
+    def turn(self, answers: Sequence[Counts]) -> Turn:
+        """The populations after these answers."""
+        name = f"population-{len(answers)}-{self._key(answers)}"
+        if name not in self._made:
+            self._made[name] = self._kept(name, answers)
+        return self._made[name]
+
+    def mixture(self, label: str, one: Generation) -> Mixture:
+        """The distribution that a label's parents stand for."""
+        vectors, spread = one.population[: one.parents], self.start[label].embeddings.std(axis=0)
+        rng = np.random.default_rng((self.seed, _CENTRES, self._place(label)))
+        return fitted(vectors, one.votes[: one.parents], self.settings.eda, spread, rng)
+
+    def _kept(self, name: str, answers: Sequence[Counts]) -> Turn:
+        path = None if self.folder is None else self.folder / f"{name}.npz"
+        if path is not None and path.is_file():
+            return _read(path, tuple(self.start))
+        made = self._after(self.turn(answers[:-1]), answers[-1], len(answers)) if answers else self._public()
+        if path is not None:
+            _write(path, made)
+        return made
+
+    def _public(self) -> Turn:
+        fertile = self.settings.parents
+        return Turn(
+            {
+                label: Generation(own.embeddings, tuple(own.texts), own.embeddings, np.ones(len(own.texts)), fertile)
+                for label, own in self.start.items()
+            },
+            {},
+        )
+
+    def _after(self, before: Turn, answer: Counts, turn: int) -> Turn:
+        chosen = {label: self._chosen(answer[label]) for label in before.generations}
+        written = self._written(before.generations, {label: places for label, (places, _) in chosen.items()}, turn)
+        generations, selected = {}, {}
+        for label, one in before.generations.items():
+            (places, votes), (texts, embeddings) = chosen[label], written[label]
+            passed = self.writer.readable(texts)
+            selected[label] = Selected(places, texts, passed)
+            if passed.any():
+                kept = tuple(compress(texts, passed))
+                vectors, near = one.population[places[passed]], embeddings[passed]
+                one = self._grown(label, Generation(vectors, kept, near, votes[passed], len(kept)), turn)
+            generations[label] = one
+        return Turn(generations, selected)
+
+    def _chosen(self, answer: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+        """What a round selected of a label, the best first, and what each weighs, >= 0."""
+        if not isinstance(self.settings.selection, GaussianHistogram):
+            return np.asarray(answer, dtype=np.int64), np.ones(len(answer))
+        found = np.asarray(answer, dtype=np.float64)
+        places = np.argsort(-found, kind="stable")[: self.settings.parents]
+        return places, np.maximum(found[places], 0.0)
+
+    def _written(
+        self, generations: Mapping[str, Generation], chosen: Mapping[str, np.ndarray], turn: int
+    ) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        """Texts of what was selected, and their embeddings; those without one are written down, all labels together."""
+        named = [(generations[label], places) for label, places in chosen.items()]
+        unknown = [one.population[places[places >= len(one.texts)]] for one, places in named]
+        fresh = zip(*self.decoded(np.concatenate(unknown), turn), strict=True)
+        found = {}
+        for label, places in chosen.items():
+            one = generations[label]
+            both = [(one.texts[at], one.embeddings[at]) if at < len(one.texts) else next(fresh) for at in places]
+            embeddings = np.array([own for _, own in both], dtype=np.float32)
+            found[label] = tuple(text for text, _ in both), embeddings.reshape(len(both), one.population.shape[1])
+        return found
+
+    def decoded(self, vectors: np.ndarray, *draw: int) -> tuple[list[str], np.ndarray]:
+        """Texts for vectors of any labels and their embeddings, float32 (n, d)."""
+        if not len(vectors):
+            return [], vectors
+        seed = int(np.random.SeedSequence((self.seed, _TEXTS, *draw)).generate_state(1)[0])
+        made = self.writer.decode.decode(vectors, self.settings.decode, self.writer.encode, seed)
+        return list(made.texts), np.asarray(made.embeddings, dtype=np.float32)
+
+    def drawn(self, label: str, mixture: Mixture, count: int, *draw: int) -> np.ndarray:
+        """Offspring of a label: float32 (count, d)."""
+        return mixture.drawn(count, np.random.default_rng((self.seed, _OFFSPRING, self._place(label), *draw)))
+
+    def _grown(self, label: str, parents: Generation, turn: int) -> Generation:
+        """The parents, and offspring of theirs."""
+        offspring = self.drawn(label, self.mixture(label, parents), self.settings.offspring, turn)
+        population = np.concatenate([parents.population, offspring])
+        return Generation(population, parents.texts, parents.embeddings, parents.votes, parents.parents)
+
+    def _place(self, label: str) -> int:
+        return list(self.start).index(label)
+
+    def _key(self, answers: Sequence[Counts]) -> str:
+        return hashlib.sha256((self._origin + json.dumps(answers)).encode()).hexdigest()[:16]
+
+
+def _digest(settings: EmbedSettings, start: Mapping[str, Candidates], limit: float | None, seed: int) -> str:
+    rounded = None if limit is None else f"{limit:.6g}"  # the last bits of a loss hang on the machine
+    digest = hashlib.sha256(f"{settings.model_dump_json()} {rounded} {seed}".encode())
+    for label, own in start.items():
+        digest.update(json.dumps([label, *own.texts]).encode() + own.embeddings.tobytes())
+    return digest.hexdigest()
+
+
+def _write(path: Path, turn: Turn) -> None:
+    """Whole or not at all, for the owner's eyes only. Every array is numbers, texts among them as JSON."""
+    arrays: dict[str, np.ndarray] = {}
+    for place, (label, one) in enumerate(turn.generations.items()):
+        arrays |= {f"population_{place}": one.population, f"embeddings_{place}": one.embeddings}
+        arrays |= {f"votes_{place}": one.votes, f"parents_{place}": np.array(one.parents)}
+        arrays[f"texts_{place}"] = _packed(one.texts)
+        if label in turn.selected:
+            own = turn.selected[label]
+            arrays |= {f"places_{place}": own.places, f"readable_{place}": own.readable}
+            arrays[f"written_{place}"] = _packed(own.texts)
+    with atomic_path(path) as draft, draft.open("wb") as stream:
+        np.savez(stream, allow_pickle=False, **arrays)
+
+
+def _read(path: Path, labels: Sequence[str]) -> Turn:
+    generations, selected = {}, {}
+    with np.load(path, allow_pickle=False) as file:
+        for place, label in enumerate(labels):
+            one: dict[str, Any] = {name: file[f"{name}_{place}"] for name in ("population", "embeddings", "votes")}
+            texts, parents = _unpacked(file[f"texts_{place}"]), int(file[f"parents_{place}"])
+            generations[label] = Generation(texts=texts, parents=parents, **one)
+            if f"places_{place}" in file:
+                chosen, passed = file[f"places_{place}"], file[f"readable_{place}"]
+                selected[label] = Selected(chosen, _unpacked(file[f"written_{place}"]), passed)
+    return Turn(generations, selected)
+
+
+def _packed(texts: Sequence[str]) -> np.ndarray:
+    return np.frombuffer(json.dumps(list(texts)).encode(), dtype=np.uint8)
+
+
+def _unpacked(array: np.ndarray) -> tuple[str, ...]:
+    return tuple(json.loads(array.tobytes()))

@@ -1,0 +1,284 @@
+"""An author without instructions: a public language model that goes on with beginnings and fills gaps.
+
+It stands in for an instruction-following model where there is none. What it is told is public or synthetic.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+import numpy as np
+
+from palimpsest.errors import ModelError, ParamsError
+from palimpsest.methods.evolve.author import Author
+from palimpsest.methods.evolve.authors import Base
+from palimpsest.methods.evolve.draws import coins, occurrences
+from palimpsest.models.lm import load_lm
+from palimpsest.models.writing import Gap, Start, Writer
+from palimpsest.progress import track
+from palimpsest.records.record import Record
+from palimpsest.training.team import own_device
+
+_SHORTEST, _LONGEST = 0.75, 1.5  # of the tokens that are cut from a text: from when its new end may close, and must
+_SPARE = 8  # tokens that it may have beyond, so that a short one can finish its sentence
+_LENGTHS = (0, 0, 1, -1)  # one proposal for a gap each: tokens that it has more than what was there
+_AFTER = 8  # tokens behind a gap that judge the proposals
+_WORD = re.compile(r"\s*\S+")
+_GAPS = re.compile(r" {2,}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Draft:
+    """A text to write.
+
+    Attributes:
+        label: of the record to come.
+        source: the text that it comes from; "" where there is none.
+        head: tokens that stand before the text.
+        words: the source's words as tokens, as many as there is room for; None where there is no source.
+        stream: coins of its own.
+    """
+
+    label: str | None
+    source: str
+    head: list[int]
+    words: list[list[int]] | None
+    stream: np.random.Generator
+
+    @property
+    def size(self) -> int:
+        """Tokens of the source."""
+        return sum(map(len, self.words or []))
+
+
+@dataclass(frozen=True, eq=False)
+class _Blanks:
+    """A text with gaps that are filled from left to right.
+
+    Attributes:
+        draft: the text to write.
+        runs: tokens of its words, gaps and what stands between them in turn, a gap first; the first may be empty.
+        room: tokens that the text may have.
+        left: tokens that are written so far.
+    """
+
+    draft: _Draft
+    runs: list[list[int]]
+    room: int
+    left: list[int] = field(default_factory=list)
+
+
+class BaseAuthor:
+    """A public causal language model as it is, or one that was taught prompts by `models.lm.learn_prompts`."""
+
+    def __init__(self, settings: Base, folder: Path, seed: int, corpus: Author | None = None) -> None:
+        """Load the model.
+
+        Args:
+            settings: how to write. With `start: prompt` every text stands behind `BOS label SEP`, the format that
+                `learn_prompts` teaches; with `start: corpus` behind BOS alone, and no label is told to the model.
+            folder: of the model and its tokenizer.
+            seed: public; what is drawn depends on it.
+            corpus: gives the texts whose first words new texts begin with.
+
+        Raises:
+            ModelError: the folder holds no causal language model.
+            ParamsError: new texts are to begin with public ones and there are none.
+        """
+        if settings.start != "prompt" and corpus is None:
+            raise ParamsError(
+                "The author begins new texts with public ones, and there is no public file.",
+                "Name a public file in dataset.public, or set start to prompt.",
+            )
+        model, self._tokenizer = load_lm(folder)
+        model.to(own_device())  # type: ignore[arg-type]
+        self._writer = Writer(model, self._tokenizer, settings.temperature, settings.top_p)
+        self._settings, self._seed, self._corpus = settings, seed, corpus
+
+    def random(self, counts: Mapping[str, int]) -> list[Record]:
+        """New texts, label by label in the order of `counts`.
+
+        Empty texts, and those that are there already, are dropped. Where public texts are too few to begin with, each
+        is used again.
+
+        Raises:
+            ModelError: a label leaves no room for a text.
+        """
+        if self._settings.start == "whole" and self._corpus is not None:
+            return self._corpus.random(counts)
+        if self._settings.start == "prompt" or self._corpus is None:
+            drafts = [
+                _Draft(label or None, "", self._head(label), None, coins(self._seed, "random", label, number))
+                for label, count in counts.items()
+                for number in range(count)
+            ]
+        else:
+            drafts = self._drafts(_repeated(self._corpus.random(counts), counts), 1, "random")
+        return list(dict.fromkeys(_usable(drafts, self._written(drafts, self._endings))))
+
+    def vary(self, records: Sequence[Record], times: int, turn: int) -> list[list[Record]]:
+        """Variations of each record with its label; those that are empty or equal to another or to it are dropped.
+
+        A record that is there more than once gets other variations each time. What does not fit `max_tokens` or the
+        model is cut from the end of a text, at a word.
+
+        Raises:
+            ModelError: a label leaves no room for a text.
+        """
+        drafts = self._drafts(records, times, turn)
+        write = self._endings if self._settings.vary == "suffix" else self._fillings
+        texts = self._written(drafts, write)
+        groups = [slice(start, start + times) for start in range(0, len(drafts), times)] if times else []
+        found = [list(dict.fromkeys(_usable(drafts[group], texts[group]))) for group in groups]
+        return found or [[] for _ in records]
+
+    def _drafts(self, records: Sequence[Record], times: int, turn: int | str) -> list[_Draft]:
+        """`times` drafts for each record, one behind another."""
+        words = {text: self._words(text) for text in dict.fromkeys(record.text for record in records)}
+        drafts = []
+        for record, before in zip(records, occurrences(records), strict=True):
+            head = self._head(record.label or "")
+            room = self._room(head)
+            for number in range(before * times, (before + 1) * times):
+                stream = coins(self._seed, turn, record.label, record.text, number)
+                drafts.append(_Draft(record.label, record.text, head, _fitting(words[record.text], room), stream))
+        return drafts
+
+    def _written(self, drafts: Sequence[_Draft], write: Callable[[list[_Draft]], list[list[int]]]) -> list[str]:
+        """The text of each draft, "" from a source without words; those of similar length are written side by side."""
+        texts, usable = [""] * len(drafts), [index for index, draft in enumerate(drafts) if draft.words != []]
+        order = sorted(usable, key=lambda index: drafts[index].size)
+        batches = [order[start : start + self._side_by_side] for start in range(0, len(order), self._side_by_side)]
+        for batch in track(batches, name="write", total=len(batches), private=True):
+            tokens = write([drafts[index] for index in batch])
+            for index, text in zip(batch, self._tokenizer.batch_decode(tokens), strict=True):
+                texts[index] = _GAPS.sub(" ", text.replace("\ufffd", "")).strip()
+        return texts
+
+    @property
+    def _side_by_side(self) -> int:
+        gaps = self._settings.vary == "infill"
+        return max(1, self._settings.batch // len(_LENGTHS)) if gaps else self._settings.batch
+
+    def _endings(self, drafts: list[_Draft]) -> list[list[int]]:
+        """The first words of each draft and an end of about the same length; a text of any length without a source."""
+        kept = [_first_words(draft, self._settings.kept) for draft in drafts]
+        starts = [self._start(draft, first) for draft, first in zip(drafts, kept, strict=True)]
+        return [[*first, *rest] for first, rest in zip(kept, self._writer.go_on(starts), strict=True)]
+
+    def _start(self, draft: _Draft, first: list[int]) -> Start:
+        tokens, room, cut = [*draft.head, *first], self._room(draft.head) - len(first), draft.size - len(first)
+        if draft.words is None:
+            return Start(tokens, 1, round(_SHORTEST * room), draft.stream.random(room))
+        most, due = min(room, math.ceil(_LONGEST * cut) + _SPARE), max(1, round(_SHORTEST * cut))
+        return Start(tokens, due, due, draft.stream.random(most))
+
+    def _fillings(self, drafts: list[_Draft]) -> list[list[int]]:
+        """Each draft with some of its words written anew."""
+        texts = [self._blanks(draft) for draft in drafts]
+        while open_texts := [text for text in texts if text.runs]:
+            self._fill_next(open_texts)
+        return [text.left for text in texts]
+
+    def _blanks(self, draft: _Draft) -> _Blanks:
+        """A draft with gaps, at least one; gaps beside one another are one. What closes the last sentence stays."""
+        words = draft.words or []
+        masked = draft.stream.random(len(words)) < self._settings.masked
+        if not masked.any():
+            masked[draft.stream.integers(len(words))] = True
+        close = [words[-1][-1:]] if len(words[-1]) > 1 and words[-1][-1] in self._writer.ends else []
+        open_words = [*words[:-1], words[-1][:-1]] if close else words
+        runs = _runs([*open_words, *close], [*masked.tolist(), *[False for _ in close]])
+        return _Blanks(draft, runs, self._room(draft.head))
+
+    def _fill_next(self, texts: Sequence[_Blanks]) -> None:
+        """Fill the first gap of each text, and put what stands behind it."""
+        gaps = [text.runs.pop(0) for text in texts]
+        after: list[list[int]] = [text.runs.pop(0) if text.runs else [] for text in texts]
+        parts = zip(texts, gaps, after, strict=True)
+        open_texts = [(text, self._gap(text, len(gap), right)) for text, gap, right in parts if gap]
+        for (text, _), filling in zip(open_texts, self._writer.fill([gap for _, gap in open_texts]), strict=True):
+            text.left.extend(filling)
+        for text, right in zip(texts, after, strict=True):
+            text.left.extend(right)
+
+    def _gap(self, text: _Blanks, size: int, right: Sequence[int]) -> Gap:
+        """A gap of so many tokens with these behind it; no proposal grows beyond the text's room."""
+        spare = text.room - len(text.left) - size - len(right) - sum(map(len, text.runs))
+        lengths = [max(1, size + min(more, spare)) for more in _LENGTHS]
+        before, after = [*text.draft.head, *text.left], right[:_AFTER] or [self._writer.ids.eos]
+        return Gap(before, after, [text.draft.stream.random(length) for length in lengths])
+
+    def _head(self, label: str) -> list[int]:
+        """What a text of the label stands behind."""
+        ids = self._writer.ids
+        if self._settings.start != "prompt":
+            return [ids.bos]
+        return [ids.bos, *self._tokenizer.encode(label, add_special_tokens=False), ids.sep]
+
+    def _room(self, head: Sequence[int]) -> int:
+        """Tokens that a text may have behind its head."""
+        room = self._writer.context - len(head) - 1
+        if room < 1:
+            raise ModelError(
+                f"A label of {len(head)} tokens leaves no room in the model's {self._writer.context} positions.",
+                "Shorten the label names, or use a model with a longer context.",
+            )
+        return min(self._settings.max_tokens, room)
+
+    def _words(self, text: str) -> list[list[int]]:
+        """Tokens of each word; white space belongs to the word behind it."""
+        pieces = _WORD.findall(text.strip())
+        owner = [index for index, piece in enumerate(pieces) for _ in piece]
+        words: list[list[int]] = [[] for _ in pieces]
+        if pieces:
+            encoded = self._tokenizer(
+                "".join(pieces), add_special_tokens=False, return_offsets_mapping=True, verbose=False
+            )
+            for token, (_, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+                if token not in self._writer.ids.control:
+                    words[owner[max(0, end - 1)]].append(token)
+        return [word for word in words if word]
+
+
+def _first_words(draft: _Draft, kept: tuple[float, float]) -> list[int]:
+    """The tokens of a draft's first words, a share of them that is drawn: one at least and never all; none of one."""
+    words = draft.words or []
+    if len(words) < 2:
+        return []
+    share = kept[0] + (kept[1] - kept[0]) * draft.stream.random()
+    count = min(max(1, round(share * len(words))), len(words) - 1)
+    return [token for word in words[:count] for token in word]
+
+
+def _fitting(words: Sequence[list[int]], room: int) -> list[list[int]]:
+    """The first words that have at most `room` tokens together."""
+    sizes = np.cumsum([len(word) for word in words])
+    return list(words[: int(np.searchsorted(sizes, room, side="right"))])
+
+
+def _runs(words: Sequence[list[int]], masked: Sequence[bool]) -> list[list[int]]:
+    """Tokens of gaps and of what stands between them in turn, a gap first; it is empty where no word is masked."""
+    pairs = zip(masked, words, strict=True)
+    grouped = [[token for _, word in group for token in word] for _, group in groupby(pairs, key=itemgetter(0))]
+    return grouped if masked[0] else [[], *grouped]
+
+
+def _usable(drafts: Sequence[_Draft], texts: Sequence[str]) -> Iterator[Record]:
+    """The records of the texts that are there and say something else than their source."""
+    for draft, text in zip(drafts, texts, strict=True):
+        if text and text != draft.source.strip():
+            yield Record(text, draft.label)
+
+
+def _repeated(records: Sequence[Record], counts: Mapping[str, int]) -> list[Record]:
+    """As many records of each label as it counts, again from the first where they run out."""
+    found = []
+    for label, count in counts.items():
+        own = [record for record in records if (record.label or "") == label]
+        found += [own[number % len(own)] for number in range(count) if own]
+    return found

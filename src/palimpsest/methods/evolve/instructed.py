@@ -1,0 +1,212 @@
+"""The author that talks to a model which follows instructions: on this machine, or behind an endpoint.
+
+Source: RANDOM_API and VARIATION_API of Aug-PE (Xie et al. 2024). Unlike there, an answer that cannot be used is asked
+for again, and counted.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scipy.stats import norm
+
+from palimpsest.methods.evolve.answers import judged
+from palimpsest.methods.evolve.draws import occurrences
+from palimpsest.methods.evolve.prompting import Prompter, Request, most_tokens
+from palimpsest.models.chat.base import Chat
+from palimpsest.models.chat.settings import Endpoint, Length, LocalChat, Price, Prompts, slots
+from palimpsest.records.record import Record
+
+_TOKENS_A_WORD = 4 / 3  # of English; only the plan rests on it
+
+
+@dataclass
+class Counts:
+    """What became of the requests so far.
+
+    Attributes:
+        asked: requests sent.
+        used: answers that became texts.
+        unusable: reason -> answers that did not.
+        read: tokens read, as the model's side counted them.
+        written: tokens written.
+    """
+
+    asked: int = 0
+    used: int = 0
+    unusable: Counter[str] = field(default_factory=Counter)
+    read: int = 0
+    written: int = 0
+
+    def to_json(self) -> dict[str, int | dict[str, int]]:
+        unusable = dict(sorted(self.unusable.items()))
+        return {
+            "asked": self.asked,
+            "used": self.used,
+            "unusable": unusable,
+            "read": self.read,
+            "written": self.written,
+        }
+
+
+class InstructedAuthor:
+    """Writes texts by asking a model for them, one request for each.
+
+    Guarantee: all that reaches the model is the settings, the labels with their descriptions, and the synthetic texts
+    that `vary` was given; so whatever it answers is post-processing of what the caller was given, and free.
+
+    Attributes:
+        counts: what became of the requests so far.
+    """
+
+    def __init__(self, settings: LocalChat | Endpoint, chat: Chat, labels: Mapping[str, str], seed: int) -> None:
+        """Take what is public.
+
+        Args:
+            settings: prompts, lengths, sampling and tries.
+            chat: the model.
+            labels: label -> public description; {} for a task without labels, whose one label is "".
+            seed: of all that is drawn here: keywords, styles, lengths and masks.
+
+        Raises:
+            ParamsError: there are keywords, but not for exactly the labels; or a prompt names labels that the task has
+                not.
+        """
+        self.counts = Counts()
+        self._prompter = Prompter(settings, labels, seed)
+        self._chat, self._tries = chat, settings.tries
+
+    def random(self, counts: Mapping[str, int]) -> list[Record]:
+        """RANDOM_API: new texts, those of a label all different; up to `tries` requests a wanted text are spent.
+
+        Raises:
+            BackendError: the model cannot be reached, or its budget of tokens or money would be passed.
+        """
+        texts: dict[str, list[str]] = {label: [] for label in counts}
+        asked = dict.fromkeys(counts, 0)
+        while requests := [
+            self._prompter.new(label, asked[label] + index)
+            for label, wanted in counts.items()
+            for index in range(min(wanted - len(texts[label]), wanted * self._tries - asked[label]))
+        ]:
+            for request, text in zip(requests, self._written(requests), strict=True):
+                asked[request.label] += 1
+                if text in texts[request.label]:
+                    self._repeated()
+                elif text:
+                    texts[request.label].append(text)
+        return [Record(text, label or None) for label, found in texts.items() for text in found]
+
+    def vary(self, records: Sequence[Record], times: int, turn: int) -> list[list[Record]]:
+        """VARIATION_API: up to `times` variations of each record; what is unusable is asked for up to `tries` times.
+
+        Args:
+            records: synthetic texts; equal ones get variations of their own.
+            times: variations wanted of each.
+            turn: tells apart calls with equal records.
+
+        Raises:
+            BackendError: as for `random`.
+        """
+        twins = occurrences(records)
+        found: dict[tuple[int, int], str] = {}
+        for attempt in range(self._tries):
+            missing = [place for place in _places(len(records), times) if place not in found]
+            requests = [
+                self._prompter.variation(records[row], (turn, twins[row], time, attempt)) for row, time in missing
+            ]
+            written = zip(missing, self._written(requests), strict=True)
+            found |= {place: text for place, text in written if text}
+        return [
+            [Record(found[row, time], record.label) for time in range(times) if (row, time) in found]
+            for row, record in enumerate(records)
+        ]
+
+    def _repeated(self) -> None:
+        """One of the answers was there already."""
+        self.counts.used -= 1
+        self.counts.unusable["repeat"] += 1
+
+    def _written(self, requests: Sequence[Request]) -> list[str]:
+        """The text of each answer; "" for one that cannot be used."""
+        answers = self._chat.answer([request.ask for request in requests]) if requests else []
+        verdicts = [judged(answer, request) for answer, request in zip(answers, requests, strict=True)]
+        reasons = [reason for _, reason in verdicts if reason is not None]
+        self.counts.asked += len(requests)
+        self.counts.used += len(requests) - len(reasons)
+        self.counts.unusable.update(reasons)
+        self.counts.read += sum(answer.read for answer in answers)
+        self.counts.written += sum(answer.written for answer in answers)
+        return [text for text, _ in verdicts]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a run will ask of the model, about.
+
+    Attributes:
+        requests: how many.
+        read: tokens of all prompts.
+        written: tokens of all answers.
+    """
+
+    requests: int
+    read: int
+    written: int
+
+    def cost(self, price: Price) -> float:
+        """What that costs, in the currency of the price."""
+        return (self.read * price.read + self.written * price.written) / 1e6
+
+
+def expected_calls(settings: LocalChat | Endpoint, labels: Mapping[str, str], new: int, varied: int) -> Expected:
+    """What so many new texts and variations cost where every first answer is usable; at most `tries` times as much.
+
+    A token is 3/4 of a word, as in English, and every text is as long as new ones are asked to be.
+
+    Args:
+        settings: prompts and lengths.
+        labels: label -> public description; equally frequent.
+        new: texts from RANDOM_API.
+        varied: texts from VARIATION_API.
+    """
+    prompts = settings.prompts
+    words = mean_words(settings.length, settings.length.typical)
+    template = prompts.blanks if prompts.vary == "blanks" else prompts.paraphrase
+    prompt_words = new * _prompt_words(prompts, prompts.random, labels, words)
+    prompt_words += varied * _prompt_words(prompts, template, labels, words)
+    answer = min(_TOKENS_A_WORD * words, most_tokens(settings.length, words))
+    return Expected(new + varied, math.ceil(_TOKENS_A_WORD * prompt_words), math.ceil((new + varied) * answer))
+
+
+def mean_words(length: Length, around: int) -> float:
+    """Mean of max(least, N(around, spread^2)): what is asked for, on average."""
+    if length.spread == 0:
+        return float(max(length.least, around))
+    above = (around - length.least) / length.spread
+    return float(length.least + length.spread * (above * norm.cdf(above) + norm.pdf(above)))
+
+
+def _prompt_words(prompts: Prompts, template: str, labels: Mapping[str, str], text: float) -> float:
+    mean = {
+        "text": text,
+        "words": 1.0,
+        "blank": 1.0,
+        "label": _mean_length(labels),
+        "description": _mean_length(labels.values()),
+        "keyword": _mean_length(word for words in prompts.keywords.values() for word in words),
+        "style": _mean_length(prompts.styles),
+    }
+    filled = template.format_map(dict.fromkeys(mean, "x"))  # a slot and the punctuation at it are one word
+    fixed = len(filled.split()) + len((prompts.system or "").split())
+    return fixed + sum(mean[slot] - 1.0 for slot in slots(template))
+
+
+def _mean_length(phrases: Iterable[str]) -> float:
+    lengths = [len(phrase.split()) for phrase in phrases]
+    return sum(lengths) / len(lengths) if lengths else 0.0
+
+
+def _places(rows: int, times: int) -> list[tuple[int, int]]:
+    return [(row, time) for row in range(rows) for time in range(times)]

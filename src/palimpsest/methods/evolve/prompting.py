@@ -1,0 +1,138 @@
+"""What an instruction-following author asks for: prompts, lengths and masks, all drawn from its public seed.
+
+Source: Aug-PE (Xie et al. 2024): a keyword and a style drawn for each text, paraphrase or fill-in-the-blanks, and
+adaptive length. The words of the prompts are settings.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+
+from palimpsest.errors import ParamsError
+from palimpsest.methods.evolve.author import UNLABELLED
+from palimpsest.models.chat.base import Ask
+from palimpsest.models.chat.settings import ANY_LABEL, Endpoint, Length, LocalChat, Prompts, slots
+from palimpsest.records.record import Record
+
+_NUMBERS = 31  # bits of a request's number: any server takes it as a seed
+
+
+@dataclass(frozen=True)
+class Request:
+    """One text that is wanted, and what its answer is judged by.
+
+    Attributes:
+        ask: what the model is asked.
+        label: of the text; "" where the task has none.
+        words: words asked for.
+        instruction: what the prompt says without the keyword and the source: an answer should not repeat it.
+        source: the text that is varied; "" for a new one.
+        blank: sign of a masked word; "" where none is masked.
+    """
+
+    ask: Ask
+    label: str
+    words: int
+    instruction: str
+    source: str = ""
+    blank: str = ""
+
+
+class Prompter:
+    """Draws requests. Each is a function of the settings, the seed and its own place, so it can be drawn again."""
+
+    def __init__(self, settings: LocalChat | Endpoint, labels: Mapping[str, str], seed: int) -> None:
+        """Take what is public.
+
+        Args:
+            settings: prompts, lengths and sampling.
+            labels: label -> public description; {} for a task without labels.
+            seed: of every draw.
+
+        Raises:
+            ParamsError: there are keywords, but not for exactly the labels; or a prompt names labels that the task has
+                not.
+        """
+        _require_keywords(settings.prompts.keywords, labels)
+        _require_labels(settings.prompts, labels)
+        self._settings, self._labels, self._seed = settings, labels, seed
+
+    def new(self, label: str, index: int) -> Request:
+        """The request for a new text of a label, with a keyword and a style of its own."""
+        draw, prompts = self._draw("new", label, index), self._settings.prompts
+        number = draw.getrandbits(_NUMBERS)
+        words = asked_words(self._settings.length, self._settings.length.typical, draw)
+        keywords = prompts.keywords.get(label) or prompts.keywords.get(ANY_LABEL) or ("",)
+        told = self._about(label, words, draw.choice(prompts.styles))
+        prompt = prompts.random.format_map({**told, "keyword": draw.choice(keywords)})
+        ask = self._ask(prompt, words, number)
+        return Request(ask, label, words, self._instruction(prompts.random.format_map({**told, "keyword": ""})))
+
+    def variation(self, record: Record, place: tuple[int, ...]) -> Request:
+        """The request for a variation of a text; `place` tells apart those of equal texts."""
+        label, prompts = record.label or UNLABELLED, self._settings.prompts
+        draw = self._draw("variation", label, record.text, place)
+        number = draw.getrandbits(_NUMBERS)
+        words = asked_words(self._settings.length, len(record.text.split()), draw)
+        told = {**self._about(label, words, draw.choice(prompts.styles)), "blank": prompts.blank}
+        masks = prompts.vary == "blanks"
+        template = prompts.blanks if masks else prompts.paraphrase
+        shown = with_blanks(record.text, prompts.masked, prompts.blank, draw) if masks else record.text
+        ask = self._ask(template.format_map({**told, "text": shown}), words, number)
+        instruction = self._instruction(template.format_map({**told, "text": ""}))
+        return Request(ask, label, words, instruction, record.text, prompts.blank if masks else "")
+
+    def _draw(self, *place: object) -> Random:
+        return Random(repr((self._seed, *place)))
+
+    def _about(self, label: str, words: int, style: str) -> dict[str, str]:
+        return {"label": label, "description": self._labels.get(label, ""), "words": str(words), "style": style}
+
+    def _instruction(self, prompt: str) -> str:
+        return f"{self._settings.prompts.system or ''}\n{prompt}"
+
+    def _ask(self, prompt: str, words: int, number: int) -> Ask:
+        settings = self._settings
+        system = () if settings.prompts.system is None else (("system", settings.prompts.system),)
+        limit = most_tokens(settings.length, words)
+        return Ask((*system, ("user", prompt)), limit, settings.temperature, settings.top_p, number)
+
+
+def asked_words(length: Length, around: int, draw: Random) -> int:
+    """How many words to ask for: w = max(least, around + a normal draw cut to a whole number)."""
+    return max(length.least, around + int(draw.gauss(0.0, length.spread)))
+
+
+def most_tokens(length: Length, words: float) -> int:
+    """Tokens that an answer of so many words may have, at least 1."""
+    return max(1, min(int(length.tokens_a_word * words), length.cap))
+
+
+def with_blanks(text: str, masked: float, blank: str, draw: Random) -> str:
+    """The text with each word masked with probability `masked`, one at least; neighbouring blanks stay apart.
+
+    >>> with_blanks("What a lovely,  lovely day", 0.5, "_", Random(3))
+    '_ a _  lovely day'
+    """
+    parts = re.split(r"(\s+)", text)
+    words = [index for index, part in enumerate(parts) if part and not part.isspace()]
+    chosen = {index for index in words if draw.random() < masked} or set(words and [draw.choice(words)])
+    return "".join(blank if index in chosen else part for index, part in enumerate(parts))
+
+
+def _require_keywords(keywords: Mapping[str, tuple[str, ...]], labels: Mapping[str, str]) -> None:
+    names = set(labels) or {UNLABELLED}
+    if unknown := sorted(set(keywords) - names - {ANY_LABEL}):
+        raise ParamsError(f"There are keywords for {unknown}, which are no labels.", "Name them as the labels are.")
+    if keywords and ANY_LABEL not in keywords and (missing := sorted(names - set(keywords))):
+        raise ParamsError(f"The labels {missing} have no keywords.", f"Give them some, or some under {ANY_LABEL!r}.")
+
+
+def _require_labels(prompts: Prompts, labels: Mapping[str, str]) -> None:
+    named = {slot for template in (prompts.random, getattr(prompts, prompts.vary)) for slot in slots(template)}
+    if not labels and (empty := sorted(named & {"label", "description"})):
+        raise ParamsError(
+            f"The prompts random and {prompts.vary} name {empty}, which a task without labels has not.",
+            "Say in the prompts themselves what kind of text is wanted.",
+        )

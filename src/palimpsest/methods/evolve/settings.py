@@ -1,0 +1,44 @@
+"""Settings of method evolve."""
+
+from pydantic import Field, model_validator
+
+from palimpsest.methods.shared.settings import Counted, Filters, Votes
+from palimpsest.settings import Settings
+
+
+class Steering(Settings):
+    """A look at the mean embedding of each label, before the first round, that says which candidates to keep."""
+
+    share: float = Field(gt=0, lt=1, description="Share of the budget (rho) that it may take.")
+    domain: float = Field(
+        gt=0, le=1, description="Share of what is written that is in a label's domain: what is nearest its rows' mean."
+    )
+    first: int = Field(ge=1, description="New texts for each place in the first population; the likeliest are kept.")
+    pool: int = Field(ge=1, description="Variations for each place in a later one; the likeliest of a label are kept.")
+
+
+class EvolveSettings(Counted):
+    """Private evolution (Aug-PE)."""
+
+    rounds: int = Field(ge=1, description="Rounds of votes, T.")
+    expand: int = Field(ge=1, description="Candidates for each row, L: a selected text and L - 1 variations of it.")
+    look_ahead: int = Field(
+        ge=0, description="Variations whose mean embedding, with its own, a candidate is voted by, K; 0: its own alone."
+    )
+    votes: Votes
+    steering: Steering | None = Field(description="Noisy class means that steer what is kept; null: votes alone.")
+    filters: Filters
+
+    @model_validator(mode="after")
+    def _shares_leave_something(self) -> "EvolveSettings":
+        if self.steering is not None and self.steering.share + self.histogram_share >= 1.0:
+            raise ValueError("steering.share and histogram_share leave nothing for the votes; lower one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _filters_that_need_no_model(self) -> "EvolveSettings":
+        if unusable := {"label", "perplexity"} & set(self.filters.chain):
+            raise ValueError(
+                f"filters.chain names {sorted(unusable)}; method evolve has length, personal_data, duplicates"
+            )
+        return self

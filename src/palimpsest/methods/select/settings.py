@@ -1,0 +1,13 @@
+"""Settings of method select."""
+
+from pydantic import Field
+
+from palimpsest.methods.shared.settings import Counted
+
+
+class SelectSettings(Counted):
+    """Public texts chosen by noisy class means."""
+
+    domain: float = Field(
+        gt=0, le=1, description="Share of the candidates that is in a label's domain: those nearest its rows' mean."
+    )

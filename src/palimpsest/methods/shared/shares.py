@@ -1,0 +1,83 @@
+"""How many rows each label gets: from a noisy histogram of units, charged, or from a public prior, free.
+
+The histogram counts what the unit of privacy is: records, or persons by one label each.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Protocol
+
+from palimpsest.methods.shared.base import Budget
+from palimpsest.privacy.accounting import zcdp_rho
+from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.privacy.query import View
+from palimpsest.records.schema import PublicSchema
+
+
+class Shares(Protocol):
+    """The settings that say where shares come from."""
+
+    @property
+    def label_counts(self) -> str:
+        """noisy or prior."""
+
+    @property
+    def prior(self) -> Mapping[str, float] | None:
+        """Public share of each label; None for equal ones."""
+
+    @property
+    def histogram_share(self) -> float:
+        """Share of rho that the histogram may take."""
+
+
+def whole_rho(budget: Budget) -> float:
+    """The budget as rho of zCDP; infinite for a reference."""
+    return math.inf if math.isinf(budget.epsilon) else zcdp_rho(budget.epsilon, budget.delta)
+
+
+def planned_histogram(settings: Shares, schema: PublicSchema, rho: float) -> LabelHistogram | None:
+    """The histogram that a budget of `rho` zCDP plans; None where shares are public or there is one label.
+
+    It takes `histogram_share` of rho, which buys rho_h = 1 / (2 sigma^2); an infinite rho buys no noise (a reference).
+    """
+    if settings.label_counts != "noisy" or len(schema.label_names) < 2:
+        return None
+    sigma = 0.0 if math.isinf(rho) else math.sqrt(0.5 / (settings.histogram_share * rho))
+    return LabelHistogram(schema.label_names, sigma)
+
+
+def label_shares(
+    view: View, settings: Shares, schema: PublicSchema, histogram: LabelHistogram | None, unlabelled: str
+) -> dict[str, float]:
+    """Share of each label: of units, by the noisy counts, each taken as at least 1; or from the public prior.
+
+    Args:
+        view: answers the histogram.
+        settings: prior or histogram.
+        schema: the public labels.
+        histogram: what was planned.
+        unlabelled: the one label of a task without labels.
+    """
+    names = schema.label_names or (unlabelled,)
+    if histogram is not None:
+        noisy = view.ask(histogram)
+        weights = {name: float(max(1, noisy[name])) for name in names}
+    else:
+        prior = settings.prior
+        weights = {name: 1.0 if prior is None else prior[name] for name in names}
+    total = sum(weights.values())
+    return {name: weight / total for name, weight in weights.items()}
+
+
+def divided(total: int, shares: Mapping[str, float]) -> dict[str, int]:
+    """`total` split by shares (largest remainders; ties to the earlier label).
+
+    >>> divided(10, {"a": 0.55, "b": 0.25, "c": 0.2})
+    {'a': 6, 'b': 2, 'c': 2}
+    """
+    exact = {label: share * total for label, share in shares.items()}
+    counts = {label: int(value) for label, value in exact.items()}
+    by_remainder = sorted(exact, key=lambda label: counts[label] - exact[label])
+    for label in by_remainder[: total - sum(counts.values())]:
+        counts[label] += 1
+    return counts

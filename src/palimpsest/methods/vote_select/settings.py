@@ -1,0 +1,17 @@
+"""Settings of method vote_select."""
+
+from pydantic import Field
+
+from palimpsest.methods.shared.settings import Votes
+from palimpsest.settings import Settings
+
+
+class VoteSelectSettings(Settings):
+    """Rows of another variant, chosen by one noisy vote."""
+
+    keep: float = Field(gt=0, le=1, description="Share of each label's rows that is kept.")
+    votes: Votes
+    batch: int = Field(
+        ge=1,
+        description="Private texts that the encoder reads at once; with 1 none moves another's embedding by rounding.",
+    )

@@ -1,0 +1,138 @@
+"""Settings of authors that are asked in words, local or behind an endpoint. None of them sees a private row."""
+
+from collections.abc import Collection, Mapping
+from string import Formatter
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from palimpsest.settings import Settings
+
+ANY_LABEL = "*"  # key of the keywords that are for every label without its own
+
+
+SLOTS: Mapping[str, frozenset[str]] = {
+    "random": frozenset({"label", "description", "keyword", "style", "words"}),
+    "paraphrase": frozenset({"text", "label", "description", "style", "words"}),
+    "blanks": frozenset({"text", "blank", "label", "description", "style", "words"}),
+}  # template -> what it may name
+
+
+class Prompts(Settings):
+    """What an instruction-following model is told. Templates may name what is listed; a brace is written twice."""
+
+    system: str | None = Field(description="System message; null for none.")
+    random: str = Field(
+        min_length=1, description="A new text: may name {label}, {description}, {keyword}, {style} and {words}."
+    )
+    vary: Literal["paraphrase", "blanks"] = Field(description="How variations are asked for.")
+    paraphrase: str = Field(
+        min_length=1, description="Names {text} once; may name {label}, {description}, {style} and {words}."
+    )
+    blanks: str = Field(
+        min_length=1,
+        description="Names {text} once, which then has blanks for masked words; may name {blank}, {label}, "
+        "{description}, {style} and {words}.",
+    )
+    blank: str = Field(min_length=1, pattern=r"^\S+$", description="Stands for a masked word.")
+    masked: float = Field(gt=0, lt=1, description="Probability of a word to be masked.")
+    keywords: Mapping[str, tuple[str, ...]] = Field(
+        description="Public keywords of each label, one drawn for each new text; {} for none. A key * is for every "
+        "label without its own."
+    )
+    styles: tuple[str, ...] = Field(min_length=1, description="Public phrases; one is drawn for each request.")
+
+    @model_validator(mode="after")
+    def _templates_name_what_there_is(self) -> "Prompts":
+        for name, allowed in SLOTS.items():
+            _require_slots(name, slots(getattr(self, name)), allowed)
+        return self
+
+    @model_validator(mode="after")
+    def _keywords_are_used(self) -> "Prompts":
+        if ("keyword" in slots(self.random)) != bool(self.keywords):
+            raise ValueError("the template random must name {keyword} where there are keywords, and only there")
+        if not all(self.keywords.values()):
+            raise ValueError("each label under keywords needs at least one")
+        return self
+
+
+def slots(template: str) -> list[str]:
+    """What a template names, in order.
+
+    >>> slots("Write {words} words about {label}, in {{braces}}.")
+    ['words', 'label']
+
+    Raises:
+        ValueError: a brace stands alone, or a slot is no plain name.
+    """
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError:
+        raise ValueError(f"the template {template!r} has a brace alone; write it twice to have it as it is") from None
+    if any(layout or conversion for _, _, layout, conversion in parts):
+        raise ValueError(f"the template {template!r} says how a slot is laid out; leave that out")
+    return [slot for _, slot, _, _ in parts if slot is not None]
+
+
+def _require_slots(name: str, found: list[str], allowed: Collection[str]) -> None:
+    if unknown := sorted(set(found) - set(allowed)):
+        names = ", ".join("{" + slot + "}" for slot in sorted(allowed))
+        raise ValueError(f"the template {name} names {unknown}, which there are not; it may name {names}")
+    if "text" in allowed and found.count("text") != 1:
+        raise ValueError(f"the template {name} must name {{text}} once")
+
+
+class Length(Settings):
+    """How long texts are asked to be: w = max(least, words of the text + a normal draw); new ones: around `typical`."""
+
+    typical: int = Field(ge=1, description="Words of a new text, before the draw.")
+    least: int = Field(ge=1, description="Fewest words that are asked for.")
+    spread: float = Field(ge=0, description="Standard deviation of the draw, in words.")
+    tokens_a_word: float = Field(gt=0, description="max_tokens of an answer is this many times the words, at most cap.")
+    cap: int = Field(ge=1, description="Largest max_tokens.")
+
+
+class _Instructed(Settings):
+    prompts: Prompts
+    length: Length
+    temperature: float = Field(ge=0, le=2, description="Sampling temperature.")
+    top_p: float = Field(gt=0, le=1, description="Nucleus of sampling.")
+    tries: int = Field(
+        ge=1, description="Times that an unusable answer (empty, cut off, refused, an echo) is asked for."
+    )
+
+
+class LocalChat(_Instructed):
+    """An instruction-following model on this machine."""
+
+    kind: Literal["local"] = Field(description="Who writes.")
+    model: str = Field(min_length=1, description="A local folder, or a hub name (name@revision), with a chat template.")
+    batch: int = Field(ge=1, description="Requests that are answered side by side.")
+
+
+class Price(Settings):
+    """What tokens cost, and how much may be spent."""
+
+    read: float = Field(ge=0, description="Price of a million tokens read.")
+    written: float = Field(ge=0, description="Price of a million tokens written.")
+    most: float | None = Field(
+        gt=0, description="Most that one variant may cost over all its runs, in the same currency; null: no limit."
+    )
+
+
+class Endpoint(_Instructed):
+    """An OpenAI-compatible endpoint: vLLM, llama.cpp, `transformers serve` or a vendor's."""
+
+    kind: Literal["endpoint"] = Field(description="Who writes.")
+    url: str = Field(min_length=1, description="Base URL, up to and with /v1.")
+    model: str = Field(min_length=1, description="The model's name there.")
+    key: str | None = Field(description="Name of the environment variable with the key; null where none is needed.")
+    concurrency: int = Field(ge=1, description="Requests under way at once.")
+    requests_a_minute: float | None = Field(gt=0, description="Rate limit; null: none.")
+    timeout: float = Field(gt=0, description="Seconds until a request counts as lost.")
+    retries: int = Field(ge=0, description="Times that a lost or failed request is sent again, with growing pauses.")
+    most_tokens: int | None = Field(
+        ge=1, description="Most tokens, read and written, that one variant may use over all its runs; null: no limit."
+    )
+    price: Price

@@ -1,0 +1,48 @@
+"""Settings of embedding decoders: how they are taught, and how they write."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from palimpsest.settings import Settings
+
+
+class DecoderSettings(Settings):
+    """A model that turns a sentence embedding back into a text, trained once on public text. Free."""
+
+    prefix: int = Field(ge=1, description="Pseudo tokens that stand for an embedding in front of its text, k.")
+    width: int = Field(ge=1, description="Hidden units of the map from an embedding to pseudo tokens.")
+    epochs: float = Field(gt=0, description="Passes over the public sentences.")
+    batch: int = Field(ge=1, description="Sentences per step.")
+    learning_rate: float = Field(gt=0, description="Peak learning rate of AdamW for the language model inside.")
+    warmup: float = Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
+    schedule: Literal["constant", "linear", "cosine"] = Field(description="Decay of the learning rate after warm-up.")
+    weight_decay: float = Field(ge=0, description="Weight decay of AdamW on matrices.")
+    noise: float = Field(
+        ge=0, description="Length of the random vector that is added to an embedding of length 1 in training."
+    )
+    max_tokens: int = Field(ge=2, description="Tokens of a sentence, at most; longer ones are left out.")
+    sentences: int = Field(ge=1, description="Public sentences to train on, at most.")
+    heldout: int = Field(ge=10, description="Held-out public sentences that measure the reconstruction, at most.")
+
+
+class DecodeSettings(Settings):
+    """How an embedding becomes a text."""
+
+    samples: int = Field(
+        ge=1, description="Texts that are written for an embedding; the one whose own embedding is nearest is kept."
+    )
+    corrections: int = Field(
+        ge=0,
+        description="Of these, texts that keep a random beginning of the best one before them and end it anew.",
+    )
+    temperature: float = Field(gt=0, description="Divides the logits.")
+    top_p: float = Field(gt=0, le=1, description="Share of the probability that tokens are drawn from.")
+    max_tokens: int = Field(ge=1, description="Tokens of a text, at most.")
+    batch: int = Field(ge=1, description="Texts that are written side by side.")
+
+    @model_validator(mode="after")
+    def _something_to_correct(self) -> "DecodeSettings":
+        if self.corrections >= self.samples:
+            raise ValueError("decode.corrections must be below decode.samples: a first text comes before a correction")
+        return self

@@ -1,0 +1,9 @@
+"""What every section of params.yaml is."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Settings(BaseModel):
+    """A section of settings: unknown keys are errors, values never change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)

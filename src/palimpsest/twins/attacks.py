@@ -1,0 +1,124 @@
+"""Black-box attacks: from what a run shows to a score for each canary. No function here is told a coin."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+from palimpsest.methods.dp_lm.judge import encoder_probabilities
+from palimpsest.methods.dp_lm.likelihood import record_losses
+from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.serialise import serialiser
+from palimpsest.models.encoder import Encoder
+from palimpsest.models.lm import load_lm
+from palimpsest.models.tokens import encode_texts, pad_right
+from palimpsest.prediction.prompts import prompter
+from palimpsest.privacy.means import unit_rows
+from palimpsest.records.evolved import read_evolved
+from palimpsest.records.write import read_synthetic
+from palimpsest.twins.canaries import Canaries, counterpart
+from palimpsest.twins.settings import LABEL, PROMPT, TEXT
+
+_BATCH = 512
+
+
+@dataclass(frozen=True)
+class Release:
+    """Where a run left what it shows, and the public models that it started from.
+
+    Attributes:
+        rows: path of the synthetic rows, without its suffix.
+        model: folder of the fitted model.
+        rounds: file of the rounds of embedding evolution.
+        base: folder of the public language model.
+        encoder: folder of the public sentence encoder.
+    """
+
+    rows: Path
+    model: Path
+    rounds: Path
+    base: Path
+    encoder: Path
+
+
+def by_loss(release: Release, canaries: Canaries) -> np.ndarray:
+    """How far a canary's loss fell from that of the public model (Carlini et al. 2021)."""
+    fitted = DpLmArtifact.load(release.model)
+    before, _ = new_model(release.base, len(fitted.shares), 0, 0)
+    rows = serialiser(fitted.tokenizer, tuple(fitted.shares), fitted.max_tokens, fitted.loss_on)
+    base, after = (record_losses(model, rows, canaries.records, _BATCH) for model in (before, fitted.model))
+    return base - after
+
+
+def by_label(release: Release, canaries: Canaries) -> np.ndarray:
+    """How likely the discriminator finds the label that a canary has."""
+    fitted = DpLmArtifact.load(release.model)
+    texts = [record.text for record in canaries.records]
+    found = encoder_probabilities(fitted.model.head, Encoder(release.encoder).encode_batch, texts)
+    names = list(fitted.shares)
+    return found[np.arange(len(texts)), [names.index(record.label or "") for record in canaries.records]]
+
+
+def by_continuation(release: Release, canaries: Canaries) -> np.ndarray:
+    """How likely the public model finds the words written for a canary's label behind the prompt with the canary.
+
+    Mean log-probability of a word in nats, over the label's rows; a label without a row is the least likely to be in.
+
+    Args:
+        release: of method predict, with the prompts of `settings.PROMPT`.
+        canaries: each alone with its label.
+    """
+    model, tokenizer = load_lm(release.base)
+    prompts = _prompts(tokenizer, canaries)
+    rows = read_synthetic(release.rows, TEXT, LABEL)
+    words = encode_texts(tokenizer, [row.text for row in rows], _BATCH)
+    likely: dict[str | None, list[float]] = {label: [] for label in prompts}
+    for row, found in zip(rows, _word_scores(model, [prompts[row.label] for row in rows], words), strict=True):
+        likely[row.label] += found
+    return np.array([np.mean(likely[record.label] or [-np.inf]) for record in canaries.records])
+
+
+def _prompts(tokenizer: PreTrainedTokenizerBase, canaries: Canaries) -> dict[str | None, list[int]]:
+    """Label -> the prompt with its one canary."""
+    labels = {record.label or "": record.label or "" for record in canaries.records}
+    private, public, cut = PROMPT["private"], PROMPT["public"], PROMPT["text_tokens"]
+    made = prompter(tokenizer, private, public, labels, chat=False, text_tokens=cut)
+    return {record.label: made.contexts(record.label or "", [record.text])[0] for record in canaries.records}
+
+
+@torch.no_grad()
+def _word_scores(
+    model: PreTrainedModel, prompts: Sequence[list[int]], words: Sequence[list[int]]
+) -> Iterator[list[float]]:
+    """For each row the log-probabilities of its words behind its prompt, in nats."""
+    read = pad_right([[*before, *own] for before, own in zip(prompts, words, strict=True)], 0)
+    everywhere = torch.ones_like(read[:, :-1])  # padding follows the text, so causal attention needs no mask
+    logits = model(input_ids=read[:, :-1], attention_mask=everywhere).logits  # (rows, time, vocabulary)
+    told = logits.log_softmax(dim=-1).gather(2, read[:, 1:, None])[..., 0]
+    for before, own, scores in zip(prompts, words, told.tolist(), strict=True):
+        yield scores[len(before) - 1 :][: len(own)]
+
+
+def by_presence(release: Release, canaries: Canaries, labelled: bool) -> np.ndarray:
+    """Whether the public text that is like a canary is among the rows; if `labelled`, under the canary's label."""
+    rows = read_synthetic(release.rows, TEXT, LABEL)
+    found = {(row.text, row.label if labelled else None) for row in rows}
+    wanted = ((counterpart(record.text), record.label if labelled else None) for record in canaries.records)
+    return np.array([pair in found for pair in wanted], dtype=np.float64)
+
+
+def by_parents(release: Release, canaries: Canaries) -> np.ndarray:
+    """Whether the vector that is like a canary was selected in the first round, under the canary's label."""
+    first = read_evolved(release.rounds)[0]
+    texts = [record.text for record in canaries.records]
+    vectors = unit_rows(Encoder(release.encoder).encode_batch(texts))
+    scores = np.zeros(len(texts))
+    for label, population in first.population.items():
+        own = [place for place, record in enumerate(canaries.records) if record.label == label]
+        like = (vectors[own] @ unit_rows(population).T).argmax(axis=1)
+        scores[own] = np.isin(like, first.parents[label])
+    return scores

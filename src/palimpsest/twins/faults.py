@@ -1,0 +1,125 @@
+"""Planted faults: test equipment that breaks the privacy code for the length of one run on invented rows.
+
+Guarantee: no key of params.yaml, no variable of the environment and no stage that reads a user's data leads here. A
+fault is a context manager that replaces named attributes of this process and puts them back. While it holds,
+`PrivateView` opens for the asset of the invented workspaces alone, and only on rows that were invented for the run; any
+other asset or row is an error before a query is answered. Other processes are not touched, and in this one a stage runs
+at a time.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from palimpsest.errors import LedgerError
+from palimpsest.prediction import decoding
+from palimpsest.prediction.mechanism import FixedClipping
+from palimpsest.privacy import depth
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.view import PrivateView
+from palimpsest.records.record import Record
+from palimpsest.records.schema import PublicSchema
+from palimpsest.training import dpsgd
+from palimpsest.training.bookkeeping import BookkeepingEngine
+from palimpsest.training.engine import ClippedSum, Losses
+from palimpsest.training.plan import TrainingPlan
+from palimpsest.twins.settings import ASSET, CLIPPING_NORM
+
+NO_NOISE, NO_CLIPPING, SHRUNK = "no noise", "no clipping", "noise divided by the batch size"
+
+_Replacement = tuple[Any, str, Callable[..., Any]]
+
+
+@contextmanager
+def planted(fault: str | None, invented: Collection[Record]) -> Iterator[None]:
+    """Run a block with one fault, or with None as it is.
+
+    Args:
+        fault: a key of `FAULTS`.
+        invented: the only records that a private view may hold meanwhile.
+    """
+    with ExitStack() as stack:
+        if fault is not None:
+            stack.enter_context(_replaced(PrivateView, "__init__", _only(invented)))
+            for owner, name, wrong in FAULTS[fault]:
+                stack.enter_context(_replaced(owner, name, wrong))
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, other: Callable[..., Any]) -> Iterator[None]:
+    right = vars(owner)[name]
+    setattr(owner, name, other)
+    try:
+        yield
+    finally:
+        setattr(owner, name, right)
+
+
+def _only(invented: Collection[Record]) -> Callable[..., None]:
+    """The constructor of a view that holds invented records of the invented asset, and nothing else."""
+    known, opened = {(record.text, record.label) for record in invented}, PrivateView.__init__
+
+    def opens(self: PrivateView, rows: Sequence[PrivateRow], schema: PublicSchema, *rest: Any) -> None:
+        if schema.asset != ASSET or not {(row.text, row.label) for row in rows} <= known:
+            raise LedgerError(
+                "A planted fault would have met rows that were not invented for it.",
+                "Run the stage `twins` by itself: it breaks the code for rows of its own alone.",
+            )
+        opened(self, rows, schema, *rest)
+
+    return opens
+
+
+def _silent(_self: NoiseSource, size: int, _std: float) -> np.ndarray:
+    return np.zeros(size, dtype=np.int64)
+
+
+def _nothing(_self: NoiseSource, _tensor: torch.Tensor, _std: float) -> None:
+    """No noise for a tensor."""
+
+
+def _deepest(scores: Sequence[int], k: int, _scale: float) -> list[int]:
+    return np.argsort(-np.asarray(scores), kind="stable")[:k].tolist()
+
+
+def _likeliest(scores: torch.Tensor, _source: NoiseSource) -> int:
+    return int(scores.argmax())
+
+
+def _raw(_self: FixedClipping, private: torch.Tensor, _public: torch.Tensor) -> torch.Tensor:
+    return private
+
+
+def _unclipped(
+    self: BookkeepingEngine, losses: Losses, batch_size: int, clipping_norm: float, *rest: Any
+) -> list[ClippedSum]:
+    """The self-check before a training tries other norms: it would stop one whose engine never clips."""
+    bound = math.inf if clipping_norm == CLIPPING_NORM else clipping_norm
+    return _CLIPPED(self, losses, batch_size, bound, *rest)
+
+
+def _shrunk(sums: Sequence[torch.Tensor], plan: TrainingPlan, noise: NoiseSource) -> None:
+    std = plan.noise_std(sum(values.numel() for values in sums))
+    for values in sums:
+        noise.add_gaussian(values, std / plan.divisor)
+        values.div_(plan.divisor)
+
+
+_CLIPPED = BookkeepingEngine.clipped_sums
+
+FAULTS: Mapping[str, tuple[_Replacement, ...]] = {
+    NO_NOISE: (
+        (NoiseSource, "whole_normal", _silent),
+        (NoiseSource, "add_gaussian", _nothing),
+        (depth, "gumbel_top_k", _deepest),
+        (decoding, "draw", _likeliest),
+    ),
+    NO_CLIPPING: ((BookkeepingEngine, "clipped_sums", _unclipped), (FixedClipping, "contributions", _raw)),
+    SHRUNK: ((dpsgd, "privatise", _shrunk),),
+}

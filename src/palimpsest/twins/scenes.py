@@ -1,0 +1,220 @@
+"""For each method: invented data, the stages that run on them, and a black-box attack on what those show.
+
+All canaries are in or out by a coin of their own; nothing else is private. Each scene is made so that a run without
+noise gives away nearly every coin: each canary has a public text that is near it alone, a label of its own, or words
+that no other has.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palimpsest.twins import attacks, settings
+from palimpsest.twins.attacks import Release
+from palimpsest.twins.canaries import Canaries, counterpart, invented_words, of_drawn_words, of_own_words
+from palimpsest.twins.faults import NO_CLIPPING, NO_NOISE, SHRUNK
+
+COINS = 200
+NAME, SOURCE = "audited", "source"  # what is attacked, and what it builds on
+_EACH = COINS // 2  # canaries of each of two labels
+_TWO = ("North", "South")  # in front of words they make a sentence, as a decoder learns it
+_BEFORE = 0.1  # epsilon of what only comes first: the claim is that of both
+
+Step = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """One method's audit, but for its coins.
+
+    Attributes:
+        method: whose code runs.
+        words: what the public models know.
+        canaries: the private rows that may be there.
+        public: the public texts.
+        sections: of params.yaml.
+        before: stages that read public files alone, each with its arguments; they run once.
+        steps: stages that run behind them on the private rows, each with its arguments.
+        attack: what a run shows -> a score for each canary, larger for "rather in". It never sees a coin.
+        faults: those whose twins must be caught.
+        sharpness: of the public language model (`models.save_base`).
+    """
+
+    method: str
+    words: tuple[str, ...]
+    canaries: Canaries
+    public: tuple[str, ...]
+    sections: Mapping[str, Any]
+    before: tuple[Step, ...]
+    steps: tuple[Step, ...]
+    attack: Callable[[Release], np.ndarray]
+    faults: tuple[str, ...] = (NO_NOISE,)
+    sharpness: float = 0.02
+
+
+def dp_lm(seed: int) -> Scene:
+    """A language model with random weights learns texts of random words, from Poisson batches of half of them."""
+    words = (*_TWO, *invented_words(300, seed))
+    canaries = of_drawn_words(words[2:], _TWO * _EACH, 8, seed)
+    lm = settings.language_model(settings.EPSILON, epochs=50, batch=COINS // 2, learning_rate=0.02)
+    return Scene(
+        method="dp_lm",
+        words=words,
+        canaries=canaries,
+        public=(),
+        sections=_sections(_TWO, {"dp_train": [NAME]}, lms={NAME: lm}),
+        before=(),
+        steps=(("dp_train", NAME),),
+        attack=lambda release: attacks.by_loss(release, canaries),
+        faults=(NO_NOISE, NO_CLIPPING, SHRUNK),
+    )
+
+
+def discriminator(seed: int) -> Scene:
+    """A linear head learns the labels of words of their own; the language model before it hardly learns anything."""
+    words = (*_TWO, *invented_words(COINS, seed))
+    drawn = np.random.default_rng(seed).choice(_TWO, COINS).tolist()
+    canaries = of_own_words(words[2:], drawn, [()] * COINS)
+    lm = settings.language_model(_BEFORE, epochs=1, batch=COINS, learning_rate=0.001)
+    head = settings.discriminator(epochs=30, batch=COINS, learning_rate=0.02)
+    run = {"dp_train": [SOURCE], "discriminator": {NAME: SOURCE}}
+    return Scene(
+        method="discriminator",
+        words=words,
+        canaries=canaries,
+        public=(),
+        sections=_sections(_TWO, run, lms={SOURCE: lm}, discriminators={NAME: head}),
+        before=(),
+        steps=(("dp_train", SOURCE), ("discriminator", NAME, SOURCE)),
+        attack=lambda release: attacks.by_label(release, canaries),
+        faults=(NO_NOISE, NO_CLIPPING, SHRUNK),
+    )
+
+
+def predict(seed: int) -> Scene:
+    """Each canary is alone with its label, so its batch goes on from it or from nothing."""
+    words = invented_words(COINS + 101, seed)
+    labels, others = words[1 : COINS + 1], words[COINS + 1 :]  # not the first: without scores it is always the largest
+    canaries = of_drawn_words(others, labels, 6, seed)
+    return Scene(
+        method="predict",
+        words=tuple(words),
+        canaries=canaries,
+        public=(),
+        sections=_sections(labels, {"private_predict": {NAME: "base"}}, variants={NAME: settings.predict(4)}),
+        before=(),
+        steps=(("private_predict", NAME, "base"),),
+        attack=lambda release: attacks.by_continuation(release, canaries),
+        faults=(NO_NOISE, NO_CLIPPING),
+        sharpness=1.0,
+    )
+
+
+def select(seed: int) -> Scene:
+    """Half of the public texts are chosen; each is like one canary and no other."""
+    return _chosen("select", seed, {"select": [NAME]}, {NAME: settings.select(COINS // 2)}, (("select", NAME),))
+
+
+def evolve(seed: int) -> Scene:
+    """Public texts, half of them brought in as neighbours of the others, are voted for in two rounds."""
+    asked = settings.evolve(settings.EPSILON, rows=COINS // 2, rounds=2, expand=2)
+    steps = (("private_evolve", NAME, "corpus"),)
+    return _chosen("evolve", seed, {"private_evolve": {NAME: "corpus"}}, {NAME: asked}, steps)
+
+
+def vote_select(seed: int) -> Scene:
+    """A first evolution keeps all public texts, whatever its votes say; the vote after it keeps half of them."""
+    run = {"private_evolve": {SOURCE: "corpus"}, "vote_select": {NAME: SOURCE}}
+    everything = settings.evolve(_BEFORE, rows=COINS, rounds=1, expand=1)
+    variants = {SOURCE: everything, NAME: settings.vote_select(keep=0.5)}
+    steps = (("private_evolve", SOURCE, "corpus"), ("vote_select", NAME, SOURCE))
+    return _chosen("vote_select", seed, run, variants, steps)
+
+
+def embed(seed: int) -> Scene:
+    """Half of the vectors of public texts become parents in the first of two rounds."""
+    words, labels = (*_TWO, *invented_words(COINS, seed)), _TWO * _EACH
+    canaries = of_own_words(words[2:], labels, [(label,) for label in labels])
+    run = {"decoder_pretrain": ["small"], "eda_evolve": {NAME: "small"}}
+    asked = settings.embed(rows=4, rounds=2, start=_EACH, offspring=_EACH, parents=_EACH // 2)
+    return Scene(
+        method="embed",
+        words=words,
+        canaries=canaries,
+        public=_counterparts(canaries),
+        sections=_sections(_TWO, run, variants={NAME: asked}, decoders={"small": settings.decoder()}),
+        before=(("encode_public",), ("decoder_pretrain", "small")),
+        steps=(("eda_evolve", NAME, "small"),),
+        attack=lambda release: attacks.by_parents(release, canaries),
+    )
+
+
+def sentdp(seed: int) -> Scene:
+    """Each canary is alone with its label: the public text that is like it has depth 1, every other one 0."""
+    words = invented_words(2 * COINS + 1, seed)
+    labels = words[1 : COINS + 1]
+    canaries = of_own_words(words[COINS + 1 :], labels, [(words[0],)] * COINS)
+    variants, room = {NAME: settings.sentdp(rows=COINS, directions=20)}, 10 * COINS
+    return Scene(
+        method="sentdp",
+        words=tuple(words),
+        canaries=canaries,
+        public=(words[0], *_counterparts(canaries)),  # of equally deep texts the first is picked: that of no canary
+        sections=_sections(labels, {"sentdp": [NAME]}, n_public=room, variants=variants),
+        before=(("encode_public",),),
+        steps=(("sentdp", NAME),),
+        attack=lambda release: attacks.by_presence(release, canaries, labelled=True),
+    )
+
+
+SCENES: Mapping[str, Callable[[int], Scene]] = {
+    "dp_lm": dp_lm,
+    "discriminator": discriminator,
+    "predict": predict,
+    "select": select,
+    "evolve": evolve,
+    "vote_select": vote_select,
+    "embed": embed,
+    "sentdp": sentdp,
+}
+
+
+def _chosen(
+    method: str, seed: int, run: Mapping[str, Any], variants: Mapping[str, Any], steps: tuple[Step, ...]
+) -> Scene:
+    """Methods whose rows are public texts: the canary was in if its counterpart is among them.
+
+    Every second canary of a label names the label, so its counterpart is nearest to the label's description. It shares
+    a word with the next one, whose counterpart is therefore the nearest neighbour of its own.
+    """
+    words = (*_TWO, *invented_words(COINS + COINS // 2, seed))
+    own, pairs = words[2 : 2 + COINS], words[2 + COINS :]
+    labels = [label for label in _TWO for _ in range(_EACH)]
+    shared = [(pairs[place // 2], *labels[place : place + 1 - place % 2]) for place in range(COINS)]
+    canaries = of_own_words(own, labels, shared)
+    authors = {"corpus": {"kind": "corpus", "neighbours": 1}}
+    return Scene(
+        method=method,
+        words=words,
+        canaries=canaries,
+        public=_counterparts(canaries),
+        sections=_sections(_TWO, run, variants=variants, authors=authors),
+        before=(("encode_public",),),
+        steps=steps,
+        attack=lambda release: attacks.by_presence(release, canaries, labelled=False),
+    )
+
+
+def _sections(
+    labels: Sequence[str], run: Mapping[str, Any], n_public: int = COINS, **named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Sections of params.yaml, for labels that are their own descriptions."""
+    described = {label: label for label in labels}
+    evaluated = {"evaluate": list(named.get("variants", {}))}
+    return {"dataset": settings.dataset(described, n_public), "run": {**run, **evaluated}, **named}
+
+
+def _counterparts(canaries: Canaries) -> tuple[str, ...]:
+    return tuple(counterpart(record.text) for record in canaries.records)

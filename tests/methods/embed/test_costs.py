@@ -1,0 +1,189 @@
+"""What `embed` costs, and what it says before a row is read."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import dp_accounting as dpa
+import pytest
+
+from palimpsest.errors import ParamsError
+from palimpsest.methods.embed.generator import Embed
+from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private, total_rho, zcdp_rho
+from palimpsest.records.schema import PublicSchema, default_delta
+from tests.methods.embed.embedding import AIM, LIMITED, embed_settings, schema_of
+
+BUDGET = Budget(20.0, 1e-3)
+LOW = Budget(1.0, 1e-3)
+TREC = 5452
+PAPER: dict[str, Any] = {"rounds": 7, "start": 1000, "offspring": 3000, "parents": 30}
+PUBLISHED = {**PAPER, "selection": {**LIMITED, "domain": 300}}
+
+
+def gaussian(neighbours: int) -> dict[str, Any]:
+    return {"kind": "gaussian", "neighbours": neighbours}
+
+
+def plan_of(budget: Budget, schema: PublicSchema | None = None, **changes: Any) -> Plan:
+    schema = schema or schema_of()
+    return Embed(embed_settings(**changes), schema).plan(schema, budget)
+
+
+@pytest.mark.parametrize(("n_public", "target", "sigma"), [(1_939_290, 1.0, 15.4045), (8_396, 4.0, 3.3743)])
+def test_the_noise_of_ten_rounds_is_that_of_the_table(n_public: int, target: float, sigma: float) -> None:
+    plan = plan_of(Budget(target, default_delta(n_public)), schema_of(n_public), rounds=10)
+    assert round(float(plan.numbers["sigma"]), 4) == sigma
+
+
+@pytest.mark.parametrize("aim", [None, AIM])
+@pytest.mark.parametrize("label_counts", ["prior", "noisy"])
+@pytest.mark.parametrize("selection", [gaussian(2), LIMITED])
+@pytest.mark.parametrize(("n_public", "target"), [(1_939_290, 1.0), (1_000_000, 0.05)])
+def test_a_plan_spends_its_budget_and_no_more(n_public, target, selection, label_counts, aim) -> None:
+    schema, delta = schema_of(n_public), min(1e-3, default_delta(n_public))
+    plan = plan_of(Budget(target, delta), schema, rounds=5, selection=selection, label_counts=label_counts, aim=aim)
+    left = delta - plan.own_delta
+    assert target * (1 - 1e-3) <= epsilon(plan.event, left) <= target
+    names = ["label_histogram"] * (label_counts == "noisy") + ["class_means"] * (aim is not None)
+    assert [query.name for query in plan.queries] == [*names, "vote rounds"]
+    assert [query.steps for query in plan.queries] == [None] * len(names) + [5]
+    assert [query.own_delta for query in plan.queries[:-1]] == [0.0] * len(names)
+
+
+def test_aim_takes_its_share_of_the_budget() -> None:
+    plan = plan_of(LOW, aim=AIM, rounds=4)
+    means, votes = float(plan.numbers["means_sigma"]), float(plan.numbers["sigma"])
+    assert plan.queries[0].event == dpa.GaussianDpEvent(means)
+    assert plan.queries[1].event == dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(votes), 4)
+    assert means**-2 / (means**-2 + 4 * votes**-2) == pytest.approx(0.25, rel=2e-3)
+    assert gdp_epsilon(math.sqrt(means**-2 + 4 * votes**-2), LOW.delta) == pytest.approx(LOW.epsilon, rel=1e-3)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.2])
+def test_limited_domain_pays_for_every_pick_and_keeps_its_deltas_apart(share: float) -> None:
+    delta = 1e-5
+    plan = plan_of(Budget(2.0, delta), rounds=4, parents=3, selection={**LIMITED, "delta_share": share})
+    (query,) = plan.queries
+    assert query.own_delta == plan.own_delta == pytest.approx(share * delta)
+    assert query.own_delta <= share * delta
+    assert plan.numbers["round_delta"] == pytest.approx(share * delta / 4)
+    scale, rho = float(plan.numbers["scale"]), zcdp_rho(2.0, (1 - share) * delta)
+    assert total_rho(plan.event) == pytest.approx(rho)
+    assert 4 * 3 / (8 * scale**2) == pytest.approx(rho)
+    assert plan.numbers["gap"] == pytest.approx(1 + scale * math.log(4 / (share * delta)))
+
+
+def test_shares_of_limited_domain_add_up_in_zcdp() -> None:
+    plan = plan_of(Budget(2.0, 1e-5), selection=LIMITED, aim=AIM, label_counts="noisy", rounds=4, parents=3)
+    rho = zcdp_rho(2.0, 0.5e-5)
+    histogram, means, votes = (total_rho(query.event) / rho for query in plan.queries)
+    assert (histogram, means, votes) == (pytest.approx(0.05), pytest.approx(0.25), pytest.approx(0.7))
+
+
+@pytest.mark.parametrize("changes", [{"parents": 2}, {"offspring": 99}, {"selection": gaussian(9)}, {"rows": 90}])
+def test_gaussian_noise_depends_on_rounds_alone(changes) -> None:
+    assert plan_of(BUDGET, **changes).numbers["sigma"] == plan_of(BUDGET).numbers["sigma"]
+
+
+@pytest.mark.parametrize("selection", [gaussian(1), LIMITED])
+@pytest.mark.parametrize("aim", [None, AIM])
+def test_a_reference_adds_no_noise(aim, selection) -> None:
+    plan = plan_of(Budget(math.inf, 1e-3), aim=aim, label_counts="noisy", selection=selection)
+    assert not any(is_private(query.event) for query in plan.queries)
+    assert plan.queries[-1].event == dpa.SelfComposedDpEvent(dpa.NonPrivateDpEvent(), 3)
+    assert (plan.own_delta, plan.feasible, plan.notes) == (0.0, True, ())
+
+
+@pytest.mark.parametrize(
+    ("labels", "verdict"),
+    [
+        ({}, "has 1.8: infeasible, as 30 parents would need 8655 rows and an average label has 5452; use selection "),
+        (dict.fromkeys("abcdef", "x"), "has 0.3: infeasible, as 30 parents would need 8655 rows and an average label "),
+    ],
+)
+def test_the_published_setting_is_infeasible_on_a_small_data_set(labels, verdict) -> None:
+    plan = plan_of(Budget(1.0, 1 / TREC), schema_of(TREC, labels), **PUBLISHED)
+    (note,) = plan.notes
+    assert note.startswith("LimitedDomain needs a gap of 288 votes to candidate 301, an average candidate " + verdict)
+    assert f"(sigma 8.0 whatever parents is) with at most {679 if not labels else 113} candidates" in note
+    assert not plan.feasible
+    wider = plan_of(Budget(1.0, default_delta(TREC)), schema_of(TREC, labels), **PUBLISHED)
+    assert round(float(wider.numbers["gap"])) == 392
+
+
+def test_with_a_unit_column_persons_are_what_is_counted() -> None:
+    """Thrice as many rows of a third as many persons: the plan is that of as many records as there are persons."""
+    authors = replace(schema_of(3 * TREC, {}), unit_column="author", n_persons=TREC, max_rows_per_unit=3)
+    budget = Budget(1.0, 1 / TREC)
+    ours, theirs = plan_of(budget, authors, **PUBLISHED), plan_of(budget, schema_of(TREC, {}), **PUBLISHED)
+    assert (ours.numbers, ours.feasible) == (theirs.numbers, theirs.feasible)
+    assert [note.replace("persons", "rows") for note in ours.notes] == list(theirs.notes)
+    assert "persons" in ours.notes[0]
+
+
+def test_the_noise_that_the_note_names_is_that_of_gaussian_votes() -> None:
+    """Up to what searching for it beside a histogram adds."""
+    beside: dict[str, Any] = {**PAPER, "aim": AIM, "label_counts": "noisy"}
+    budget, schema = Budget(1.0, 1 / TREC), schema_of(TREC)
+    (note,) = plan_of(budget, schema, **beside, selection=PUBLISHED["selection"]).notes
+    named = float(note.split("(sigma ")[1].split()[0])
+    assert named == pytest.approx(float(plan_of(budget, schema, **beside).numbers["sigma"]), abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("target", "changes", "feasible", "said"),
+    [
+        (20.0, {}, True, "has 1.8: rounds may select fewer than 30 parents, or none; use selection gaussian"),
+        (20.0, {"start": 30, "offspring": 30}, True, None),
+        (1.0, {"parents": 1}, True, "rounds may select fewer than 1 parents"),
+    ],
+)
+def test_a_gap_that_some_candidates_may_have_is_a_note(target, changes, feasible, said) -> None:
+    plan = plan_of(Budget(target, 1 / TREC), schema_of(TREC, {}), **{**PUBLISHED, **changes})
+    assert plan.feasible is feasible
+    assert len(plan.notes) == (said is not None)
+    assert said is None or said in plan.notes[0]
+
+
+@pytest.mark.parametrize("beside", [{}, {"aim": AIM}])
+def test_rows_that_all_parents_need_are_the_limit(beside) -> None:
+    """At the limit an average label has as many rows as parents times the gap."""
+    gap = float(plan_of(Budget(3.0, 1e-4), selection=LIMITED, **beside).numbers["gap"])
+    for rows, feasible in ((math.ceil(2 * 4 * gap), True), (math.floor(2 * 4 * gap), False)):
+        assert plan_of(Budget(3.0, 1e-4), schema_of(rows), selection=LIMITED, **beside).feasible is feasible
+
+
+def test_faint_votes_under_gaussian_noise_are_a_note() -> None:
+    plan = plan_of(Budget(1.0, 1 / TREC), schema_of(TREC, {}), **PAPER)
+    (note,) = plan.notes
+    assert note.startswith(
+        "an average candidate gets 1.8 votes and noise of 8.02: raise selection.neighbours towards 20"
+    )
+    assert "at most 679 candidates of a label" in note
+    assert plan.feasible
+    assert plan_of(Budget(1.0, 1 / TREC), schema_of(TREC, {}), **PAPER, selection=gaussian(20)).notes == ()
+    assert plan_of(Budget(1.0, 1 / TREC), schema_of(TREC, {}), **{**PAPER, "start": 600, "offspring": 640}).notes == ()
+
+
+def test_a_plan_tells_public_numbers() -> None:
+    numbers = plan_of(LOW, selection=gaussian(4), aim=AIM, rows=10).numbers
+    assert (numbers["candidates"], numbers["votes_each"]) == (20, 240 / 2 * 2 / 20)
+    assert numbers["texts_decoded"] == 3 * 4 * 2 + 2 * 10
+    assert plan_of(BUDGET, offspring=40).numbers["candidates"] == 44
+    assert plan_of(BUDGET, offspring=40, rounds=1).numbers["candidates"] == 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "schema", "problem"),
+    [
+        ({}, replace(schema_of(labels={}), task="span", label="label"), "free label"),
+        ({"aim": AIM}, schema_of(labels={}), "two labels"),
+        ({"aim": AIM}, schema_of(labels={"refund": ""}), "two labels"),
+        ({"prior": {"refund": 1.0}}, schema_of(), "does not name the public labels"),
+        ({"rows": 1}, schema_of(), "fewer than the 2 labels"),
+    ],
+)
+def test_settings_that_do_not_fit_the_schema_are_refused(changes, schema, problem) -> None:
+    with pytest.raises(ParamsError, match=problem):
+        plan_of(BUDGET, schema, **changes)

@@ -1,0 +1,236 @@
+"""A discriminator behind a fitted model: its budget counts both, its features are each record's own, it learns."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from dp_accounting import ComposedDpEvent, GaussianDpEvent, NonPrivateDpEvent
+
+from palimpsest.errors import LedgerError, ModelError, ParamsError
+from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+from palimpsest.methods.dp_lm.discriminator import Discriminator, _Features, _losses, _StateReader
+from palimpsest.methods.dp_lm.generator import DpLm
+from palimpsest.methods.dp_lm.model import Head, HeadShape, new_head, new_model, with_reads
+from palimpsest.methods.dp_lm.serialise import serialiser
+from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
+from palimpsest.methods.shared.base import Budget
+from palimpsest.privacy.accounting import epsilon, is_private
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.records.record import Record
+from palimpsest.records.schema import PublicSchema
+from tests.methods.two_classes import WORDS, two_class_records
+
+BUDGET = Budget(3.0, 1e-3)
+BEFORE = GaussianDpEvent(2.0)
+LABELS = tuple(WORDS)
+
+
+def settings(**changes: object) -> DiscriminatorTrain:
+    found = {
+        "epochs": 20.0, "batch": 100, "learning_rate": 0.05, "schedule": "linear", "warmup": 0.0, "betas": (0.9, 0.98),
+        "adam_eps": 1e-8, "weight_decay": 0.0, "noise_correction": False, "clipping_norm": 1.0, "max_tokens": 24,
+        "micro_batch": 32, "checkpoint_steps": 50, "reads": "both", "width": 0, "prefix_step": 2,
+        "person": "joint",
+    }  # fmt: skip
+    return DiscriminatorTrain(**{**found, **changes})
+
+
+def encode(texts: list[str]) -> np.ndarray:
+    """A public encoder: unit vectors that say which adjectives a text has."""
+    words = [word for group in WORDS.values() for word in group]
+    found = np.array([[text.count(word) + 0.01 for word in words] for text in texts])
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def trained_loss(artifact: DpLmArtifact, generator: Discriminator) -> float:
+    """Mean loss of the saved head on the rows that it learned from, behind stand-ins that are drawn anew."""
+    rows = serialiser(artifact.tokenizer, LABELS, 24, "text")
+    features = _Features(generator._reader(artifact.model, rows), LABELS)
+    return _losses(artifact.model.head, features.batch(private(two_class_records())))[0].mean().item()
+
+
+@pytest.mark.parametrize("before", [BEFORE, ComposedDpEvent([BEFORE, GaussianDpEvent(5.0)])])
+def test_the_budget_holds_for_the_model_and_its_discriminator_together(schema, before) -> None:
+    plan = Discriminator(settings(), schema, before, 0).plan(schema, BUDGET)
+    whole = epsilon(ComposedDpEvent([before, plan.event]), BUDGET.delta)
+    assert 0.99 * BUDGET.epsilon <= whole <= BUDGET.epsilon
+    assert epsilon(plan.event, BUDGET.delta) < BUDGET.epsilon - 0.3
+    assert [(query.name, query.steps) for query in plan.queries] == [("discriminator", 20)]
+
+
+def test_a_dearer_model_leaves_more_noise(schema) -> None:
+    noise = [
+        Discriminator(settings(), schema, GaussianDpEvent(sigma), 0).plan(schema, BUDGET).numbers["noise_multiplier"]
+        for sigma in (8.0, 2.0, 1.5)
+    ]
+    assert noise[0] < noise[1] < noise[2]
+
+
+def test_a_model_that_leaves_nothing_is_refused(schema) -> None:
+    with pytest.raises(ParamsError, match="leaves nothing"):
+        Discriminator(settings(), schema, GaussianDpEvent(0.9), 0).plan(schema, BUDGET)
+
+
+def test_a_reference_adds_no_noise(schema) -> None:
+    plan = Discriminator(settings(), schema, NonPrivateDpEvent(), 0).plan(schema, Budget(math.inf, 1e-3))
+    assert plan.numbers["noise_multiplier"] == 0
+    assert not is_private(plan.event)
+
+
+def test_one_label_needs_no_discriminator() -> None:
+    unlabelled = PublicSchema("tiny", "text", "text", n_public=100, max_length=200)
+    with pytest.raises(ParamsError, match="two labels"):
+        Discriminator(settings(), unlabelled, BEFORE, 0).plan(unlabelled, BUDGET)
+
+
+@pytest.mark.parametrize("reads", ["hidden", "both", "encoder"])
+def test_it_learns_and_leaves_the_model_as_it_was(schema, untrained, open_view, tmp_path, reads: str) -> None:
+    before = {name: value.clone() for name, value in untrained.model.state_dict().items()}
+    generator = Discriminator(settings(reads=reads, epochs=300.0), schema, BEFORE, 3, encode)
+    plan = generator.plan(schema, Budget(math.inf, 1e-3))
+    with open_view(plan, "reference") as view:
+        generator.fit(view, plan, untrained).save(tmp_path / "model")
+    artifact = DpLmArtifact.load(tmp_path / "model")
+    assert trained_loss(artifact, generator) < 0.66  # of .69 for a head that knows nothing
+    assert artifact.shares == untrained.shares
+    assert artifact.model.head.shape.reads == reads
+    assert all(torch.equal(value, before[name]) for name, value in untrained.model.state_dict().items())
+    lm = artifact.model.lm.state_dict()
+    assert all(torch.equal(lm[name], value) for name, value in untrained.model.lm.state_dict().items())
+
+
+def test_an_encoder_that_is_not_there_is_told_before_anything_is_spent(schema, untrained, open_view, ledger) -> None:
+    generator = Discriminator(settings(reads="encoder"), schema, BEFORE, 3)
+    plan = generator.plan(schema, BUDGET)
+    with pytest.raises(ModelError, match="encoder"), open_view(plan, "release") as view:
+        generator.fit(view, plan, untrained)
+    assert {charge.state for charge in ledger.charges("tiny")} == {"refunded"}
+
+
+def test_texts_that_are_too_long_for_the_model_are_told_before_anything_is_spent(
+    schema, untrained, open_view, ledger
+) -> None:
+    generator = Discriminator(settings(max_tokens=48), schema, BEFORE, 3)
+    plan = generator.plan(schema, BUDGET)
+    with pytest.raises(ModelError, match="positions"), open_view(plan, "release") as view:
+        generator.fit(view, plan, untrained)
+    assert {charge.state for charge in ledger.charges("tiny")} == {"refunded"}
+
+
+def test_it_asks_for_what_was_planned_and_nothing_else(schema, untrained, open_view) -> None:
+    generator = Discriminator(settings(), schema, BEFORE, 3)
+    cheaper = Discriminator(settings(), schema, GaussianDpEvent(8.0), 3).plan(schema, BUDGET)
+    plan = generator.plan(schema, BUDGET)
+    with pytest.raises(LedgerError, match="no reservation"), open_view(plan, "release") as view:
+        generator.fit(view, cheaper, untrained)
+
+
+class Counting:
+    """A reader that notes what it is asked to read."""
+
+    def __init__(self, reader: _StateReader) -> None:
+        self.reader, self.asked = reader, []
+
+    def read(self, texts: Sequence[str]):
+        self.asked += texts
+        return self.reader.read(texts)
+
+
+@pytest.fixture
+def reader(untrained) -> _StateReader:
+    rows = replace(serialiser(untrained.tokenizer, LABELS, 24, "text"), entropy=bytes)
+    return _StateReader(with_reads(untrained.model, "both"), rows, 2)
+
+
+def private(records: Sequence[Record]) -> list[PrivateRow]:
+    return [PrivateRow(record.text, record.label) for record in records]
+
+
+def test_a_record_s_loss_is_its_own(reader) -> None:
+    rows = private([*two_class_records()[:5], Record("A longer text, to pad all others with much nothing.", "praise")])
+    head = head_of(reader)
+    together = _losses(head, _Features(reader, LABELS).batch(rows))[0]
+    for index, row in enumerate(rows):
+        alone = _losses(head, _Features(reader, LABELS).batch([row]))[0]
+        torch.testing.assert_close(together[index], alone[0], atol=1e-5, rtol=1e-5)
+    assert together.std() > 0
+
+
+def head_of(reader: _StateReader) -> Head:
+    return new_head(HeadShape("both", reader.read(["A text."])[0].features.shape[1], 0, 2), 1)
+
+
+def test_an_unknown_label_has_no_loss_and_no_gradient(reader) -> None:
+    head = head_of(reader)
+    for label in ("a stranger", None):
+        loss = _losses(head, _Features(reader, LABELS).batch([PrivateRow("The lamp is great.", label)]))[0]
+        assert loss.item() == 0.0
+        assert all(not gradient.any() for gradient in torch.autograd.grad(loss.sum(), list(head.parameters())))
+
+
+def test_a_text_is_read_once_as_far_as_memory_allows(reader, monkeypatch) -> None:
+    rows = private(two_class_records()[:6])
+    counting = Counting(reader)
+    features = _Features(counting, LABELS)
+    first, again = features.batch(rows), features.batch(rows[::-1])
+    assert len(counting.asked) == 6
+    torch.testing.assert_close(first.features, again.features.flip(0))
+    monkeypatch.setattr("palimpsest.methods.dp_lm.discriminator._MEMORY", 0)
+    counting.asked, forgetful = [], _Features(counting, LABELS)
+    forgetful.batch(rows)
+    torch.testing.assert_close(forgetful.batch(rows).features, first.features)
+    assert len(counting.asked) == 12
+
+
+def test_an_empty_text_is_a_row_without_weight(reader) -> None:
+    batch = _Features(reader, LABELS).batch(private([Record("", "praise"), Record("Fine.", "praise")]))
+    losses = _losses(head_of(reader), batch)[0]
+    assert losses[0].item() == 0.0
+    assert losses[1].item() > 0.0
+
+
+def test_a_language_model_alone_trains_no_head(make_train, schema, base, open_view) -> None:
+    generator = DpLm(make_train(discriminator_weight=0.0), schema, base, 5)
+    plan = generator.plan(schema, BUDGET)
+    with open_view(plan, "release") as view:
+        artifact = generator.fit(view, plan)
+    fresh = new_model(base, 2, 16, 5)[0].head.state_dict()
+    assert all(torch.equal(value, fresh[name]) for name, value in artifact.model.head.state_dict().items())
+
+
+def test_a_text_s_features_are_the_same_in_every_process(untrained) -> None:
+    reader = _StateReader(with_reads(untrained.model, "both"), serialiser(untrained.tokenizer, LABELS, 24, "text"), 2)
+    rows = private(two_class_records()[:7])
+    here, there = _Features(reader, LABELS), _Features(reader, LABELS)
+    there.batch(rows[3:])
+    torch.testing.assert_close(here.batch(rows).features, there.batch(rows).features)
+
+
+def test_an_encoder_never_sees_two_texts_at_once(schema, untrained, open_view) -> None:
+    """One that mixes texts, or rounds one by what stands beside it, then has nothing to mix."""
+    together = []
+
+    def noting(texts: list[str]) -> np.ndarray:
+        together.append(len(texts))
+        return encode(texts)
+
+    generator = Discriminator(settings(reads="encoder"), schema, BEFORE, 3, noting)
+    plan = generator.plan(schema, BUDGET)
+    with open_view(plan, "release") as view:
+        generator.fit(view, plan, untrained)
+    assert set(together) == {1}
+
+
+def test_features_are_a_text_s_own_to_the_last_bit(reader) -> None:
+    rows = private(two_class_records()[:9])
+    together = _Features(reader, LABELS)
+    together.batch(rows)
+    for row, width in zip(rows, together.widths(rows), strict=True):
+        alone = _Features(reader, LABELS)
+        here, there = together.batch([row]), alone.batch([row])
+        assert torch.equal(here.features, there.features)
+        assert here.features.shape[1] == width
+        assert alone.widths([row]) == [width]

@@ -1,0 +1,183 @@
+"""Plans meet their budget, fits ask what was planned, and what they leave is whole."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, GraniteConfig, GraniteForCausalLM
+
+from palimpsest.errors import ModelError, ParamsError
+from palimpsest.methods.dp_lm import fitting
+from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+from palimpsest.methods.dp_lm.generator import DpLm
+from palimpsest.methods.dp_lm.sampling import Sampler
+from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.postprocess import Chain
+from palimpsest.models.tokens import train_tokenizer
+from palimpsest.privacy.accounting import epsilon, is_private
+from palimpsest.records.record import Record
+from palimpsest.records.schema import PublicSchema
+from palimpsest.training.rounding import eta
+from tests.methods.two_classes import WORDS
+
+BUDGET = Budget(3.0, 1e-3)
+
+
+@pytest.mark.parametrize(("clipping", "label_counts"), [("joint", "noisy"), ("separate", "noisy"), ("joint", "prior")])
+def test_plan_spends_the_budget_and_no_more(make_train, schema, clipping: str, label_counts: str) -> None:
+    settings = make_train(clipping=clipping, label_counts=label_counts)
+    plan = DpLm(settings, schema, Path("unread"), 0).plan(schema, BUDGET)
+    assert 0.99 * BUDGET.epsilon <= epsilon(plan.event, BUDGET.delta) <= BUDGET.epsilon
+    assert [query.name for query in plan.queries][-1] == "train"
+    assert len(plan.queries) == (2 if label_counts == "noisy" else 1)
+
+
+def test_separate_clipping_needs_sqrt_2_more_noise(make_train, schema) -> None:
+    noise = {}
+    for clipping in ("joint", "separate"):
+        settings = make_train(clipping=clipping, label_counts="prior")
+        noise[clipping] = DpLm(settings, schema, Path("unread"), 0).plan(schema, BUDGET).numbers["noise_multiplier"]
+    assert noise["separate"] / noise["joint"] == pytest.approx(math.sqrt(2), rel=0.005)
+
+
+def test_plan_reads_public_numbers_only(make_train, schema) -> None:
+    plan = DpLm(make_train(), schema, Path("unread"), 0).plan(schema, BUDGET)
+    assert plan.numbers["sampling_rate"] == 20 / schema.n_public
+    assert plan.numbers["steps"] == 10
+    assert plan.numbers["expected_batch"] == 20
+
+
+def test_reference_plan_is_not_private(make_train, schema) -> None:
+    plan = DpLm(make_train(), schema, Path("unread"), 0).plan(schema, Budget(math.inf, 1e-3))
+    assert plan.numbers["noise_multiplier"] == 0
+    assert all(not is_private(query.event) for query in plan.queries)
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ({"batch": 101}, "larger than the 100 records"),
+        ({"label_counts": "prior", "prior": {"praise": 1.0}}, "public labels"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(make_train, schema, train, message: str) -> None:
+    with pytest.raises(ParamsError, match=message):
+        DpLm(make_train(**train), schema, Path("unread"), 0).plan(schema, BUDGET)
+
+
+@pytest.mark.parametrize("clipping", ["joint", "separate"])
+def test_fit_save_load_sample(make_train, schema, base, open_view, tmp_path, clipping: str) -> None:
+    generator = DpLm(make_train(clipping=clipping), schema, base, 5)
+    plan = generator.plan(schema, BUDGET)
+    with open_view(plan, "release") as view:
+        generator.fit(view, plan).save(tmp_path / "model")
+    files = {path.name for path in (tmp_path / "model").rglob("*") if path.is_file()}
+    assert {"artifact.json", "head.json", "head.safetensors", "model.safetensors", "tokenizer.json"} <= files
+    assert not [name for name in files if name.endswith((".bin", ".pt", ".pkl"))]
+    artifact = DpLmArtifact.load(tmp_path / "model")
+    assert sum(artifact.shares.values()) == pytest.approx(1.0)
+    assert min(artifact.shares.values()) > 0
+    assert sum(artifact.counts(11).values()) == 11
+    assert artifact.model.state_dict().keys() == DpLmArtifact.load(tmp_path / "model").model.state_dict().keys()
+    assert artifact.model.head.shape.reads == "hidden"
+
+
+def test_a_fit_without_noise_learns_the_labels(make_train, make_generate, schema, base, open_view) -> None:
+    settings = make_train(epochs=30.0, batch=50, clipping_norm=1.0, micro_batch=50)
+    generator = DpLm(settings, schema, base, 5)
+    plan = generator.plan(schema, Budget(math.inf, 1e-3))
+    with open_view(plan, "reference") as view:
+        artifact = generator.fit(view, plan)
+    assert artifact.shares == {"praise": 0.5, "a complaint": 0.5}
+    sampler = Sampler(make_generate(), "multitask", 5, Chain([]))
+    rows = list(sampler.sample(artifact, {"praise": 20, "a complaint": 20}))
+    assert sum(_says(row) for row in rows) >= 36
+
+
+def test_half_precision_and_noise_correction_fit_too(make_train, schema, base, open_view) -> None:
+    changes = {"precision": "bf16", "noise_correction": True, "adam_eps": 1e-3, "label_counts": "prior"}
+    generator = DpLm(make_train(**changes), schema, base, 5)
+    plan = generator.plan(schema, BUDGET)
+    with open_view(plan, "release") as view:
+        artifact = generator.fit(view, plan)
+    assert all(parameter.dtype == torch.float32 for parameter in artifact.model.parameters())
+    assert all(parameter.isfinite().all() for parameter in artifact.model.parameters())
+
+
+def test_a_model_that_caps_its_logits_is_refused(make_train, schema, open_view, tmp_path) -> None:
+    tokenizer = train_tokenizer(["Some public text.\n"], 300, 64)
+    tokenizer.save_pretrained(tmp_path / "capped")
+    config = GraniteConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=64, logits_scaling=8.0, bos_token_id=0, eos_token_id=0, pad_token_id=0,
+    )  # fmt: skip
+    GraniteForCausalLM(config).save_pretrained(tmp_path / "capped")
+    generator = DpLm(make_train(), schema, tmp_path / "capped", 5)
+    plan = generator.plan(schema, BUDGET)
+    with pytest.raises(ModelError, match="behind its head"), open_view(plan, "release") as view:
+        generator.fit(view, plan)
+
+
+def test_gpt2_without_separator_and_padding(make_train, make_generate, schema, open_view, tmp_path) -> None:
+    tokenizer = train_tokenizer(["Some public text.\n"], 300, 64)
+    tokenizer.pad_token = tokenizer.sep_token = None
+    tokenizer.save_pretrained(tmp_path / "gpt2")
+    config = GPT2Config(
+        n_layer=6, n_embd=24, n_head=2, n_positions=64, vocab_size=len(tokenizer), bos_token_id=0, eos_token_id=0
+    )
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
+    frozen = {"freeze_last": 2, "freeze_first": 1, "freeze_embeddings": True}
+    generator = DpLm(make_train(**frozen), schema, tmp_path / "gpt2", 5)
+    plan = generator.plan(schema, BUDGET)
+    with open_view(plan, "release") as view:
+        artifact = generator.fit(view, plan)
+    start = GPT2LMHeadModel.from_pretrained(tmp_path / "gpt2").state_dict()
+    moved = {name for name, value in artifact.model.lm.state_dict().items() if not value.equal(start[name])}
+    assert {name.split(".")[2] for name in moved if ".h." in name} == {"1", "2", "3"}
+    assert not {name for name in moved if ".wte." in name or ".wpe." in name or "lm_head" in name}
+    rows = Sampler(make_generate(), "multitask", 5, Chain([])).sample(artifact, {"praise": 1, "a complaint": 3})
+    assert len(list(rows)) == 4
+
+
+def test_task_without_labels(make_train, base, schema) -> None:
+    unlabelled = PublicSchema("tiny", "text", "text", n_public=100, max_length=200)
+    settings = make_train(discriminator_weight=0.0)
+    plan = DpLm(settings, unlabelled, base, 0).plan(unlabelled, BUDGET)
+    assert [query.name for query in plan.queries] == ["train"]
+    with pytest.raises(ParamsError, match="two labels"):
+        DpLm(make_train(), unlabelled, base, 0).plan(unlabelled, BUDGET)
+
+
+def test_a_public_fault_shows_before_anything_is_spent(make_train, schema, base, ledger, open_view) -> None:
+    generator = DpLm(make_train(max_tokens=47), schema, base, 0)
+    plan = generator.plan(schema, BUDGET)
+    with pytest.raises(ModelError, match="positions"), open_view(plan, "release") as view:
+        generator.fit(view, plan)
+    assert {charge.state for charge in ledger.charges("tiny")} == {"refunded"}
+
+
+def test_artifact_json_holds_no_counts(untrained, tmp_path) -> None:
+    untrained.save(tmp_path / "model")
+    assert json.loads((tmp_path / "model" / "artifact.json").read_text()) == {
+        "method": "dp_lm", "shares": {"praise": 0.75, "a complaint": 0.25}, "max_tokens": 24, "loss_on": "text",
+    }  # fmt: skip
+    assert untrained.counts(10) == {"praise": 8, "a complaint": 2}
+
+
+def _says(row: Record) -> bool:
+    return any(word in row.text for word in WORDS[row.label or ""])
+
+
+def test_the_rate_and_the_refusals_are_in_persons(make_train, schema) -> None:
+    persons = replace(schema, unit_column="author", max_rows_per_unit=4, n_persons=50)
+    assert fitting.training_plan(make_train(batch=20), persons, 1.0).rate == 20 / 50
+    assert fitting.training_plan(make_train(batch=20), schema, 1.0).rate == 20 / 100
+    with pytest.raises(ParamsError, match="50 persons"):
+        fitting.training_plan(make_train(batch=51), persons, 1.0)
+
+
+def test_a_plan_charges_the_rounding_of_its_sums(make_train, schema) -> None:
+    assert fitting.training_plan(make_train(batch=20), schema, 1.0).eta == eta(20) > 0

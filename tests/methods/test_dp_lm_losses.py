@@ -1,0 +1,127 @@
+"""Each record's losses are its own, and count the tokens they say they count."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from palimpsest.methods.dp_lm.losses import (
+    discriminator_loss,
+    joint_losses,
+    lm_loss,
+    prefix_weights,
+    separate_losses,
+)
+from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.serialise import serialiser
+from palimpsest.records.record import Record
+
+LABELS = ("praise", "a complaint")
+ROWS = [
+    Record("The lamp is great and fine.", "praise"),
+    Record("The radio is awful.", "a complaint"),
+    Record("", "praise"),
+    Record("The kettle is poor and nasty and broken and awful and poor.", "a complaint"),
+]
+
+
+@pytest.fixture(scope="module")
+def parts(base):
+    model, tokenizer = new_model(base, 2, 16, 3)
+    return model, tokenizer
+
+
+@pytest.mark.parametrize("which", range(len(ROWS)))
+def test_changing_one_record_changes_no_other_loss(parts, which: int) -> None:
+    model, tokenizer = parts
+    rows = serialiser(tokenizer, LABELS, 24, "text")
+    batch = rows.batch(ROWS)
+    other = replace(
+        batch,
+        prompted=batch.prompted.index_fill(0, torch.tensor([which]), 7),
+        blinded=batch.blinded.index_fill(0, torch.tensor([which]), 7),
+        labels=batch.labels.index_fill(0, torch.tensor([which]), 1 - int(batch.labels[which])),
+    )
+    rest = [index for index in range(len(ROWS)) if index != which]
+    for before, after in zip(separate_losses(model, batch, 1.0, 2), separate_losses(model, other, 1.0, 2), strict=True):
+        torch.testing.assert_close(before[rest], after[rest])
+    assert lm_loss(model, batch)[which] != lm_loss(model, other)[which]
+
+
+def test_losses_alone_equal_losses_in_a_padded_batch(parts) -> None:
+    model, tokenizer = parts
+    rows = serialiser(tokenizer, LABELS, 24, "all")
+    together = lm_loss(model, rows.batch(ROWS))
+    alone = torch.cat([lm_loss(model, rows.batch([row])) for row in ROWS])
+    torch.testing.assert_close(together, alone)
+
+
+def test_joint_is_the_weighted_sum_and_weight_zero_is_the_lm_alone(parts) -> None:
+    model, tokenizer = parts
+    batch = serialiser(tokenizer, LABELS, 24, "text").batch(ROWS)
+    (joint,) = joint_losses(model, batch, 0.5, 2)
+    torch.testing.assert_close(joint, lm_loss(model, batch) + 0.5 * discriminator_loss(model, batch, 2))
+    assert torch.equal(joint_losses(model, batch, 0.0, 2)[0], lm_loss(model, batch))
+
+
+def test_lm_loss_counts_text_and_eos_or_everything(parts) -> None:
+    model, tokenizer = parts
+    text, every = (serialiser(tokenizer, LABELS, 24, on) for on in ("text", "all"))
+    row = ROWS[0]
+    batch = text.batch([row])
+    prompt = text.prompt("praise")
+    assert batch.prompted[0, batch.counted[0]].tolist() == [*tokenizer.encode(row.text), tokenizer.eos_token_id]
+    length, width = len(prompt) + len(tokenizer.encode(row.text)) + 1, batch.prompted.shape[1]
+    assert every.batch([row]).counted[0].tolist() == [0 < place < length for place in range(width)]
+    logits = model.logits(model.hidden(batch.prompted)).log_softmax(-1)[0]
+    wanted = batch.prompted[0, len(prompt) : length]
+    by_hand = -logits[len(prompt) - 1 : length - 1].gather(1, wanted[:, None]).mean()
+    torch.testing.assert_close(lm_loss(model, batch)[0], by_hand)
+
+
+def test_the_discriminator_never_sees_the_label(parts) -> None:
+    _, tokenizer = parts
+    rows = serialiser(tokenizer, LABELS, 24, "text")
+    batch = rows.batch([Record("The lamp is great.", label) for label in LABELS] * 50)
+    stand_ins = batch.blinded[:, 1]
+    assert torch.equal(batch.blinded[:, 2:], batch.blinded[:1, 2:].expand(100, -1))
+    assert len(set(stand_ins.tolist())) > 30
+    assert not set(stand_ins.tolist()) & {*rows.ids.control, rows.ids.sep}
+    assert tokenizer.decode(batch.blinded[0][batch.text[0]]) == "The lamp is great."
+
+
+def test_cut_texts_have_no_end(parts) -> None:
+    _, tokenizer = parts
+    rows = serialiser(tokenizer, LABELS, 3, "text")
+    batch = rows.batch([ROWS[3]])
+    assert int(batch.counted.sum()) == int(batch.text.sum()) == 3
+    assert rows.ids.eos not in batch.prompted[0, 1:].tolist()
+
+
+def test_a_label_outside_the_public_list_gives_zero_gradient(parts) -> None:
+    model, tokenizer = parts
+    batch = serialiser(tokenizer, LABELS, 24, "all").batch([ROWS[0], Record("Some text.", "unheard of")])
+    (joint,) = joint_losses(model, batch, 1.0, 2)
+    assert joint[1] == 0
+    assert joint[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("length", "step", "weights"), [(5, 2, [0, 2, 0, 4, 0]), (3, 1, [1, 2, 3]), (2, 4, [0, 2]), (4, 4, [0, 0, 0, 4])]
+)
+def test_prefix_weights_grow_linearly(length: int, step: int, weights: list[int]) -> None:
+    text = torch.tensor([[False] * 3 + [True] * length + [False] * 2])
+    assert prefix_weights(text, step)[0].tolist() == [0] * 3 + weights + [0] * 2
+
+
+def test_discriminator_loss_by_hand(parts) -> None:
+    model, tokenizer = parts
+    batch = serialiser(tokenizer, LABELS, 24, "text").batch([ROWS[1]])
+    hidden = model.hidden(batch.blinded)[0, batch.text[0]]
+    total = weight = 0.0
+    for length in range(2, len(hidden) + 1, 2):
+        total += -length * model.head(hidden[:length].mean(0)).log_softmax(-1)[1]
+        weight += length
+    torch.testing.assert_close(discriminator_loss(model, batch, 2)[0], total / weight)
+    assert math.isfinite(float(total.detach()))
