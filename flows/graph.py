@@ -12,11 +12,10 @@ from dvc.repo import Repo
 from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
 
 from palimpsest.errors import ParamsError
+from palimpsest.workspace import Zone
 
 if TYPE_CHECKING:
     from dvc.stage import Stage as DvcStage
-
-ZONES = ("private", "dp", "public")
 
 DVC = threading.RLock()  # dvc.repo.Repo is not thread-safe, not even two of them in one process
 
@@ -31,7 +30,7 @@ class Stage:
         needs: names of the stages whose outputs it reads.
         gpus: devices it must have to itself.
         retries: how often Prefect may run it again after a failure.
-        zone: "private", "dp" or "public"; "private" unless dvc.yaml says otherwise.
+        zone: private unless dvc.yaml says otherwise.
         desc: what it does, in a sentence.
         receipt: path, from the workspace, of the JSON file that says what it charged; None if it charges nothing.
     """
@@ -41,7 +40,7 @@ class Stage:
     needs: tuple[str, ...] = ()
     gpus: int = 0
     retries: int = 0
-    zone: str = "private"
+    zone: Zone = Zone.PRIVATE
     desc: str = ""
     receipt: str | None = None
 
@@ -99,20 +98,23 @@ def _settings(name: str, meta: Mapping[str, Any]) -> dict[str, Any]:
     settings = {
         "gpus": _count(name, meta, "gpus"),
         "retries": _count(name, meta, "retries"),
-        "zone": meta.get("zone", "private"),
+        "zone": _zone(name, meta),
         "receipt": meta.get("receipt"),
     }
-    if settings["zone"] not in ZONES:
-        raise ParamsError(
-            f"Stage {name!r} has meta.zone {settings['zone']!r} in dvc.yaml.", f"Use one of {', '.join(ZONES)}."
-        )
-    may_spend_again = settings["zone"] == "private" or settings["receipt"] is not None
+    may_spend_again = settings["zone"] == Zone.PRIVATE or settings["receipt"] is not None
     if settings["retries"] and may_spend_again:
         raise ParamsError(
             f"Stage {name!r} asks for retries in dvc.yaml, but may read private rows: a retry is a second charge.",
             "Remove meta.retries, or say meta.zone: public (or dp) if the stage reads nothing private.",
         )
     return settings
+
+
+def _zone(name: str, meta: Mapping[str, Any]) -> Zone:
+    told = meta.get("zone", Zone.PRIVATE)
+    if told not in tuple(Zone):
+        raise ParamsError(f"Stage {name!r} has meta.zone {told!r} in dvc.yaml.", f"Use one of {', '.join(Zone)}.")
+    return Zone(told)
 
 
 def _count(name: str, meta: Mapping[str, Any], key: str) -> int:

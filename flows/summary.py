@@ -10,13 +10,14 @@ from prefect.states import State
 from flows.graph import Stage
 from flows.runner import How, Outcome
 from palimpsest.files import read_json
+from palimpsest.workspace import CARD, PAGE, RELEASE
 
 TABLE_KEY = "stages"
 REPORT_KEY = "report"
 _PAGES = {
-    "Internal audit report": (Path("reports") / "internal.html", "Private zone: do not share it."),
-    "Privacy card": (Path("reports") / "card.html", "Made of what may be published."),
-    "Release": (Path("release") / "card.html", "The card of the folder that may leave."),
+    "Internal audit report": (PAGE, "Private zone: do not share it."),
+    "Privacy card": (CARD, "Made of what may be published."),
+    "Release": (RELEASE / "card.html", "The card of the folder that may leave."),
 }
 
 

@@ -8,8 +8,9 @@ from palimpsest.params.load import load
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.write import read_public, read_synthetic
 from palimpsest.report.tradeoff import read_tradeoff
+from palimpsest.workspace import METRICS, PUBLIC, RECEIPTS, SYNTHETIC
 from stages.audited import guessed
-from stages.common import METRICS, PUBLIC, RECEIPTS, SYNTHETIC, start
+from stages.common import start
 
 CONFIDENCE = 0.95
 NEIGHBOURS = 5  # synthetic rows that each half of a record is linked to

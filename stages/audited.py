@@ -4,7 +4,7 @@ from palimpsest.audit.units import Guessed
 from palimpsest.privacy.rows import one_each
 from palimpsest.records.private import SplitRow
 from palimpsest.records.write import read_split
-from stages.common import PRIVATE
+from palimpsest.workspace import PRIVATE
 
 
 def guessed() -> Guessed:

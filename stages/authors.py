@@ -19,8 +19,7 @@ from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.schema import Params
 from palimpsest.records.vouched import fingerprint_of
 from palimpsest.records.write import read_public
-from stages.common import BASE_LM, CHECKPOINTS, PUBLIC
-from stages.encode_public import EMBEDDINGS
+from palimpsest.workspace import BASE_LM, CHECKPOINTS, EMBEDDINGS, PUBLIC
 from stages.vouching import vouched
 
 ANSWERS = CHECKPOINTS / "answers"  # what language models answered, by the hash of what they were asked

@@ -8,8 +8,9 @@ from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split, read_synthetic
-from stages.common import METRICS, PRIVATE, SYNTHETIC, start
-from stages.downstream_eval import BASELINES, CONFIDENCE, RESAMPLES, private_test, score
+from palimpsest.workspace import BASELINES, METRICS, PRIVATE, SYNTHETIC, Zone
+from stages.common import start
+from stages.downstream_eval import CONFIDENCE, RESAMPLES, private_test, score
 
 
 def run() -> None:
@@ -22,7 +23,7 @@ def run() -> None:
     draws = Bootstrap(resamples=RESAMPLES, confidence=CONFIDENCE, seed=params.seed)
     for name, audit in audits.items():
         write_json(METRICS / name / "utility.json", body(name, audit, audits["real"], draws))
-    write_json(BASELINES, {"zone": "private", **{name: answers(audit) for name, audit in audits.items()}})
+    write_json(BASELINES, {"zone": Zone.PRIVATE, **{name: answers(audit) for name, audit in audits.items()}})
 
 
 def body(name: str, audit: UtilityAudit, real: UtilityAudit, draws: Bootstrap) -> dict[str, Any]:

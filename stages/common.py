@@ -14,20 +14,6 @@ from typing import NoReturn
 from palimpsest.errors import DataError, PalimpsestError, ParamsError
 from palimpsest.files import OWNER_UMASK, close_workspace, owner_only
 
-PRIVATE = Path("data/private")
-PUBLIC = Path("data/public")
-SYNTHETIC = Path("data/synthetic")
-EVOLVED = Path("data/evolved")  # what each round of `evolve` and `embed` selected
-MODELS = Path("models")
-BASE_LM = MODELS / "base"
-TAUGHT = MODELS / "taught"  # public, as the base is
-DECODERS = MODELS / "decoders"  # public too
-CHECKPOINTS = MODELS / "checkpoints"  # outside DVC's outputs, so that a stopped stage leaves them
-METRICS = Path("reports/metrics")
-RECEIPTS = Path("reports/receipts")
-MODEL_RECEIPTS = RECEIPTS / "models"
-SHARDS = Path("data/shards")  # outside DVC's outputs, so that a stopped stage leaves them
-
 PROCESSES = "PALIMPSEST_PROCESSES"  # the environment's, because it is a fact about the machine
 _STOPPED = 130  # the shell's number for Ctrl-C
 _ALLOW = ("A file or folder may not be written.", "Give yourself write permission in the workspace and run again.")

@@ -9,7 +9,8 @@ from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import CusTextVariant, Params
 from palimpsest.privacy.ledger import Ledger
 from palimpsest.records.write import read_public, write_synthetic
-from stages.common import PUBLIC, SYNTHETIC, start
+from palimpsest.workspace import PUBLIC, SYNTHETIC
+from stages.common import start
 from stages.encoding import encoders
 from stages.spending import charged, identify, record
 

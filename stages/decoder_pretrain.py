@@ -7,7 +7,8 @@ from palimpsest.models.decoder import Decoder, Reconstruction, reconstruction, s
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.params.load import load
 from palimpsest.records.write import read_public
-from stages.common import BASE_LM, DECODERS, METRICS, PUBLIC, start
+from palimpsest.workspace import BASE_LM, DECODER_METRICS, DECODERS, PUBLIC, Zone
+from stages.common import start
 from stages.encoding import encoders
 from stages.filters import heldout_limit, public_losses
 
@@ -31,7 +32,7 @@ def run(name: str) -> None:
     found = reconstruction(decoder, given, encode.others(given), decode, encode.others, params.seed, vectors)
     readable = readable_share(found, settings.max_tokens)
     write_json(
-        METRICS / "decoders" / f"{name}.json", measured(found, readable) | {"encoder": params.models.encoder, **trained}
+        DECODER_METRICS / f"{name}.json", measured(found, readable) | {"encoder": params.models.encoder, **trained}
     )
 
 
@@ -49,7 +50,7 @@ def readable_share(found: Reconstruction, max_tokens: int) -> float:
 def measured(found: Reconstruction, readable: float) -> dict[str, object]:
     """What the page shows."""
     return {
-        "zone": "public",
+        "zone": Zone.PUBLIC,
         "reconstruction": {
             "rows": found.sentences,
             "cosine": found.cosine,

@@ -11,8 +11,9 @@ from palimpsest.models.encoder import Encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.vouched import fingerprint_of
+from palimpsest.workspace import CHECKPOINTS, MODELS
 from stages import dp_train
-from stages.common import CHECKPOINTS, MODELS, start_processes
+from stages.common import start_processes
 from stages.models import receipt_of
 from stages.spending import identify
 from stages.vouching import vouched

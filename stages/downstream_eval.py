@@ -22,12 +22,12 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_synthetic
+from palimpsest.workspace import BASELINES, METRICS, SYNTHETIC
 from stages.audited import one_row_each
-from stages.common import METRICS, PRIVATE, SYNTHETIC, start
+from stages.common import start
 from stages.vouching import vouched
 
 CONFIDENCE = 0.95
-BASELINES = PRIVATE / "baselines.json"
 RESAMPLES = 2000
 
 

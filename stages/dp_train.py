@@ -23,7 +23,8 @@ from palimpsest.records.vouched import fingerprint_of, weights
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
 from palimpsest.training.team import Team, joined
 from palimpsest.training.views import Follower, Leader
-from stages.common import BASE_LM, CHECKPOINTS, MODEL_RECEIPTS, MODELS, RECEIPTS, start_processes
+from palimpsest.workspace import BASE_LM, CHECKPOINTS, MODEL_RECEIPTS, MODELS, RECEIPTS
+from stages.common import start_processes
 from stages.models import note_fitted
 from stages.spending import identify, private_rows, requested, tell
 

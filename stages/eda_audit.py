@@ -9,8 +9,9 @@ from palimpsest.files import write_json
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.load import load
 from palimpsest.records.evolved import read_evolved
+from palimpsest.workspace import EVOLVED, METRICS
 from stages.audited import one_row_each
-from stages.common import EVOLVED, METRICS, start
+from stages.common import start
 from stages.encoding import encoders
 
 _AT_ONCE = 64  # no guarantee rests on these vectors

@@ -23,8 +23,8 @@ from palimpsest.records.evolved import write_evolved
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import fingerprint_of
 from palimpsest.records.write import read_public, write_synthetic
-from stages.common import BASE_LM, CHECKPOINTS, DECODERS, EVOLVED, PUBLIC, SYNTHETIC, start
-from stages.encode_public import EMBEDDINGS
+from palimpsest.workspace import BASE_LM, CHECKPOINTS, DECODERS, EMBEDDINGS, EVOLVED, PUBLIC, SYNTHETIC
+from stages.common import start
 from stages.encoding import Encoders, encoders
 from stages.filters import Losses, chain, heldout_limit, public_losses
 from stages.spending import charged, identify, record

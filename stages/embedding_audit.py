@@ -12,8 +12,9 @@ from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
+from palimpsest.workspace import BASE_LM, MODEL_METRICS, MODELS
 from stages.audited import one_row_each
-from stages.common import BASE_LM, METRICS, MODELS, start
+from stages.common import start
 
 CONFIDENCE = 0.95
 _BATCH = 100
@@ -25,7 +26,7 @@ def run(name: str) -> None:
     model, tokenizer = opened(params, name)
     train, test = (some_rows(part, params.audit.separation.rows) for part in ("train", "test"))
     audit = measured(params, model, tokenizer, train, test)
-    write_json(METRICS / "models" / f"{name}.json", audit.to_json(name))
+    write_json(MODEL_METRICS / f"{name}.json", audit.to_json(name))
 
 
 def opened(params: Params, name: str) -> tuple[ConditionalLm, PreTrainedTokenizerBase]:

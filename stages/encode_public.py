@@ -9,10 +9,9 @@ from palimpsest.models.encoder import Encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_public
-from stages.common import PUBLIC, start
+from palimpsest.workspace import EMBEDDINGS, PUBLIC
+from stages.common import start
 from stages.vouching import vouched
-
-EMBEDDINGS = PUBLIC / "embeddings.npz"
 
 
 def run() -> None:

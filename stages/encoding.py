@@ -6,7 +6,7 @@ from palimpsest.models.encoder import Encoder
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.schema import Params
 from palimpsest.records.vouched import fingerprint_of
-from stages.common import CHECKPOINTS, PRIVATE
+from palimpsest.workspace import CHECKPOINTS, PRIVATE
 from stages.vouching import vouched
 
 # Both are outside DVC's outputs, so that a stopped stage leaves them.

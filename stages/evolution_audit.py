@@ -4,8 +4,9 @@ from palimpsest.audit.distance import per_round
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.records.write import read_rounds
+from palimpsest.workspace import EVOLVED, METRICS
 from stages.audited import one_row_each
-from stages.common import EVOLVED, METRICS, start
+from stages.common import start
 from stages.encoding import encoders
 
 _AT_ONCE = 64  # no guarantee rests on these vectors

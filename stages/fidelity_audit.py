@@ -4,8 +4,9 @@ from palimpsest.audit.fidelity import Sample, Sides, fidelity
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.records.write import read_public, read_synthetic
+from palimpsest.workspace import METRICS, PUBLIC, SYNTHETIC
 from stages.audited import one_row_each
-from stages.common import METRICS, PUBLIC, SYNTHETIC, start
+from stages.common import start
 from stages.encode_public import public_vectors
 from stages.encoding import encoders
 

@@ -9,7 +9,7 @@ from palimpsest.methods.shared import postprocess
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.lm import load_lm, text_losses
 from palimpsest.records.write import read_public
-from stages.common import BASE_LM, PUBLIC
+from palimpsest.workspace import BASE_LM, PUBLIC
 
 Losses: TypeAlias = Callable[[Sequence[str]], np.ndarray]
 

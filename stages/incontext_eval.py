@@ -15,8 +15,9 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_synthetic
+from palimpsest.workspace import BASE_LM, METRICS, SYNTHETIC
 from stages.audited import one_row_each
-from stages.common import BASE_LM, METRICS, SYNTHETIC, start
+from stages.common import start
 
 CONFIDENCE = 0.95
 REAL = "real"

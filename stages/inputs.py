@@ -11,11 +11,11 @@ from palimpsest.closure import code, digest
 from palimpsest.files import atomic_path
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
+from palimpsest.workspace import CODE, SOURCES
 from stages.common import start
 from stages.vouching import digest_of, named, require_vouched, vouched
 
 STAGE = "inputs"
-INPUTS = Path("data/inputs")
 MODEL_KEYS = ("models.lm", "models.encoder", "models.classifier")
 _STARTS = 'if __name__ == "__main__":'
 
@@ -39,9 +39,9 @@ def run() -> None:
 
 def contents(workspace: Path = Path()) -> dict[str, bytes]:
     """Path from the workspace, as dvc.yaml names it, -> what the file says now."""
-    own = {f"code/{name}": _code(name) for name in _stages()}
-    found = own | {f"sources/{key}": body for key, body in _sources(load(workspace), workspace)}
-    return {(INPUTS / f"{name}.json").as_posix(): _document(body) for name, body in found.items()}
+    own = {CODE / name: _code(name) for name in _stages()}
+    found = own | {SOURCES / key: body for key, body in _sources(load(workspace), workspace)}
+    return {f"{path.as_posix()}.json": _document(body) for path, body in found.items()}
 
 
 def outdated(workspace: Path) -> bool:

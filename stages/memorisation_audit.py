@@ -8,8 +8,9 @@ from palimpsest.records.world.details import CANARY_KIND, Mint
 from palimpsest.records.world.draw import Draw
 from palimpsest.records.world.facts import load_facts
 from palimpsest.records.write import read_public, read_synthetic
+from palimpsest.workspace import FACTS, METRICS, PUBLIC, SYNTHETIC
 from stages.audited import guessed
-from stages.common import METRICS, PUBLIC, SYNTHETIC, start
+from stages.common import start
 
 CONFIDENCE = 0.95
 CLOSENESS = 0.8  # of a near match: one character in five may be wrong
@@ -31,7 +32,7 @@ def planted_secrets(params: Params) -> Secrets | None:
     """The canaries of the invented world, and as many as needed that were never planted; None for another data set."""
     if params.world is None:
         return None
-    planted = tuple(canary.value for canary in load_facts("data/raw/facts.json").canaries)
+    planted = tuple(canary.value for canary in load_facts(FACTS).canaries)
     mint, draw = Mint(), Draw(params.seed, "decoys")
     decoys = {mint.value(CANARY_KIND, draw) for _ in range(_DECOYS)} - set(planted)
     return Secrets(planted, tuple(sorted(decoys))) if planted else None

@@ -26,8 +26,9 @@ from palimpsest.params.load import load
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.progress import track
 from palimpsest.records.record import Record
+from palimpsest.workspace import BASE_LM, METRICS, MODELS, RECEIPTS
 from stages.audited import guessed
-from stages.common import BASE_LM, METRICS, MODELS, RECEIPTS, start
+from stages.common import start
 
 CONFIDENCE = 0.95
 MIN_K = 0.2  # share of a record's tokens that Min-K%++ averages, as published

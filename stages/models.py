@@ -7,7 +7,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.files import make_folder
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.records.vouched import sha256, weights, weights_of
-from stages.common import MODEL_RECEIPTS, MODELS, PRIVATE
+from palimpsest.workspace import MODEL_RECEIPTS, MODELS, PRIVATE
 
 FITTED = PRIVATE / "fitted"  # no stage's output: a model that is fitted anew must not wipe out what was noted of it
 

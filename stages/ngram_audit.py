@@ -5,8 +5,9 @@ from palimpsest.audit.statistics import Bootstrap
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.records.write import read_public, read_synthetic
+from palimpsest.workspace import METRICS, PUBLIC, SYNTHETIC
 from stages.audited import guessed
-from stages.common import METRICS, PUBLIC, SYNTHETIC, start
+from stages.common import start
 
 CONFIDENCE = 0.95
 

@@ -15,7 +15,8 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import DpLmVariant, Params
 from palimpsest.records.vouched import fingerprint_of
 from palimpsest.records.write import write_synthetic
-from stages.common import METRICS, MODELS, RECEIPTS, SHARDS, SYNTHETIC, start
+from palimpsest.workspace import METRICS, MODELS, RECEIPTS, SHARDS, SYNTHETIC
+from stages.common import start
 from stages.filters import chain
 from stages.models import receipt_of
 from stages.vouching import vouched

@@ -15,7 +15,8 @@ from palimpsest.records.read import Columns, read_rows
 from palimpsest.records.record import Record
 from palimpsest.records.snapshot import unchanged
 from palimpsest.records.write import write_public, write_split
-from stages.common import PRIVATE, PUBLIC, start
+from palimpsest.workspace import PRIVATE, PUBLIC, Zone
+from stages.common import start
 from stages.vouching import vouched
 
 
@@ -40,7 +41,8 @@ def run() -> None:
     write_split(PRIVATE / "holdout.parquet", done.split.holdout)
     write_split(PRIVATE / "test.parquet", done.split.test)
     write_json(PRIVATE / "report.json", done.report)
-    write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": fingerprint(done.split.train, asset.key)})
+    manifest = {"zone": Zone.PRIVATE, "fingerprint": fingerprint(done.split.train, asset.key)}
+    write_json(PRIVATE / "manifest.json", manifest)
     # Always: whether there are warnings is a function of the rows.
     print("preprocess: what the data's owner should know is in data/private/report.json (private zone)")
 

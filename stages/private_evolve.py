@@ -13,8 +13,9 @@ from palimpsest.params.schema import EvolveVariant, Params
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger import Charge, Ledger
 from palimpsest.records.write import write_rounds, write_synthetic
+from palimpsest.workspace import CHECKPOINTS, EVOLVED, SYNTHETIC
 from stages.authors import author_of, digest_of, expected, told, warnings
-from stages.common import CHECKPOINTS, EVOLVED, SYNTHETIC, start
+from stages.common import start
 from stages.encoding import encoders
 from stages.filters import chain
 from stages.spending import charged, identify, record

@@ -19,7 +19,8 @@ from palimpsest.privacy.means import Encode
 from palimpsest.records.keyed import digest
 from palimpsest.records.vouched import fingerprint_of
 from palimpsest.records.write import write_synthetic
-from stages.common import CHECKPOINTS, MODELS, SYNTHETIC, start
+from palimpsest.workspace import CHECKPOINTS, MODELS, SYNTHETIC
+from stages.common import start
 from stages.encoding import Encoders, encoders
 from stages.filters import chain
 from stages.spending import charged, identify, record

@@ -15,12 +15,12 @@ from palimpsest.records.read import Columns, read_rows
 from palimpsest.records.record import Record
 from palimpsest.records.snapshot import unchanged
 from palimpsest.records.write import read_synthetic
-from stages.common import METRICS, SYNTHETIC, start
+from palimpsest.workspace import SCORES, SYNTHETIC
+from stages.common import start
 from stages.downstream_eval import score
 from stages.vouching import vouched
 
 PUBLIC_ROW = "public_only"
-SCORES = METRICS / "public.json"
 _FIELDS = ("accuracy", "low", "high")
 
 

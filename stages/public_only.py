@@ -5,8 +5,8 @@ import numpy as np
 from palimpsest.methods.baselines.public_only import select_public
 from palimpsest.params.load import load
 from palimpsest.records.write import read_public, write_synthetic
-from stages.common import PUBLIC, SYNTHETIC, start
-from stages.encode_public import EMBEDDINGS
+from palimpsest.workspace import EMBEDDINGS, PUBLIC, SYNTHETIC
+from stages.common import start
 
 
 def run() -> None:

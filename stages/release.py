@@ -39,14 +39,12 @@ from palimpsest.report.release.keys import fingerprint, key_path, load_key
 from palimpsest.report.release.prov import Inputs, provenance
 from palimpsest.report.statement import statement
 from palimpsest.report.taint import RELEASE, Flow, Node, narrowed, nodes
+from palimpsest.workspace import FACTS, GRAPH, LOCK, METRICS, RECEIPTS, SCORES, SYNTHETIC, TWINS
 from stages import report
-from stages.common import METRICS, RECEIPTS, SYNTHETIC, start
+from stages.common import start
 from stages.vouching import told
 
 FOLDER = Path(RELEASE)
-FACTS = Path("data/raw/facts.json")
-SCORES, TWINS = METRICS / "public.json", METRICS / "twins"
-_GRAPH, _LOCK = Path("dvc.yaml"), Path("dvc.lock")
 _SCORED = "public_eval"
 
 
@@ -129,7 +127,7 @@ def collected(params: Params, variants: Sequence[str]) -> Found:
     asset = ledger.asset(params.dataset.asset)
     charges, receipts = ledger.charges(asset.name), read_receipts(variants)
     ledger.verify([receipt.ledger_head for receipt in receipts.values()])
-    books, stages = ledger_summary(ledger, asset), report.read_stages(_GRAPH)
+    books, stages = ledger_summary(ledger, asset), report.read_stages(GRAPH)
     promise = statement(receipts, books, asdict(params.schema_of_data), stages, sources=told(params))
     flow = graph(variants, charges, receipts)
     return Found(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params), read_twins())
@@ -178,7 +176,7 @@ def made_of(variants: Sequence[str]) -> list[Path]:
 
 def read_lock() -> dict[str, Any]:
     """The stages of dvc.lock."""
-    return dict(read_yaml(_LOCK).get("stages", {})) if _LOCK.is_file() else {}
+    return dict(read_yaml(LOCK).get("stages", {})) if LOCK.is_file() else {}
 
 
 def read_world() -> Facts:
@@ -226,7 +224,7 @@ def graph(variants: Sequence[str], charges: Sequence[Charge], receipts: Mapping[
         DataError: no stage of dvc.yaml writes the release.
     """
     params = read_yaml(Path(FILE))
-    found = nodes(read_yaml(_GRAPH)["stages"], params)
+    found = nodes(read_yaml(GRAPH)["stages"], params)
     if not any(RELEASE in node.writes for node in found):
         raise DataError(
             f"No stage of dvc.yaml writes {RELEASE!r}, so its way from private data cannot be checked.",

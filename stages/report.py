@@ -24,10 +24,23 @@ from palimpsest.report.card import PUBLISHABLE, render_card
 from palimpsest.report.page import render_internal
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import EVALUATORS, summarise
-from stages.common import METRICS, RECEIPTS, start
+from palimpsest.workspace import (
+    CARD,
+    DECODER_METRICS,
+    GRAPH,
+    METRICS,
+    MODEL_METRICS,
+    PAGE,
+    PLOTS,
+    RECEIPTS,
+    SCORES,
+    STATEMENT,
+    SUMMARY,
+    TWINS,
+)
+from stages.common import start
 from stages.vouching import told
 
-REPORTS = Path("reports")
 _NAMED = re.compile(r"\$\{([\w.]+)\}")
 _KINDS = (
     "utility", "incontext", "membership", "text_membership", "shadow_membership", "ngrams", "memorisation", "anonymity",
@@ -42,24 +55,24 @@ def run() -> None:
     params = load()
     ledger = Ledger.open(ledger_url(params))
     books = ledger_summary(ledger, ledger.asset(params.dataset.asset))
-    metrics, receipts, stages = read_metrics(params), read_receipts(params), read_stages(Path("dvc.yaml"))
+    metrics, receipts, stages = read_metrics(params), read_receipts(params), read_stages(GRAPH)
     summary = summarise(metrics, receipts, books)
     document = statement(receipts, books, asdict(params.schema_of_data), stages, sources=told(params))
     examined = read_models(params), read_decoders(params)
     page = render_internal(summary, metrics, receipts, books, document, stages, provenance(), *examined)
-    _write(REPORTS / "internal.html", page)
+    _write(PAGE, page)
     scores, twins = read_scores(params), read_twins(params)
     card = render_card(
         document, books, receipts, stages, provenance(), variants=params.may_leave, scores=scores, twins=twins
     )
-    _write(REPORTS / "card.html", card)
-    write_json(REPORTS / "statement.json", document)
-    write_json(REPORTS / "summary.json", summary.to_json())
-    write_json(REPORTS / "plots" / "utility.json", tables.frontier(summary, EVALUATORS[0]))
-    write_json(REPORTS / "plots" / "overlap.json", tables.excess(metrics))
-    write_json(REPORTS / "plots" / "bracket.json", tables.bracket(summary))
-    write_json(REPORTS / "plots" / "risk.json", evidence.risks(metrics))
-    write_json(REPORTS / "plots" / "fidelity.json", evidence.fidelity(metrics))
+    _write(CARD, card)
+    write_json(STATEMENT, document)
+    write_json(SUMMARY, summary.to_json())
+    write_json(PLOTS / "utility.json", tables.frontier(summary, EVALUATORS[0]))
+    write_json(PLOTS / "overlap.json", tables.excess(metrics))
+    write_json(PLOTS / "bracket.json", tables.bracket(summary))
+    write_json(PLOTS / "risk.json", evidence.risks(metrics))
+    write_json(PLOTS / "fidelity.json", evidence.fidelity(metrics))
 
 
 def _write(path: Path, page: str) -> None:
@@ -69,14 +82,13 @@ def _write(path: Path, page: str) -> None:
 
 def read_scores(params: Params) -> dict[str, Any] | None:
     """What classifiers score on the declared public test file; None where there is none."""
-    path = METRICS / "public.json"
-    found = dict(read_json(path)) if params.dataset.public_test is not None and path.is_file() else {}
+    found = dict(read_json(SCORES)) if params.dataset.public_test is not None and SCORES.is_file() else {}
     return found if found.get("zone") == PUBLISHABLE else None
 
 
 def read_twins(params: Params) -> dict[str, dict[str, Any]]:
     """method -> its end-to-end audit on invented canaries, of the methods that were audited."""
-    paths = {name: METRICS / "twins" / f"{name}.json" for name in params.run.twins}
+    paths = {name: TWINS / f"{name}.json" for name in params.run.twins}
     return {name: dict(read_json(path)) for name, path in paths.items() if path.is_file()}
 
 
@@ -107,13 +119,13 @@ def _kinds(params: Params, name: str) -> list[str]:
 
 def read_models(params: Params) -> dict[str, Any]:
     """model -> what its states tell of the labels, of the models that are examined."""
-    paths = {name: METRICS / "models" / f"{name}.json" for name in params.run.embedding_audit}
+    paths = {name: MODEL_METRICS / f"{name}.json" for name in params.run.embedding_audit}
     return {name: read_json(path) for name, path in paths.items() if path.is_file()}
 
 
 def read_decoders(params: Params) -> dict[str, Any]:
     """decoder -> how well it writes down public embeddings, of the decoders that are trained."""
-    paths = {name: METRICS / "decoders" / f"{name}.json" for name in params.run.decoder_pretrain}
+    paths = {name: DECODER_METRICS / f"{name}.json" for name in params.run.decoder_pretrain}
     return {name: read_json(path) for name, path in paths.items() if path.is_file()}
 
 

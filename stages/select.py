@@ -9,8 +9,8 @@ from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params, SelectVariant
 from palimpsest.privacy.ledger import Ledger
 from palimpsest.records.write import read_public, write_synthetic
-from stages.common import PUBLIC, SYNTHETIC, start
-from stages.encode_public import EMBEDDINGS
+from palimpsest.workspace import EMBEDDINGS, PUBLIC, SYNTHETIC
+from stages.common import start
 from stages.encoding import encoders
 from stages.spending import charged, identify, record
 

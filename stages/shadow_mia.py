@@ -24,8 +24,9 @@ from palimpsest.privacy.receipt import read_receipt
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split
+from palimpsest.workspace import BASE_LM, METRICS, MODELS, PRIVATE, RECEIPTS
 from stages.audited import guessed
-from stages.common import BASE_LM, METRICS, MODELS, PRIVATE, RECEIPTS, start
+from stages.common import start
 from stages.mia import losses
 
 CONFIDENCE = 0.95

@@ -17,7 +17,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.witness import receipt_heads
 from palimpsest.records.write import read_split
-from stages.common import METRICS, PRIVATE, RECEIPTS
+from palimpsest.workspace import METRICS, PRIVATE, RECEIPTS
 
 
 def requested(plan: Plan) -> list[Request]:

@@ -6,7 +6,8 @@ from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.write import read_synthetic
-from stages.common import METRICS, RECEIPTS, SYNTHETIC, start
+from palimpsest.workspace import METRICS, RECEIPTS, SYNTHETIC
+from stages.common import start
 
 CONFIDENCE = 0.95
 

@@ -10,8 +10,8 @@ from palimpsest.models.similar import learn_similar, neighbours
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_public
-from stages.common import BASE_LM, PUBLIC, TAUGHT, start
-from stages.encode_public import EMBEDDINGS
+from palimpsest.workspace import BASE_LM, EMBEDDINGS, PUBLIC, TAUGHT
+from stages.common import start
 from stages.pretrain import guessed_labels
 from stages.vouching import vouched
 

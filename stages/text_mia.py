@@ -10,7 +10,8 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.write import read_public, read_split, read_synthetic
-from stages.common import METRICS, PRIVATE, PUBLIC, RECEIPTS, SYNTHETIC, start
+from palimpsest.workspace import METRICS, PRIVATE, PUBLIC, RECEIPTS, SYNTHETIC
+from stages.common import start
 from stages.encode_public import public_vectors
 from stages.encoding import encoders
 

@@ -28,6 +28,18 @@ from palimpsest.twins.models import save_base, save_encoder
 from palimpsest.twins.result import Trial, Twin, TwinAudit, judged
 from palimpsest.twins.scenes import NAME, SCENES, Scene, Step
 from palimpsest.twins.settings import ASSET, invented_params
+from palimpsest.workspace import (
+    BASE_LM,
+    EVOLVED,
+    MODEL_RECEIPTS,
+    MODELS,
+    PRIVATE,
+    PUBLIC,
+    RECEIPTS,
+    SYNTHETIC,
+    TWINS,
+    Zone,
+)
 from stages import (
     decoder_pretrain,
     discriminator,
@@ -40,7 +52,7 @@ from stages import (
     sentdp,
     vote_select,
 )
-from stages.common import BASE_LM, EVOLVED, METRICS, MODEL_RECEIPTS, MODELS, PRIVATE, PUBLIC, RECEIPTS, SYNTHETIC, start
+from stages.common import start
 
 _STAGES: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module
@@ -70,7 +82,7 @@ def run(method: str) -> None:
         raise ParamsError(f"There is no end-to-end audit of {method!r}.", f"Choose one of {', '.join(SCENES)}.")
     params = load()
     found = audited(SCENES[method](params.seed), params)
-    write_json(METRICS / "twins" / f"{method}.json", found.to_json())
+    write_json(TWINS / f"{method}.json", found.to_json())
 
 
 def audited(scene: Scene, params: Params) -> TwinAudit:
@@ -139,7 +151,7 @@ def _register(params: Params, books: Path) -> Asset:
 def _write_rows(records: list[Record], key: bytes) -> None:
     rows = [SplitRow(record.text, record.label, guess=True) for record in records]
     write_split(PRIVATE / "train.parquet", rows)
-    write_json(PRIVATE / "manifest.json", {"zone": "private", "fingerprint": fingerprint(rows, key)})
+    write_json(PRIVATE / "manifest.json", {"zone": Zone.PRIVATE, "fingerprint": fingerprint(rows, key)})
 
 
 def _run(steps: tuple[Step, ...]) -> None:

@@ -10,7 +10,8 @@ from palimpsest.params.schema import Params, VoteSelectVariant
 from palimpsest.privacy.ledger import Ledger, composed
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.write import read_synthetic, write_synthetic
-from stages.common import RECEIPTS, SYNTHETIC, start
+from palimpsest.workspace import RECEIPTS, SYNTHETIC
+from stages.common import start
 from stages.encoding import encoders
 from stages.spending import charged, identify, record
 

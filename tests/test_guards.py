@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from flows.graph import read_graph
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
-from palimpsest.records.vouched import OWN
+from palimpsest.workspace import CODE, OWN, SOURCES
 from stages import inputs
 
 ROOT = Path(__file__).parents[1]
@@ -35,8 +35,6 @@ PUBLIC_OUTPUTS = {
 }
 PRIVATE_INPUTS = {"${dataset.private}": "data/raw/private.jsonl", "${dataset.test}": "data/raw/test.jsonl"}
 INPUTS = {**PRIVATE_INPUTS, "${dataset.public}": "data/raw/public.jsonl"}
-
-CODE, SOURCES = ((inputs.INPUTS / name).as_posix() for name in ("code", "sources"))
 
 Body = Mapping[str, Any]
 
@@ -70,8 +68,8 @@ def any_name(path: str) -> str:
     return ONE.sub("<name>", path)
 
 
-def inside(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder}/")
+def inside(path: str, folder: str | Path) -> bool:
+    return Path(path).is_relative_to(folder)
 
 
 # Code.

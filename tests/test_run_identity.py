@@ -22,8 +22,8 @@ from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.records.private import SplitRow
 from palimpsest.records.write import read_split, write_split
 from palimpsest.training.team import Team
+from palimpsest.workspace import PRIVATE
 from stages import dp_train, pricing
-from stages.common import PRIVATE
 from stages.spending import charged, identify, private_rows
 
 ROOT = Path(__file__).parents[1]

@@ -22,11 +22,12 @@ PLUMBING: Mapping[str, str] = {
     "palimpsest.files": "how a file is written whole",
     "palimpsest.progress": "how progress is told",
     "palimpsest.validate": "refuses arguments, changes none",
+    "palimpsest.workspace": "names of files; the graph has those that a stage reads and writes",
     "palimpsest.params": "empty",
     "palimpsest.params.load": "reads params.yaml",
     "palimpsest.params.schema": "checks params.yaml; what it says is in `params:` of each stage and in a run's key",
     "stages": "empty",
-    "stages.common": "paths, and how a stage starts and fails",
+    "stages.common": "how a stage starts and fails",
 }
 
 # Modules that reach something otherwise than by an import statement -> the project's files among it, as patterns.

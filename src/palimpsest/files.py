@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.errors import DataError
+from palimpsest.workspace import CLOSED, GRAPH, PARAMS
 
 OWNER_UMASK = 0o077
 _FILE, _FOLDER = 0o600, 0o700
-# Of a workspace: whatever is written below these, by whom and with which mode ever, nobody but the owner reaches.
-# `dvc.lock` names private files by their hashes.
-_PRIVATE = ("data", "models", "reports", ".dvc", ".palimpsest", "dvc.lock")
-_WORKSPACE = ("params.yaml", "dvc.yaml")
 
 
 @contextmanager
@@ -67,7 +64,7 @@ def close_workspace(workspace: Path) -> None:
     Raises:
         DataError: others than the owner can go on reading a folder.
     """
-    for path in (workspace / name for name in _PRIVATE):
+    for path in (workspace / name for name in CLOSED):
         try:
             mode = path.stat().st_mode
             if mode & OWNER_UMASK:
@@ -95,7 +92,7 @@ def read_json(path: Path | str) -> Any:
 def workspace_of(path: Path) -> Path | None:
     """The workspace that a path lies in: the nearest folder above it with params.yaml and dvc.yaml."""
     folders = path.resolve().parents
-    return next((each for each in folders if all((each / name).is_file() for name in _WORKSPACE)), None)
+    return next((each for each in folders if all((each / name).is_file() for name in (PARAMS, GRAPH))), None)
 
 
 def _replace(draft: Path, target: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from palimpsest.records.private import SplitRow
 from palimpsest.records.write import write_split
+from palimpsest.workspace import PRIVATE
 from stages.audited import guessed, one_row_each
-from stages.common import PRIVATE
 from stages.downstream_eval import private_test
 from stages.incontext_eval import rows_of
 

@@ -27,8 +27,8 @@ from palimpsest.twins.models import save_encoder
 from palimpsest.twins.result import ALPHA, Trial, Twin, TwinAudit, judged
 from palimpsest.twins.scenes import COINS, SCENES
 from palimpsest.twins.settings import ASSET, DELTA
+from palimpsest.workspace import PRIVATE
 from stages import select, twins
-from stages.common import PRIVATE
 
 ROOT = Path(__file__).parents[2]
 CAUGHT, MISSED = Trial(200, 200, 1.0, DELTA), Trial(200, 100, 1.0, DELTA)

@@ -15,7 +15,8 @@ from palimpsest.cli.graph import stage_names, stale
 from palimpsest.cli.main import app
 from palimpsest.cli.run import HELD_BACK, _repro
 from palimpsest.params.load import LEDGER_VARIABLE
-from palimpsest.report.release.word import RECORD, VARIABLE
+from palimpsest.report.release.word import VARIABLE
+from palimpsest.workspace import RELEASES
 
 Runs = list[tuple[list[str], dict[str, str]]]
 
@@ -43,7 +44,7 @@ def run(place: Place, *arguments: str, typed: str | None = None) -> Result:
 
 
 def recorded(place: Place) -> list[dict[str, Any]]:
-    path = place.workspace / RECORD
+    path = place.workspace / RELEASES
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 

@@ -26,8 +26,8 @@ from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split, write_synthetic
 from palimpsest.report.release import keys, word
+from palimpsest.workspace import BASE_LM, METRICS, MODELS, RECEIPTS, SYNTHETIC
 from stages.audited import guessed, one_row_each
-from stages.common import BASE_LM, METRICS, MODELS, RECEIPTS, SYNTHETIC
 from stages.downstream_eval import private_test
 from stages.shadow_mia import prompted
 from tests.pipeline.conftest import MOST_ROWS, N_PUBLIC, PERSONS

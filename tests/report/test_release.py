@@ -50,6 +50,7 @@ from palimpsest.report.release.extract import asset_of, caps_of, charges_of, ext
 from palimpsest.report.release.keys import load_key
 from palimpsest.report.release.prov import Inputs, provenance
 from palimpsest.report.taint import Flow, Node
+from palimpsest.workspace import RELEASES, Zone
 from tests.receipts import a_receipt
 from tests.report.release_world import (
     PRIVATE_HASHES,
@@ -142,14 +143,14 @@ def test_provenance_leads_from_the_input_to_the_rows(made: Workspace):
 
 def test_no_path_outside_the_workspace_and_no_private_hash_is_told():
     nodes = (
-        Node("split", "private", ("/home/ann/rows.csv", "/mnt/shared/public.csv", "../other.csv"), ("data/private/a",)),
-        Node("fit", "private", ("data/private/a",), ("models/fit",), receipt=True),
-        Node("pack", "dp", ("models/fit",), ("release",)),
+        Node("split", Zone.PRIVATE, ("/home/ann/rows.csv", "/shared/public.csv", "../other.csv"), ("data/private/a",)),
+        Node("fit", Zone.PRIVATE, ("data/private/a",), ("models/fit",), receipt=True),
+        Node("pack", Zone.DP, ("models/fit",), ("release",)),
     )
     flow = Flow(nodes, ("/home/ann/rows.csv",), frozenset({"fit"}), door=("data/private/a",))
-    paths = ("/home/ann/rows.csv", "/mnt/shared/public.csv", "../other.csv", "data/private/a")
+    paths = ("/home/ann/rows.csv", "/shared/public.csv", "../other.csv", "data/private/a")
     lock = {"split": {"cmd": "x", "deps": [{"path": path, "md5": f"{n}" * 32} for n, path in enumerate(paths)]}}
-    inputs = Inputs({"/home/ann/rows.csv": "input/private"}, {"/mnt/shared/public.csv": "input/public"}, {})
+    inputs = Inputs({"/home/ann/rows.csv": "input/private"}, {"/shared/public.csv": "input/public"}, {})
     found = json.dumps(provenance(flow, nodes[-1], lock, inputs, {}, "signer"))
     assert "ann" not in found
     assert "shared" not in found
@@ -431,7 +432,7 @@ def test_who_gave_the_word_and_why_is_for_the_owner_s_eyes(tmp_path: Path):
         word.record(tmp_path, ["dp3", "dp1"], False, None)
     finally:
         os.umask(umask)
-    path = tmp_path / word.RECORD
+    path = tmp_path / RELEASES
     first, second = map(json.loads, path.read_text().splitlines())
     assert (first["variants"], first["given"], first["reason"]) == (["dp3"], True, "a reason")
     assert (second["variants"], second["given"], second["reason"]) == (["dp3", "dp1"], False, None)

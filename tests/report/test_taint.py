@@ -16,16 +16,17 @@ from flows.graph import read_graph
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.params.load import load
 from palimpsest.report.taint import Flow, Node, narrowed, nodes, taint
+from palimpsest.workspace import Zone
 from stages.release import chosen, sources
 from tests.report.release_world import STAGES
 
 ROOT = Path(__file__).parents[2]
 TRAIN, HOLDOUT = "data/private/train.parquet", "data/private/holdout.parquet"
-SPLIT = Node("split", "private", ("rows.csv", "public.csv"), (TRAIN, HOLDOUT, "data/public/train.parquet"))
-BASE = Node("base", "public", ("data/public",), ("models/base",))
-FIT = Node("fit", "private", (TRAIN, "models/base"), ("models/fit", "receipts/fit.json"), receipt=True)
-DRAW = Node("draw", "dp", ("models/fit",), ("rows/fit",))
-PACK = Node("pack", "dp", ("rows", "receipts"), ("release",))
+SPLIT = Node("split", Zone.PRIVATE, ("rows.csv", "public.csv"), (TRAIN, HOLDOUT, "data/public/train.parquet"))
+BASE = Node("base", Zone.PUBLIC, ("data/public",), ("models/base",))
+FIT = Node("fit", Zone.PRIVATE, (TRAIN, "models/base"), ("models/fit", "receipts/fit.json"), receipt=True)
+DRAW = Node("draw", Zone.DP, ("models/fit",), ("rows/fit",))
+PACK = Node("pack", Zone.DP, ("rows", "receipts"), ("release",))
 PUBLIC = "data/public/train.parquet"
 NAMED = {PUBLIC: "split"}
 SOUND = {node.name: node for node in (SPLIT, BASE, FIT, DRAW, PACK)}
@@ -57,9 +58,9 @@ def test_a_sound_graph_has_no_way():
         (also(FIT, HOLDOUT), ("rows.csv", "split", "fit", "draw", "pack")),
         (replace(FIT, receipt=False), ("rows.csv", "split", "fit", "draw", "pack")),
         (replace(SPLIT, writes=(*SPLIT.writes, "rows/split")), ("rows.csv", "split", "pack")),
-        (Node("measure", "private", ("code",), ("rows/measured.json",)), ("measure", "pack")),
-        (Node("measure", "dp", (HOLDOUT,), ("rows/deep/inside",)), ("rows.csv", "split", "measure", "pack")),
-        (Node("other", "public", ("rows.csv",), ("release/more",)), ("rows.csv", "other")),
+        (Node("measure", Zone.PRIVATE, ("code",), ("rows/measured.json",)), ("measure", "pack")),
+        (Node("measure", Zone.DP, (HOLDOUT,), ("rows/deep/inside",)), ("rows.csv", "split", "measure", "pack")),
+        (Node("other", Zone.PUBLIC, ("rows.csv",), ("release/more",)), ("rows.csv", "other")),
     ],
 )
 def test_a_way_past_the_meter_is_told(changed: Node, path: tuple[str, ...]):
@@ -72,7 +73,7 @@ def test_a_receipt_that_the_ledger_does_not_know_is_no_meter():
 
 
 def test_a_metered_stage_does_not_clear_a_reference_that_it_reads():
-    reference = Node("inf", "private", (TRAIN,), ("models/inf",), receipt=True)
+    reference = Node("inf", Zone.PRIVATE, (TRAIN,), ("models/inf",), receipt=True)
     told = [("rows.csv", "split", "inf", "fit", "draw", "pack"), ("rows.csv", "split", "inf", "fit", "pack")]
     assert ways(reference, also(FIT, "models/inf")) == sorted(told)
     assert ways(reference) == []
@@ -84,20 +85,20 @@ def test_what_a_private_stage_writes_is_public_only_where_it_is_named():
 
 
 def test_what_another_private_stage_writes_under_such_a_name_stays_private():
-    other = Node("other", "private", (HOLDOUT,), ("data/public/train.parquet",))
+    other = Node("other", Zone.PRIVATE, (HOLDOUT,), ("data/public/train.parquet",))
     own = replace(SPLIT, writes=(TRAIN, HOLDOUT))
     assert ("rows.csv", "split", "other", "pack") in ways(own, other, also(PACK, "data/public/train.parquet"))
 
 
 def test_a_declared_private_file_is_private_whoever_makes_it():
-    maker = Node("maker", "public", (), ("rows.csv", "facts.json"))
+    maker = Node("maker", Zone.PUBLIC, (), ("rows.csv", "facts.json"))
     assert ways(maker) == []
     assert ways(maker, also(PACK, "rows.csv")) == [("maker", "pack")]
     assert ways(maker, also(PACK, "facts.json")) == [("maker", "pack")]
-    metered = Node("fit2", "private", (TRAIN,), ("rows.csv",), receipt=True)
+    metered = Node("fit2", Zone.PRIVATE, (TRAIN,), ("rows.csv",), receipt=True)
     assert ways(metered, also(PACK, "rows.csv"), ledgered=("fit", "fit2")) == [("rows.csv", "pack")]
     flow = Flow(
-        (Node("world", "private", (), (PUBLIC,)), also(PACK, PUBLIC)), (PUBLIC,), frozenset(), {PUBLIC: "world"}
+        (Node("world", Zone.PRIVATE, (), (PUBLIC,)), also(PACK, PUBLIC)), (PUBLIC,), frozenset(), {PUBLIC: "world"}
     )
     assert taint(flow) == [(PUBLIC, "pack")]
 
@@ -128,7 +129,8 @@ def graphs(draw: st.DrawFn) -> Flow:
         earlier = draw(st.lists(st.sampled_from(range(number)), unique=True)) if number else []
         reads = tuple(f"out/{one}" for one in earlier) + (("rows.csv",) if draw(st.booleans()) else ())
         writes = ("release",) if number == count - 1 else (f"out/{number}",)
-        found.append(Node(str(number), draw(st.sampled_from(["dp", "public"])), reads, writes, draw(st.booleans())))
+        zone = draw(st.sampled_from([Zone.DP, Zone.PUBLIC]))
+        found.append(Node(str(number), zone, reads, writes, draw(st.booleans())))
     metered = frozenset(draw(st.lists(st.sampled_from([node.name for node in found]), unique=True)))
     return Flow(tuple(found), ("rows.csv",), metered, public={}, door=("rows.csv", "out"))
 

@@ -23,7 +23,7 @@ from palimpsest.training import dpsgd
 from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
 from palimpsest.training.engine import EngineError
 from palimpsest.training.optimiser import Optimiser
-from stages.common import CHECKPOINTS
+from palimpsest.workspace import CHECKPOINTS
 from stages.dp_train import continues
 from tests.training.resumed import BETWEEN, ROWS, STEPS, WIDTH, Watched, books, losses, query, train
 

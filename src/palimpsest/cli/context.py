@@ -11,8 +11,8 @@ from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger import Asset, Ledger, require_unit
 from palimpsest.privacy.witness import receipt_heads
+from palimpsest.workspace import RECEIPTS
 
-TWINS = Path("reports/metrics/twins")  # the release depends on the folder, where no method is audited too
 OFFLINE = {"DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -49,7 +49,7 @@ def opened(workspace: Path) -> Context:
     params = load(workspace)
     close_workspace(workspace)
     ledger = Ledger.open(ledger_url(params, workspace))
-    ledger.verify(receipt_heads(workspace / "reports" / "receipts", params.dataset.asset))
+    ledger.verify(receipt_heads(workspace / RECEIPTS, params.dataset.asset))
     known, wanted = ledger.asset(params.dataset.asset), asset_of(params)
     require_unit(known, wanted)
     if (known.delta, known.n_public) != (wanted.delta, wanted.n_public):

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from palimpsest import __version__
-from palimpsest.cli.context import TWINS, environment
+from palimpsest.cli.context import environment
 from palimpsest.cli.register import enter
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import atomic_path, close_workspace, make_folder
@@ -24,6 +24,7 @@ from palimpsest.params.load import FILE, loads
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.read import Columns, iter_rows
 from palimpsest.records.structured import WHOLE_ROW
+from palimpsest.workspace import TWINS
 from stages.vouching import require_vouched
 
 PRESETS = ("modern", "paper")

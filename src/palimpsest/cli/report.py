@@ -12,6 +12,7 @@ from palimpsest.cli.context import opened
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
 from palimpsest.report.formats import MISSING, percent, points
+from palimpsest.workspace import PAGE, SUMMARY
 
 Row = dict[str, Any]
 Columns = Sequence[tuple[str, Callable[[Row], str]]]
@@ -26,7 +27,7 @@ def show_report(workspace: Path) -> None:
         DataError: if there is no report yet.
     """
     context, out = opened(workspace), console()
-    path = workspace / "reports" / "summary.json"
+    path = workspace / SUMMARY
     if not path.is_file():
         raise DataError("There is no report yet.", "Make it with `palimpsest run`.")
     rows = read_json(path)["rows"]
@@ -41,7 +42,7 @@ def show_report(workspace: Path) -> None:
         f"Budget left: epsilon [bold]{balance.left:.3f}[/bold] of {balance.cap:g} at delta {context.asset.delta:.3g} "
         f"({balance.spent:.3f} spent)."
     )
-    page = escape(str((workspace / "reports" / "internal.html").resolve()))
+    page = escape(str((workspace / PAGE).resolve()))
     out.print(f"Report (private zone): [bold]{page}[/bold]", soft_wrap=True)
 
 

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from palimpsest import __version__
-from palimpsest.cli.context import TWINS, Context, environment, opened
+from palimpsest.cli.context import Context, environment, opened
 from palimpsest.cli.graph import SPENDERS, stale, upstream
 from palimpsest.cli.report import show_report
 from palimpsest.cli.word import owners_word, without_release
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 from palimpsest.files import make_folder
 from palimpsest.report.release.word import VARIABLE, YES
+from palimpsest.workspace import TWINS
 from stages.vouching import require_vouched
 
 HELD_BACK = 3  # exit status: all went well, and the owner's word for the release was not given

@@ -10,6 +10,7 @@ from palimpsest.cli.console import console
 from palimpsest.cli.context import Context, opened
 from palimpsest.params.schema import Run
 from palimpsest.privacy.receipt import Receipt, read_receipt
+from palimpsest.workspace import RECEIPTS
 
 
 def verify_workspace(workspace: Path) -> int:
@@ -43,7 +44,7 @@ def receipts(context: Context) -> dict[str, Receipt]:
     Raises:
         LedgerError: if one is not whole.
     """
-    run, folder = context.params.run, context.workspace / "reports" / "receipts"
+    run, folder = context.params.run, context.workspace / RECEIPTS
     models = (f"models/{name}" for name in (*run.dp_train, *run.discriminator))
     paths = {name: folder / f"{name}.json" for name in (*models, *run.evaluate)}
     return {name: read_receipt(path) for name, path in paths.items() if path.is_file()}

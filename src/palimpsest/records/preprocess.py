@@ -13,6 +13,7 @@ from palimpsest.records.schema import PublicSchema
 from palimpsest.records.split import Split, audit_rate, split_rows
 from palimpsest.records.structured import members_of
 from palimpsest.records.unit import cap_rows, person_id
+from palimpsest.workspace import Zone
 
 Guessable = Callable[[Sequence[str], Sequence[str] | None], np.ndarray]
 
@@ -91,7 +92,7 @@ def _report(
     labels = _label_counts(kept, schema)
     warnings = _row_warnings(counts, schema) + _size_warnings(counts, schema, batch_size) + _label_warnings(labels)
     return {
-        "zone": "private",
+        "zone": Zone.PRIVATE,
         "n_public": schema.n_public,
         "n_persons": schema.n_persons,
         "rows": counts,

@@ -8,16 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from palimpsest.errors import DataError, ModelError
+from palimpsest.workspace import FACTS, MADE, MODELS, OWN, PUBLIC_MODELS
 
 EMBEDDED = "embedded"  # a model of the project's own, as params.yaml names it
 
-# What stages write that read private rows or answers about them, and where copies and secrets of a workspace lie.
-_COPIED = ("data/private", "data/synthetic", "data/evolved", "data/shards", "models")
-_FACTS = "data/raw/facts.json"
-OWN = (*_COPIED, _FACTS, "reports", "release", ".dvc", ".palimpsest")
 _WEIGHTS = ".safetensors"
 _SUFFIXES = {".safetensors", ".bin", ".json", ".txt", ".model", ".jinja"}  # what a model's answers depend on
-_PUBLIC_MODELS = ("models/base", "models/taught", "models/decoders")  # of public text alone
 
 
 @dataclass(frozen=True)
@@ -63,16 +59,16 @@ class Own:
 
     def holds(self, path: Path) -> bool:
         """Whether a path is, is inside or has inside one of the workspace's own files, by its name or by its links."""
-        places = [self.home / one for one in (*map(Path, OWN), *self.inputs)]
+        places = [self.home / one for one in (*OWN, *self.inputs)]
         own = [name for one in places for name in _names(one)]
         return any(found.is_relative_to(one) or one.is_relative_to(found) for found in _names(path) for one in own)
 
     def secrets(self) -> Iterator[Path]:
         """Its private files, and of its models the weights: a tokenizer is that of the public model below."""
-        yield from (path for name in (Path(_FACTS), *self.inputs) if (path := self.home / name).is_file())
-        public = [self.home / name for name in _PUBLIC_MODELS]
-        for path in (path for name in _COPIED for path in files_of(self.home / name)):
-            model = path.is_relative_to(self.home / "models")
+        yield from (path for name in (FACTS, *self.inputs) if (path := self.home / name).is_file())
+        public = [self.home / name for name in PUBLIC_MODELS]
+        for path in (path for name in MADE for path in files_of(self.home / name)):
+            model = path.is_relative_to(self.home / MODELS)
             if not model or (path.suffix == _WEIGHTS and not any(path.is_relative_to(one) for one in public)):
                 yield path
 

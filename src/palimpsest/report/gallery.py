@@ -12,6 +12,7 @@ from palimpsest.report.summary import BASELINES, Metrics, Summary
 from palimpsest.report.tables import Rows
 from palimpsest.report.tradeoff import read_tradeoff
 from palimpsest.report.unit import many
+from palimpsest.workspace import Zone
 
 _NO_MODELS: Mapping[str, Any] = MappingProxyType({})
 _LACKS = {"context": "the model's context is too short", "demonstrations": "too few rows"}
@@ -88,7 +89,7 @@ def pipeline(stages: Sequence[Mapping[str, Any]]) -> Figure:
     """The DAG with its zones."""
     nodes = tables.nodes(stages)
     table = [{key: row[key] for key in ("name", "zone", "description", "needs")} for row in nodes]
-    counts = ", ".join(f"{sum(row['zone'] == zone for row in nodes)} {zone}" for zone in ("private", "dp", "public"))
+    counts = ", ".join(f"{sum(row['zone'] == zone for row in nodes)} {zone}" for zone in Zone)
     return Figure(
         section="Provenance",
         title="What was computed from what",

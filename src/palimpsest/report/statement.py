@@ -17,6 +17,7 @@ from palimpsest.privacy.receipt import QueryLine, Receipt
 from palimpsest.report.formats import number
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import Unit
+from palimpsest.workspace import Zone
 
 STATEMENT_VERSION = 4
 GROUP_SIZES = (1, 2, 5, 10)
@@ -240,9 +241,9 @@ def _access(stage: Mapping[str, Any], charges: Sequence[Mapping[str, Any]]) -> d
         return found | {"coverage": "covered", "note": note}
     if released:
         return found | {"coverage": "covered", "note": "Metered: charged to the ledger before the first noise."}
-    if stage["zone"] == "public":
+    if stage["zone"] == Zone.PUBLIC:
         return found | {"coverage": "public", "note": "Reads only what was declared public."}
-    if stage["zone"] == "dp" and not own:
+    if stage["zone"] == Zone.DP and not own:
         note = "Reads only what is public or protected already: free post-processing; a reference's rows never leave."
         return found | {"coverage": "covered", "note": note}
     return found | {"coverage": "not covered", "note": "Reads private rows; its outputs stay in the private zone."}

@@ -16,17 +16,13 @@ from typing import Any
 
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.records.vouched import EMBEDDED
+from palimpsest.workspace import FACTS, PUBLIC_FILES, Zone
+from palimpsest.workspace import PRIVATE as SPLITS
+from palimpsest.workspace import RELEASE as FOLDER
 
-RELEASE = "release"
-PUBLIC_FILES: Mapping[str, str] = {  # file -> the one stage whose word on it counts
-    "data/public/train.parquet": "preprocess",
-    "data/public/heldout.parquet": "preprocess",
-    "data/raw/public.jsonl": "world",
-    "data/raw/public_test.jsonl": "world",
-}
-PRIVATE = "data/private"
+RELEASE, PRIVATE = FOLDER.as_posix(), SPLITS.as_posix()
 DOOR = (f"{PRIVATE}/train.parquet", f"{PRIVATE}/manifest.json")
-GATES = ("data/raw/facts.json",)
+GATES = (FACTS.as_posix(),)
 _NAMED = re.compile(r"\$\{([\w.]+)\}")
 _WORDS = re.compile(r"[^\w./~-]+")
 _MADE = ("outs", "metrics", "plots")
@@ -44,14 +40,14 @@ class Node:
 
     Attributes:
         name: as `dvc repro` prints it.
-        zone: what dvc.yaml says it is: "private", "dp" or "public".
+        zone: what dvc.yaml says it is.
         reads: files and folders whose content may reach what it writes.
         writes: files and folders.
         receipt: whether it says what it charged.
     """
 
     name: str
-    zone: str
+    zone: Zone
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     receipt: bool = False
@@ -114,15 +110,15 @@ class Flow:
         stray = [path for path in node.reads if _inside(path, PRIVATE) and not any(_meets(path, [m]) for _, m in made)]
         raw = [*(path for path in self.private if _meets(path, node.reads) and path not in told), *stray]
         carried += [(path,) for path in raw if not (metered and _meets(path, self.door))]
-        held = node.zone == "private" or any(_meets(path, node.writes) for path in (*self.private, PRIVATE))
+        held = node.zone == Zone.PRIVATE or any(_meets(path, node.writes) for path in (*self.private, PRIVATE))
         unexplained = held and not metered and not carried
         return [(node.name,)] if unexplained else [(*way, node.name) for way in dict.fromkeys(carried)]
 
-    def zone(self, node: Node) -> str:
-        """What the graph makes of the node, whatever dvc.yaml says of it: "private", "dp" or "public"."""
+    def zone(self, node: Node) -> Zone:
+        """What the graph makes of the node, whatever dvc.yaml says of it."""
         if self.into(node):
-            return "private"
-        return "dp" if self._answers(node, ()) else "public"
+            return Zone.PRIVATE
+        return Zone.DP if self._answers(node, ()) else Zone.PUBLIC
 
     def _answers(self, node: Node, below: Path) -> bool:
         """Whether answers of a ledgered mechanism reach what the node writes."""
@@ -143,9 +139,9 @@ def taint(flow: Flow, to: str = RELEASE) -> list[Path]:
         Each path as names: a private file or the stage that first wrote private data, then each stage on the way, the
         releasing one last; sorted. Empty where all is well.
 
-    >>> rows = Node("split", "private", ("rows.csv",), ("data/private/train.parquet",))
-    >>> fit = Node("fit", "private", ("data/private/train.parquet",), ("model",), receipt=True)
-    >>> out = Node("pack", "dp", ("model",), ("release",))
+    >>> rows = Node("split", Zone.PRIVATE, ("rows.csv",), ("data/private/train.parquet",))
+    >>> fit = Node("fit", Zone.PRIVATE, ("data/private/train.parquet",), ("model",), receipt=True)
+    >>> out = Node("pack", Zone.DP, ("model",), ("release",))
     >>> taint(Flow((rows, fit, out), ("rows.csv",), frozenset({"fit"})))
     []
     >>> taint(Flow((rows, fit, out), ("rows.csv",), frozenset()))
@@ -197,7 +193,13 @@ def _node(name: str, body: Mapping[str, Any], values: Mapping[str, Any], workspa
     _refuse_command(name, body.get("cmd", ""), values, workspace)
     gates = _gates(body["meta"].get("gates", []), values) if RELEASE in made else []
     reads = (*(path for path in read if path not in gates), *_models(body, values, workspace))
-    return Node(name, body["meta"]["zone"], reads, tuple(made), "receipt" in body["meta"])
+    return Node(name, _zone(name, body["meta"]["zone"]), reads, tuple(made), "receipt" in body["meta"])
+
+
+def _zone(name: str, told: str) -> Zone:
+    if told not in tuple(Zone):
+        raise DataError(f"Stage {name!r} of dvc.yaml has the zone {told!r}.", f"Use one of {', '.join(Zone)}.")
+    return Zone(told)
 
 
 def _gates(listed: Sequence[str], values: Mapping[str, Any]) -> list[str]:

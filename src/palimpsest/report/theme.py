@@ -2,6 +2,8 @@
 
 from typing import TypeVar
 
+from palimpsest.workspace import Zone
+
 Value = TypeVar("Value")
 
 BLUE, ORANGE, GREEN, PURPLE, GREY, PINK = "#2b83d6", "#d66a0a", "#12946f", "#a05fd0", "#7d8590", "#d8508c"
@@ -9,7 +11,7 @@ BLUE, ORANGE, GREEN, PURPLE, GREY, PINK = "#2b83d6", "#d66a0a", "#12946f", "#a05
 SERIES = (BLUE, ORANGE, PURPLE, PINK)
 BASELINES = {"real": GREEN, "public_only": GREY}
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
-ZONES = {"private": ORANGE, "dp": BLUE, "public": GREEN}
+ZONES = {Zone.PRIVATE: ORANGE, Zone.DP: BLUE, Zone.PUBLIC: GREEN}
 CORPORA = {"train": ORANGE, "holdout": BLUE, "public": GREY}
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from palimpsest.report.taint import PUBLIC_FILES, Flow, Node
+from palimpsest.report.taint import Flow, Node
+from palimpsest.workspace import PUBLIC_FILES, Zone
 
 NAMESPACE = "urn:palimpsest:"
 
@@ -71,7 +72,7 @@ class _Document:
         hashes = {
             entry["path"]: entry["md5"] for key in ("deps", "outs") for entry in locked.get(key, ()) if "md5" in entry
         }
-        public = node.zone == "public" and self._flow.zone(node) == "public"
+        public = node.zone == self._flow.zone(node) == Zone.PUBLIC
         for path in dict.fromkeys(self._read(node)):
             self._relate("used", node, self._entity(path, hashes if self._open(path, False) else {}))
         for path in () if leaving else node.writes:
@@ -100,7 +101,7 @@ class _Document:
         key = _id(named or ("input" if outside else path))
         body = self.relations["entity"].setdefault(key, {})
         if path in self._inputs.private:
-            body["p:zone"] = "private"
+            body["p:zone"] = Zone.PRIVATE
         if named is not None and named in self._inputs.keyed:
             body["p:keyed_hash"] = list(self._inputs.keyed[named])
         if path in hashes:

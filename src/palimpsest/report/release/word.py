@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from palimpsest.errors import DataError
+from palimpsest.workspace import RELEASES
 
 VARIABLE, YES = "PALIMPSEST_RELEASE", "yes"  # the environment's: the word is a person's, and not a setting
 SENTENCE = "The owner of the data gave their word for this release."
-RECORD = Path("data/private/releases.jsonl")
 
 
 def require(variables: Mapping[str, str]) -> None:
@@ -43,7 +43,7 @@ def record(workspace: Path, variants: Sequence[str], given: bool, reason: str | 
         given: whether the word was given.
         reason: in the owner's own words; never public.
     """
-    path = workspace / RECORD
+    path = workspace / RELEASES
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     when = datetime.now(UTC).isoformat(timespec="seconds")
     line = {"time": when, "who": _user(), "variants": [*variants], "given": given, "reason": reason}

@@ -1,0 +1,70 @@
+"""Where everything of a workspace lies, from its folder, and what may become of it."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
+
+class Zone(StrEnum):
+    """What a stage reads, and so what may become of what it writes.
+
+    Private: rows of the data set, or what follows from them, so it never leaves. Dp: what ledgered mechanisms answered,
+    and what follows from that. Public: what nobody is behind.
+    """
+
+    PRIVATE = "private"
+    DP = "dp"
+    PUBLIC = "public"
+
+
+DATA = Path("data")
+RAW = DATA / "raw"  # the invented world
+FACTS = RAW / "facts.json"  # its answer key
+PRIVATE = DATA / "private"  # the splits
+BASELINES = PRIVATE / "baselines.json"
+RELEASES = PRIVATE / "releases.jsonl"  # the owner's words
+PUBLIC = DATA / "public"  # made of public files alone
+EMBEDDINGS = PUBLIC / "embeddings.npz"
+INPUTS = DATA / "inputs"  # what stages run on that no stage makes
+CODE, SOURCES = INPUTS / "code", INPUTS / "sources"
+SYNTHETIC = DATA / "synthetic"
+EVOLVED = DATA / "evolved"  # what each round of `evolve` and `embed` selected
+SHARDS = DATA / "shards"  # outside DVC's outputs, so that a stopped stage leaves them
+
+MODELS = Path("models")
+BASE_LM = MODELS / "base"
+TAUGHT = MODELS / "taught"  # public, as the base is
+DECODERS = MODELS / "decoders"  # public too
+CHECKPOINTS = MODELS / "checkpoints"  # outside DVC's outputs, so that a stopped stage leaves them
+
+REPORTS = Path("reports")
+METRICS = REPORTS / "metrics"
+MODEL_METRICS, DECODER_METRICS = METRICS / "models", METRICS / "decoders"
+SCORES = METRICS / "public.json"
+TWINS = METRICS / "twins"  # the release depends on the folder, where no method is audited too
+RECEIPTS = REPORTS / "receipts"
+MODEL_RECEIPTS = RECEIPTS / "models"
+PLOTS = REPORTS / "plots"
+SUMMARY, STATEMENT = REPORTS / "summary.json", REPORTS / "statement.json"
+PAGE, CARD = REPORTS / "internal.html", REPORTS / "card.html"
+
+RELEASE = Path("release")
+PARAMS, GRAPH, LOCK = Path("params.yaml"), Path("dvc.yaml"), Path("dvc.lock")
+
+_DVC, _KEPT = Path(".dvc"), Path(".palimpsest")
+
+# What private stages write of public files alone -> the one stage whose word on it counts.
+PUBLIC_FILES: Mapping[str, str] = {
+    "data/public/train.parquet": "preprocess",
+    "data/public/heldout.parquet": "preprocess",
+    "data/raw/public.jsonl": "world",
+    "data/raw/public_test.jsonl": "world",
+}
+PUBLIC_MODELS = (BASE_LM, TAUGHT, DECODERS)  # of public text alone
+# What stages write that read private rows or answers about them.
+MADE = (PRIVATE, SYNTHETIC, EVOLVED, SHARDS, MODELS)
+# With it, where copies and secrets of a workspace lie: none of this may be named as public.
+OWN = (*MADE, FACTS, REPORTS, RELEASE, _DVC, _KEPT)
+# Whatever is written below these, by whom and with which mode ever, nobody but the owner reaches. The lock file names
+# private files by their hashes.
+CLOSED = (DATA, MODELS, REPORTS, _DVC, _KEPT, LOCK)
