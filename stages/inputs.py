@@ -9,6 +9,7 @@ from pathlib import Path
 
 from palimpsest.closure import code, digest
 from palimpsest.files import atomic_path
+from palimpsest.graph.stages import STAGES
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.workspace import CODE, SOURCES
@@ -17,7 +18,6 @@ from stages.vouching import digest_of, named, require_vouched, vouched
 
 STAGE = "inputs"
 MODEL_KEYS = ("models.lm", "models.encoder", "models.classifier")
-_STARTS = 'if __name__ == "__main__":'
 
 
 def run() -> None:
@@ -39,7 +39,7 @@ def run() -> None:
 
 def contents(workspace: Path = Path()) -> dict[str, bytes]:
     """Path from the workspace, as dvc.yaml names it, -> what the file says now."""
-    own = {CODE / name: _code(name) for name in _stages()}
+    own = {CODE / name: _code(name) for name in sorted({stage.code for stage in STAGES if not stage.always})}
     found = own | {SOURCES / key: body for key, body in _sources(load(workspace), workspace)}
     return {f"{path.as_posix()}.json": _document(body) for path, body in found.items()}
 
@@ -57,13 +57,6 @@ def _code(name: str) -> dict[str, object]:
     """What a stage's own code is, and all that this can import."""
     module = f"stages.{name}"
     return {"module": module, "files": len(code(module)), "sha256": digest(module)}
-
-
-def _stages() -> Iterator[str]:
-    """The modules beside this one that are started as stages."""
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        if path.stem != STAGE and _STARTS in path.read_text(encoding="utf-8"):
-            yield path.stem
 
 
 def _sources(params: Params, workspace: Path) -> Iterator[tuple[str, dict[str, object]]]:

@@ -1,11 +1,9 @@
 """The audit page, the public card, the privacy statement, the final table, and the same figures as DVC plots."""
 
 import platform
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from ruamel.yaml import YAML
 
 import palimpsest
 from palimpsest.files import atomic_path, read_json, write_json
+from palimpsest.graph.expand import MADE, expand, unrepeated
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import RESERVED, Params
 from palimpsest.privacy.books import ledger_summary
@@ -31,6 +30,7 @@ from palimpsest.workspace import (
     METRICS,
     MODEL_METRICS,
     PAGE,
+    PARAMS,
     PLOTS,
     RECEIPTS,
     SCORES,
@@ -41,7 +41,6 @@ from palimpsest.workspace import (
 from stages.common import start
 from stages.vouching import told
 
-_NAMED = re.compile(r"\$\{([\w.]+)\}")
 _KINDS = (
     "utility", "incontext", "membership", "text_membership", "shadow_membership", "ngrams", "memorisation", "anonymity",
     "fidelity", "facts", "structure", "evolution", "generation",
@@ -140,64 +139,27 @@ def read_stages(path: Path) -> list[dict[str, Any]]:
     A stage that is repeated needs what any of its repetitions needs, by the names in the params.yaml beside it.
     """
     yaml = YAML(typ="safe", pure=True)
-    found = yaml.load(path.read_text(encoding="utf-8"))["stages"]
-    params = yaml.load(path.with_name("params.yaml").read_text(encoding="utf-8"))
-    body = {name: stage.get("do", stage) for name, stage in found.items()}
-    values = {name: _repetitions(stage, params) for name, stage in found.items()}
-    makers = [(output, name) for name, stage in body.items() for output in _filled(_outputs(stage), values[name])]
+    graph = yaml.load(path.read_text(encoding="utf-8"))["stages"]
+    params = yaml.load(path.with_name(PARAMS.name).read_text(encoding="utf-8"))
+    written, repeated = unrepeated(graph, params), expand(graph, params)
+    running = {one.stage for one in repeated}
+    nodes = [*repeated, *(one for one in written if one.stage not in running)]
+    made = [(path, one.stage) for one in nodes for path in one.known_paths(*MADE)]
+    read = [(path, one.stage) for one in nodes for path in one.known_paths("deps")]
     return [
         {
-            "name": name,
-            "desc": stage.get("desc", ""),
-            "zone": stage["meta"]["zone"],
-            "deps": _needs(name, _filled(stage.get("deps", []), values[name]), makers),
+            "name": one.stage,
+            "desc": one.body.get("desc", ""),
+            "zone": one.body["meta"]["zone"],
+            "deps": _needs([path for path, reader in read if reader == one.stage], made, one.stage),
         }
-        for name, stage in body.items()
+        for one in written
     ]
 
 
-def _outputs(stage: Mapping[str, Any]) -> list[str]:
-    entries = [entry for key in ("outs", "metrics", "plots") for entry in stage.get(key, [])]
-    return [entry if isinstance(entry, str) else next(iter(entry)) for entry in entries]
-
-
-def _needs(name: str, deps: Sequence[str], makers: Sequence[tuple[str, str]]) -> list[str]:
-    made = [maker for dep in deps for output, maker in makers if output == dep or output.startswith(f"{dep}/")]
-    return sorted(set(made) - {name})  # a discriminator needs a model, and makes one
-
-
-def _repetitions(stage: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What `item` and `key` are in each repetition, beside params.yaml; once without them where there is none."""
-    if "matrix" in stage:
-        ((key, names),) = stage["matrix"].items()
-        found: list[dict[str, Any]] = [{"item": {key: value}} for value in _named(names, params)]
-    else:
-        names = _named(stage.get("foreach", {}), params)
-        pairs = names.items() if isinstance(names, Mapping) else [(None, value) for value in names]
-        found = [{"key": key, "item": value} for key, value in pairs]
-    return [dict(params) | own for own in found] or [dict(params)]
-
-
-def _named(value: Any, params: Mapping[str, Any]) -> Any:
-    """What a list or mapping is, whether it is written out or named."""
-    return _value(value[2:-1], params) if isinstance(value, str) else value
-
-
-def _filled(paths: Sequence[str], values: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Every path with every repetition's names; a name that is not known stays as it is written."""
-    return [_NAMED.sub(partial(_word, own), path) for path in paths for own in values]
-
-
-def _word(values: Mapping[str, Any], name: re.Match[str]) -> str:
-    found = _value(name[1], values)
-    return name[0] if found is None else str(found)
-
-
-def _value(name: str, values: Any) -> Any:
-    """What params.yaml has under a name with dots; None where it has nothing."""
-    for key in name.split("."):
-        values = values.get(key) if isinstance(values, Mapping) else None
-    return values
+def _needs(read: Sequence[str], made: Sequence[tuple[str, str]], name: str) -> list[str]:
+    found = {maker for path in read for output, maker in made if output == path or output.startswith(f"{path}/")}
+    return sorted(found - {name})  # a discriminator needs a model, and makes one
 
 
 def provenance() -> dict[str, str]:

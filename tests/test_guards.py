@@ -1,4 +1,4 @@
-"""Guards over what must agree: dvc.yaml and the imports, the template, params.yaml, the schema, the flow, the zones."""
+"""Guards over what must agree: dvc.yaml, its declarations, the imports, params.yaml, its schema, the flow, the zones."""
 
 import ast
 import copy
@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from flows.graph import read_graph
+from palimpsest.graph.expand import expand
+from palimpsest.graph.render import document, features, render
+from palimpsest.graph.stage import Feature
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.workspace import CODE, OWN, SOURCES
@@ -43,15 +45,8 @@ def read_yaml(path: Path) -> Any:
     return YAML(typ="safe", pure=True).load(path.read_text())
 
 
-def rendered(json: bool) -> str:
-    """The template's graph for the clone, or what it were if its records were JSON."""
-    files = Environment(loader=PackageLoader("palimpsest.cli"), undefined=StrictUndefined, keep_trailing_newline=True)
-    has = dict.fromkeys(("world", "test", "public_test", "labels"), True)
-    return files.get_template("dvc.yaml.j2").render(**has, json=json)
-
-
 STAGES: dict[str, Body] = read_yaml(ROOT / "dvc.yaml")["stages"]
-EVERY: dict[str, Body] = YAML(typ="safe", pure=True).load(rendered(json=True))["stages"] | STAGES
+EVERY: dict[str, Body] = document(frozenset(Feature))["stages"] | STAGES
 DVC: dict[str, Body] = {name: stage.get("do", stage) for name, stage in EVERY.items()}
 ONE = re.compile(r"\$\{(item|key|item\.\w+)\}")  # what stands for one of the names that a stage is repeated for
 
@@ -186,8 +181,8 @@ def test_a_receipt_is_an_output_of_its_stage():
 # One graph.
 
 
-def test_the_graph_is_the_templates_for_a_clone():
-    assert rendered(json=False) == (ROOT / "dvc.yaml").read_text()
+def test_the_graph_is_what_the_declarations_say():
+    assert render(features(load(ROOT))) == (ROOT / "dvc.yaml").read_text()
 
 
 def test_stages_of_other_tasks_are_guarded_too():
@@ -213,31 +208,8 @@ def leaves(body: Any, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 
 def used_keys(params: Body) -> list[tuple[str, ...]]:
     """The keys that stages name, written out for every name that their stage is repeated for."""
-    written = [
-        filled(key, name, model)
-        for stage in STAGES.values()
-        for name, model in names(stage, params)
-        for key in stage.get("do", stage).get("params", [])
-    ]
+    written = [key for one in expand(STAGES, params) for key in one.paths("params")]
     return [tuple(key.split(".")) for key in dict.fromkeys(written)]
-
-
-def filled(key: str, name: str, value: str) -> str:
-    """A key with the name and the value of one repetition of its stage."""
-    for sign in ("${key}", "${item.model}", "${item.variant}", "${item.decoder}"):
-        key = key.replace(sign, name)
-    return key.replace("${item}", value)
-
-
-def names(stage: Body, params: Body) -> list[tuple[str, str]]:
-    """The name and the value of each repetition of a stage."""
-    listed = stage.get("foreach") or next(iter(stage.get("matrix", {}).values()), None)
-    if listed is None:
-        return [("", "")]
-    found: Any = params
-    for key in listed.removeprefix("${").removesuffix("}").split("."):
-        found = found[key]
-    return list(found.items()) if isinstance(found, dict) else [(name, "") for name in found]
 
 
 def test_params_are_valid_and_private():

@@ -12,9 +12,9 @@ from dp_accounting import SelfComposedDpEvent
 from ruamel.yaml import YAML
 
 import stages.preprocess
-from palimpsest.cli.graph import SPENDERS
 from palimpsest.closure import digest
 from palimpsest.errors import DataError, LedgerError
+from palimpsest.graph.stages import SPENDERS
 from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
 from palimpsest.params.load import LEDGER_VARIABLE, load
 from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request

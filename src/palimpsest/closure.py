@@ -39,7 +39,6 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.report.page": ("palimpsest/report/templates/*",),
     "palimpsest.report.statement": ("palimpsest/report/*.json",),
     "stages.common": (),  # torchrun, on the stage that is running
-    "stages.inputs": (),  # names the stages beside it
 }
 
 

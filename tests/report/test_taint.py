@@ -9,11 +9,12 @@ import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from ruamel.yaml import YAML
 
 from flows.graph import read_graph
 from palimpsest.errors import DataError, ParamsError
+from palimpsest.graph.render import document
+from palimpsest.graph.stage import Feature
 from palimpsest.params.load import load
 from palimpsest.report.taint import Flow, Node, narrowed, nodes, taint
 from palimpsest.workspace import Zone
@@ -352,10 +353,8 @@ def test_a_declared_file_has_no_other_name(tmp_path: Path, rows: str, dep: str):
 
 
 @pytest.mark.parametrize("world", [True, False])
-def test_no_graph_of_the_template_is_refused(world: bool, tmp_path: Path):
-    has = dict.fromkeys(("test", "public_test", "labels", "json"), True) | {"world": world}
-    files = Environment(loader=PackageLoader("palimpsest.cli"), undefined=StrictUndefined)
-    graph = YAML(typ="safe", pure=True).load(files.get_template("dvc.yaml.j2").render(**has))["stages"]
+def test_no_graph_of_the_declarations_is_refused(world: bool, tmp_path: Path):
+    graph = document(frozenset(Feature) if world else frozenset(Feature) - {Feature.WORLD})["stages"]
     own = {name: str(tmp_path / name) for name in ("private", "test", "public", "public_test")}
     found = nodes(graph, PARAMS | {"dataset": PARAMS["dataset"] | own}, tmp_path)
     assert {own["private"], own["test"]} <= {path for node in found for path in node.reads}

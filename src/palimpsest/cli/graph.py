@@ -14,19 +14,6 @@ from dvc.repo import Repo
 from palimpsest.errors import ParamsError
 from stages import inputs
 
-# Stages that ask private rows something.
-SPENDERS = (
-    "dp_train",
-    "discriminator",
-    "private_predict",
-    "select",
-    "private_evolve",
-    "vote_select",
-    "eda_evolve",
-    "sentdp",
-    "custext",
-)
-
 
 def stale(workspace: Path) -> set[str]:
     """Names of the stages that `dvc repro` would run because something of theirs, or upstream of them, changed.

@@ -20,11 +20,12 @@ from palimpsest.cli.context import environment
 from palimpsest.cli.register import enter
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import atomic_path, close_workspace, make_folder
+from palimpsest.graph.render import features, render
 from palimpsest.params.load import FILE, loads
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.read import Columns, iter_rows
 from palimpsest.records.structured import WHOLE_ROW
-from palimpsest.workspace import TWINS
+from palimpsest.workspace import GRAPH, TWINS
 from stages.vouching import require_vouched
 
 PRESETS = ("modern", "paper")
@@ -178,7 +179,7 @@ def init_workspace(workspace: Path, source: Source, *, force: bool, lost: bool =
         DataError: if a file is missing or cannot be read.
         LedgerError: if the ledger knows the asset on other terms, or another ledger has charged it that is not `lost`.
     """
-    taken = [name for name in (FILE, "dvc.yaml") if (workspace / name).exists()]
+    taken = [name for name in (FILE, GRAPH.name) if (workspace / name).exists()]
     if taken and not force:
         raise ParamsError(
             f"{taken[0]} exists here.", "Choose another folder with --workspace, or overwrite it with --force."
@@ -207,14 +208,7 @@ def rendered(source: Source) -> dict[str, str]:
     params = template.get_template("params.yaml.j2").render(
         source=source, version=__version__, path=_absolute, prompts=prompts.strip()
     )
-    graph = template.get_template("dvc.yaml.j2").render(
-        world=False,
-        test=source.test is not None,
-        public_test=source.public_test is not None,
-        labels=bool(source.labels),
-        json=source.task == "json",
-    )
-    return {FILE: params, "dvc.yaml": graph}
+    return {FILE: params, GRAPH.name: render(features(loads(params)))}
 
 
 def _write(workspace: Path, files: Mapping[str, str]) -> None:

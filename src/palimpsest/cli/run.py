@@ -9,11 +9,12 @@ from pathlib import Path
 
 from palimpsest import __version__
 from palimpsest.cli.context import Context, environment, opened
-from palimpsest.cli.graph import SPENDERS, stale, upstream
+from palimpsest.cli.graph import stale, upstream
 from palimpsest.cli.report import show_report
 from palimpsest.cli.word import owners_word, without_release
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 from palimpsest.files import make_folder
+from palimpsest.graph.stages import SPENDERS
 from palimpsest.report.release.word import VARIABLE, YES
 from palimpsest.workspace import TWINS
 from stages.vouching import require_vouched

@@ -8,13 +8,13 @@ apart by their names, so a graph that could name one file in two ways, or hide w
 
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from pathlib import Path as File
 from typing import Any
 
-from palimpsest.errors import DataError, ParamsError
+from palimpsest.errors import DataError
+from palimpsest.graph.expand import MADE, Repetition, expand, filled
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.workspace import FACTS, PUBLIC_FILES, Zone
 from palimpsest.workspace import PRIVATE as SPLITS
@@ -23,11 +23,9 @@ from palimpsest.workspace import RELEASE as FOLDER
 RELEASE, PRIVATE = FOLDER.as_posix(), SPLITS.as_posix()
 DOOR = (f"{PRIVATE}/train.parquet", f"{PRIVATE}/manifest.json")
 GATES = (FACTS.as_posix(),)
-_NAMED = re.compile(r"\$\{([\w.]+)\}")
 _WORDS = re.compile(r"[^\w./~-]+")
-_MADE = ("outs", "metrics", "plots")
 _MODEL = re.compile(r"models\.(lm|encoder|classifier)|authors\.\w+\.model")  # keys of what may be a local folder
-_KEYS = {"desc", "cmd", "params", "deps", *_MADE, "meta", "matrix", "foreach", "do"}
+_KEYS = {"desc", "cmd", "params", "deps", *MADE, "meta", "matrix", "foreach", "do"}
 _ALWAYS = "inputs"  # the one stage that may run every time: it looks at facts, not at rows
 _SECRET, _DECLARED = ("private", "test"), ("private", "test", "public", "public_test")
 
@@ -176,18 +174,17 @@ def nodes(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any], wor
             file; the release has a gate of an invented world that is none; a model's folder has the workspace in it.
         ParamsError: a name in the graph is not in params.yaml.
     """
-    return [
-        _node(name, body, {**params, **own}, workspace)
-        for stage, entry in graph.items()
-        for name, body, own in _each(stage, entry, params)
-    ]
+    for stage, entry in graph.items():
+        _refuse_keys(stage, entry)
+    return [_node(one, workspace) for one in expand(graph, params)]
 
 
-def _node(name: str, body: Mapping[str, Any], values: Mapping[str, Any], workspace: File) -> Node:
+def _node(one: Repetition, workspace: File) -> Node:
+    name, body, values = one.name, one.body, one.values
     _refuse_keys(name, body)
     declared = [path for path in map(values.get("dataset", {}).get, _DECLARED) if path is not None]
     files = [file for entry in body.get("params", []) if not isinstance(entry, str) for file in entry]
-    read, made = _filled((*body.get("deps", []), *files), values), _filled(_named(body, _MADE), values)
+    read, made = [*one.paths("deps"), *filled(files, values)], one.paths(*MADE)
     for path in (*read, *made):
         _refuse_path(name, path, declared, workspace)
     _refuse_command(name, body.get("cmd", ""), values, workspace)
@@ -215,7 +212,7 @@ def _gates(listed: Sequence[str], values: Mapping[str, Any]) -> list[str]:
 
 def _models(body: Mapping[str, Any], values: Mapping[str, Any], workspace: File) -> Iterator[str]:
     """The folders of models that the stage's parameters name, from the workspace; a hub's name is a path to nothing."""
-    entries = _filled((entry for entry in body.get("params", []) if isinstance(entry, str)), values)
+    entries = filled((entry for entry in body.get("params", []) if isinstance(entry, str)), values)
     sections = {"models": values.get("models", {}), "authors": values.get("authors", {})}
     for key, name in _leaves(sections):
         if _MODEL.fullmatch(key) and name not in (None, EMBEDDED) and any(_within(key, entry) for entry in entries):
@@ -249,12 +246,6 @@ def _plain(key: str, place: File, workspace: File) -> str:
     return place.as_posix()
 
 
-def _named(body: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:
-    """The paths under these keys, with or without options behind them."""
-    for entry in (entry for key in keys for entry in body.get(key, [])):
-        yield from [entry] if isinstance(entry, str) else entry
-
-
 def _refuse_keys(name: str, entry: Mapping[str, Any]) -> None:
     known = _KEYS | ({"always_changed"} if name == _ALWAYS else set())
     if unknown := sorted(entry.keys() - known):
@@ -282,7 +273,7 @@ def _refuse_path(name: str, path: str, declared: Collection[str], workspace: Fil
 
 
 def _refuse_command(name: str, command: str | Sequence[str], values: Mapping[str, Any], workspace: File) -> None:
-    lines = _filled([command] if isinstance(command, str) else command, values)
+    lines = filled([command] if isinstance(command, str) else command, values)
     held = [path for path in map(values.get("dataset", {}).get, _SECRET) if path is not None]
     secret = [_resolved(path, workspace) for path in (PRIVATE, *held)]
     words = [_resolved(word, workspace) for line in lines for word in _WORDS.split(line) if word]
@@ -295,55 +286,6 @@ def _refuse_command(name: str, command: str | Sequence[str], values: Mapping[str
 
 def _resolved(path: str, workspace: File) -> File:
     return File(workspace, posixpath.expanduser(path)).resolve()
-
-
-def _each(
-    stage: str, entry: Mapping[str, Any], params: Mapping[str, Any]
-) -> Iterator[tuple[str, Mapping[str, Any], dict[str, Any]]]:
-    """(name, body, its own names) of each repetition of a stage."""
-    _refuse_keys(stage, entry)
-    if "matrix" in entry:
-        lists = {key: _known(names, params) for key, names in entry["matrix"].items()}
-        for chosen in product(*lists.values()):
-            yield f"{stage}@{'-'.join(map(str, chosen))}", entry, {"item": dict(zip(lists, chosen, strict=True))}
-    elif "foreach" in entry:
-        names = _known(entry["foreach"], params)
-        pairs = names.items() if isinstance(names, Mapping) else [(value, value) for value in names]
-        for key, item in pairs:
-            yield f"{stage}@{key}", entry["do"], {"key": key, "item": item}
-    else:
-        yield stage, entry, {}
-
-
-def _filled(texts: Iterable[str], values: Mapping[str, Any]) -> list[str]:
-    """The texts with every name written out."""
-    found = [_NAMED.sub(lambda name: str(_known(name[0], values)), text) for text in texts]
-    for text in found:
-        if "${" in text:
-            raise DataError(
-                f"dvc.yaml has {text!r}, in which a name cannot be read.", "Write names as ${section.key} and no more."
-            )
-    return found
-
-
-def _known(text: Any, values: Mapping[str, Any]) -> Any:
-    found = _value(text, values)
-    if found is None:
-        raise ParamsError(
-            f"dvc.yaml has {text}, which stands for nothing in params.yaml.",
-            "Give it a value there, and name none elsewhere: `vars` is not read.",
-        )
-    return found
-
-
-def _value(text: Any, values: Any) -> Any:
-    """What `${a.b}` stands for; anything else stands for itself."""
-    named = _NAMED.fullmatch(text) if isinstance(text, str) else None
-    if named is None:
-        return text
-    for key in named[1].split("."):
-        values = values.get(key) if isinstance(values, Mapping) else None
-    return values
 
 
 def _inside(path: str, folder: str) -> bool:

@@ -1,0 +1,119 @@
+"""What a dvc.yaml says once its names are written out: every repetition of a stage, and the files of each."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from palimpsest.errors import DataError, ParamsError
+
+MADE = ("outs", "metrics", "plots")
+_NAMED = re.compile(r"\$\{([\w.]+)\}")
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """A stage of dvc.yaml that runs once, or one repetition of a stage.
+
+    Attributes:
+        stage: its name in dvc.yaml.
+        name: as `dvc repro` prints it.
+        body: what dvc.yaml says of it.
+        values: what its names stand for: the content of params.yaml, and `item` and `key`.
+    """
+
+    stage: str
+    name: str
+    body: Mapping[str, Any]
+    values: Mapping[str, Any]
+
+    def paths(self, *keys: str) -> list[str]:
+        """The paths under these keys, written out.
+
+        Raises:
+            DataError, ParamsError: as `filled`.
+        """
+        return filled(self._paths(keys), self.values)
+
+    def known_paths(self, *keys: str) -> list[str]:
+        """The same, but a name that stands for nothing stays as it is."""
+        return [_NAMED.sub(self._word, text) for text in self._paths(keys)]
+
+    def _paths(self, keys: Iterable[str]) -> Iterator[str]:
+        """As they are written, with or without options behind them."""
+        for entry in (entry for key in keys for entry in self.body.get(key, [])):
+            yield from [entry] if isinstance(entry, str) else entry
+
+    def _word(self, name: re.Match[str]) -> str:
+        found = _value(name[0], self.values)
+        return name[0] if found is None else str(found)
+
+
+def expand(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any]) -> list[Repetition]:
+    """The repetitions of every stage; none of a stage that is repeated for nothing.
+
+    Args:
+        graph: `stages` of dvc.yaml.
+        params: the content of params.yaml.
+
+    Raises:
+        ParamsError: a list that a stage is repeated for is not in params.yaml.
+    """
+    return [one for stage, entry in graph.items() for one in _repetitions(stage, entry, params)]
+
+
+def unrepeated(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any]) -> list[Repetition]:
+    """Every stage as it is written, once."""
+    return [Repetition(stage, stage, entry.get("do", entry), params) for stage, entry in graph.items()]
+
+
+def filled(texts: Iterable[str], values: Mapping[str, Any]) -> list[str]:
+    """The texts with every name written out.
+
+    Raises:
+        DataError: a name cannot be read.
+        ParamsError: a name stands for nothing.
+    """
+    found = [_NAMED.sub(lambda name: str(_known(name[0], values)), text) for text in texts]
+    for text in found:
+        if "${" in text:
+            raise DataError(
+                f"dvc.yaml has {text!r}, in which a name cannot be read.", "Write names as ${section.key} and no more."
+            )
+    return found
+
+
+def _repetitions(stage: str, entry: Mapping[str, Any], params: Mapping[str, Any]) -> Iterator[Repetition]:
+    if "matrix" in entry:
+        lists = {key: _known(names, params) for key, names in entry["matrix"].items()}
+        for chosen in product(*lists.values()):
+            own = {"item": dict(zip(lists, chosen, strict=True))}
+            yield Repetition(stage, f"{stage}@{'-'.join(map(str, chosen))}", entry, {**params, **own})
+    elif "foreach" in entry:
+        names = _known(entry["foreach"], params)
+        pairs = names.items() if isinstance(names, Mapping) else [(value, value) for value in names]
+        for key, item in pairs:
+            yield Repetition(stage, f"{stage}@{key}", entry["do"], {**params, "key": key, "item": item})
+    else:
+        yield Repetition(stage, stage, entry, params)
+
+
+def _known(text: Any, values: Mapping[str, Any]) -> Any:
+    found = _value(text, values)
+    if found is None:
+        raise ParamsError(
+            f"dvc.yaml has {text}, which stands for nothing in params.yaml.",
+            "Give it a value there, and name none elsewhere: `vars` is not read.",
+        )
+    return found
+
+
+def _value(text: Any, values: Any) -> Any:
+    """What `${a.b}` stands for; anything else stands for itself."""
+    named = _NAMED.fullmatch(text) if isinstance(text, str) else None
+    if named is None:
+        return text
+    for key in named[1].split("."):
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values

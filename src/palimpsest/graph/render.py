@@ -1,0 +1,119 @@
+"""dvc.yaml, as it follows from the declarations and from what params.yaml tells of the data set."""
+
+from collections.abc import Iterator, Mapping
+from io import StringIO
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from palimpsest.graph.stage import PUBLIC_TEST_FILE, TEST_FILE, Feature, Pairs, Stage
+from palimpsest.graph.stages import STAGES
+from palimpsest.params.schema import Params
+
+_HEAD = """\
+# The graph of stages, rendered from palimpsest.graph.stages: which needs what. `dvc repro` and the Prefect flow run it.
+# Private outputs carry `push: false`: they never leave this machine by `dvc push`.
+"""
+_OPTIONAL = {TEST_FILE: Feature.TEST, PUBLIC_TEST_FILE: Feature.PUBLIC_TEST}
+_WIDTH = 100  # of a list in one line
+
+Entry = dict[str, Any]
+
+
+def features(params: Params) -> frozenset[Feature]:
+    """What a data set has."""
+    data = params.dataset
+    found = {
+        Feature.WORLD: params.world is not None,
+        Feature.TEST: data.test is not None,
+        Feature.PUBLIC_TEST: data.public_test is not None,
+        Feature.LABELS: bool(data.labels),
+        Feature.JSON: data.task == "json",
+    }
+    return frozenset(feature for feature, there in found.items() if there)
+
+
+def render(has: frozenset[Feature]) -> str:
+    """The text of dvc.yaml for a data set with these features."""
+    yaml, text = YAML(), StringIO()
+    yaml.width = 4096  # no line is broken within a value
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    stages = CommentedMap((name, _laid_out(entry)) for name, entry in document(has)["stages"].items())
+    for name in list(stages)[1:]:
+        stages.yaml_set_comment_before_after_key(name, before="\n")
+    yaml.dump({"stages": stages}, text)
+    return _HEAD + text.getvalue()
+
+
+def document(has: frozenset[Feature]) -> dict[str, Any]:
+    """What dvc.yaml says.
+
+    A file that a stage would write that is not there, or a test file that params.yaml does not name, is read by nobody.
+    """
+    there = [stage for stage in STAGES if has.issuperset(stage.needs)]
+    absent = {path for path, feature in _OPTIONAL.items() if feature not in has}
+    absent |= {path for stage in STAGES for path in stage.writes} - {path for stage in there for path in stage.writes}
+    return {"stages": {stage.name: _repeated(stage, absent) for stage in there}}
+
+
+def _repeated(stage: Stage, absent: set[str]) -> Entry:
+    entry = {key: value for key, value in _entry(stage, absent) if value}
+    if stage.over is None:
+        return entry
+    entry = _spelled(stage, entry)
+    listed = f"${{{stage.over.listed}}}"
+    return {"foreach": listed, "do": entry} if isinstance(stage.over, Pairs) else {
+        "desc": entry.pop("desc"), "matrix": {stage.over.item: listed}, **entry
+    }  # fmt: skip
+
+
+def _entry(stage: Stage, absent: set[str]) -> Iterator[tuple[str, Any]]:
+    """Each key of a stage's entry with its value; one with nothing in it is left out."""
+    yield "desc", stage.desc
+    yield "cmd", stage.command
+    yield "always_changed", stage.always
+    yield "params", list(stage.params)
+    yield "deps", [path for path in stage.reads if path not in absent]
+    yield "outs", [_output(stage, path, {} if stage.cached else {"cache": False}) for path in stage.kept]
+    yield "metrics", [_output(stage, str(path)) for path in stage.metrics]
+    axes = ((str(plot.path), {"x": plot.x, "y": plot.y, "title": plot.title}) for plot in stage.plots)
+    yield "plots", [_output(stage, path, options) for path, options in axes]
+    yield "meta", dict(_meta(stage, absent))
+
+
+def _output(stage: Stage, path: str, options: Mapping[str, Any] | None = None) -> str | Entry:
+    held = {**(options or {}), **({} if stage.pushed(path) else {"push": False})}
+    return {path: held} if held else path
+
+
+def _meta(stage: Stage, absent: set[str]) -> Iterator[tuple[str, Any]]:
+    yield from (("gpus", stage.gpus), ("retries", stage.retries), ("zone", stage.zone.value))
+    if stage.receipt is not None:
+        yield "receipt", str(stage.receipt)
+    if gates := [path for path in map(str, stage.gates) if path not in absent]:
+        yield "gates", gates
+
+
+def _spelled(stage: Stage, value: Any) -> Any:
+    """The value with DVC's words for what the stage is repeated for."""
+    if isinstance(value, str) and stage.over is not None:
+        return stage.over.spelled(value)
+    if isinstance(value, dict):
+        return {_spelled(stage, key): _spelled(stage, part) for key, part in value.items()}
+    return [_spelled(stage, part) for part in value] if isinstance(value, list) else value
+
+
+def _laid_out(value: Any, key: str = "") -> Any:
+    """The value as it is laid out: options and short lists of keys in one line, all else a line each."""
+    if isinstance(value, list):
+        found = CommentedSeq([_laid_out(part, "options") for part in value])
+        if key in ("params", "gates") and len(", ".join(map(str, value))) < _WIDTH:
+            found.fa.set_flow_style()
+        return found
+    if not isinstance(value, dict):
+        return value
+    inner = CommentedMap((name, _laid_out(part, "held" if key == "options" else name)) for name, part in value.items())
+    if key == "held" or (key == "meta" and "receipt" not in value):
+        inner.fa.set_flow_style()
+    return inner

@@ -1,0 +1,149 @@
+"""What a stage is: one declaration, from which its entry in dvc.yaml follows."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from palimpsest.workspace import CODE, PUBLIC_FILES, SOURCES, Zone
+
+NAME = "{name}"  # in a declaration: the name that a stage is repeated for
+BELOW = "{below}"  # what that name is built on, where params.yaml maps it to something
+PRIVATE_FILE, TEST_FILE = "${dataset.private}", "${dataset.test}"
+PUBLIC_FILE, PUBLIC_TEST_FILE = "${dataset.public}", "${dataset.public_test}"
+_MODELS = ("models.lm", "models.encoder", "models.classifier", "authors.")  # keys of models that no stage makes
+
+
+class Feature(StrEnum):
+    """What a data set may have, as params.yaml tells. Some stages are there only with some of these."""
+
+    WORLD = "world"  # its rows are invented
+    TEST = "test"  # a private test file of its own
+    PUBLIC_TEST = "public_test"
+    LABELS = "labels"  # a closed set of them
+    JSON = "json"  # its records are JSON
+
+
+@dataclass(frozen=True)
+class Each:
+    """A stage runs once for each name in a list of params.yaml.
+
+    Attributes:
+        listed: the key of the list.
+        item: what one of its names is a name of.
+    """
+
+    listed: str
+    item: str
+
+    def spelled(self, text: str) -> str:
+        """The text with DVC's word for the name."""
+        return text.replace(NAME, f"${{item.{self.item}}}")
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A stage runs once for each name in a mapping of params.yaml, which says what the name is built on.
+
+    Attributes:
+        listed: the key of the mapping.
+    """
+
+    listed: str
+
+    def spelled(self, text: str) -> str:
+        """The text with DVC's words for the name and for what it is built on."""
+        return text.replace(NAME, "${key}").replace(BELOW, "${item}")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A JSON table that DVC draws."""
+
+    path: Path
+    x: str
+    y: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of the graph, repeated or not.
+
+    Paths and keys have `{name}` and `{below}` where they follow from what the stage is repeated for. A path that starts
+    with `${` is named in params.yaml. The code of a stage, the public models that its keys name, and its receipt are
+    among what it reads and writes without being listed.
+
+    Attributes:
+        name: as DVC and the command line know it.
+        desc: what it does, in a sentence.
+        zone: what it reads. Nothing that a private or dp stage writes is pushed, but for `PUBLIC_FILES`.
+        over: what it is repeated for.
+        params: the keys of params.yaml that it reads.
+        deps: the files that it reads.
+        outs: the files and folders that it writes, and that others may read.
+        metrics: the measurements that it writes.
+        plots: the tables that it writes.
+        receipt: what it writes of its own charge: a stage with a receipt spends.
+        gates: files that can do no more than stop it.
+        needs: what the data set must have for the stage to be there.
+        module: its module in `stages`, where that has another name.
+        gpus: how many devices it must have to itself.
+        retries: how often a flow may run it again after a failure; never where it reads private rows.
+        always: whether it looks at the world outside the graph, and so runs every time.
+        cached: whether DVC keeps what it writes in its cache.
+    """
+
+    name: str
+    desc: str
+    zone: Zone
+    over: Each | Pairs | None = None
+    params: tuple[str, ...] = ()
+    deps: tuple[Path | str, ...] = ()
+    outs: tuple[Path, ...] = ()
+    metrics: tuple[Path, ...] = ()
+    plots: tuple[Plot, ...] = ()
+    receipt: Path | None = None
+    gates: tuple[Path, ...] = ()
+    needs: tuple[Feature, ...] = ()
+    module: str = ""
+    gpus: int = 0
+    retries: int = 0
+    always: bool = False
+    cached: bool = True
+
+    @property
+    def code(self) -> str:
+        """The name of its module in `stages`."""
+        return self.module or self.name
+
+    @property
+    def command(self) -> str:
+        """What runs it: with the name that it is repeated for, and with what that is built on, where it reads that."""
+        used = " ".join((*self.params, *self.reads))
+        named = [NAME] * (self.over is not None) + [BELOW] * (BELOW in used)
+        return " ".join(["python -m", f"stages.{self.code}", *named])
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The files and folders that it reads."""
+        code = [] if self.always else [_fact(CODE, self.code)]
+        models = (_fact(SOURCES, key) for key in self.params if key.startswith(_MODELS))
+        return (*map(str, self.deps), *map(str, self.gates), *code, *models)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The files and folders that it writes, beside its measurements and tables."""
+        return (*map(str, self.outs), *([] if self.receipt is None else [str(self.receipt)]))
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """All that it writes."""
+        return (*self.kept, *map(str, self.metrics), *(str(plot.path) for plot in self.plots))
+
+    def pushed(self, path: str) -> bool:
+        """Whether a file that it writes may leave this machine by `dvc push`."""
+        return self.zone is Zone.PUBLIC or PUBLIC_FILES.get(path) == self.name
+
+
+def _fact(folder: Path, name: str) -> str:
+    return f"{folder.as_posix()}/{name}.json"

@@ -1,0 +1,326 @@
+"""Every stage of the graph, in the order of dvc.yaml. A new one is a declaration here and its module in `stages`."""
+
+from functools import partial
+from pathlib import Path
+
+from palimpsest.graph.stage import (
+    BELOW,
+    NAME,
+    PRIVATE_FILE,
+    PUBLIC_FILE,
+    PUBLIC_TEST_FILE,
+    TEST_FILE,
+    Each,
+    Feature,
+    Pairs,
+    Plot,
+    Stage,
+)
+from palimpsest.workspace import (
+    BASE_LM,
+    BASELINES,
+    CARD,
+    DECODER_METRICS,
+    DECODERS,
+    EMBEDDINGS,
+    EVOLVED,
+    FACTS,
+    INPUTS,
+    METRICS,
+    MODEL_METRICS,
+    MODEL_RECEIPTS,
+    MODELS,
+    PAGE,
+    PLOTS,
+    PRIVATE,
+    PUBLIC,
+    RAW,
+    RECEIPTS,
+    RELEASE,
+    SCORES,
+    SOURCES,
+    STATEMENT,
+    SUMMARY,
+    SYNTHETIC,
+    TAUGHT,
+    TWINS,
+    Zone,
+)
+
+_TRAIN, _HOLDOUT, _TEST = (PRIVATE / f"{part}.parquet" for part in ("train", "holdout", "test"))
+_MANIFEST = PRIVATE / "manifest.json"
+_TEXTS, _HELD = PUBLIC / "train.parquet", PUBLIC / "heldout.parquet"
+_MODEL, _MODEL_RECEIPT, _MODEL_BELOW = MODELS / NAME, MODEL_RECEIPTS / f"{NAME}.json", MODELS / BELOW
+_ROWS, _RECEIPT = SYNTHETIC / f"{NAME}.parquet", RECEIPTS / f"{NAME}.json"
+_EVALUATED, _AUDITED = Each("run.evaluate", "variant"), Each("run.audit", "variant")
+_COLUMNS, _LABELLED = ("dataset.text", "dataset.label"), ("dataset.label", "dataset.labels")
+_CLASSIFIERS = ("models.encoder", "models.classifier", "utility")
+_GUESSING = ("seed", "dataset", "privacy.budget.delta", "audit.guesses", "audit.alpha")
+
+
+def _measured(metric: str) -> tuple[Path, ...]:
+    """A measurement of what a stage is repeated for."""
+    return (METRICS / NAME / f"{metric}.json",)
+
+
+def _spends(
+    name: str,
+    desc: str,
+    over: Each | Pairs,
+    params: tuple[str, ...],
+    deps: tuple[Path | str, ...],
+    outs: tuple[Path, ...],
+    receipt: Path,
+    metrics: tuple[Path, ...] = (),
+    needs: tuple[Feature, ...] = (),
+) -> Stage:
+    """A stage that asks private rows something under a charge of its own."""
+    return Stage(
+        name, desc, Zone.PRIVATE, over, ("dataset", "privacy.budget.delta", "testing", *params),
+        (_TRAIN, _MANIFEST, *deps), outs, metrics, receipt=receipt, needs=needs,
+    )  # fmt: skip
+
+
+def _writes(
+    name: str,
+    desc: str,
+    over: Each | Pairs,
+    deps: tuple[Path | str, ...],
+    params: tuple[str, ...] = (),
+    outs: tuple[Path, ...] = (),
+    needs: tuple[Feature, ...] = (),
+) -> Stage:
+    """One that writes the rows of a variant under a charge of its own."""
+    own = ("models.encoder", f"variants.{NAME}", *params)
+    made = (*outs, SYNTHETIC / f"{NAME}.jsonl", _ROWS)
+    return _spends(name, desc, over, own, deps, made, _RECEIPT, _measured("generation"), needs)
+
+
+def _audits(
+    name: str,
+    desc: str,
+    metric: str,
+    params: tuple[str, ...],
+    deps: tuple[Path | str, ...],
+    over: Each | Pairs = _AUDITED,
+    needs: tuple[Feature, ...] = (),
+    zone: Zone = Zone.PRIVATE,
+    module: str = "",
+) -> Stage:
+    """One that measures what it is repeated for: by default each variant's rows, with private rows beside them."""
+    return Stage(name, desc, zone, over, params, deps, metrics=_measured(metric), needs=needs, module=module)
+
+
+_fetches = partial(Stage, zone=Zone.PUBLIC, retries=1)  # public work, which may be tried again
+
+STAGES = (
+    Stage(
+        "inputs", "Write down what the other stages run on that no stage makes, the code of each and the public models",
+        Zone.PUBLIC, outs=(INPUTS,), always=True, cached=False,
+    ),
+    Stage(
+        "world", "Make the invented world of the embedded data set", Zone.PRIVATE, params=("world",),
+        outs=(RAW / "private.jsonl", RAW / "test.jsonl", FACTS, RAW / "public.jsonl", RAW / "public_test.jsonl"),
+        needs=(Feature.WORLD,),
+    ),
+    Stage(
+        "preprocess", "Read and check the files, draw the audit subset and its coins, write the splits", Zone.PRIVATE,
+        params=("seed", "dataset", "audit.size", "audit.similarity", "audit.shingle"),
+        deps=(PRIVATE_FILE, TEST_FILE, PUBLIC_FILE),
+        outs=(_TRAIN, _HOLDOUT, _TEST, PRIVATE / "report.json", _MANIFEST, _TEXTS, _HELD),
+    ),
+    _fetches(
+        "encode_public", "Embed the public texts and the labels' public descriptions",
+        params=("dataset.labels", "models.encoder"), deps=(_TEXTS,), outs=(EMBEDDINGS,), needs=(Feature.LABELS,),
+    ),
+    _fetches(
+        "pretrain", "Train the small language model on public text, or fetch the named one; teach it what a prompt is",
+        params=("seed", "dataset.labels", "models.lm", "models.embedded_lm", "models.prompts"),
+        deps=(EMBEDDINGS, _TEXTS, _HELD), outs=(BASE_LM,), metrics=(METRICS / "pretrain.json",),
+    ),
+
+    # What is fitted to private rows, and what is written from it.
+    _spends(
+        "dp_train", "Fine-tune a language model on private rows with DP-SGD, alone or together with its discriminator",
+        Each("run.dp_train", "model"), ("seed", f"lms.{NAME}"), (BASE_LM,), (_MODEL,), _MODEL_RECEIPT,
+    ),
+    _spends(
+        "discriminator", "Train a discriminator with DP-SGD behind a fitted language model; both count",
+        Pairs("run.discriminator"), ("seed", "models.encoder", f"discriminators.{NAME}", f"lms.{BELOW}"),
+        (_MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json"), (_MODEL,), _MODEL_RECEIPT,
+    ),
+    Stage(
+        "pplm_generate", "Draw synthetic rows from a fitted model, steered towards each label, and filter them",
+        Zone.DP, Pairs("run.dp_lm"),
+        ("seed", "dataset.text", "dataset.label", "dataset.labels", "models.encoder", f"variants.{NAME}"),
+        (_MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json", BASE_LM, _HELD),
+        (SYNTHETIC / f"{NAME}.jsonl", _ROWS, _RECEIPT), _measured("generation"),
+    ),
+    _fetches(
+        "teach_similar", "Teach a public language model, on public pairs, to go on with a text like the one it read",
+        over=Each("run.teach_similar", "model"),
+        params=("seed", "dataset.task", "dataset.labels", "models.encoder", f"taught.{NAME}"),
+        deps=(EMBEDDINGS, _TEXTS, BASE_LM), outs=(TAUGHT / NAME,),
+    ),
+    _writes(
+        "private_predict", "Write rows from private contexts with a public language model that never learns from them",
+        Pairs("run.private_predict"), (_HELD, BASE_LM, _MODEL_BELOW),
+    ),
+    _writes(
+        "select", "Choose public texts by noisy class means, one cheap look at the private rows",
+        Each("run.select", "variant"), (_TEXTS, EMBEDDINGS), needs=(Feature.LABELS,),
+    ),
+    _writes(
+        "private_evolve",
+        "Let private rows vote, round by round, for texts that an author writes who sees none of them",
+        Pairs("run.private_evolve"), (_TEXTS, EMBEDDINGS, _HELD, BASE_LM), ("seed", f"authors.{BELOW}"),
+        (EVOLVED / f"{NAME}.parquet",),
+    ),
+    _audits(
+        "evolution_audit", "Measure, round by round, how far the selected texts are from the private rows", "evolution",
+        ("seed", "dataset.labels", "models.encoder"), (EVOLVED / f"{NAME}.parquet", _TRAIN, _HOLDOUT),
+        Pairs("run.private_evolve"),
+    ),
+    _writes(
+        "vote_select", "Keep those rows of another variant that one noisy vote of the private rows points at",
+        Pairs("run.vote_select"), (SYNTHETIC / f"{BELOW}.parquet", RECEIPTS / f"{BELOW}.json"), ("seed",),
+    ),
+    _fetches(
+        "decoder_pretrain",
+        "Teach a copy of the public language model, on public sentences, to write down a sentence embedding",
+        over=Each("run.decoder_pretrain", "decoder"), params=("seed", "models.encoder", f"decoders.{NAME}"),
+        deps=(_TEXTS, _HELD, BASE_LM), outs=(DECODERS / NAME,), metrics=(DECODER_METRICS / f"{NAME}.json",),
+    ),
+    _writes(
+        "eda_evolve",
+        "Let private rows vote, round by round, for embeddings, and write the last ones down with a public decoder",
+        Pairs("run.eda_evolve"), (_TEXTS, EMBEDDINGS, _HELD, BASE_LM, DECODERS / BELOW), ("seed",),
+        (EVOLVED / f"{NAME}.npz",),
+    ),
+    _audits(
+        "eda_audit",
+        "Measure, round by round, how far the embeddings are from the private rows, and how their votes spread",
+        "evolution", ("seed", "dataset.labels", "models.encoder"), (EVOLVED / f"{NAME}.npz", _TRAIN, _HOLDOUT),
+        Pairs("run.eda_evolve"),
+    ),
+    _writes(
+        "custext", "Replace every word of the private rows by one of its public neighbours, a baseline for reference",
+        Each("run.custext", "variant"), (_TEXTS,),
+    ),
+    _writes(
+        "sentdp",
+        "Pick public texts deep in the cloud of each label's rows by the exponential mechanism, a baseline",
+        Each("run.sentdp", "variant"), (_TEXTS, EMBEDDINGS), needs=(Feature.LABELS,),
+    ),
+    _fetches(
+        "public_only", "The row at epsilon 0: the public texts nearest to each label's public description",
+        params=("dataset.text", *_LABELLED, "public_only"), deps=(_TEXTS, EMBEDDINGS),
+        outs=(SYNTHETIC / "public_only.jsonl", SYNTHETIC / "public_only.parquet"), needs=(Feature.LABELS,),
+    ),
+
+    # Utility.
+    Stage(
+        "baseline_eval", "Score classifiers trained on the real and on the public_only rows", Zone.PRIVATE,
+        params=("seed", *_LABELLED, *_CLASSIFIERS), deps=(_TRAIN, _TEST, SYNTHETIC / "public_only.parquet"),
+        outs=(BASELINES,), metrics=(METRICS / "real" / "utility.json", METRICS / "public_only" / "utility.json"),
+        needs=(Feature.LABELS,),
+    ),
+    _audits(
+        "downstream_eval", "Train classifiers on the synthetic rows and score them on real test rows", "utility",
+        ("seed", *_LABELLED, *_CLASSIFIERS), (_ROWS, _TEST, BASELINES), _EVALUATED, (Feature.LABELS,),
+    ),
+    _audits(
+        "incontext_baseline",
+        "Let the public language model answer behind real demonstrations, to see whether it can judge", "incontext",
+        ("seed", *_COLUMNS, "dataset.labels", "utility.in_context"), (BASE_LM, _TRAIN, _TEST),
+        Each("run.in_context_baseline", "row"), module="incontext_eval",
+    ),
+    _audits(
+        "incontext_eval", "Let the public language model answer behind demonstrations from synthetic rows", "incontext",
+        ("seed", *_COLUMNS, "dataset.labels", "utility.in_context"),
+        (BASE_LM, _ROWS, _TEST, METRICS / "real" / "incontext.json"), Each("run.in_context", "row"),
+    ),
+
+    # Attacks on models and on rows, and what rows repeat.
+    _audits(
+        "mia", "Attack the model by loss and by reference, after a control without any model", "membership",
+        _GUESSING, (_MODEL_BELOW, BASE_LM, _RECEIPT, _TRAIN, _HOLDOUT), Pairs("run.dp_lm"),
+    ),
+    _audits(
+        "shadow_mia", "Attack the model with shadow models, which never saw what is guessed about",
+        "shadow_membership", (*_GUESSING, "models.prompts"),
+        (_MODEL_BELOW, BASE_LM, _RECEIPT, _TRAIN, _HOLDOUT, _TEST), Pairs("run.shadow_mia"),
+    ),
+    Stage(
+        "embedding_audit", "Ask how well the language model's hidden states tell the labels of private rows apart",
+        Zone.PRIVATE, Each("run.embedding_audit", "model"), ("seed", "dataset", "audit.separation", "utility.seeds"),
+        (_MODEL, _TRAIN, _TEST), metrics=(MODEL_METRICS / f"{NAME}.json",), needs=(Feature.LABELS,),
+    ),
+    _audits(
+        "ngram_audit", "Count the n-grams that synthetic rows share with training, holdout and public rows", "ngrams",
+        ("seed", *_COLUMNS, "audit.orders", "audit.resamples"), (_ROWS, _TRAIN, _HOLDOUT, _TEXTS), _EVALUATED,
+    ),
+    _audits(
+        "text_mia", "Attack the rows alone, whatever wrote them, after a control without any rows", "text_membership",
+        (*_GUESSING, "models.encoder"), (_ROWS, _RECEIPT, _TRAIN, _HOLDOUT, _TEXTS, EMBEDDINGS),
+    ),
+    _audits(
+        "memorisation_audit",
+        "Count what the rows repeat of private ones, beside what they share with rows no one read",
+        "memorisation", ("seed", *_COLUMNS, "audit.similarity", "audit.shingle", "world"),
+        (_ROWS, _TRAIN, _HOLDOUT, _TEXTS, FACTS),
+    ),
+    _audits(
+        "anonymity_audit", "Try to single out, to link and to infer, on members and on others that were never read",
+        "anonymity", ("seed", *_COLUMNS, "dataset.labels"), (_ROWS, _RECEIPT, _TRAIN, _HOLDOUT, _TEXTS),
+    ),
+    _audits(
+        "fidelity_audit",
+        "Measure how far the rows are from the private ones, beside how far two halves of these are apart", "fidelity",
+        ("seed", *_COLUMNS, "dataset.labels", "models.encoder"), (_ROWS, _TRAIN, _HOLDOUT, _TEXTS, EMBEDDINGS),
+    ),
+    Stage(
+        "twins", "Audit a method's own code on invented records, as it is and broken on purpose", Zone.PUBLIC,
+        Each("run.twins", "method"), ("seed",), metrics=(TWINS / f"{NAME}.json",),
+    ),
+    Stage(
+        "public_eval", "Score the rows that may leave on a test file that was declared public", Zone.DP,
+        params=("seed", "dataset", *_CLASSIFIERS, "release.variants"), deps=(SYNTHETIC, PUBLIC_TEST_FILE),
+        metrics=(SCORES,), needs=(Feature.LABELS, Feature.PUBLIC_TEST),
+    ),
+    _audits(
+        "structure_audit", "Count the synthetic rows that are JSON, and those that conform to the public schema",
+        "structure", (*_COLUMNS, "dataset.json_schema"), (_ROWS, _RECEIPT), _EVALUATED, (Feature.JSON,), Zone.DP,
+    ),
+    _audits(
+        "facts_audit", "Look for the world's facts in the synthetic rows, those of many and those of one", "facts",
+        _COLUMNS, (_ROWS, FACTS), _EVALUATED, (Feature.WORLD,),
+    ),
+
+    # The pages, and what leaves.
+    Stage(
+        "report", "Draw the audit page, write the privacy statement and the final table", Zone.PRIVATE,
+        params=("dataset", "privacy", "run", "release.variants", "testing"),
+        deps=(METRICS, RECEIPTS, PUBLIC_FILE, PUBLIC_TEST_FILE, SOURCES),
+        outs=(PAGE, CARD, STATEMENT), metrics=(SUMMARY,),
+        plots=(
+            Plot(PLOTS / "utility.json", "epsilon", "accuracy", "Accuracy against epsilon"),
+            Plot(PLOTS / "overlap.json", "order", "value", "n-gram excess over the holdout"),
+            Plot(PLOTS / "bracket.json", "variant", "epsilon", "Between what is proved and attacked"),
+            Plot(PLOTS / "risk.json", "attack", "risk", "Singling out, linkability, inference"),
+            Plot(PLOTS / "fidelity.json", "measure", "value", "Distance from the private rows"),
+        ),
+    ),
+    Stage(
+        "release", "Check, put together and sign what may leave", Zone.DP,
+        params=("dataset", "privacy", "release", "run.evaluate", "run.twins", "testing"),
+        deps=(
+            SYNTHETIC, SCORES, TWINS, RECEIPTS, PUBLIC_FILE,
+            PUBLIC_TEST_FILE, SOURCES,
+        ),
+        outs=(RELEASE,), gates=(FACTS,), cached=False,
+    ),
+)  # fmt: skip
+
+# Those that ask private rows something, each under a charge of its own.
+SPENDERS = frozenset(stage.name for stage in STAGES if stage.receipt is not None)
