@@ -25,7 +25,7 @@ from palimpsest.training.team import Team, joined
 from palimpsest.training.views import Follower, Leader
 from stages.common import BASE_LM, CHECKPOINTS, MODEL_RECEIPTS, MODELS, RECEIPTS, start_processes
 from stages.models import note_fitted
-from stages.spending import identify, private_rows, requested, tell
+from stages.spending import identify, private_rows, tell
 
 STAGE = "dp_train"
 
@@ -96,7 +96,7 @@ def _lead(
     ledger, name = Ledger.open(ledger_url(params)), run.variant
     asset, noise = ledger.asset(params.dataset.asset), NoiseSource(params.testing.noise_seed)
     paid = [charge.id for charge in ledger.paid(asset.name, before, run.purpose)] if before else []
-    asked = ledger, params.schema_of_data, run, requested(plan)
+    asked = ledger, params.schema_of_data, run, plan.queries
     with metered(*asked, private_rows, noise, continues, receipt_heads(RECEIPTS, asset.name)) as session:
         tell(session.reservation, ledger.balance(asset.name).left)
         team.share(asset.key)

@@ -16,12 +16,13 @@ from click.testing import Result
 import stages.dp_train
 from palimpsest.errors import LedgerError
 from palimpsest.files import read_json, write_json
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Ledger, Request, Run
+from palimpsest.privacy.ledger import Ledger, Run
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
@@ -32,7 +33,7 @@ from tests.reading import reading
 
 RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
 QUERY = LabelHistogram(("a", "b"), 4.0)
-ASKED = Request(QUERY.name, QUERY.event())
+ASKED = PlannedQuery(QUERY.name, QUERY.event())
 RECEIPT = Path("reports/receipts/models/dp3.json")
 COMMANDS: tuple[tuple[object, ...], ...] = (
     ("plan",), ("status",), ("report",), ("ledger",), ("ledger", "--verify"), ("ledger", "--json"),
@@ -52,7 +53,7 @@ def refusal(done: Result) -> str:
 def lived(ledger: Path) -> Ledger:
     """A ledger in which each kind of entry stands."""
     made = Ledger.open(f"sqlite:///{ledger}")
-    reservation = made.reserve("notes", RUN, [ASKED, Request("walk", QUERY.event())])
+    reservation = made.reserve("notes", RUN, [ASKED, PlannedQuery("walk", QUERY.event())])
     for charge in reservation.charges:
         made.begin(charge)
     made.answer(reservation.charges[0], 1)

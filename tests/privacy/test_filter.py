@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from palimpsest.errors import BudgetExceeded
 from palimpsest.privacy import accounting
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
-from palimpsest.privacy.ledger import Asset, Ledger, Request, Run
+from palimpsest.privacy.ledger import Asset, Ledger, Run
+from palimpsest.privacy.planned import PlannedQuery
 
 DELTA = 1e-5
 GAUSSIANS = st.lists(st.floats(0.8, 30.0), min_size=1, max_size=8)
@@ -30,7 +31,7 @@ def admitted(ledger: Ledger, cap: float, events: list[dpa.DpEvent]) -> list[dpa.
     for number, event in enumerate(events):
         run = Run("fit", f"v{number}", "release", "f", "p", "c")
         try:
-            ledger.begin(ledger.reserve(name, run, [Request("query", event)]).charges[0])
+            ledger.begin(ledger.reserve(name, run, [PlannedQuery("query", event)]).charges[0])
         except BudgetExceeded:
             continue
     assert ledger.balance(name).spent <= cap

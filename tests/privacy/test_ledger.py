@@ -18,12 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palimpsest.errors import BudgetExceeded, LedgerError
-from palimpsest.privacy.ledger import Asset, Ledger, Request, Run
+from palimpsest.privacy.ledger import Asset, Ledger, Run
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.witness import VARIABLE
 from tests.receipts import a_line, a_receipt
 
 GAUSSIAN = dpa.GaussianDpEvent(10.0)
-ONE, TWO = Request("votes", GAUSSIAN), Request("histogram", dpa.GaussianDpEvent(20.0))
+ONE, TWO = PlannedQuery("votes", GAUSSIAN), PlannedQuery("histogram", dpa.GaussianDpEvent(20.0))
 ASSET = Asset(name="tickets", delta=1e-5, epsilon=4.0, n_public=1000)
 
 
@@ -191,13 +192,13 @@ def test_a_plan_over_budget_is_refused_and_charges_nothing(ledger, run):
     ledger.reserve("tickets", run(), [ONE])
     before, head = ledger.balance("tickets"), ledger.head()
     with pytest.raises(BudgetExceeded, match="left 3") as refused:
-        ledger.reserve("tickets", run(variant="dp8"), [ONE, Request("training", dpa.GaussianDpEvent(0.5))])
+        ledger.reserve("tickets", run(variant="dp8"), [ONE, PlannedQuery("training", dpa.GaussianDpEvent(0.5))])
     assert refused.value.remedy
     assert (ledger.balance("tickets"), ledger.head()) == (before, head)
 
 
 def test_standing_reservations_count_at_the_gate(small, run):
-    large = [Request("training", dpa.GaussianDpEvent(1.7))]
+    large = [PlannedQuery("training", dpa.GaussianDpEvent(1.7))]
     small.reserve("tickets", run(variant="first"), large)
     with pytest.raises(BudgetExceeded):
         small.reserve("tickets", run(variant="second"), large)
@@ -206,7 +207,7 @@ def test_standing_reservations_count_at_the_gate(small, run):
 
 
 def test_references_are_written_down_outside_the_total(ledger, run):
-    exact = Request("training", dpa.NonPrivateDpEvent())
+    exact = PlannedQuery("training", dpa.NonPrivateDpEvent())
     ledger.reserve("tickets", run(purpose="reference"), [exact])
     assert states(ledger) == ["reserved"]
     assert spent(ledger) == 0.0
@@ -216,7 +217,7 @@ def test_references_are_written_down_outside_the_total(ledger, run):
 def test_a_release_without_noise_is_refused_under_any_cap(small, run, event):
     small.amend("tickets", 1e300)
     with pytest.raises(LedgerError, match="without noise"):
-        small.reserve("tickets", run(), [Request("training", event)])
+        small.reserve("tickets", run(), [PlannedQuery("training", event)])
 
 
 def test_a_purpose_that_is_not_known_is_refused(small, run):
@@ -243,7 +244,7 @@ def test_own_deltas_never_pass_their_half(small, run):
 
 
 def test_amending_moves_the_cap_alone(ledger, run):
-    training = [Request("training", dpa.GaussianDpEvent(0.7))]
+    training = [PlannedQuery("training", dpa.GaussianDpEvent(0.7))]
     with pytest.raises(BudgetExceeded):
         ledger.reserve("tickets", run(), training)
     assert ledger.amend("tickets", 12.0).epsilon == 12.0
@@ -326,7 +327,7 @@ def test_no_release_builds_on_a_reference(ledger, run):
 
 def test_assets_do_not_share_a_budget(ledger, run):
     ledger.register(Asset("letters", 1e-6, 1.0, 500))
-    ledger.reserve("letters", run(), [Request("training", dpa.GaussianDpEvent(30.0))])
+    ledger.reserve("letters", run(), [PlannedQuery("training", dpa.GaussianDpEvent(30.0))])
     assert ledger.assets() == ["letters", "tickets"]
     assert spent(ledger) == 0.0
 
@@ -422,7 +423,7 @@ def test_a_ledger_from_before_steps_reads_as_it_was(url, run):
     assert [ledger.register(ASSET).key for _ in range(2)] == [bytes(32)] * 2
     (charge,) = ledger.charges("tickets")
     assert (charge.state, charge.event, charge.steps, charge.steps_begun) == ("begun", TRAIN, None, 0)
-    again = ledger.reserve("tickets", run(), [Request("train", TRAIN)], resumable=lambda charge: True)
+    again = ledger.reserve("tickets", run(), [PlannedQuery("train", TRAIN)], resumable=lambda charge: True)
     assert (again.lost, again.resumed, again.charges[0].id == charge.id) == (1, 0, False)
     assert ledger.verify(OLD_HASHES) == 5
 
@@ -439,8 +440,8 @@ def test_an_asset_from_before_units_had_columns_is_one_of_records_for_ever(url):
 
 
 def test_a_charge_without_steps_is_written_as_before_them(small, run, sqlite_url):
-    small.reserve("tickets", run(), [Request("train", TRAIN)])
-    small.reserve("tickets", run(plan="steps"), [Request("train", TRAIN, steps=100)])
+    small.reserve("tickets", run(), [PlannedQuery("train", TRAIN)])
+    small.reserve("tickets", run(plan="steps"), [PlannedQuery("train", TRAIN, steps=100)])
     with sa.create_engine(sqlite_url).connect() as connection:
         bodies = connection.scalars(sa.text("SELECT body FROM palimpsest_entry ORDER BY seq")).all()
     assert bodies[1] == OLD_BODIES[1]
@@ -458,7 +459,7 @@ def test_sixteen_at_once_never_pass_the_cap(url, asset, run):
 
     def reserve(number: int) -> bool:
         try:
-            Ledger.open(url).reserve("tickets", run(variant=f"v{number}"), [Request("votes", events[number])])
+            Ledger.open(url).reserve("tickets", run(variant=f"v{number}"), [PlannedQuery("votes", events[number])])
         except BudgetExceeded:
             return False
         return True

@@ -21,7 +21,8 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy import entropy, view
 from palimpsest.privacy import ledger as books
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run, never
+from palimpsest.privacy.ledger import Asset, Charge, Ledger, Reservation, Run, never
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import Meter, registered
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered
@@ -105,7 +106,7 @@ def until(begun: int) -> Callable[[Meter], None]:
 
 def reserve(ledger: Ledger, resumable: Callable[[Charge], bool] = always, run: Run = RUN) -> Reservation:
     own = reading(run, ledger, "tickets", ROWS)
-    return ledger.reserve("tickets", own, [Request("walk", WALK, steps=LIMIT)], resumable)
+    return ledger.reserve("tickets", own, [PlannedQuery("walk", WALK, steps=LIMIT)], resumable)
 
 
 def attempt(ledger: Ledger, query: Any, seed: int | None = None) -> Any:
@@ -161,7 +162,7 @@ def check_a_crash_costs_steps_alone(ledger: Ledger) -> None:
     drawn = attempt(ledger, Walk())
     assert len(drawn) == LIMIT - 5
     assert standing(ledger) == [("begun", LIMIT)]
-    planned = {("", 1): [Request("", WALK)]}
+    planned = {("", 1): [PlannedQuery("", WALK)]}
     assert spent(ledger) == first == pytest.approx(books.preview(ledger.asset("tickets"), [], planned))
     assert attempt(ledger, Walk()) == []
 
@@ -237,7 +238,7 @@ def test_no_order_of_crashes_and_rivals_passes_the_limit_or_moves_the_charge(tmp
     ledger = Ledger.create(f"sqlite:///{tmp_path_factory.mktemp('steps')}/ledger.db")
     ledger.register(Asset("tickets", 1e-5, 4.0, 1000))
     meters, known, accepted, others = [attempt(ledger, Handed())], [0], 0, 0
-    small = Request("votes", dpa.GaussianDpEvent(40.0))
+    small = PlannedQuery("votes", dpa.GaussianDpEvent(40.0))
     for kind, who, steps in operations:
         before = spent(ledger)
         if kind == "resume":
@@ -259,7 +260,7 @@ def test_no_order_of_crashes_and_rivals_passes_the_limit_or_moves_the_charge(tmp
         assert len(ledger.charges("tickets")) == 1 + others
         assert accepted <= LIMIT
         assert spent(ledger) >= before
-        asked = [Request("", WALK), *[small] * others]
+        asked = [PlannedQuery("", WALK), *[small] * others]
         assert spent(ledger) == pytest.approx(books.preview(ledger.asset("tickets"), [], {("", 1): asked}))
     ledger.verify()
 
@@ -402,10 +403,10 @@ def test_an_advanced_charge_begins_no_second_time(small):
 
 
 def test_a_charge_without_steps_neither_advances_nor_continues(small, run):
-    at_once = small.reserve("tickets", run(variant="other"), [Request("walk", WALK)], always).charges[0]
+    at_once = small.reserve("tickets", run(variant="other"), [PlannedQuery("walk", WALK)], always).charges[0]
     small.begin(at_once)
     assert refused(lambda: small.advance(at_once, 0, 1), "pays for no steps")
-    again = small.reserve("tickets", run(variant="other"), [Request("walk", WALK)], always)
+    again = small.reserve("tickets", run(variant="other"), [PlannedQuery("walk", WALK)], always)
     assert again.charges[0].id != at_once.id
 
 
@@ -420,16 +421,18 @@ def test_a_charge_without_steps_neither_advances_nor_continues(small, run):
     ],
 )
 def test_steps_that_the_event_does_not_compose_are_refused(small, event, steps):
-    assert refused(lambda: small.reserve("tickets", RUN, [Request("walk", event, steps=steps)]), "does not compose")
+    assert refused(
+        lambda: small.reserve("tickets", RUN, [PlannedQuery("walk", event, steps=steps)]), "does not compose"
+    )
     assert standing(small) == []
 
 
 def test_a_reference_runs_in_steps_outside_the_total(small):
     reference, exact = replace(RUN, purpose="reference"), dpa.NonPrivateDpEvent()
-    charge = small.reserve("tickets", reference, [Request("walk", exact, steps=LIMIT)]).charges[0]
+    charge = small.reserve("tickets", reference, [PlannedQuery("walk", exact, steps=LIMIT)]).charges[0]
     small.begin(charge)
     small.advance(charge, 0, 3)
-    assert small.reserve("tickets", reference, [Request("walk", exact, steps=LIMIT)], always).resumed == 3
+    assert small.reserve("tickets", reference, [PlannedQuery("walk", exact, steps=LIMIT)], always).resumed == 3
     assert spent(small) == 0.0
 
 
@@ -447,7 +450,7 @@ def test_a_lowered_count_shows_in_the_chain(small, sqlite_url):
 
 
 def opened(ledger: Ledger) -> AbstractContextManager[Session]:
-    requests = [Request("votes", dpa.GaussianDpEvent(40.0)), Request("walk", WALK, steps=LIMIT)]
+    requests = [PlannedQuery("votes", dpa.GaussianDpEvent(40.0)), PlannedQuery("walk", WALK, steps=LIMIT)]
     run = reading(RUN, ledger, "tickets", ROWS)
     return metered(ledger, SCHEMA, run, requests, lambda: ROWS, NoiseSource(), always)
 
@@ -467,7 +470,7 @@ def test_a_session_that_failed_is_continued_by_the_next(small):
 def test_a_session_untold_or_under_a_seed_pays_again(small, seed, told):
     crashed(small, 3)
     more = (always,) if told else ()
-    requests = [Request("walk", WALK, steps=LIMIT)]
+    requests = [PlannedQuery("walk", WALK, steps=LIMIT)]
     run = reading(RUN, small, "tickets", ROWS)
     with metered(small, SCHEMA, run, requests, lambda: ROWS, NoiseSource(seed=seed), *more) as session:
         assert (session.reservation.resumed, session.reservation.lost) == (0, 1)

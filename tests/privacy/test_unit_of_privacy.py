@@ -15,7 +15,8 @@ import sqlalchemy as sa
 import palimpsest
 from palimpsest.errors import DataError, LedgerError
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run, require_unit
+from palimpsest.privacy.ledger import Asset, Charge, Ledger, Reservation, Run, require_unit
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import bounds_persons, is_for_persons, is_registered, registered
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.privacy.rows import PrivateRow
@@ -78,7 +79,7 @@ def book(sqlite_url: str) -> Callable[[PublicSchema], Ledger]:
 
 
 def reserved(ledger: Ledger, run: Callable[..., Run]) -> Reservation:
-    return ledger.reserve("tickets", run(), [Request("counted", EVENT)])
+    return ledger.reserve("tickets", run(), [PlannedQuery("counted", EVENT)])
 
 
 def states(ledger: Ledger) -> list[str]:
@@ -119,7 +120,7 @@ def test_rows_of_another_unit_never_get_behind_the_door(book, run, rows, schema)
     ledger = book(schema)
     mixed = [*rows_of(schema), rows_of(rows)[0]]
     found = run(fingerprint=fingerprint(mixed, ledger.asset("tickets").key))
-    asked = ledger, schema, found, [Request("counted", EVENT)], lambda: mixed
+    asked = ledger, schema, found, [PlannedQuery("counted", EVENT)], lambda: mixed
     with (
         pytest.raises(LedgerError, match="not those of a data set whose unit") as caught,
         metered(*asked, NoiseSource()),
@@ -175,7 +176,7 @@ def test_an_asset_is_closed_to_another_unit(book, run, old, new):
     def unread() -> Sequence[PrivateRow]:
         raise AssertionError("a row was read")
 
-    asked = ledger, SCHEMAS[new], run(), [Request("counted", EVENT)], unread, NoiseSource()
+    asked = ledger, SCHEMAS[new], run(), [PlannedQuery("counted", EVENT)], unread, NoiseSource()
     with pytest.raises(LedgerError, match="as the unit of privacy"), metered(*asked):
         raise AssertionError("it must not open")
     assert ledger.verify() == entries

@@ -28,8 +28,9 @@ from palimpsest.privacy import votes
 from palimpsest.privacy.accounting import gdp_epsilon
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.kept import Kept
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Run
+from palimpsest.privacy.ledger import Asset, Charge, Ledger, Run
 from palimpsest.privacy.limited_domain import LimitedDomain
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import is_for_persons
 from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.privacy.session import metered
@@ -284,8 +285,9 @@ def new_ledger(folder: Path, epsilon: float = 8.0) -> Ledger:
     return ledger
 
 
-def request(query: Any) -> Request:
-    return Request(query.name, query.event(), getattr(query, "own_delta", 0.0), steps=getattr(query, "steps", None))
+def request(query: Any) -> PlannedQuery:
+    own_delta, steps = getattr(query, "own_delta", 0.0), getattr(query, "steps", None)
+    return PlannedQuery(query.name, query.event(), steps, own_delta=own_delta)
 
 
 def asked(ledger: Ledger, query: Any, seed: int | None = None, run: Run = RUN, rows: Any = ROWS) -> Any:

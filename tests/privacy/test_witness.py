@@ -17,14 +17,15 @@ import pytest
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import witness
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Ledger, Request
+from palimpsest.privacy.ledger import Asset, Ledger
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.witness import VARIABLE, Witnesses, receipt_heads
 from palimpsest.records.schema import PublicSchema
 from tests.privacy.changed import copied, execute, kinds, put_back, rehash
 
-ONE = Request("votes", dpa.GaussianDpEvent(10.0))
-TWO = Request("histogram", dpa.GaussianDpEvent(20.0))
+ONE = PlannedQuery("votes", dpa.GaussianDpEvent(10.0))
+TWO = PlannedQuery("histogram", dpa.GaussianDpEvent(20.0))
 SCHEMA = PublicSchema("tickets", "classify", "text", n_public=1000, max_length=99, label="label", labels={"a": "a"})
 
 
@@ -167,8 +168,8 @@ def test_each_step_is_noted(small, run):
     assert len(file().read_text().splitlines()) == 3
 
 
-def steps() -> Request:
-    return Request("walk", dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(40.0), 5), steps=5)
+def steps() -> PlannedQuery:
+    return PlannedQuery("walk", dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(40.0), 5), steps=5)
 
 
 def test_registering_alone_is_not_noted(small):

@@ -30,13 +30,13 @@ from palimpsest.privacy import accounting, chain, composition, database, events
 from palimpsest.privacy.chain import Chain
 from palimpsest.privacy.composition import Cell, Term
 from palimpsest.privacy.database import answers, assets, entries
+from palimpsest.privacy.planned import ADJACENCY, PlannedQuery
 from palimpsest.privacy.running import alone
 from palimpsest.privacy.witness import Head, Witnesses
 
 if TYPE_CHECKING:
     from palimpsest.privacy.receipt import Receipt
 
-ADJACENCY = "add_remove"
 UNITS = ("record", "person")
 FILTER_ORDERS = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
 PURPOSES = ("release", "reference")
@@ -118,28 +118,6 @@ class Cap:
 
     epsilon: float
     time: str
-
-
-@dataclass(frozen=True)
-class Request:
-    """One query that a plan wants to pay for.
-
-    Attributes:
-        query: the query's name.
-        event: what it may cost at most.
-        own_delta: a delta that the event does not carry.
-        adjacency: the adjacency that the event is stated for.
-        partition: (scheme, cell): disjoint parts of the data set; None for all of it.
-        steps: how many identical steps the event composes, for a query that runs and may be continued in steps;
-            None for one that runs at once.
-    """
-
-    query: str
-    event: dpa.DpEvent
-    own_delta: float = 0.0
-    adjacency: str = ADJACENCY
-    partition: tuple[str, str] | None = None
-    steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -391,7 +369,7 @@ class Ledger:
         self,
         name: str,
         run: Run,
-        requests: Sequence[Request],
+        planned: Sequence[PlannedQuery],
         resumable: Callable[[Charge], bool] = never,
         witnesses: Collection[str] = (),
     ) -> Reservation:
@@ -407,7 +385,7 @@ class Ledger:
         Args:
             name: the asset.
             run: what the plan belongs to.
-            requests: one per planned query, in order.
+            planned: what the plan asks, in order.
             resumable: whether the caller has what it needs to continue a begun charge; asked only of the newest
                 charge of a query that runs in steps and whose noise no seed fixed. The ledger is locked meanwhile.
             witnesses: hashes of entries that the workspace's receipts noted.
@@ -418,20 +396,20 @@ class Ledger:
                 that the event does not compose, a stored answer that was changed, or a chain that does not hold.
             ValueError: for an own delta outside [0, 1].
         """
-        _check_requests(run, requests)
+        _check_plan(run, planned)
         with self._write() as connection:
             found = self._checked(connection, witnesses)
             asset, charges = self._known(found, name), _charges(found, name)
             earlier = [charge for charge in charges if charge.run_key == run.key and charge.state != "refunded"]
             number, kept = _resume(earlier, resumable)
-            missing = [index for index in range(len(requests)) if index not in kept]
+            missing = [index for index in range(len(planned)) if index not in kept]
             if run.purpose == "release":
-                _check_budget(asset, charges, [requests[index] for index in missing], run, number)
+                _check_budget(asset, charges, [planned[index] for index in missing], run, number)
             for index in missing:
-                body = _reserve_body(run, number, index, requests[index])
+                body = _reserve_body(run, number, index, planned[index])
                 row = chain.append(connection, name, "reserve", uuid.uuid4().hex, body)
                 kept[index] = _charge(row, body)
-            latest = tuple(kept[index] for index in range(len(requests)))
+            latest = tuple(kept[index] for index in range(len(planned)))
             replays = _replays(connection, latest)
         begun = {charge.id for charge in earlier if charge.run == number and charge.state == "begun"}
         lost = len(begun - {charge.id for charge in latest})
@@ -755,25 +733,25 @@ def _check_asset(asset: Asset) -> None:
     validate.one_of((ADJACENCY,), adjacency=asset.adjacency)
 
 
-def _check_requests(run: Run, requests: Sequence[Request]) -> None:
+def _check_plan(run: Run, planned: Sequence[PlannedQuery]) -> None:
     if run.purpose not in PURPOSES:
         raise LedgerError(f"Variant {run.variant!r} has purpose {run.purpose!r}.", f"Use one of {PURPOSES!r}.")
-    for request in requests:
-        validate.in_range(0.0, 1.0, own_delta=request.own_delta)
-        if request.adjacency != ADJACENCY:
+    for query in planned:
+        validate.in_range(0.0, 1.0, own_delta=query.own_delta)
+        if query.adjacency != ADJACENCY:
             raise LedgerError(
-                f"Query {request.query!r} is accounted for adjacency {request.adjacency!r}; the ledger composes "
+                f"Query {query.name!r} is accounted for adjacency {query.adjacency!r}; the ledger composes "
                 f"{ADJACENCY!r} only.",
                 "State the query's sensitivity for adding or removing one unit of privacy.",
             )
-        if run.purpose == "release" and not accounting.is_private(request.event):
+        if run.purpose == "release" and not accounting.is_private(query.event):
             raise LedgerError(
-                f"Variant {run.variant!r} asks for query {request.query!r} without noise.",
+                f"Variant {run.variant!r} asks for query {query.name!r} without noise.",
                 "Give it a finite epsilon, or mark it `purpose: reference`: it then stays in the private zone.",
             )
-        if request.steps is not None and not _composes(request.event, request.steps):
+        if query.steps is not None and not _composes(query.event, query.steps):
             raise LedgerError(
-                f"Query {request.query!r} plans {request.steps} steps; its event does not compose as many of one kind.",
+                f"Query {query.name!r} plans {query.steps} steps; its event does not compose as many of one kind.",
                 "State the event as that many compositions of one step, or plan the query without steps.",
             )
 
@@ -830,16 +808,18 @@ def _latest(charges: Iterable[Charge]) -> dict[int, Charge]:
     return {charge.index: charge for charge in sorted(charges, key=lambda charge: charge.seq)}
 
 
-def preview(asset: Asset, charges: Sequence[Charge], wanted: Mapping[tuple[str, int], Sequence[Request]]) -> float:
-    """The epsilon spent on the asset once these further requests have run, by (key, number) of their runs."""
-    more = [(request.event, _cell(request.partition, *run)) for run, requests in wanted.items() for request in requests]
+def preview(asset: Asset, charges: Sequence[Charge], wanted: Mapping[tuple[str, int], Sequence[PlannedQuery]]) -> float:
+    """The epsilon spent on the asset once these further planned have run, by (key, number) of their runs."""
+    more = [(query.event, _cell(query.partition, *run)) for run, planned in wanted.items() for query in planned]
     return asset.spent(_divergences(asset, [*_terms_of(charges), *more]))
 
 
-def _check_budget(asset: Asset, charges: Sequence[Charge], wanted: Sequence[Request], run: Run, number: int) -> None:
+def _check_budget(
+    asset: Asset, charges: Sequence[Charge], wanted: Sequence[PlannedQuery], run: Run, number: int
+) -> None:
     now = _balance(asset, charges)
     after = preview(asset, charges, {(run.key, number): wanted})
-    own = sum(charge.own_delta for charge in charges if charge.counted) + sum(request.own_delta for request in wanted)
+    own = sum(charge.own_delta for charge in charges if charge.counted) + sum(query.own_delta for query in wanted)
     if after <= asset.epsilon and own <= asset.delta - asset.filter_delta:
         return
     share = "Lower the deltas outside the events" if after <= asset.epsilon else "Lower the variant's epsilon"
@@ -893,8 +873,8 @@ def _divergence_of(orders: tuple[float, ...], body: str) -> tuple[float, ...]:
     return tuple(accounting.rdp(events.from_json(json.loads(body)), orders).tolist())
 
 
-def _reserve_body(run: Run, number: int, index: int, request: Request) -> dict[str, Any]:
-    steps = {} if request.steps is None else {"steps": request.steps}
+def _reserve_body(run: Run, number: int, index: int, query: PlannedQuery) -> dict[str, Any]:
+    steps = {} if query.steps is None else {"steps": query.steps}
     return {
         "run_key": run.key,
         "run": number,
@@ -903,11 +883,11 @@ def _reserve_body(run: Run, number: int, index: int, request: Request) -> dict[s
         "variant": run.variant,
         "purpose": run.purpose,
         "fingerprint": run.fingerprint,
-        "query": request.query,
-        "event": events.to_json(request.event),
-        "own_delta": request.own_delta,
-        "adjacency": request.adjacency,
-        "partition": request.partition,
+        "query": query.name,
+        "event": events.to_json(query.event),
+        "own_delta": query.own_delta,
+        "adjacency": query.adjacency,
+        "partition": query.partition,
         **steps,
     }
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run, composed, never, require_unit
+from palimpsest.privacy.ledger import Asset, Charge, Ledger, Reservation, Run, composed, never, require_unit
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
@@ -33,7 +34,7 @@ def metered(
     ledger: Ledger,
     schema: PublicSchema,
     run: Run,
-    requests: Sequence[Request],
+    planned: Sequence[PlannedQuery],
     rows: Callable[[], Sequence[PrivateRow]],
     noise: NoiseSource,
     resumable: Callable[[Charge], bool] = never,
@@ -60,7 +61,7 @@ def metered(
     """
     require_unit(ledger.asset(schema.asset), schema)
     with ledger.alone(schema.asset, run.key):
-        reservation = ledger.reserve(schema.asset, run, requests, never if noise.fixed else resumable, witnesses)
+        reservation = ledger.reserve(schema.asset, run, planned, never if noise.fixed else resumable, witnesses)
         try:
             found = verified(rows(), run, ledger.asset(schema.asset).key)
             view = PrivateView(found, schema, ledger, reservation, noise)
