@@ -203,7 +203,8 @@ def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[An
     from palimpsest.models.sources import resolve_encoder
     from palimpsest.params.load import load
     from palimpsest.privacy.entropy import NoiseSource
-    from palimpsest.privacy.ledger import Ledger, Run
+    from palimpsest.privacy.ledger.ledger import Ledger
+    from palimpsest.privacy.ledger.records import Run
     from palimpsest.privacy.session import metered
     from palimpsest.records.write import read_public
     from stages.spending import private_rows

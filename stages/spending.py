@@ -12,10 +12,12 @@ from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.base import Plan
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Charge, Ledger, Reservation, Run, never
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Charge, Reservation, Run
+from palimpsest.privacy.ledger.rules import never
+from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
-from palimpsest.privacy.witness import receipt_heads
 from palimpsest.records.write import read_split
 from stages.common import METRICS, PRIVATE, RECEIPTS
 

@@ -110,7 +110,7 @@ def test_plumbing_exists_and_hides_nothing_but_the_schema_and_the_ledgers_place(
     assert PLUMBING.keys() <= dict(sources()).keys()
     behind = {name: imports.find_modules_directly_imported_by(name) - PLUMBING.keys() for name in PLUMBING}
     assert {name for name, found in behind.items() if found} == {"palimpsest.params.load", "palimpsest.params.schema"}
-    assert behind["palimpsest.params.load"] == {"palimpsest.privacy.database"}  # what the ledger's address means
+    assert behind["palimpsest.params.load"] == {"palimpsest.privacy.ledger.database"}  # what the ledger's address means
     own = {"palimpsest.records.conformity", "palimpsest.records.schema", "palimpsest.records.structured"}
     assert {name for name in behind["palimpsest.params.schema"] if "params" not in name} == own
 

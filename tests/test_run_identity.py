@@ -17,7 +17,8 @@ from palimpsest.closure import digest
 from palimpsest.errors import DataError, LedgerError
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.params.load import LEDGER_VARIABLE, load
-from palimpsest.privacy.ledger import Asset, Charge, Ledger
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.records.private import SplitRow

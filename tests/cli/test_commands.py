@@ -24,14 +24,16 @@ from palimpsest.files import read_json, write_json
 from palimpsest.params.load import LEDGER_VARIABLE, load
 from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Charge, Ledger, Run, composed
+from palimpsest.privacy.ledger.filter import composed
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Charge, Run
+from palimpsest.privacy.ledger.witness import VARIABLE
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.receipt import Group
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.view import PrivateView
-from palimpsest.privacy.witness import VARIABLE
 from palimpsest.report.summary import BudgetLeft, Excess, Interval, Membership, Row, Score, Share, Summary
 from tests.reading import reading
 
@@ -180,11 +182,11 @@ def test_an_asset_of_persons_is_closed_to_those_of_another_column_and_to_records
 
 
 def _is_closed(place: Place, command: str, problem: str) -> None:
-    before = Ledger.open(f"sqlite:///{place.ledger}").verify()
+    before = Ledger.open(f"sqlite:///{place.ledger}").books().entries
     done = place.call(command)
     words = " ".join(done.stderr.split())
     assert (done.exit_code, problem in words, "closed to another unit" in words) == (1, True, True)
-    assert Ledger.open(f"sqlite:///{place.ledger}").verify() == before
+    assert Ledger.open(f"sqlite:///{place.ledger}").books().entries == before
 
 
 def test_the_cap_is_not_amended_for_another_unit(place: Place) -> None:

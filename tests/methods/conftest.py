@@ -14,7 +14,8 @@ from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.lm import pretrain_lm
 from palimpsest.models.settings import EmbeddedLm
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Ledger, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Run
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView

@@ -8,7 +8,8 @@ from palimpsest.methods.baselines.fewshot.settings import FewShotSettings
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Plan
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Charge, Ledger, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Charge, Run
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView

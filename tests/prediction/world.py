@@ -16,7 +16,8 @@ from palimpsest.prediction.mechanism import Clipping, DifferenceClipping, FixedC
 from palimpsest.prediction.prompts import prompter
 from palimpsest.prediction.query import WriteWave
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge, Run
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered

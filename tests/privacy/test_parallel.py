@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting, events
-from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Reservation, composed, preview
+from palimpsest.privacy.ledger.filter import composed, preview
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge, Reservation
+from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.privacy.session import Session, receipt
@@ -160,7 +162,7 @@ def test_a_charge_without_a_finite_rho_is_no_release(small, run):
 
 def test_the_books_name_the_part_and_the_epsilon_of_each_charge(small, run):
     committed(small, run(), [*over_cells("01"), PlannedQuery("histogram", dpa.GaussianDpEvent(5.0))])
-    lines = ledger_summary(small, small.asset("tickets"))["charges"]
+    lines = ledger_summary(small.books(), "tickets")["charges"]
     assert [line["partition"] for line in lines] == [["batch", "0"], ["batch", "1"], None]
     assert lines[0]["epsilon"] == pytest.approx(accounting.zcdp_epsilon(0.0155, 1e-5))
 

@@ -17,7 +17,8 @@ from palimpsest.privacy import receipt as module
 from palimpsest.privacy.accounting import gdp_epsilon
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.fourier import Bracket
-from palimpsest.privacy.ledger import Ledger, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.privacy.session import Session, receipt

@@ -19,9 +19,13 @@ from hypothesis import strategies as st
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import entropy, view
-from palimpsest.privacy import ledger as books
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Reservation, Run, never
+from palimpsest.privacy.ledger import bodies, records, rules
+from palimpsest.privacy.ledger import ledger as protocol
+from palimpsest.privacy.ledger.filter import preview
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge, Reservation, Run
+from palimpsest.privacy.ledger.rules import never
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import Meter, registered
 from palimpsest.privacy.rows import PrivateRow
@@ -163,7 +167,7 @@ def check_a_crash_costs_steps_alone(ledger: Ledger) -> None:
     assert len(drawn) == LIMIT - 5
     assert standing(ledger) == [("begun", LIMIT)]
     planned = {("", 1): [PlannedQuery("", WALK)]}
-    assert spent(ledger) == first == pytest.approx(books.preview(ledger.asset("tickets"), [], planned))
+    assert spent(ledger) == first == pytest.approx(preview(ledger.asset("tickets"), [], planned))
     assert attempt(ledger, Walk()) == []
 
 
@@ -218,7 +222,7 @@ CHECKS = [
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_it_holds(ledger, check):
     check(ledger)
-    ledger.verify()
+    ledger.books()
 
 
 OPERATIONS = st.lists(
@@ -261,8 +265,8 @@ def test_no_order_of_crashes_and_rivals_passes_the_limit_or_moves_the_charge(tmp
         assert accepted <= LIMIT
         assert spent(ledger) >= before
         asked = [PlannedQuery("", WALK), *[small] * others]
-        assert spent(ledger) == pytest.approx(books.preview(ledger.asset("tickets"), [], {("", 1): asked}))
-    ledger.verify()
+        assert spent(ledger) == pytest.approx(preview(ledger.asset("tickets"), [], {("", 1): asked}))
+    ledger.books()
 
 
 # --- a real end
@@ -295,7 +299,7 @@ def test_a_killed_process_is_continued_under_its_charge(url, asset):
     ledger.commit(found)
     assert standing(ledger) == [("committed", LIMIT)]
     assert spent(ledger) == before
-    assert ledger.verify() == 8  # register, reserve, begin, 4 advances, commit
+    assert ledger.books().entries == 8  # register, reserve, begin, 4 advances, commit
 
 
 # --- many at once
@@ -315,7 +319,7 @@ def test_only_one_of_many_can_begin_a_step(ledger):
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(advance, range(8))) == 1
     assert standing(ledger) == [("begun", 1)]
-    ledger.verify()
+    ledger.books()
 
 
 # --- reserving and continuing
@@ -510,9 +514,9 @@ def restarted_meter(patch):
 
 def trusted_count(patch):
     def wrapper(check):
-        return lambda charge, found, limit, begun, steps: check(charge, begun, limit, begun, steps)
+        return lambda charge, standing, begun, steps: check(charge, replace(standing, begun=begun), begun, steps)
 
-    wrap(patch, books, "_check_advance", wrapper)
+    wrap(patch, protocol, "check_advance", wrapper)
 
 
 def restarted_everywhere(patch):
@@ -524,21 +528,21 @@ def count_forgotten_when_read(patch):
     def wrapper(original):
         return lambda *given: [replace(charge, steps_begun=0) for charge in original(*given)]
 
-    wrap(patch, books, "_charges", wrapper)
+    wrap(patch, bodies, "charges_of", wrapper)
 
 
 def no_limit(patch):
     def wrapper(check):
-        return lambda charge, found, limit, begun, steps: check(charge, found, 10**9, begun, steps)
+        return lambda charge, standing, begun, steps: check(charge, replace(standing, steps=10**9), begun, steps)
 
-    wrap(patch, books, "_check_advance", wrapper)
+    wrap(patch, protocol, "check_advance", wrapper)
 
 
 def limit_of_the_caller(patch):
     def wrapper(check):
-        return lambda charge, found, limit, begun, steps: check(charge, found, charge.steps, begun, steps)
+        return lambda charge, standing, begun, steps: check(charge, replace(standing, steps=charge.steps), begun, steps)
 
-    wrap(patch, books, "_check_advance", wrapper)
+    wrap(patch, protocol, "check_advance", wrapper)
 
 
 def nothing_written(patch):
@@ -546,11 +550,11 @@ def nothing_written(patch):
 
 
 def charged_again(patch):
-    patch.setattr(books, "_usable", lambda charge, resumable: charge.state != "begun")
+    patch.setattr(rules, "_usable", lambda charge, resumable: charge.state != "begun")
 
 
 def begun_is_free(patch):
-    patch.setattr(books, "_COUNTED", ("reserved", "answered", "committed"))
+    patch.setattr(records, "_COUNTED", ("reserved", "answered", "committed"))
 
 
 def same_key_every_time(patch):
@@ -558,7 +562,7 @@ def same_key_every_time(patch):
 
 
 def seeded_steps_continue(patch):
-    patch.setattr(books, "_usable", lambda charge, resumable: resumable(charge))
+    patch.setattr(rules, "_usable", lambda charge, resumable: resumable(charge))
 
 
 MUTANTS = [

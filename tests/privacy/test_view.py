@@ -11,10 +11,10 @@ import pytest
 from palimpsest.errors import LedgerError
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.privacy import accounting
-from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
-from palimpsest.privacy.ledger import Ledger
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import Meter, registered
@@ -186,7 +186,7 @@ def test_a_receipt_leaves_room_for_the_deltas_beside_the_events(small, run):
     assert body.group[0] == Group(1, body.epsilon)
     assert body.group[1].epsilon > accounting.group_epsilon(event, 2, 6e-6)
     assert body.group[2] == Group(5, None)  # five times the own delta are above delta
-    assert ledger_summary(small, asset)["charges"][0]["epsilon"] == body.epsilon
+    assert ledger_summary(small.books(), asset.name)["charges"][0]["epsilon"] == body.epsilon
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])

@@ -28,7 +28,8 @@ from palimpsest.privacy import votes
 from palimpsest.privacy.accounting import gdp_epsilon
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.kept import Kept
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge, Run
 from palimpsest.privacy.limited_domain import LimitedDomain
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import is_for_persons
@@ -1000,7 +1001,7 @@ def test_a_session_goes_on_under_its_charge_and_ends_committed(tmp_path):
         session()
     assert len(session()) == T - 1
     assert standing(ledger) == [("committed", T)]
-    ledger.verify()
+    ledger.books()
 
 
 def test_only_one_of_two_processes_holds_a_round(tmp_path):

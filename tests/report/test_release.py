@@ -25,7 +25,7 @@ from palimpsest.cli.verify_release import looks
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.params.release import Release
-from palimpsest.privacy.ledger import Run
+from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.records import keyed

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Reservation, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge, Reservation, Run
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered

@@ -12,7 +12,8 @@ from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import stale
 from palimpsest.methods.shared.base import Plan
 from palimpsest.privacy import accounting
-from palimpsest.privacy.ledger import Charge, preview
+from palimpsest.privacy.ledger.filter import preview
+from palimpsest.privacy.ledger.records import Charge
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.report.formats import MISSING, number
 from stages import pricing

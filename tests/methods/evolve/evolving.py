@@ -14,7 +14,8 @@ from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.settings import Filters, Votes
 from palimpsest.methods.vote_select.settings import VoteSelectSettings
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge, Run
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
