@@ -203,7 +203,8 @@ def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[An
     from palimpsest.models.sources import resolve_encoder
     from palimpsest.params.load import load
     from palimpsest.privacy.entropy import NoiseSource
-    from palimpsest.privacy.ledger import Ledger, Request, Run
+    from palimpsest.privacy.ledger.ledger import Ledger
+    from palimpsest.privacy.ledger.records import Run
     from palimpsest.privacy.session import metered
     from palimpsest.records.write import read_public
     from stages.spending import private_rows
@@ -219,8 +220,7 @@ def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[An
     plan = generator.plan(schema, Budget(args.epsilon, params.delta))
     rows = read_json("data/private/manifest.json")["fingerprint"]
     run = Run("select", f"select_{seed}", "reference" if args.epsilon == float("inf") else "release", rows, "p", "c")
-    requests = [Request(query.name, query.event) for query in plan.queries]
-    with metered(ledger, schema, run, requests, private_rows, NoiseSource()) as session:
+    with metered(ledger, schema, run, plan.queries, private_rows, NoiseSource()) as session:
         found = generator.fit(session.view, plan)
     return list(generator.sample(found, found.counts)), {}
 

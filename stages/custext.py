@@ -7,7 +7,7 @@ from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.models.word_map import word_map
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import CusTextVariant, Params
-from palimpsest.privacy.ledger import Ledger
+from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.records.write import read_public, write_synthetic
 from palimpsest.workspace import PUBLIC, SYNTHETIC
 from stages.common import start

@@ -14,11 +14,12 @@ from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Charge, Ledger, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Charge, Run
+from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.privacy.query import View
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.privacy.session import metered, receipt, verified
-from palimpsest.privacy.witness import receipt_heads
+from palimpsest.privacy.session import metered, paid_charges, receipt, verified
 from palimpsest.records.vouched import fingerprint_of, weights
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
 from palimpsest.training.team import Team, joined
@@ -26,7 +27,7 @@ from palimpsest.training.views import Follower, Leader
 from palimpsest.workspace import BASE_LM, CHECKPOINTS, MODEL_RECEIPTS, MODELS, RECEIPTS
 from stages.common import start_processes
 from stages.models import note_fitted
-from stages.spending import identify, private_rows, requested, tell
+from stages.spending import identify, private_rows, tell
 
 STAGE = "dp_train"
 
@@ -96,8 +97,8 @@ def _lead(
 ) -> None:
     ledger, name = Ledger.open(ledger_url(params)), run.variant
     asset, noise = ledger.asset(params.dataset.asset), NoiseSource(params.testing.noise_seed)
-    paid = [charge.id for charge in ledger.paid(asset.name, before, run.purpose)] if before else []
-    asked = ledger, params.schema_of_data, run, requested(plan)
+    paid = [charge.id for charge in paid_charges(ledger, asset.name, before, run.purpose)] if before else []
+    asked = ledger, params.schema_of_data, run, plan.queries
     with metered(*asked, private_rows, noise, continues, receipt_heads(RECEIPTS, asset.name)) as session:
         tell(session.reservation, ledger.balance(asset.name).left)
         team.share(asset.key)

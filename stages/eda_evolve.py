@@ -18,7 +18,8 @@ from palimpsest.models.decoder import Decoder
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import EmbedVariant, Params
 from palimpsest.privacy import accounting
-from palimpsest.privacy.ledger import Charge, Ledger
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Charge
 from palimpsest.records.evolved import write_evolved
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import fingerprint_of

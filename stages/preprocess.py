@@ -5,7 +5,8 @@ from functools import partial
 from palimpsest.files import write_json
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
-from palimpsest.privacy.ledger import Ledger, require_unit
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import require_unit
 from palimpsest.records.duplicates import guessable
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.preprocess import preprocess

@@ -6,11 +6,12 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.vote_select.fit import VoteSelect
 from palimpsest.params.schema import Params
 from palimpsest.privacy.composition import composed
-from palimpsest.privacy.ledger import Charge
+from palimpsest.privacy.ledger.records import Charge
+from palimpsest.privacy.planned import PlannedQuery
 from stages import (
     custext,
     discriminator,

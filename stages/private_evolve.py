@@ -11,7 +11,8 @@ from palimpsest.methods.shared.postprocess import Candidate
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import EvolveVariant, Params
 from palimpsest.privacy import accounting
-from palimpsest.privacy.ledger import Charge, Ledger
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Charge
 from palimpsest.records.write import write_rounds, write_synthetic
 from palimpsest.workspace import CHECKPOINTS, EVOLVED, SYNTHETIC
 from stages.authors import author_of, digest_of, expected, told, warnings

@@ -14,7 +14,8 @@ from palimpsest.methods.shared.shares import divided
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import FewShotVariant, Params, PredictVariant
 from palimpsest.privacy.assumptions import LOGIT_ROUNDING
-from palimpsest.privacy.ledger import Asset, Charge, Ledger
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge
 from palimpsest.privacy.means import Encode
 from palimpsest.records.keyed import digest
 from palimpsest.records.vouched import fingerprint_of

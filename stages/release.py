@@ -23,8 +23,9 @@ from palimpsest.params.load import FILE, ledger_url, load
 from palimpsest.params.release import Release
 from palimpsest.params.schema import Params
 from palimpsest.privacy import accounting
-from palimpsest.privacy.books import ledger_summary
-from palimpsest.privacy.ledger import Asset, Charge, Ledger
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge
+from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.records.keyed import digest
 from palimpsest.records.record import Record
@@ -123,11 +124,10 @@ def collected(params: Params, variants: Sequence[str]) -> Found:
         DataError: dvc.yaml has no stage that writes the release.
         LedgerError: a receipt is missing or not whole, the ledger's chain does not hold, or is older than a receipt.
     """
-    ledger = Ledger.open(ledger_url(params))
-    asset = ledger.asset(params.dataset.asset)
-    charges, receipts = ledger.charges(asset.name), read_receipts(variants)
-    ledger.verify([receipt.ledger_head for receipt in receipts.values()])
-    books, stages = ledger_summary(ledger, asset), report.read_stages(GRAPH)
+    receipts, stages = read_receipts(variants), report.read_stages(GRAPH)
+    whole = Ledger.open(ledger_url(params)).books([receipt.ledger_head for receipt in receipts.values()])
+    asset, charges = whole.asset(params.dataset.asset), whole.charges(params.dataset.asset)
+    books = ledger_summary(whole, asset.name)
     promise = statement(receipts, books, asdict(params.schema_of_data), stages, sources=told(params))
     flow = graph(variants, charges, receipts)
     return Found(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params), read_twins())

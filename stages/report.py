@@ -15,8 +15,8 @@ from palimpsest.files import atomic_path, read_json, write_json
 from palimpsest.graph.expand import MADE, expand, unrepeated
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import RESERVED, Params
-from palimpsest.privacy.books import ledger_summary
-from palimpsest.privacy.ledger import Ledger
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.report import evidence, tables
 from palimpsest.report.card import PUBLISHABLE, render_card
@@ -53,7 +53,7 @@ def run() -> None:
     """reports/metrics, reports/receipts, the ledger -> the pages of the private zone."""
     params = load()
     ledger = Ledger.open(ledger_url(params))
-    books = ledger_summary(ledger, ledger.asset(params.dataset.asset))
+    books = ledger_summary(ledger.books(), params.dataset.asset)
     metrics, receipts, stages = read_metrics(params), read_receipts(params), read_stages(GRAPH)
     summary = summarise(metrics, receipts, books)
     document = statement(receipts, books, asdict(params.schema_of_data), stages, sources=told(params))

@@ -1,4 +1,4 @@
-"""What every stage that spends shares: the requests of a plan, the rows behind the meter, and what a run says of it."""
+"""What every stage that spends shares: what identifies a run, the rows behind the meter, and what a run says of it."""
 
 import hashlib
 import json
@@ -12,20 +12,14 @@ from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.base import Plan
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Charge, Ledger, Request, Reservation, Run, never
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Charge, Reservation, Run
+from palimpsest.privacy.ledger.rules import never
+from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
-from palimpsest.privacy.witness import receipt_heads
 from palimpsest.records.write import read_split
 from palimpsest.workspace import METRICS, PRIVATE, RECEIPTS
-
-
-def requested(plan: Plan) -> list[Request]:
-    """What the plan reserves in the ledger."""
-    return [
-        Request(query.name, query.event, query.own_delta, partition=query.partition, steps=query.steps)
-        for query in plan.queries
-    ]
 
 
 def identify(params: Params, stage: str, name: str, plan: Plan, *behind: str) -> Run:
@@ -60,7 +54,7 @@ def charged(
 ) -> Iterator[Session]:
     """Reserve a variant's plan, say what that costs, and open the view; see `metered`."""
     noise, noted = NoiseSource(params.testing.noise_seed), receipt_heads(RECEIPTS, params.dataset.asset)
-    asked = ledger, params.schema_of_data, identity, requested(plan)
+    asked = ledger, params.schema_of_data, identity, plan.queries
     with metered(*asked, private_rows, noise, resumable, noted) as session:
         tell(session.reservation, ledger.balance(params.dataset.asset).left)
         yield session

@@ -15,8 +15,9 @@ from palimpsest.errors import ParamsError
 from palimpsest.files import write_json
 from palimpsest.params.load import FILE, LEDGER_VARIABLE, load
 from palimpsest.params.schema import Params
-from palimpsest.privacy import witness
-from palimpsest.privacy.ledger import Asset, Ledger
+from palimpsest.privacy.ledger import witness
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.private import SplitRow

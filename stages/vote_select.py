@@ -7,8 +7,10 @@ from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.vote_select.fit import VoteSelect
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params, VoteSelectVariant
-from palimpsest.privacy.ledger import Ledger, composed
+from palimpsest.privacy.ledger.filter import composed
+from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.receipt import read_receipt
+from palimpsest.privacy.session import paid_charges
 from palimpsest.records.write import read_synthetic, write_synthetic
 from palimpsest.workspace import RECEIPTS, SYNTHETIC
 from stages.common import start
@@ -24,7 +26,7 @@ def run(name: str, source: str) -> None:
     ledger, schema = Ledger.open(ledger_url(params)), params.schema_of_data
     variant, columns = choosing(params, name), (params.dataset.text, params.dataset.label)
     behind = read_receipt(RECEIPTS / f"{source}.json")
-    paid = ledger.paid(schema.asset, behind, variant.purpose)
+    paid = paid_charges(ledger, schema.asset, behind, variant.purpose)
     rows = read_synthetic(SYNTHETIC / source, *columns)
     encode = encoders(params, variant.vote_select.batch)
     generator = VoteSelect(variant.vote_select, schema, composed(paid), rows, encode.others, params.seed)

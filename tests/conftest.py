@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palimpsest.privacy.witness import VARIABLE
+from palimpsest.privacy.ledger.witness import VARIABLE
 
 # Fixtures that take seconds to make: a trained model, a server.
 COSTLY = ("base", "api")

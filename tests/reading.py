@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from palimpsest.privacy.ledger import Ledger, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.keyed import fingerprint
 

@@ -15,9 +15,11 @@ import stages.preprocess
 from palimpsest.closure import digest
 from palimpsest.errors import DataError, LedgerError
 from palimpsest.graph.stages import SPENDERS
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.params.load import LEDGER_VARIABLE, load
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.records.private import SplitRow
 from palimpsest.records.write import read_split, write_split
@@ -293,7 +295,7 @@ def always(_charge: Charge) -> bool:
 
 @pytest.mark.parametrize("edit", [{"dataset": {"test_share": 0.9}}, {"audit": {"size": 10_000}}])
 def test_a_training_begun_on_some_rows_does_not_go_on_with_others(place: Place, edit: Edit):
-    wanted = [Request("train", SelfComposedDpEvent(HISTOGRAM.event(), STEPS), steps=STEPS)]
+    wanted = [PlannedQuery("train", SelfComposedDpEvent(HISTOGRAM.event(), STEPS), steps=STEPS)]
     place.split()
     begun = identify(load(), "dp_train", "dp3", PLAN, "weights")
     first = place.ledger.reserve("demo", begun, wanted).charges[0]

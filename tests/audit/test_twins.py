@@ -14,7 +14,8 @@ from palimpsest.models.encoder import Encoder
 from palimpsest.params.load import FILE, LEDGER_VARIABLE, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Ledger, Reservation
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Reservation
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.record import Record

@@ -16,23 +16,25 @@ from click.testing import Result
 import stages.dp_train
 from palimpsest.errors import LedgerError
 from palimpsest.files import read_json, write_json
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load
 from palimpsest.params.schema import Params
-from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Ledger, Request, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
+from palimpsest.privacy.ledger.summary import ledger_summary
+from palimpsest.privacy.ledger.witness import VARIABLE
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
-from palimpsest.privacy.witness import VARIABLE
 from stages import spending
 from tests.privacy.changed import COLUMNS, copied, execute, kinds, put_back, rehash
 from tests.reading import reading
 
 RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
 QUERY = LabelHistogram(("a", "b"), 4.0)
-ASKED = Request(QUERY.name, QUERY.event())
+ASKED = PlannedQuery(QUERY.name, QUERY.event())
 RECEIPT = Path("reports/receipts/models/dp3.json")
 COMMANDS: tuple[tuple[object, ...], ...] = (
     ("plan",), ("status",), ("report",), ("ledger",), ("ledger", "--verify"), ("ledger", "--json"),
@@ -52,7 +54,7 @@ def refusal(done: Result) -> str:
 def lived(ledger: Path) -> Ledger:
     """A ledger in which each kind of entry stands."""
     made = Ledger.open(f"sqlite:///{ledger}")
-    reservation = made.reserve("notes", RUN, [ASKED, Request("walk", QUERY.event())])
+    reservation = made.reserve("notes", RUN, [ASKED, PlannedQuery("walk", QUERY.event())])
     for charge in reservation.charges:
         made.begin(charge)
     made.answer(reservation.charges[0], 1)
@@ -204,8 +206,8 @@ def mutations(place: Place) -> list[tuple[str, list[str]]]:
 
 def read(ledger: Ledger) -> list[object]:
     """Everything that commands and stages ask of a ledger."""
-    asset = ledger.asset("notes")
-    return [ledger_summary(ledger, asset), ledger.charges("notes"), ledger.reserve("notes", RUN, [ASKED])]
+    reserved = ledger.reserve("notes", RUN, [ASKED])
+    return [ledger.asset("notes"), ledger_summary(ledger.books(), "notes"), ledger.charges("notes"), reserved]
 
 
 def test_every_change_is_told(whole: Place) -> None:
@@ -214,7 +216,7 @@ def test_every_change_is_told(whole: Place) -> None:
         put_back(whole.home / "kept.db", whole.ledger)
         execute(f"sqlite:///{whole.ledger}", *statements)
         ledger = Ledger.open(f"sqlite:///{whole.ledger}")
-        for reads in (ledger.verify, partial(read, ledger), partial(ledger.reserve, "notes", RUN, [ASKED])):
+        for reads in (ledger.books, partial(read, ledger), partial(ledger.reserve, "notes", RUN, [ASKED])):
             with pytest.raises(LedgerError, match="changed by hand"):
                 reads()
         if number % 5 == 0:

@@ -21,17 +21,19 @@ from palimpsest.cli.graph import stage_names, upstream
 from palimpsest.cli.plan import asked_delta, budget_cost, priced
 from palimpsest.cli.report import result_tables
 from palimpsest.files import read_json, write_json
-from palimpsest.methods.shared.base import PlannedQuery
 from palimpsest.params.load import LEDGER_VARIABLE, load
 from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Charge, Ledger, Request, Run, composed
+from palimpsest.privacy.ledger.filter import composed
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Charge, Run
+from palimpsest.privacy.ledger.witness import VARIABLE
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.receipt import Group
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.view import PrivateView
-from palimpsest.privacy.witness import VARIABLE
 from palimpsest.report.summary import BudgetLeft, Excess, Interval, Membership, Row, Score, Share, Summary
 from tests.reading import reading
 
@@ -43,7 +45,7 @@ def charged(place: Place) -> Path:
     params, ledger = load(place.workspace), Ledger.open(f"sqlite:///{place.ledger}")
     query = LabelHistogram(labels=("a", "b"), sigma=4.0)
     rows = [PrivateRow("some text", "a")]
-    asked = [Request(query.name, query.event())]
+    asked = [PlannedQuery(query.name, query.event())]
     run = reading(RUN, ledger, "notes", rows)
     with metered(ledger, params.schema_of_data, run, asked, lambda: rows, NoiseSource()) as session:
         session.view.ask(query)
@@ -123,7 +125,7 @@ def test_deltas_beside_the_events_are_counted_and_said(place: Place, monkeypatch
     """Half of delta is there for them, whatever epsilon is left."""
     monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
     ledger = Ledger.open(f"sqlite:///{place.ledger}")
-    ledger.reserve("notes", RUN, [Request("picks", dpa.ZCDpEvent(0.001), 3e-5)])
+    ledger.reserve("notes", RUN, [PlannedQuery("picks", dpa.ZCDpEvent(0.001), own_delta=3e-5)])
     context = opened(place.workspace)
     (item,) = priced(context)
     plan = replace(item.plan, queries=(PlannedQuery("more", dpa.ZCDpEvent(0.001), own_delta=2.5e-5),))
@@ -180,11 +182,11 @@ def test_an_asset_of_persons_is_closed_to_those_of_another_column_and_to_records
 
 
 def _is_closed(place: Place, command: str, problem: str) -> None:
-    before = Ledger.open(f"sqlite:///{place.ledger}").verify()
+    before = Ledger.open(f"sqlite:///{place.ledger}").books().entries
     done = place.call(command)
     words = " ".join(done.stderr.split())
     assert (done.exit_code, problem in words, "closed to another unit" in words) == (1, True, True)
-    assert Ledger.open(f"sqlite:///{place.ledger}").verify() == before
+    assert Ledger.open(f"sqlite:///{place.ledger}").books().entries == before
 
 
 def test_the_cap_is_not_amended_for_another_unit(place: Place) -> None:
@@ -224,7 +226,7 @@ def test_the_ledger_lists_charges_on_eighty_columns(place: Place) -> None:
 def test_only_what_never_began_is_refunded(place: Place) -> None:
     ledger = Ledger.open(f"sqlite:///{place.ledger}")
     query = LabelHistogram(labels=("a", "b"), sigma=4.0)
-    (charge,) = ledger.reserve("notes", RUN, [Request(query.name, query.event())]).charges
+    (charge,) = ledger.reserve("notes", RUN, [PlannedQuery(query.name, query.event())]).charges
     assert place.call("ledger", "--refund", "nothing").exit_code == 1
     assert "refunded" in place.call("ledger", "--refund", charge.id[:8]).stdout
     assert ledger.balance("notes").spent == 0
@@ -298,7 +300,7 @@ def charged_in_parts(place: Place) -> list[Charge]:
     """Ask two parts of the data set, the first one twice, and write the receipt."""
     ledger = Ledger.open(f"sqlite:///{place.ledger}")
     token = dpa.SelfComposedDpEvent(dpa.ZCDpEvent(0.0005), 31)
-    asked = [Request("votes", token, partition=("batch", cell)) for cell in ("0", "0", "1")]
+    asked = [PlannedQuery("votes", token, partition=("batch", cell)) for cell in ("0", "0", "1")]
     reservation = ledger.reserve("notes", RUN, asked)
     for charge in reservation.charges:
         ledger.begin(charge)
@@ -335,7 +337,7 @@ def test_a_receipt_over_parts_verifies_and_names_its_accountant(place: Place) ->
 
 def test_a_receipt_of_one_accountant_does_not_claim_two(place: Place) -> None:
     ledger = Ledger.open(f"sqlite:///{place.ledger}")
-    reservation = ledger.reserve("notes", RUN, [Request("votes", dpa.ZCDpEvent(0.01, 0.01))])
+    reservation = ledger.reserve("notes", RUN, [PlannedQuery("votes", dpa.ZCDpEvent(0.01, 0.01))])
     ledger.begin(reservation.charges[0])
     ledger.commit(reservation)
     view = PrivateView([], load(place.workspace).schema_of_data, ledger, reservation, NoiseSource())
@@ -350,7 +352,7 @@ def test_a_receipt_of_one_accountant_does_not_claim_two(place: Place) -> None:
 
 def test_a_receipt_with_a_delta_beside_its_event_verifies_and_one_that_forgets_it_fails(place: Place) -> None:
     ledger, event = Ledger.open(f"sqlite:///{place.ledger}"), dpa.ZCDpEvent(0.01)
-    reservation = ledger.reserve("notes", RUN, [Request("picks", event, 2e-5)])
+    reservation = ledger.reserve("notes", RUN, [PlannedQuery("picks", event, own_delta=2e-5)])
     ledger.begin(reservation.charges[0])
     ledger.commit(reservation)
     view = PrivateView([], load(place.workspace).schema_of_data, ledger, reservation, NoiseSource())

@@ -15,7 +15,7 @@ from palimpsest.cli.init import Source, _scalar, check_source, read_labels, read
 from palimpsest.errors import ParamsError
 from palimpsest.params.load import load, loads
 from palimpsest.params.schema import Params
-from palimpsest.privacy.ledger import Ledger
+from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.records.schema import default_delta
 
 

@@ -14,7 +14,8 @@ from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.lm import pretrain_lm
 from palimpsest.models.settings import EmbeddedLm
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Ledger, Request, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Run
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
@@ -95,10 +96,9 @@ def open_view(ledger: Ledger, schema: PublicSchema) -> OpenView:
 
     @contextmanager
     def opened(plan: Plan, purpose: str) -> Iterator[PrivateView]:
-        requests = [Request(query.name, query.event, steps=query.steps) for query in plan.queries]
         rows = [PrivateRow(record.text, record.label) for record in two_class_records()]
         run = reading(Run("dp_train", "v", purpose, "", "p", "c"), ledger, schema.asset, rows)
-        with metered(ledger, schema, run, requests, lambda: rows, NoiseSource()) as session:
+        with metered(ledger, schema, run, plan.queries, lambda: rows, NoiseSource()) as session:
             yield session.view
 
     return opened

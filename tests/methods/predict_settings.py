@@ -8,7 +8,8 @@ from palimpsest.methods.baselines.fewshot.settings import FewShotSettings
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Plan
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Charge, Ledger, Request, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Charge, Run
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
@@ -58,6 +59,5 @@ def opened(ledger: Ledger, schema: PublicSchema, plan: Plan, purpose: str = "rel
         return True
 
     run = reading(Run("private_predict", "v", purpose, "", "p", "c"), ledger, schema.asset, ROWS)
-    requests = [Request(each.name, each.event, partition=each.partition, steps=each.steps) for each in plan.queries]
-    with metered(ledger, schema, run, requests, lambda: ROWS, NoiseSource(), always) as session:
+    with metered(ledger, schema, run, plan.queries, lambda: ROWS, NoiseSource(), always) as session:
         yield session.view

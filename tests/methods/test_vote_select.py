@@ -18,7 +18,7 @@ from palimpsest.methods.vote_select.fit import Voted, VoteSelect
 from palimpsest.privacy.accounting import epsilon, gdp_sigma, is_private
 from palimpsest.privacy.composition import composed
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Ledger
+from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.votes import Round, parts_of
 from palimpsest.records.record import Record

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from palimpsest.cli.main import app
 from palimpsest.params.load import LEDGER_VARIABLE
-from palimpsest.privacy.witness import VARIABLE as WITNESSES
+from palimpsest.privacy.ledger.witness import VARIABLE as WITNESSES
 from palimpsest.records.schema import CUSTOMER
 from palimpsest.records.world.generate import LABELS, WorldSettings, make_world
 from tests.pipeline.place import MARKER, VARIANT, WRITTEN, Place

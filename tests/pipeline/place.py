@@ -18,7 +18,8 @@ from ruamel.yaml import YAML
 
 from palimpsest.cli.context import environment
 from palimpsest.params.load import LEDGER_VARIABLE
-from palimpsest.privacy.ledger import Charge, Ledger
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Charge
 from stages.common import start
 from tests.pipeline.warm import bin_folder
 

@@ -10,7 +10,7 @@ import pytest
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json
 from palimpsest.params.load import LEDGER_VARIABLE
-from palimpsest.privacy.ledger import Charge
+from palimpsest.privacy.ledger.records import Charge
 from palimpsest.records.evolved import read_evolved
 from palimpsest.records.write import read_synthetic
 from tests.pipeline.place import MARKER, Place

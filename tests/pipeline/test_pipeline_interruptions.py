@@ -17,7 +17,7 @@ from palimpsest.cli.verify import verify_workspace
 from palimpsest.errors import BudgetExceeded
 from palimpsest.files import read_json
 from palimpsest.params.load import LEDGER_VARIABLE
-from palimpsest.privacy.ledger import Balance, Charge
+from palimpsest.privacy.ledger.records import Balance, Charge
 from tests.pipeline.place import VARIANT, Place
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
@@ -141,7 +141,7 @@ def test_the_books_of_the_finished_run_hold(place: Place, killed: After, interru
     assert finished.files >= {RECEIPT, f"models/{VARIANT}/artifact.json", f"models/{VARIANT}/head.safetensors"}
     receipt = read_json(place.workspace / RECEIPT)
     assert {line["state"] for line in receipt["queries"]} == {"committed"}
-    assert place.ledger.verify([killed.head, interrupted.head, finished.head, receipt["ledger_head"]]) > 0
+    assert place.ledger.books([killed.head, interrupted.head, finished.head, receipt["ledger_head"]]).entries > 0
     assert verify_workspace(place.workspace) == 1, "the rows are still those of the model before"
     code, output = place.stage(stages.pplm_generate, VARIANT, VARIANT)
     assert code == 0, output

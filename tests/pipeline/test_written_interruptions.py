@@ -8,7 +8,7 @@ import pytest
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json
 from palimpsest.params.load import LEDGER_VARIABLE
-from palimpsest.privacy.ledger import Charge
+from palimpsest.privacy.ledger.records import Charge
 from tests.pipeline.place import MARKER, WRITTEN, Place
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]

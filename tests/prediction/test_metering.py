@@ -17,7 +17,7 @@ from palimpsest.prediction.decoding import Rules
 from palimpsest.prediction.query import WriteWave
 from palimpsest.privacy.accounting import is_private, total_rho
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Ledger
+from palimpsest.privacy.ledger.ledger import Ledger
 from tests.prediction.tiny import model
 from tests.prediction.world import (
     DIFFERENCE,

@@ -16,7 +16,9 @@ from palimpsest.prediction.mechanism import Clipping, DifferenceClipping, FixedC
 from palimpsest.prediction.prompts import prompter
 from palimpsest.prediction.query import WriteWave
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge, Run
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered
 from palimpsest.records.schema import PublicSchema
@@ -74,9 +76,9 @@ def wave(**changes: Any) -> WriteWave:
     return replace(found, **changes)
 
 
-def request(query: Any) -> Request:
+def request(query: Any) -> PlannedQuery:
     """What the query's plan reserves."""
-    return Request(query.name, query.event(), partition=query.partition, steps=query.steps)
+    return PlannedQuery(query.name, query.event(), partition=query.partition, steps=query.steps)
 
 
 def new_ledger(folder: Path) -> Ledger:
@@ -93,7 +95,7 @@ def always(_charge: Charge) -> bool:
 @contextmanager
 def opened(
     ledger: Ledger,
-    requests: Sequence[Request],
+    requests: Sequence[PlannedQuery],
     rows: Sequence[PrivateRow] = ROWS,
     seed: int | None = None,
     resumable: Callable[[Charge], bool] = always,

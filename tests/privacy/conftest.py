@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from palimpsest.privacy.ledger import Asset, Ledger, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Run
 
 DELTA = 1e-5
 

@@ -22,8 +22,8 @@ from palimpsest.errors import LedgerError, ModelError
 from palimpsest.privacy import depth
 from palimpsest.privacy.depth import DepthPicks, depths, public_directions, scale_of
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Request
 from palimpsest.privacy.nearest import STEPS, on_grid
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import is_for_persons
 from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.privacy.view import PrivateView
@@ -455,7 +455,7 @@ def test_the_event_is_rho_whatever_the_picks():
 
 def test_a_retry_replays_the_stored_answer_without_encoding(small, run):
     def ask(asked: DepthPicks) -> dict[str, list[int]]:
-        reservation = small.reserve("tickets", run(), [Request(asked.name, asked.event())])
+        reservation = small.reserve("tickets", run(), [PlannedQuery(asked.name, asked.event())])
         return PrivateView(DATA[0], SCHEMA, small, reservation, NoiseSource()).ask(asked)
 
     first = ask(query_of(rho=0.1))
@@ -466,7 +466,7 @@ def test_a_retry_replays_the_stored_answer_without_encoding(small, run):
 
 def test_exact_picks_are_not_for_release_and_not_stored(small, run):
     query = query_of(rho=math.inf)
-    asked = [Request(query.name, query.event())]
+    asked = [PlannedQuery(query.name, query.event())]
     with pytest.raises(LedgerError, match="without noise"):
         small.reserve("tickets", run(), asked)
     reservation = small.reserve("tickets", run(purpose="reference"), asked)

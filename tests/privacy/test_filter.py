@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from palimpsest.errors import BudgetExceeded
 from palimpsest.privacy import accounting
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
-from palimpsest.privacy.ledger import Asset, Ledger, Request, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Run
+from palimpsest.privacy.planned import PlannedQuery
 
 DELTA = 1e-5
 GAUSSIANS = st.lists(st.floats(0.8, 30.0), min_size=1, max_size=8)
@@ -25,12 +27,12 @@ MIXTURE = [
 
 def admitted(ledger: Ledger, cap: float, events: list[dpa.DpEvent]) -> list[dpa.DpEvent]:
     """What an insistent client gets: each event asked in turn, refusals ignored."""
-    name = f"asset{len(ledger.assets())}"
+    name = f"asset{len(ledger.books().assets)}"
     ledger.register(Asset(name, DELTA, cap, 1000))
     for number, event in enumerate(events):
         run = Run("fit", f"v{number}", "release", "f", "p", "c")
         try:
-            ledger.begin(ledger.reserve(name, run, [Request("query", event)]).charges[0])
+            ledger.begin(ledger.reserve(name, run, [PlannedQuery("query", event)]).charges[0])
         except BudgetExceeded:
             continue
     assert ledger.balance(name).spent <= cap

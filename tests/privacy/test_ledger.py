@@ -18,12 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palimpsest.errors import BudgetExceeded, LedgerError
-from palimpsest.privacy.ledger import Asset, Ledger, Request, Run
-from palimpsest.privacy.witness import VARIABLE
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Run
+from palimpsest.privacy.ledger.witness import VARIABLE
+from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.session import paid_charges
 from tests.receipts import a_line, a_receipt
 
 GAUSSIAN = dpa.GaussianDpEvent(10.0)
-ONE, TWO = Request("votes", GAUSSIAN), Request("histogram", dpa.GaussianDpEvent(20.0))
+ONE, TWO = PlannedQuery("votes", GAUSSIAN), PlannedQuery("histogram", dpa.GaussianDpEvent(20.0))
 ASSET = Asset(name="tickets", delta=1e-5, epsilon=4.0, n_public=1000)
 
 
@@ -63,7 +66,7 @@ def test_a_whole_run_is_reserved_begun_answered_and_committed(ledger, run):
     ledger.commit(reservation)
     assert states(ledger) == ["committed", "committed"]
     assert spent(ledger) == pytest.approx(cost(GAUSSIAN, TWO.event))
-    assert ledger.verify() == 8  # register, 2 reserved, 2 begun, 1 answered, 2 committed
+    assert ledger.books().entries == 8  # register, 2 reserved, 2 begun, 1 answered, 2 committed
 
 
 OPERATIONS = st.lists(
@@ -105,7 +108,7 @@ def test_any_sequence_of_moves_follows_the_state_machine(tmp_path_factory, opera
         assert states(ledger) == expected
     counted = [r.event for r, state in zip([ONE, TWO], expected, strict=True) if state != "refunded"]
     assert spent(ledger) == pytest.approx(cost(*counted) if counted else 0.0)
-    ledger.verify()
+    ledger.books()
 
 
 def test_a_commit_is_whole_or_not_at_all(ledger, run):
@@ -191,13 +194,13 @@ def test_a_plan_over_budget_is_refused_and_charges_nothing(ledger, run):
     ledger.reserve("tickets", run(), [ONE])
     before, head = ledger.balance("tickets"), ledger.head()
     with pytest.raises(BudgetExceeded, match="left 3") as refused:
-        ledger.reserve("tickets", run(variant="dp8"), [ONE, Request("training", dpa.GaussianDpEvent(0.5))])
+        ledger.reserve("tickets", run(variant="dp8"), [ONE, PlannedQuery("training", dpa.GaussianDpEvent(0.5))])
     assert refused.value.remedy
     assert (ledger.balance("tickets"), ledger.head()) == (before, head)
 
 
 def test_standing_reservations_count_at_the_gate(small, run):
-    large = [Request("training", dpa.GaussianDpEvent(1.7))]
+    large = [PlannedQuery("training", dpa.GaussianDpEvent(1.7))]
     small.reserve("tickets", run(variant="first"), large)
     with pytest.raises(BudgetExceeded):
         small.reserve("tickets", run(variant="second"), large)
@@ -206,7 +209,7 @@ def test_standing_reservations_count_at_the_gate(small, run):
 
 
 def test_references_are_written_down_outside_the_total(ledger, run):
-    exact = Request("training", dpa.NonPrivateDpEvent())
+    exact = PlannedQuery("training", dpa.NonPrivateDpEvent())
     ledger.reserve("tickets", run(purpose="reference"), [exact])
     assert states(ledger) == ["reserved"]
     assert spent(ledger) == 0.0
@@ -216,7 +219,7 @@ def test_references_are_written_down_outside_the_total(ledger, run):
 def test_a_release_without_noise_is_refused_under_any_cap(small, run, event):
     small.amend("tickets", 1e300)
     with pytest.raises(LedgerError, match="without noise"):
-        small.reserve("tickets", run(), [Request("training", event)])
+        small.reserve("tickets", run(), [PlannedQuery("training", event)])
 
 
 def test_a_purpose_that_is_not_known_is_refused(small, run):
@@ -243,7 +246,7 @@ def test_own_deltas_never_pass_their_half(small, run):
 
 
 def test_amending_moves_the_cap_alone(ledger, run):
-    training = [Request("training", dpa.GaussianDpEvent(0.7))]
+    training = [PlannedQuery("training", dpa.GaussianDpEvent(0.7))]
     with pytest.raises(BudgetExceeded):
         ledger.reserve("tickets", run(), training)
     assert ledger.amend("tickets", 12.0).epsilon == 12.0
@@ -295,7 +298,7 @@ def committed(ledger, run):
 
 def test_a_paid_receipt_gives_its_charges(ledger, run):
     reservation = committed(ledger, run())
-    found = ledger.paid("tickets", receipt_of(ledger, reservation), "release")
+    found = paid_charges(ledger, "tickets", receipt_of(ledger, reservation), "release")
     assert [charge.id for charge in found] == [charge.id for charge in reservation.charges]
 
 
@@ -305,29 +308,29 @@ def test_nothing_builds_on_charges_that_were_not_paid(ledger, run):
     whole = receipt_of(ledger, reservation)
     for receipt in (whole, replace(whole, queries=()), replace(whole, queries=(a_line("nothing"),))):
         with pytest.raises(LedgerError, match="does not have the charges"):
-            ledger.paid("tickets", receipt, "release")
+            paid_charges(ledger, "tickets", receipt, "release")
 
 
 def test_nothing_builds_on_the_receipt_of_another_model_or_ledger(ledger, run):
     reservation = committed(ledger, run())
     with pytest.raises(LedgerError, match="does not have the charges"):
-        ledger.paid("tickets", receipt_of(ledger, reservation, model="another"), "release")
+        paid_charges(ledger, "tickets", receipt_of(ledger, reservation, model="another"), "release")
     with pytest.raises(LedgerError, match="lacks 1"):
-        ledger.paid("tickets", receipt_of(ledger, reservation, ledger_head="0" * 64), "release")
+        paid_charges(ledger, "tickets", receipt_of(ledger, reservation, ledger_head="0" * 64), "release")
 
 
 def test_no_release_builds_on_a_reference(ledger, run):
     reservation = committed(ledger, run(purpose="reference"))
     receipt = receipt_of(ledger, reservation)
     with pytest.raises(LedgerError, match="is a reference"):
-        ledger.paid("tickets", receipt, "release")
-    assert len(ledger.paid("tickets", receipt, "reference")) == 2
+        paid_charges(ledger, "tickets", receipt, "release")
+    assert len(paid_charges(ledger, "tickets", receipt, "reference")) == 2
 
 
 def test_assets_do_not_share_a_budget(ledger, run):
     ledger.register(Asset("letters", 1e-6, 1.0, 500))
-    ledger.reserve("letters", run(), [Request("training", dpa.GaussianDpEvent(30.0))])
-    assert ledger.assets() == ["letters", "tickets"]
+    ledger.reserve("letters", run(), [PlannedQuery("training", dpa.GaussianDpEvent(30.0))])
+    assert ledger.books().assets == ["letters", "tickets"]
     assert spent(ledger) == 0.0
 
 
@@ -360,23 +363,23 @@ TAMPERINGS = {
 @pytest.mark.parametrize("statements", TAMPERINGS.values(), ids=TAMPERINGS)
 def test_tampering_shows(ledger, run, url, statements):
     ledger.begin(ledger.reserve("tickets", run(), [ONE, TWO]).charges[0])
-    assert ledger.verify() == 4
+    assert ledger.books().entries == 4
     execute(url, *statements)
     with pytest.raises(LedgerError, match="changed by hand"):
-        ledger.verify()
+        ledger.books()
 
 
 def test_a_cut_tail_shows_against_a_witness(ledger, run, url, monkeypatch, tmp_path):
     ledger.begin(ledger.reserve("tickets", run(), [ONE]).charges[0])
     noted = ledger.head()
-    assert ledger.verify([noted]) == 3
+    assert ledger.books([noted]).entries == 3
     execute(url, "DELETE FROM palimpsest_entry WHERE seq = 3")
     with pytest.raises(LedgerError, match="lacks 1 of the entries that were noted elsewhere"):
-        ledger.verify()
+        ledger.books()
     monkeypatch.setenv(VARIABLE, str(tmp_path / "another machine"))
-    assert Ledger.open(url).verify() == 2
+    assert Ledger.open(url).books().entries == 2
     with pytest.raises(LedgerError, match="noted elsewhere"):
-        Ledger.open(url).verify([noted])
+        Ledger.open(url).books([noted])
 
 
 # Entries as the ledger wrote them when a charge had no steps and an asset's key no hash in the chain.
@@ -417,14 +420,14 @@ def old_ledger(url: str) -> Ledger:
 
 def test_a_ledger_from_before_steps_reads_as_it_was(url, run):
     ledger = old_ledger(url)
-    assert ledger.verify(OLD_HASHES) == 3
+    assert ledger.books(OLD_HASHES).entries == 3
     two_parts(lambda: ledger.charges("tickets"), "without the hash of its key")
     assert [ledger.register(ASSET).key for _ in range(2)] == [bytes(32)] * 2
     (charge,) = ledger.charges("tickets")
     assert (charge.state, charge.event, charge.steps, charge.steps_begun) == ("begun", TRAIN, None, 0)
-    again = ledger.reserve("tickets", run(), [Request("train", TRAIN)], resumable=lambda charge: True)
+    again = ledger.reserve("tickets", run(), [PlannedQuery("train", TRAIN)], resumable=lambda charge: True)
     assert (again.lost, again.resumed, again.charges[0].id == charge.id) == (1, 0, False)
-    assert ledger.verify(OLD_HASHES) == 5
+    assert ledger.books(OLD_HASHES).entries == 5
 
 
 def test_an_asset_from_before_units_had_columns_is_one_of_records_for_ever(url):
@@ -432,15 +435,15 @@ def test_an_asset_from_before_units_had_columns_is_one_of_records_for_ever(url):
     known = ledger.register(ASSET)
     assert (known.unit, known.unit_column) == ("record", None)
     assert ledger.asset("tickets") == known
-    assert ledger.verify(OLD_HASHES) == 4  # its key's hash was written down, and nothing else
+    assert ledger.books(OLD_HASHES).entries == 4  # its key's hash was written down, and nothing else
     with pytest.raises(LedgerError, match="registered for one record as the unit of privacy"):
         ledger.register(replace(ASSET, unit="person", unit_column="author"))
-    assert ledger.verify(OLD_HASHES) == 4
+    assert ledger.books(OLD_HASHES).entries == 4
 
 
 def test_a_charge_without_steps_is_written_as_before_them(small, run, sqlite_url):
-    small.reserve("tickets", run(), [Request("train", TRAIN)])
-    small.reserve("tickets", run(plan="steps"), [Request("train", TRAIN, steps=100)])
+    small.reserve("tickets", run(), [PlannedQuery("train", TRAIN)])
+    small.reserve("tickets", run(plan="steps"), [PlannedQuery("train", TRAIN, steps=100)])
     with sa.create_engine(sqlite_url).connect() as connection:
         bodies = connection.scalars(sa.text("SELECT body FROM palimpsest_entry ORDER BY seq")).all()
     assert bodies[1] == OLD_BODIES[1]
@@ -458,7 +461,7 @@ def test_sixteen_at_once_never_pass_the_cap(url, asset, run):
 
     def reserve(number: int) -> bool:
         try:
-            Ledger.open(url).reserve("tickets", run(variant=f"v{number}"), [Request("votes", events[number])])
+            Ledger.open(url).reserve("tickets", run(variant=f"v{number}"), [PlannedQuery("votes", events[number])])
         except BudgetExceeded:
             return False
         return True
@@ -467,7 +470,7 @@ def test_sixteen_at_once_never_pass_the_cap(url, asset, run):
         outcomes = list(pool.map(reserve, range(16)))
     assert sum(outcomes) == admitted
     assert spent(Ledger.open(url)) <= asset.epsilon
-    Ledger.open(url).verify()
+    Ledger.open(url).books()
 
 
 def test_only_one_of_many_can_begin_a_charge(ledger, run):
@@ -502,7 +505,7 @@ def test_a_killed_run_leaves_its_charge_begun_and_the_chain_whole(url, asset, ru
     child.join()
     ledger = Ledger.open(url)
     assert states(ledger) == ["begun", "reserved"]
-    assert ledger.verify() == 4
+    assert ledger.books().entries == 4
     assert spent(ledger) == pytest.approx(cost(GAUSSIAN, TWO.event))
     assert ledger.reserve("tickets", run(), [ONE, TWO]).lost == 1
 
@@ -536,7 +539,7 @@ def test_a_corrupt_and_a_foreign_file_are_refused(tmp_path):
 
 def test_a_ledger_that_vanishes_while_open_is_an_error(ledger, url, run):
     execute(url, "DROP TABLE palimpsest_entry")
-    for call in (ledger.head, ledger.verify, lambda: ledger.balance("tickets")):
+    for call in (ledger.head, ledger.books, lambda: ledger.balance("tickets")):
         two_parts(call, "cannot be read")
     two_parts(lambda: ledger.reserve("tickets", run(), [ONE]), "could not be written")
 
@@ -578,11 +581,12 @@ def test_creating_an_existing_ledger_leaves_another_connection_its_locks(sqlite_
     first = Ledger.create(sqlite_url)
     first.register(ASSET)
     first.charges("tickets")
-    child = "import sys; from palimpsest.privacy.ledger import Ledger; Ledger.open(sys.argv[1]).amend('tickets', 5.0)"
+    amend = "Ledger.open(sys.argv[1]).amend('tickets', 5.0)"
+    child = f"import sys; from palimpsest.privacy.ledger.ledger import Ledger; {amend}"
     for round_ in range(1, 4):
         Ledger.create(sqlite_url).amend("tickets", 9.0)
         subprocess.run([sys.executable, "-c", child, sqlite_url], check=True)
-        assert first.verify() == 1 + 2 * round_
+        assert first.books().entries == 1 + 2 * round_
 
 
 def test_the_file_is_its_owners_alone(small, sqlite_url):

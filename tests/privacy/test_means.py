@@ -22,8 +22,8 @@ from palimpsest.errors import ModelError
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Request
 from palimpsest.privacy.means import GRID, ClassMeans, class_steps, unit_rows
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import is_for_persons
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
@@ -414,7 +414,7 @@ def test_a_retry_replays_the_stored_answer_without_encoding(small, run):
     rows, query = rows_of((0, "refund"), (3, "praise")), query_of(sigma=4.0)
 
     def ask(asked: ClassMeans) -> list[list[float]]:
-        reservation = small.reserve("tickets", run(), [Request(query.name, query.event())])
+        reservation = small.reserve("tickets", run(), [PlannedQuery(query.name, query.event())])
         return PrivateView(rows, schema, small, reservation, NoiseSource()).ask(asked)
 
     first = ask(query)
@@ -426,7 +426,7 @@ def test_a_retry_replays_the_stored_answer_without_encoding(small, run):
 
 def test_an_exact_answer_is_not_stored(small, run):
     query = query_of()
-    reservation = small.reserve("tickets", run(purpose="reference"), [Request(query.name, query.event())])
+    reservation = small.reserve("tickets", run(purpose="reference"), [PlannedQuery(query.name, query.event())])
     schema = PublicSchema("tickets", "classify", "text", 1000, 200, "label", dict.fromkeys(LABELS, ""))
     PrivateView([], schema, small, reservation, NoiseSource()).ask(query)
     assert [charge.state for charge in small.charges("tickets")] == ["begun"]

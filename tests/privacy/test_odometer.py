@@ -12,7 +12,7 @@ import dp_accounting as dpa
 import pytest
 
 from palimpsest.privacy import accounting
-from palimpsest.privacy.ledger import FILTER_ORDERS, Asset
+from palimpsest.privacy.ledger.records import FILTER_ORDERS, Asset
 
 MOST = 9  # questions
 Choice = Callable[[Sequence[int]], float | None]

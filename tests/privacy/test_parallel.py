@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting, events
-from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, composed, preview
+from palimpsest.privacy.ledger.filter import composed, preview
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge, Reservation
+from palimpsest.privacy.ledger.summary import ledger_summary
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.privacy.session import Session, receipt
 from palimpsest.privacy.view import PrivateView
@@ -27,7 +30,7 @@ EVENTS = [
     dpa.GaussianDpEvent(7.0),
 ]
 PARTITIONS = [None, *((scheme, cell) for scheme in ("batch", "label") for cell in ("0", "1", "2"))]
-TOKENS = Request("votes", EVENTS[2])
+TOKENS = PlannedQuery("votes", EVENTS[2])
 
 
 def charge(event: dpa.DpEvent, partition: tuple[str, str] | None, run: int = 1) -> Charge:
@@ -98,11 +101,11 @@ def test_charges_of_the_whole_data_set_compose_as_they_stand():
 # --- a run over parts, on its ledger
 
 
-def over_cells(cells: str) -> list[Request]:
+def over_cells(cells: str) -> list[PlannedQuery]:
     return [replace(TOKENS, partition=("batch", cell)) for cell in cells]
 
 
-def committed(ledger: Ledger, run, requests: list[Request]) -> Reservation:
+def committed(ledger: Ledger, run, requests: list[PlannedQuery]) -> Reservation:
     reservation = ledger.reserve("tickets", run, requests)
     for reserved in reservation.charges:
         ledger.begin(reserved)
@@ -139,13 +142,13 @@ def test_a_receipt_adds_what_it_builds_on_even_over_the_same_parts(small, run):
 
 
 def test_a_receipt_of_the_whole_data_set_says_so(small, run):
-    found = receipt_of(small, committed(small, run(), [Request("histogram", dpa.GaussianDpEvent(5.0))]))
+    found = receipt_of(small, committed(small, run(), [PlannedQuery("histogram", dpa.GaussianDpEvent(5.0))]))
     assert (found.accountant, found.queries[0].partition) == ("pld", None)
     assert found.epsilon == pytest.approx(accounting.gdp_epsilon(0.2, 1e-5), abs=2e-3)
 
 
 def test_a_receipt_of_mixed_mechanisms_names_its_one_accountant(small, run):
-    mixed = [*over_cells("01"), Request("threshold", dpa.LaplaceDpEvent(9.0))]
+    mixed = [*over_cells("01"), PlannedQuery("threshold", dpa.LaplaceDpEvent(9.0))]
     found = receipt_of(small, committed(small, run(), mixed))
     assert found.accountant == "rdp"
     assert found.epsilon == found.epsilon_rdp > accounting.zcdp_epsilon(0.0155, 1e-5)
@@ -154,12 +157,12 @@ def test_a_receipt_of_mixed_mechanisms_names_its_one_accountant(small, run):
 def test_a_charge_without_a_finite_rho_is_no_release(small, run):
     for bad in (math.inf, math.nan, -1.0):
         with pytest.raises(LedgerError, match="without noise"):
-            small.reserve("tickets", run(), [Request("votes", dpa.ZCDpEvent(bad))])
+            small.reserve("tickets", run(), [PlannedQuery("votes", dpa.ZCDpEvent(bad))])
 
 
 def test_the_books_name_the_part_and_the_epsilon_of_each_charge(small, run):
-    committed(small, run(), [*over_cells("01"), Request("histogram", dpa.GaussianDpEvent(5.0))])
-    lines = ledger_summary(small, small.asset("tickets"))["charges"]
+    committed(small, run(), [*over_cells("01"), PlannedQuery("histogram", dpa.GaussianDpEvent(5.0))])
+    lines = ledger_summary(small.books(), "tickets")["charges"]
     assert [line["partition"] for line in lines] == [["batch", "0"], ["batch", "1"], None]
     assert lines[0]["epsilon"] == pytest.approx(accounting.zcdp_epsilon(0.0155, 1e-5))
 

@@ -17,7 +17,9 @@ from palimpsest.privacy import receipt as module
 from palimpsest.privacy.accounting import gdp_epsilon
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.fourier import Bracket
-from palimpsest.privacy.ledger import Ledger, Request, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.privacy.session import Session, receipt
 from palimpsest.privacy.view import PrivateView
@@ -220,7 +222,7 @@ def test_ends_too_far_apart_are_no_second_opinion_but_a_proof_is():
 
 def test_a_contradiction_is_a_problem_of_the_receipt(small: Ledger, run: Callable[..., Run], monkeypatch):
     """Another accountant's word counts wherever a receipt is relied on."""
-    reservation = small.reserve("tickets", run(), [Request("counts", dpa.GaussianDpEvent(8.0))])
+    reservation = small.reserve("tickets", run(), [PlannedQuery("counts", dpa.GaussianDpEvent(8.0))])
     small.begin(reservation.charges[0])
     small.commit(reservation)
     asset, (charge,) = small.asset("tickets"), small.charges("tickets")

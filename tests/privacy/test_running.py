@@ -15,7 +15,9 @@ import pytest
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Ledger, Request, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Run
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered
@@ -25,13 +27,13 @@ from tests.reading import reading
 SCHEMA = PublicSchema("tickets", "classify", "text", n_public=1000, max_length=99, label="label", labels={"a": "a"})
 RUN = Run("fit", "dp3", "release", "f", "p", "c")
 QUERY = LabelHistogram(("a",), 10.0)
-ASKED = [Request(QUERY.name, QUERY.event()), Request("votes", dpa.GaussianDpEvent(20.0))]
+ASKED = [PlannedQuery(QUERY.name, QUERY.event()), PlannedQuery("votes", dpa.GaussianDpEvent(20.0))]
 ROWS = [PrivateRow("text", "a")]
 FORK = multiprocessing.get_context("fork")
 ROUNDS = 10
 
 
-def entered(url: str, run: Run = RUN, requests: list[Request] = ASKED) -> AbstractContextManager[Session]:
+def entered(url: str, run: Run = RUN, requests: list[PlannedQuery] = ASKED) -> AbstractContextManager[Session]:
     own = identified(url, run)
     return metered(Ledger.open(url), SCHEMA, own, requests, lambda: ROWS, NoiseSource())
 

@@ -19,9 +19,14 @@ from hypothesis import strategies as st
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import entropy, view
-from palimpsest.privacy import ledger as books
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run, never
+from palimpsest.privacy.ledger import bodies, records, rules
+from palimpsest.privacy.ledger import ledger as protocol
+from palimpsest.privacy.ledger.filter import preview
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge, Reservation, Run
+from palimpsest.privacy.ledger.rules import never
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import Meter, registered
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered
@@ -105,7 +110,7 @@ def until(begun: int) -> Callable[[Meter], None]:
 
 def reserve(ledger: Ledger, resumable: Callable[[Charge], bool] = always, run: Run = RUN) -> Reservation:
     own = reading(run, ledger, "tickets", ROWS)
-    return ledger.reserve("tickets", own, [Request("walk", WALK, steps=LIMIT)], resumable)
+    return ledger.reserve("tickets", own, [PlannedQuery("walk", WALK, steps=LIMIT)], resumable)
 
 
 def attempt(ledger: Ledger, query: Any, seed: int | None = None) -> Any:
@@ -161,8 +166,8 @@ def check_a_crash_costs_steps_alone(ledger: Ledger) -> None:
     drawn = attempt(ledger, Walk())
     assert len(drawn) == LIMIT - 5
     assert standing(ledger) == [("begun", LIMIT)]
-    planned = {("", 1): [Request("", WALK)]}
-    assert spent(ledger) == first == pytest.approx(books.preview(ledger.asset("tickets"), [], planned))
+    planned = {("", 1): [PlannedQuery("", WALK)]}
+    assert spent(ledger) == first == pytest.approx(preview(ledger.asset("tickets"), [], planned))
     assert attempt(ledger, Walk()) == []
 
 
@@ -217,7 +222,7 @@ CHECKS = [
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_it_holds(ledger, check):
     check(ledger)
-    ledger.verify()
+    ledger.books()
 
 
 OPERATIONS = st.lists(
@@ -237,7 +242,7 @@ def test_no_order_of_crashes_and_rivals_passes_the_limit_or_moves_the_charge(tmp
     ledger = Ledger.create(f"sqlite:///{tmp_path_factory.mktemp('steps')}/ledger.db")
     ledger.register(Asset("tickets", 1e-5, 4.0, 1000))
     meters, known, accepted, others = [attempt(ledger, Handed())], [0], 0, 0
-    small = Request("votes", dpa.GaussianDpEvent(40.0))
+    small = PlannedQuery("votes", dpa.GaussianDpEvent(40.0))
     for kind, who, steps in operations:
         before = spent(ledger)
         if kind == "resume":
@@ -259,9 +264,9 @@ def test_no_order_of_crashes_and_rivals_passes_the_limit_or_moves_the_charge(tmp
         assert len(ledger.charges("tickets")) == 1 + others
         assert accepted <= LIMIT
         assert spent(ledger) >= before
-        asked = [Request("", WALK), *[small] * others]
-        assert spent(ledger) == pytest.approx(books.preview(ledger.asset("tickets"), [], {("", 1): asked}))
-    ledger.verify()
+        asked = [PlannedQuery("", WALK), *[small] * others]
+        assert spent(ledger) == pytest.approx(preview(ledger.asset("tickets"), [], {("", 1): asked}))
+    ledger.books()
 
 
 # --- a real end
@@ -294,7 +299,7 @@ def test_a_killed_process_is_continued_under_its_charge(url, asset):
     ledger.commit(found)
     assert standing(ledger) == [("committed", LIMIT)]
     assert spent(ledger) == before
-    assert ledger.verify() == 8  # register, reserve, begin, 4 advances, commit
+    assert ledger.books().entries == 8  # register, reserve, begin, 4 advances, commit
 
 
 # --- many at once
@@ -314,7 +319,7 @@ def test_only_one_of_many_can_begin_a_step(ledger):
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(advance, range(8))) == 1
     assert standing(ledger) == [("begun", 1)]
-    ledger.verify()
+    ledger.books()
 
 
 # --- reserving and continuing
@@ -402,10 +407,10 @@ def test_an_advanced_charge_begins_no_second_time(small):
 
 
 def test_a_charge_without_steps_neither_advances_nor_continues(small, run):
-    at_once = small.reserve("tickets", run(variant="other"), [Request("walk", WALK)], always).charges[0]
+    at_once = small.reserve("tickets", run(variant="other"), [PlannedQuery("walk", WALK)], always).charges[0]
     small.begin(at_once)
     assert refused(lambda: small.advance(at_once, 0, 1), "pays for no steps")
-    again = small.reserve("tickets", run(variant="other"), [Request("walk", WALK)], always)
+    again = small.reserve("tickets", run(variant="other"), [PlannedQuery("walk", WALK)], always)
     assert again.charges[0].id != at_once.id
 
 
@@ -420,16 +425,18 @@ def test_a_charge_without_steps_neither_advances_nor_continues(small, run):
     ],
 )
 def test_steps_that_the_event_does_not_compose_are_refused(small, event, steps):
-    assert refused(lambda: small.reserve("tickets", RUN, [Request("walk", event, steps=steps)]), "does not compose")
+    assert refused(
+        lambda: small.reserve("tickets", RUN, [PlannedQuery("walk", event, steps=steps)]), "does not compose"
+    )
     assert standing(small) == []
 
 
 def test_a_reference_runs_in_steps_outside_the_total(small):
     reference, exact = replace(RUN, purpose="reference"), dpa.NonPrivateDpEvent()
-    charge = small.reserve("tickets", reference, [Request("walk", exact, steps=LIMIT)]).charges[0]
+    charge = small.reserve("tickets", reference, [PlannedQuery("walk", exact, steps=LIMIT)]).charges[0]
     small.begin(charge)
     small.advance(charge, 0, 3)
-    assert small.reserve("tickets", reference, [Request("walk", exact, steps=LIMIT)], always).resumed == 3
+    assert small.reserve("tickets", reference, [PlannedQuery("walk", exact, steps=LIMIT)], always).resumed == 3
     assert spent(small) == 0.0
 
 
@@ -447,7 +454,7 @@ def test_a_lowered_count_shows_in_the_chain(small, sqlite_url):
 
 
 def opened(ledger: Ledger) -> AbstractContextManager[Session]:
-    requests = [Request("votes", dpa.GaussianDpEvent(40.0)), Request("walk", WALK, steps=LIMIT)]
+    requests = [PlannedQuery("votes", dpa.GaussianDpEvent(40.0)), PlannedQuery("walk", WALK, steps=LIMIT)]
     run = reading(RUN, ledger, "tickets", ROWS)
     return metered(ledger, SCHEMA, run, requests, lambda: ROWS, NoiseSource(), always)
 
@@ -467,7 +474,7 @@ def test_a_session_that_failed_is_continued_by_the_next(small):
 def test_a_session_untold_or_under_a_seed_pays_again(small, seed, told):
     crashed(small, 3)
     more = (always,) if told else ()
-    requests = [Request("walk", WALK, steps=LIMIT)]
+    requests = [PlannedQuery("walk", WALK, steps=LIMIT)]
     run = reading(RUN, small, "tickets", ROWS)
     with metered(small, SCHEMA, run, requests, lambda: ROWS, NoiseSource(seed=seed), *more) as session:
         assert (session.reservation.resumed, session.reservation.lost) == (0, 1)
@@ -507,9 +514,9 @@ def restarted_meter(patch):
 
 def trusted_count(patch):
     def wrapper(check):
-        return lambda charge, found, limit, begun, steps: check(charge, begun, limit, begun, steps)
+        return lambda charge, standing, begun, steps: check(charge, replace(standing, begun=begun), begun, steps)
 
-    wrap(patch, books, "_check_advance", wrapper)
+    wrap(patch, protocol, "check_advance", wrapper)
 
 
 def restarted_everywhere(patch):
@@ -521,21 +528,21 @@ def count_forgotten_when_read(patch):
     def wrapper(original):
         return lambda *given: [replace(charge, steps_begun=0) for charge in original(*given)]
 
-    wrap(patch, books, "_charges", wrapper)
+    wrap(patch, bodies, "charges_of", wrapper)
 
 
 def no_limit(patch):
     def wrapper(check):
-        return lambda charge, found, limit, begun, steps: check(charge, found, 10**9, begun, steps)
+        return lambda charge, standing, begun, steps: check(charge, replace(standing, steps=10**9), begun, steps)
 
-    wrap(patch, books, "_check_advance", wrapper)
+    wrap(patch, protocol, "check_advance", wrapper)
 
 
 def limit_of_the_caller(patch):
     def wrapper(check):
-        return lambda charge, found, limit, begun, steps: check(charge, found, charge.steps, begun, steps)
+        return lambda charge, standing, begun, steps: check(charge, replace(standing, steps=charge.steps), begun, steps)
 
-    wrap(patch, books, "_check_advance", wrapper)
+    wrap(patch, protocol, "check_advance", wrapper)
 
 
 def nothing_written(patch):
@@ -543,11 +550,11 @@ def nothing_written(patch):
 
 
 def charged_again(patch):
-    patch.setattr(books, "_usable", lambda charge, resumable: charge.state != "begun")
+    patch.setattr(rules, "_usable", lambda charge, resumable: charge.state != "begun")
 
 
 def begun_is_free(patch):
-    patch.setattr(books, "_COUNTED", ("reserved", "answered", "committed"))
+    patch.setattr(records, "_COUNTED", ("reserved", "answered", "committed"))
 
 
 def same_key_every_time(patch):
@@ -555,7 +562,7 @@ def same_key_every_time(patch):
 
 
 def seeded_steps_continue(patch):
-    patch.setattr(books, "_usable", lambda charge, resumable: resumable(charge))
+    patch.setattr(rules, "_usable", lambda charge, resumable: resumable(charge))
 
 
 MUTANTS = [

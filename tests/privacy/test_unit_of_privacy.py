@@ -15,11 +15,13 @@ import sqlalchemy as sa
 import palimpsest
 from palimpsest.errors import DataError, LedgerError
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run, require_unit
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge, Reservation, Run, require_unit
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import bounds_persons, is_for_persons, is_registered, registered
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.privacy.session import Session, metered, receipt
+from palimpsest.privacy.session import Session, metered, paid_charges, receipt
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.schema import PublicSchema
@@ -78,7 +80,7 @@ def book(sqlite_url: str) -> Callable[[PublicSchema], Ledger]:
 
 
 def reserved(ledger: Ledger, run: Callable[..., Run]) -> Reservation:
-    return ledger.reserve("tickets", run(), [Request("counted", EVENT)])
+    return ledger.reserve("tickets", run(), [PlannedQuery("counted", EVENT)])
 
 
 def states(ledger: Ledger) -> list[str]:
@@ -119,7 +121,7 @@ def test_rows_of_another_unit_never_get_behind_the_door(book, run, rows, schema)
     ledger = book(schema)
     mixed = [*rows_of(schema), rows_of(rows)[0]]
     found = run(fingerprint=fingerprint(mixed, ledger.asset("tickets").key))
-    asked = ledger, schema, found, [Request("counted", EVENT)], lambda: mixed
+    asked = ledger, schema, found, [PlannedQuery("counted", EVENT)], lambda: mixed
     with (
         pytest.raises(LedgerError, match="not those of a data set whose unit") as caught,
         metered(*asked, NoiseSource()),
@@ -167,7 +169,7 @@ CHANGES = [(old, new) for old in SCHEMAS for new in SCHEMAS if old != new]
 def test_an_asset_is_closed_to_another_unit(book, run, old, new):
     """Refused where it is registered and where it is charged, before a row is read; nothing is written."""
     ledger = book(SCHEMAS[old])
-    entries = ledger.verify()
+    entries = ledger.books().entries
     with pytest.raises(LedgerError, match="as the unit of privacy") as caught:
         ledger.register(asset_for(SCHEMAS[new]))
     assert "closed to another unit" in caught.value.remedy
@@ -175,10 +177,10 @@ def test_an_asset_is_closed_to_another_unit(book, run, old, new):
     def unread() -> Sequence[PrivateRow]:
         raise AssertionError("a row was read")
 
-    asked = ledger, SCHEMAS[new], run(), [Request("counted", EVENT)], unread, NoiseSource()
+    asked = ledger, SCHEMAS[new], run(), [PlannedQuery("counted", EVENT)], unread, NoiseSource()
     with pytest.raises(LedgerError, match="as the unit of privacy"), metered(*asked):
         raise AssertionError("it must not open")
-    assert ledger.verify() == entries
+    assert ledger.books().entries == entries
     assert states(ledger) == []
 
 
@@ -240,11 +242,11 @@ def test_a_receipt_names_the_assets_unit_and_no_other_holds_beside_its_ledger(bo
     assert found.unit == schema.unit
     asset, charges = ledger.asset("tickets"), ledger.charges("tickets")
     assert found.problems(asset, charges) == []
-    assert [charge.id for charge in ledger.paid("tickets", found, "release")] == [charges[0].id]
+    assert [charge.id for charge in paid_charges(ledger, "tickets", found, "release")] == [charges[0].id]
     other = replace(found, unit="person" if schema.unit == "record" else "record")
     assert other.problems(asset, charges) == [f"unit must be {schema.unit!r}; the receipt says {other.unit!r}"]
     with pytest.raises(LedgerError, match=f"adding or removing one {other.unit}"):
-        ledger.paid("tickets", other, "release")
+        paid_charges(ledger, "tickets", other, "release")
 
 
 @pytest.mark.parametrize("unit", ["persons", "Record", "household", "", None, 1])

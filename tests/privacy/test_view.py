@@ -9,12 +9,13 @@ import dp_accounting as dpa
 import pytest
 
 from palimpsest.errors import LedgerError
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.privacy import accounting
-from palimpsest.privacy.books import ledger_summary
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
-from palimpsest.privacy.ledger import Ledger, Request
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.summary import ledger_summary
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import Meter, registered
 from palimpsest.privacy.receipt import Group
@@ -22,7 +23,6 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered, receipt
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
-from stages.spending import requested
 from tests.reading import reading
 
 SECRET = "the order number is 8812-XK"
@@ -100,7 +100,7 @@ def opened(small: Ledger, run):
     """A view on three rows with these queries reserved."""
 
     def make(*planned: Any, seed: int | None = None) -> PrivateView:
-        requests = [Request(query.name, query.event()) for query in planned]
+        requests = [PlannedQuery(query.name, query.event()) for query in planned]
         return PrivateView(ROWS, SCHEMA, small, small.reserve("tickets", run(), requests), NoiseSource(seed=seed))
 
     return make
@@ -128,7 +128,7 @@ def test_a_query_that_was_not_reserved_is_refused_and_nothing_begins(opened, sma
 @pytest.mark.parametrize(("query", "steps"), [(Stepped(), None), (AtOnce(), 2)])
 def test_a_query_in_steps_and_its_charge_must_agree(small, run, query, steps):
     """A query that counts no steps, on a charge that continues after a crash, would run twice and be paid once."""
-    reservation = small.reserve("tickets", run(), [Request(query.name, query.event(), steps=steps)])
+    reservation = small.reserve("tickets", run(), [PlannedQuery(query.name, query.event(), steps=steps)])
     with pytest.raises(LedgerError, match="no reservation"):
         PrivateView(ROWS, SCHEMA, small, reservation, NoiseSource()).ask(query)
     assert states(small) == ["reserved"]
@@ -138,7 +138,7 @@ def test_a_query_in_steps_and_its_charge_must_agree(small, run, query, steps):
 def test_a_query_and_its_charge_must_agree_on_the_delta_beside_the_event(small, run, own, paid):
     """One that fails more often than was charged would take a delta that nobody counts."""
     query = Failing(own)
-    reservation = small.reserve("tickets", run(), [Request(query.name, query.event(), paid)])
+    reservation = small.reserve("tickets", run(), [PlannedQuery(query.name, query.event(), own_delta=paid)])
     with pytest.raises(LedgerError, match="no reservation"):
         PrivateView(ROWS, SCHEMA, small, reservation, NoiseSource()).ask(query)
     assert states(small) == ["reserved"]
@@ -146,7 +146,7 @@ def test_a_query_and_its_charge_must_agree_on_the_delta_beside_the_event(small, 
 
 def test_a_query_takes_the_charge_with_its_own_delta(small, run):
     asked = [Failing(own) for own in (1e-6, 2e-6 / 3, 0.0)]
-    requests = [Request(query.name, query.event(), query.own_delta) for query in asked]
+    requests = [PlannedQuery(query.name, query.event(), own_delta=query.own_delta) for query in asked]
     reservation = small.reserve("tickets", run(), requests)
     view = PrivateView(ROWS, SCHEMA, small, reservation, NoiseSource())
     assert [view.ask(query) for query in (asked[1], asked[2], asked[0])] == ["answered"] * 3
@@ -163,7 +163,7 @@ def test_what_a_plan_reserves_has_the_deltas_beside_its_events(small, run):
     ]
     plan = Plan("embed", Budget(1.0, 1e-5), tuple(queries))
     assert plan.own_delta == pytest.approx(3e-6)
-    charges = small.reserve("tickets", run(), requested(plan)).charges
+    charges = small.reserve("tickets", run(), plan.queries).charges
     assert [(charge.own_delta, charge.partition) for charge in charges] == list(
         zip((1e-6, 0.0, 2e-6), parts, strict=True)
     )
@@ -173,7 +173,9 @@ def test_a_receipt_leaves_room_for_the_deltas_beside_the_events(small, run):
     """Epsilons hold at what is left of delta; a group's own delta grows with it."""
     event = dpa.ZCDpEvent(0.001)
     own = reading(run(), small, SCHEMA.asset, ROWS)
-    with metered(small, SCHEMA, own, [Request("failing", event, 4e-6)], lambda: ROWS, NoiseSource()) as session:
+    with metered(
+        small, SCHEMA, own, [PlannedQuery("failing", event, own_delta=4e-6)], lambda: ROWS, NoiseSource()
+    ) as session:
         session.view.ask(Failing(4e-6))
     asset = small.asset("tickets")
     body = receipt(small, asset, session, method="embed", target=1.0)
@@ -184,7 +186,7 @@ def test_a_receipt_leaves_room_for_the_deltas_beside_the_events(small, run):
     assert body.group[0] == Group(1, body.epsilon)
     assert body.group[1].epsilon > accounting.group_epsilon(event, 2, 6e-6)
     assert body.group[2] == Group(5, None)  # five times the own delta are above delta
-    assert ledger_summary(small, asset)["charges"][0]["epsilon"] == body.epsilon
+    assert ledger_summary(small.books(), asset.name)["charges"][0]["epsilon"] == body.epsilon
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
@@ -203,7 +205,7 @@ def test_the_epsilon_of_a_group_counts_the_own_delta_as_often_as_it_may_fail(siz
 def test_a_query_in_steps_runs_its_registered_steps(small, run):
     query = Stepped()
     object.__setattr__(query, "run_steps", lambda rows, noise, meter: rows)
-    reservation = small.reserve("tickets", run(), [Request(query.name, query.event(), steps=2)])
+    reservation = small.reserve("tickets", run(), [PlannedQuery(query.name, query.event(), steps=2)])
     assert PrivateView(ROWS, SCHEMA, small, reservation, NoiseSource()).ask(query) == 2
     assert states(small) == ["begun"]
 

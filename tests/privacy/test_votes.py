@@ -28,8 +28,10 @@ from palimpsest.privacy import votes
 from palimpsest.privacy.accounting import gdp_epsilon
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.kept import Kept
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge, Run
 from palimpsest.privacy.limited_domain import LimitedDomain
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import is_for_persons
 from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.privacy.session import metered
@@ -284,8 +286,9 @@ def new_ledger(folder: Path, epsilon: float = 8.0) -> Ledger:
     return ledger
 
 
-def request(query: Any) -> Request:
-    return Request(query.name, query.event(), getattr(query, "own_delta", 0.0), steps=getattr(query, "steps", None))
+def request(query: Any) -> PlannedQuery:
+    own_delta, steps = getattr(query, "own_delta", 0.0), getattr(query, "steps", None)
+    return PlannedQuery(query.name, query.event(), steps, own_delta=own_delta)
 
 
 def asked(ledger: Ledger, query: Any, seed: int | None = None, run: Run = RUN, rows: Any = ROWS) -> Any:
@@ -998,7 +1001,7 @@ def test_a_session_goes_on_under_its_charge_and_ends_committed(tmp_path):
         session()
     assert len(session()) == T - 1
     assert standing(ledger) == [("committed", T)]
-    ledger.verify()
+    ledger.books()
 
 
 def test_only_one_of_two_processes_holds_a_round(tmp_path):

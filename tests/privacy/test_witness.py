@@ -15,16 +15,18 @@ import dp_accounting as dpa
 import pytest
 
 from palimpsest.errors import LedgerError
-from palimpsest.privacy import witness
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Ledger, Request
+from palimpsest.privacy.ledger import witness
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset
+from palimpsest.privacy.ledger.witness import VARIABLE, Witnesses, receipt_heads
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.session import metered
-from palimpsest.privacy.witness import VARIABLE, Witnesses, receipt_heads
 from palimpsest.records.schema import PublicSchema
 from tests.privacy.changed import copied, execute, kinds, put_back, rehash
 
-ONE = Request("votes", dpa.GaussianDpEvent(10.0))
-TWO = Request("histogram", dpa.GaussianDpEvent(20.0))
+ONE = PlannedQuery("votes", dpa.GaussianDpEvent(10.0))
+TWO = PlannedQuery("histogram", dpa.GaussianDpEvent(20.0))
 SCHEMA = PublicSchema("tickets", "classify", "text", n_public=1000, max_length=99, label="label", labels={"a": "a"})
 
 
@@ -63,12 +65,12 @@ def lived(ledger: Ledger, run) -> None:
 @pytest.mark.parametrize(("back", "lacks"), [(1, 1), (3, 3), (6, 5)])
 def test_nothing_is_reserved_behind_a_cut_tail(ledger, run, url, back, lacks):
     lived(ledger, run)
-    newest = ledger.verify()
+    newest = ledger.books().entries
     execute(url, f"DELETE FROM palimpsest_entry WHERE seq > {newest - back}")
     for opened in (ledger, Ledger.open(url)):
         refused(lambda opened=opened: opened.reserve("tickets", run(variant="dp8"), [ONE]), f"lacks {lacks} of the")
         refused(lambda opened=opened: opened.amend("tickets", 99.0), "noted elsewhere")
-        for call in (opened.verify, lambda opened=opened: opened.balance("tickets"), opened.assets):
+        for call in (opened.books, lambda opened=opened: opened.balance("tickets")):
             refused(call, "noted elsewhere")
     assert len(kinds(url)) == newest - back
 
@@ -120,21 +122,25 @@ def test_a_chain_whose_hashes_were_made_anew_shows(ledger, run, url, monkeypatch
     head = ledger.head()
     execute(url, change)
     rehash(url)
-    for call in (ledger.verify, lambda: ledger.charges("tickets"), lambda: ledger.reserve("tickets", run(), [ONE])):
+    for call in (ledger.books, lambda: ledger.charges("tickets"), lambda: ledger.reserve("tickets", run(), [ONE])):
         refused(call, "noted elsewhere")
     unnoted = elsewhere(monkeypatch, url)
-    assert unnoted.verify() > 1
-    refused(lambda: unnoted.verify([head]), "noted elsewhere")
+    assert unnoted.books().entries > 1
+    refused(lambda: unnoted.books([head]), "noted elsewhere")
 
 
 def test_a_register_anew_is_another_lineage_and_the_old_one_is_named(small, run, tmp_path):
     lived(small, run)
     again = Ledger.create(f"sqlite:///{tmp_path}/new.db")
-    assert (again.elsewhere("tickets"), again.elsewhere("letters"), small.elsewhere("tickets")) == (1, 0, 0)
+    assert (
+        again.books().elsewhere("tickets"),
+        again.books().elsewhere("letters"),
+        small.books().elsewhere("tickets"),
+    ) == (1, 0, 0)
     made = again.register(Asset("tickets", 1e-5, 4.0, 1000), lost=True)
     assert [made.after_loss, *(each.asset("tickets").after_loss for each in (again, small))] == [True, True, False]
     lived(again, run)
-    assert (again.verify(), small.verify()) == (10, 10)
+    assert (again.books().entries, small.books().entries) == (10, 10)
     assert len(list(Path(os.environ[VARIABLE]).iterdir())) == 2
 
 
@@ -167,8 +173,8 @@ def test_each_step_is_noted(small, run):
     assert len(file().read_text().splitlines()) == 3
 
 
-def steps() -> Request:
-    return Request("walk", dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(40.0), 5), steps=5)
+def steps() -> PlannedQuery:
+    return PlannedQuery("walk", dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(40.0), 5), steps=5)
 
 
 def test_registering_alone_is_not_noted(small):
@@ -195,7 +201,7 @@ def test_a_line_that_is_not_whole_is_refused(small, run, line):
     charge = small.reserve("tickets", run(), [ONE]).charges[0]
     with file().open("a") as stream:
         stream.write(line + "\n")
-    for call in (small.verify, lambda: small.reserve("tickets", run(variant="dp1"), [ONE])):
+    for call in (small.books, lambda: small.reserve("tickets", run(variant="dp1"), [ONE])):
         refused(call, "cannot be read")
     small.begin(charge)
 
@@ -212,7 +218,7 @@ def test_many_at_once_raise_no_false_alarm(url, asset):
     def verify() -> int:
         opened, count = Ledger.open(url), 0
         while not done.is_set():
-            opened.verify()
+            opened.books()
             count += 1
         return count
 
@@ -277,7 +283,7 @@ def test_a_changed_key_is_refused(ledger, run, url, asset, change):
         lambda: ledger.charges("tickets"),
         lambda: ledger.reserve("tickets", run(), [ONE]),
         lambda: ledger.register(asset),
-        ledger.verify,
+        ledger.books,
     ]
     for call in calls:
         refused(call, r"not the one of its registration|name other data sets")
@@ -316,4 +322,4 @@ def test_bytes_where_text_was_are_a_change(small, run, sqlite_url):
     lived(small, run)
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as books, books:
         books.execute("UPDATE palimpsest_entry SET body = x'ff' WHERE seq = 2")
-    refused(small.verify, "changed by hand")
+    refused(small.books, "changed by hand")

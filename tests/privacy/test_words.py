@@ -14,7 +14,7 @@ from scipy import stats
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.accounting import is_private
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Request
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import is_for_persons, is_registered
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
@@ -198,8 +198,8 @@ def test_the_event_is_not_private_whatever_epsilon(token_epsilon):
 def test_a_release_is_refused_before_a_row_is_read(small, run):
     query = ReplacedWords(SETS, 1.0)
     with pytest.raises(LedgerError, match="without noise"):
-        small.reserve("tickets", run(), [Request(query.name, query.event())])
-    reservation = small.reserve("tickets", run(), [Request(query.name, dpa.ZCDpEvent(0.01))])  # of another cost
+        small.reserve("tickets", run(), [PlannedQuery(query.name, query.event())])
+    reservation = small.reserve("tickets", run(), [PlannedQuery(query.name, dpa.ZCDpEvent(0.01))])  # of another cost
     view = PrivateView(rows_of("the lamp"), SCHEMA, small, reservation, NoiseSource())
     with pytest.raises(LedgerError, match="no reservation"):
         view.ask(query)
@@ -207,7 +207,7 @@ def test_a_release_is_refused_before_a_row_is_read(small, run):
 
 def test_a_reference_runs_and_its_rows_are_not_stored(small, run):
     query = ReplacedWords(SETS, 1000.0)
-    reservation = small.reserve("tickets", run(purpose="reference"), [Request(query.name, query.event())])
+    reservation = small.reserve("tickets", run(purpose="reference"), [PlannedQuery(query.name, query.event())])
     view = PrivateView(rows_of("This kettle leaks."), SCHEMA, small, reservation, NoiseSource())
     assert [row.label for row in view.ask(query)] == ["refund"]
     assert [charge.state for charge in small.charges("tickets")] == ["begun"]

@@ -22,7 +22,9 @@ from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load, loads
 from palimpsest.params.release import Release
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Ledger, Request, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered, receipt
@@ -182,7 +184,7 @@ class Workspace:
         rows = [PrivateRow("the vase arrived in shards", "returns", person) for person in persons]
         run = Run("select", variant, purpose, "", f"plan of {variant} {seed}", "code")
         run = reading(run, ledger, params.dataset.asset, rows)
-        asked = [Request(query.name, query.event())]
+        asked = [PlannedQuery(query.name, query.event())]
         with metered(ledger, params.schema_of_data, run, asked, lambda: rows, NoiseSource(seed)) as session:
             session.view.ask(query)
         asset = ledger.asset(params.dataset.asset)

@@ -25,7 +25,8 @@ from palimpsest.cli.verify_release import looks
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.params.release import Release
-from palimpsest.privacy.ledger import Request, Run
+from palimpsest.privacy.ledger.records import Run
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.records import keyed
 from palimpsest.records.record import Record
@@ -224,7 +225,10 @@ def test_the_extract_tells_neither_the_data_nor_the_time(made: Workspace):
 def test_every_look_and_every_cap_is_shown(own: Workspace):
     """What does not count is a look, too: a reference, a refund, and a run that began and was lost."""
     ledger, first = own.ledger, own.ledger.asset("demo").epsilon
-    asked, run = [Request("histogram", dpa.GaussianDpEvent(50.0))], partial(Run, "select", fingerprint="f", code="c")
+    asked, run = (
+        [PlannedQuery("histogram", dpa.GaussianDpEvent(50.0))],
+        partial(Run, "select", fingerprint="f", code="c"),
+    )
     ledger.refund(ledger.reserve("demo", run(VARIANT, "release", plan="given back"), asked).charges)
     ledger.refund(ledger.reserve("demo", run(REFERENCE, "reference", plan="given back"), asked).charges)
     ledger.begin(ledger.reserve("demo", run(VARIANT, "release", plan="lost"), asked).charges[0])

@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge, Reservation, Run
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
 from palimpsest.records.schema import PublicSchema
@@ -69,7 +71,7 @@ def books(folder: Path) -> Ledger:
 def train(folder: Path, noise: NoiseSource) -> tuple[nn.Module, Reservation]:
     """One attempt, through the door."""
     asked = query(folder)
-    requests = [Request(asked.name, asked.event(), steps=asked.steps)]
+    requests = [PlannedQuery(asked.name, asked.event(), steps=asked.steps)]
 
     def continues(charge: Charge) -> bool:
         return find_checkpoint(folder / "checkpoints", charge.id, charge.steps_begun) is not None

@@ -9,8 +9,9 @@ from palimpsest.errors import LedgerError
 from palimpsest.files import close_workspace
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
-from palimpsest.privacy.ledger import Asset, Ledger, require_unit
-from palimpsest.privacy.witness import receipt_heads
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, require_unit
+from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.workspace import RECEIPTS
 
 OFFLINE = {"DVC_NO_ANALYTICS": "1", "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -49,8 +50,8 @@ def opened(workspace: Path) -> Context:
     params = load(workspace)
     close_workspace(workspace)
     ledger = Ledger.open(ledger_url(params, workspace))
-    ledger.verify(receipt_heads(workspace / RECEIPTS, params.dataset.asset))
-    known, wanted = ledger.asset(params.dataset.asset), asset_of(params)
+    books = ledger.books(receipt_heads(workspace / RECEIPTS, params.dataset.asset))
+    known, wanted = books.asset(params.dataset.asset), asset_of(params)
     require_unit(known, wanted)
     if (known.delta, known.n_public) != (wanted.delta, wanted.n_public):
         raise LedgerError(

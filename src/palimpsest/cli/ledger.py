@@ -10,8 +10,8 @@ from rich.table import Table
 from palimpsest.cli.console import console, table
 from palimpsest.cli.context import opened
 from palimpsest.errors import LedgerError
-from palimpsest.privacy.books import ledger_summary
-from palimpsest.privacy.ledger import Charge
+from palimpsest.privacy.ledger.records import Charge
+from palimpsest.privacy.ledger.summary import ledger_summary
 
 
 def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: bool) -> None:
@@ -19,11 +19,12 @@ def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: b
     context, out = opened(workspace), console()
     if refund is not None:
         give_back(context.ledger, context.asset.name, refund)
-    books = ledger_summary(context.ledger, context.asset)
+    opened_books = context.ledger.books()
+    books = ledger_summary(opened_books, context.asset.name)
     if as_json:
         print(json.dumps(books, indent=2))
         return
-    out.print(_table(books, _steps(context.ledger.charges(context.asset.name))))
+    out.print(_table(books, _steps(opened_books.charges(context.asset.name))))
     out.print(
         f"Asset [bold]{books['asset']}[/bold] at {escape(context.ledger.place)}: "
         f"epsilon {books['spent_epsilon']:.3f} spent, {books['left_epsilon']:.3f} left of {books['cap_epsilon']:g} at "

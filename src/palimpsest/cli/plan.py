@@ -12,10 +12,11 @@ from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import stale
 from palimpsest.methods.shared.base import Plan
 from palimpsest.privacy import accounting
-from palimpsest.privacy.ledger import Charge, Request, preview
+from palimpsest.privacy.ledger.filter import preview
+from palimpsest.privacy.ledger.records import Charge
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.report.formats import MISSING, number
 from stages import pricing
-from stages.spending import requested
 from stages.vouching import require_vouched
 
 _CHOOSING = ("select", "evolve", "vote_select", "embed", "sentdp")
@@ -45,11 +46,6 @@ class Priced:
     pending: bool
     variants: tuple[str, ...]
 
-    @property
-    def requests(self) -> list[Request]:
-        """What it would reserve."""
-        return requested(self.plan)
-
 
 def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
     """Everything that spends, with its plan, each after what it builds on. Reads no row."""
@@ -73,17 +69,17 @@ def asked_total(context: Context, variants: list[Priced]) -> float:
     twice.
     """
     standing, wanted = _asked(context, variants)
-    return preview(context.asset, standing, {(name, 1): requests for name, requests in wanted.items()})
+    return preview(context.asset, standing, {(name, 1): queries for name, queries in wanted.items()})
 
 
 def asked_delta(context: Context, variants: list[Priced]) -> float:
     """What the deltas that no event carries add up to by then."""
     standing, wanted = _asked(context, variants)
-    pending = [request for requests in wanted.values() for request in requests]
-    return sum(charge.own_delta for charge in standing if charge.counted) + sum(each.own_delta for each in pending)
+    pending = [query for queries in wanted.values() for query in queries]
+    return sum(charge.own_delta for charge in standing if charge.counted) + sum(query.own_delta for query in pending)
 
 
-def _asked(context: Context, variants: list[Priced]) -> tuple[list[Charge], dict[str, list[Request]]]:
+def _asked(context: Context, variants: list[Priced]) -> tuple[list[Charge], dict[str, tuple[PlannedQuery, ...]]]:
     """The charges that stand, and what the pending releases ask by name."""
     pending = {item.name: item for item in variants if item.pending and item.purpose == "release"}
     standing = [
@@ -91,14 +87,14 @@ def _asked(context: Context, variants: list[Priced]) -> tuple[list[Charge], dict
         for charge in context.ledger.charges(context.asset.name)
         if not (_planned(charge, pending.get(charge.variant)) and _reusable(context, charge))
     ]
-    return standing, {name: item.requests for name, item in pending.items()}
+    return standing, {name: item.plan.queries for name, item in pending.items()}
 
 
 def _planned(charge: Charge, item: Priced | None) -> bool:
     """Whether the charge is one that the plan would make."""
-    requests = item.requests if item else []
+    queries = item.plan.queries if item else ()
     own = charge.query, charge.event, charge.own_delta, charge.partition
-    return any(own == (each.query, each.event, each.own_delta, each.partition) for each in requests)
+    return any(own == (each.name, each.event, each.own_delta, each.partition) for each in queries)
 
 
 def _reusable(context: Context, charge: Charge) -> bool:

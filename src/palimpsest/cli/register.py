@@ -6,7 +6,8 @@ from palimpsest.cli.context import asset_of
 from palimpsest.errors import LedgerError
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
-from palimpsest.privacy.ledger import Asset, Ledger, require_unit
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, require_unit
 
 
 def register_asset(workspace: Path, *, amend: bool = False, lost: bool = False) -> None:
@@ -24,7 +25,7 @@ def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = 
     if amend:
         require_unit(ledger.asset(asset.name), asset)  # before anything is written
         ledger.amend(asset.name, asset.epsilon)
-    charged = 0 if params.world is not None else ledger.elsewhere(asset.name)
+    charged = 0 if params.world is not None else ledger.books().elsewhere(asset.name)
     if charged and not lost:
         raise LedgerError(
             f"Asset {asset.name!r} was charged on another ledger, by the entries noted here; the one at {ledger.place} "

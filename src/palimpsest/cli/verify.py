@@ -17,9 +17,9 @@ def verify_workspace(workspace: Path) -> int:
     """Print one line per check; 0 if all hold, 1 otherwise."""
     context, out = opened(workspace), console()
     found = receipts(context)
-    entries = context.ledger.verify([receipt.ledger_head for receipt in found.values()])
-    out.print(f"[green]holds[/green]  the ledger's chain of {entries} entries is whole")
-    charges, failures = context.ledger.charges(context.asset.name), 0
+    books = context.ledger.books([receipt.ledger_head for receipt in found.values()])
+    out.print(f"[green]holds[/green]  the ledger's chain of {books.entries} entries is whole")
+    charges, failures = books.charges(context.asset.name), 0
     for name, receipt in found.items():
         problems = [*_check_models(context.params.run, name, found), *receipt.problems(context.asset, charges)]
         failures += len(problems)

@@ -12,7 +12,7 @@ from ruamel.yaml.error import YAMLError
 from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
 from palimpsest.params.schema import Params
-from palimpsest.privacy.database import sqlite_path
+from palimpsest.privacy.ledger.database import sqlite_path
 
 FILE = "params.yaml"
 LEDGER_VARIABLE = "PALIMPSEST_LEDGER"

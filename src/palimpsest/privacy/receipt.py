@@ -17,7 +17,9 @@ from palimpsest.errors import LedgerError
 from palimpsest.files import read_json
 from palimpsest.privacy import accounting, assumptions, composition, events, fourier
 from palimpsest.privacy.accounting import NAMES
-from palimpsest.privacy.ledger import ADJACENCY, PURPOSES, STATES, UNITS, Asset, Charge, composed
+from palimpsest.privacy.ledger.filter import composed
+from palimpsest.privacy.ledger.records import PURPOSES, STATES, UNITS, Asset, Charge
+from palimpsest.privacy.planned import ADJACENCY
 
 # How far the stated epsilon may be from what other accountants say. PLDs round up on a grid; RDP, a looser bound of the
 # same, is never below them. Of the Fourier accountant both ends are bounds: the true epsilon is not below the lower one

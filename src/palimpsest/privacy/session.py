@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Reservation, Run, composed, never, require_unit
+from palimpsest.privacy.ledger.filter import composed
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge, Reservation, Run, require_unit
+from palimpsest.privacy.ledger.rules import never
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
@@ -33,7 +37,7 @@ def metered(
     ledger: Ledger,
     schema: PublicSchema,
     run: Run,
-    requests: Sequence[Request],
+    planned: Sequence[PlannedQuery],
     rows: Callable[[], Sequence[PrivateRow]],
     noise: NoiseSource,
     resumable: Callable[[Charge], bool] = never,
@@ -60,7 +64,7 @@ def metered(
     """
     require_unit(ledger.asset(schema.asset), schema)
     with ledger.alone(schema.asset, run.key):
-        reservation = ledger.reserve(schema.asset, run, requests, never if noise.fixed else resumable, witnesses)
+        reservation = ledger.reserve(schema.asset, run, planned, never if noise.fixed else resumable, witnesses)
         try:
             found = verified(rows(), run, ledger.asset(schema.asset).key)
             view = PrivateView(found, schema, ledger, reservation, noise)
@@ -91,6 +95,42 @@ def verified(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[Priva
     return rows
 
 
+def paid_charges(ledger: Ledger, name: str, behind: Receipt, purpose: str) -> list[Charge]:
+    """The charges of a receipt that something of this purpose may build on.
+
+    Args:
+        ledger: the ledger that must have them.
+        name: the asset.
+        behind: the receipt.
+        purpose: of what builds on it.
+
+    Raises:
+        LedgerError: if the ledger does not have them, as committed charges of the receipt's model, if the receipt is
+            for another unit of privacy, or if they are of a reference run and the purpose is a release.
+    """
+    books = ledger.books([behind.ledger_head])
+    known = {charge.id: charge for charge in books.charges(name)}
+    found = [known.get(line.charge) for line in behind.queries]
+    own = [charge for charge in found if charge is not None and charge.state == "committed"]
+    if len(own) < max(1, len(found)) or behind.model != own[-1].variant:
+        raise LedgerError(
+            f"The ledger does not have the charges of model {behind.model!r} as committed ones.",
+            "Fit that model again on this ledger; nothing was charged now.",
+        )
+    unit = books.asset(name).unit
+    if behind.unit != unit:
+        raise LedgerError(
+            f"The receipt of model {behind.model!r} is for adding or removing one {behind.unit}, not one {unit}.",
+            "It was changed by hand. Fit that model again; nothing was charged now.",
+        )
+    if purpose == "release" and any(charge.purpose != "release" for charge in own):
+        raise LedgerError(
+            f"Model {behind.model!r} is a reference, outside the total: no release may build on it.",
+            "Fit it with purpose release, or mark what builds on it as a reference too.",
+        )
+    return own
+
+
 def receipt(
     ledger: Ledger,
     asset: Asset,
@@ -109,7 +149,8 @@ def receipt(
     carries; the curve is that of the events alone. `assumptions` are what this run, and those that it builds on, had to
     assume of the machine; no private row may decide what is in it.
     """
-    charges = {charge.id: charge for charge in ledger.charges(asset.name)}
+    books = ledger.books()
+    charges = {charge.id: charge for charge in books.charges(asset.name)}
     last = session.reservation.charges[0]
     own = [charges[key] for key in (*before, *(charge.id for charge in session.reservation.charges))]
     event = composed(own)
@@ -133,7 +174,7 @@ def receipt(
         queries=tuple(_line(charge) for charge in own),
         group=tuple(Group(k, _finite(accounting.group_epsilon(event, k, asset.delta, beside))) for k in _GROUPS),
         curve=Curve(tuple(alpha), tuple(beta)),
-        ledger_head=ledger.head(),
+        ledger_head=books.head,
         noise_fixed=any(charge.noise_fixed for charge in own),
         run=session.reservation.run,
         seconds=round(time.monotonic() - session.started, 1),

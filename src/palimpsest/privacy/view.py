@@ -6,7 +6,8 @@ from typing import Any
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import to_json
-from palimpsest.privacy.ledger import Charge, Ledger, Reservation
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Charge, Reservation
 from palimpsest.privacy.query import Query, is_for_persons, is_registered, is_stepped
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.schema import PublicSchema

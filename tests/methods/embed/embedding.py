@@ -16,7 +16,8 @@ from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import Asset, Charge, Ledger, Request, Run
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Asset, Charge, Run
 from palimpsest.privacy.means import Encode
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
@@ -147,6 +148,5 @@ def opened(
 ) -> Iterator[PrivateView]:
     """A view as the stage opens it, with the plan reserved; begun steps are continued."""
     run = reading(Run("eda_evolve", "v", purpose, "", "p", "c"), ledger, schema.asset, rows)
-    requests = [Request(each.name, each.event, each.own_delta, steps=each.steps) for each in plan.queries]
-    with metered(ledger, schema, run, requests, lambda: rows, NoiseSource(), always) as session:
+    with metered(ledger, schema, run, plan.queries, lambda: rows, NoiseSource(), always) as session:
         yield session.view

@@ -21,7 +21,7 @@ from palimpsest.methods.embed.steps import Generation, Steps, Writer
 from palimpsest.methods.select.fit import Candidates, ClassSums, choose
 from palimpsest.methods.shared.base import Budget
 from palimpsest.privacy import votes
-from palimpsest.privacy.ledger import Ledger
+from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.votes import Ballot, DomainBallot, Round
 from tests.methods.embed.embedding import (

@@ -24,7 +24,7 @@ from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.population import by_label, selected
 from palimpsest.privacy import votes
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private
-from palimpsest.privacy.ledger import Ledger
+from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.votes import Ballot, Round
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema, default_delta

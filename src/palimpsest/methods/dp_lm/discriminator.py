@@ -24,8 +24,9 @@ from palimpsest.methods.dp_lm.losses import prefix_weights, weighted_loss
 from palimpsest.methods.dp_lm.model import ENCODER, ConditionalLm, HeadShape, new_head, require_context, with_reads
 from palimpsest.methods.dp_lm.serialise import Row, Serialiser, serialiser
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.privacy.accounting import calibrate_noise
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema

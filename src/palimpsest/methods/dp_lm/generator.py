@@ -24,9 +24,10 @@ from palimpsest.methods.dp_lm.model import (
 )
 from palimpsest.methods.dp_lm.serialise import UNLABELLED, Batch, serialiser
 from palimpsest.methods.dp_lm.settings import DpLmTrain
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.shares import label_shares, planned_histogram, whole_rho
 from palimpsest.privacy.accounting import calibrate_noise
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema

@@ -25,11 +25,12 @@ from palimpsest.methods.embed.settings import EmbedSettings, LimitedDomain
 from palimpsest.methods.embed.start import aimed, anything, described, distinct
 from palimpsest.methods.embed.steps import Steps, Turn, Writer
 from palimpsest.methods.select.fit import Candidates, ClassSums
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.shares import divided, label_shares
 from palimpsest.privacy import limited_domain
 from palimpsest.privacy.means import ClassMeans, Encode
 from palimpsest.privacy.nearest import require_exact
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import View
 from palimpsest.privacy.votes import Ballot, Counts, DomainBallot, Round, Slate, VoteRounds, device, parts_of
 from palimpsest.records.evolved import EvolvedRound

@@ -13,11 +13,12 @@ from palimpsest.methods.evolve.author import Author
 from palimpsest.methods.evolve.settings import EvolveSettings
 from palimpsest.methods.evolve.steps import Steps
 from palimpsest.methods.select.fit import ClassSums
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.shares import divided, label_shares, planned_histogram, whole_rho
 from palimpsest.privacy.accounting import calibrate_noise, gdp_sigma
 from palimpsest.privacy.means import ClassMeans, Encode
 from palimpsest.privacy.nearest import require_exact
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
 from palimpsest.privacy.votes import Ballot, Round, VoteRounds, device, parts_of

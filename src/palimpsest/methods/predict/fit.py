@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.select.fit import ClassSums
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.shares import divided, label_shares, planned_histogram, whole_rho
 from palimpsest.models.lm import load_lm
 from palimpsest.models.tokens import specials
@@ -34,6 +34,7 @@ from palimpsest.prediction.mechanism import (
 from palimpsest.prediction.prompts import UNLABELLED, Prompter, parsed, prompter
 from palimpsest.prediction.query import WriteWave, wave_event
 from palimpsest.privacy.means import ClassMeans, Encode
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record

@@ -13,10 +13,11 @@ from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent
 
 from palimpsest.errors import DataError, ModelError, ParamsError
 from palimpsest.methods.select.settings import SelectSettings
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.shares import divided, label_shares, planned_histogram, whole_rho
 from palimpsest.privacy.accounting import calibrate_noise, gdp_sigma
 from palimpsest.privacy.means import GRID, ClassMeans, Encode, class_steps, unit_rows
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 from dp_accounting import DpEvent
 
 from palimpsest.privacy.composition import composed
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
@@ -25,25 +26,6 @@ class Budget:
 
     epsilon: float
     delta: float
-
-
-@dataclass(frozen=True)
-class PlannedQuery:
-    """One look at private rows that the plan will take, and what it costs.
-
-    Attributes:
-        name: the query's name.
-        event: what it costs.
-        steps: how many identical steps the event composes, for a query that runs in steps.
-        partition: (scheme, cell) where it reads one of disjoint parts of the data set; None where it reads all.
-        own_delta: a delta that the event does not carry, that of all steps together.
-    """
-
-    name: str
-    event: DpEvent
-    steps: int | None = None
-    partition: tuple[str, str] | None = None
-    own_delta: float = 0.0
 
 
 @dataclass(frozen=True)

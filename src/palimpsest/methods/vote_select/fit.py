@@ -8,12 +8,13 @@ import numpy as np
 from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent, NonPrivateDpEvent
 
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.population import by_label, selected
 from palimpsest.methods.vote_select.settings import VoteSelectSettings
 from palimpsest.privacy.accounting import calibrate_noise, is_private
 from palimpsest.privacy.means import Encode
 from palimpsest.privacy.nearest import require_exact
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import View
 from palimpsest.privacy.votes import Ballot, Round, Slate, Vote, device, parts_of
 from palimpsest.records.record import Record

@@ -5,7 +5,7 @@ from typing import Any
 
 from palimpsest.errors import DataError
 from palimpsest.privacy import events
-from palimpsest.privacy.ledger import Asset, Cap, Charge
+from palimpsest.privacy.ledger.records import Asset, Cap, Charge
 
 EXTRACT_VERSION = 2
 _ASSET = ("name", "delta", "epsilon", "n_public", "unit", "adjacency")

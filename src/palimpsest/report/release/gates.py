@@ -11,7 +11,7 @@ from typing import Any
 
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
 from palimpsest.methods.shared.postprocess import Candidate, PersonalData
-from palimpsest.privacy.ledger import Asset, Charge
+from palimpsest.privacy.ledger.records import Asset, Charge
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.record import Record
 from palimpsest.records.structured import members_of

@@ -12,7 +12,8 @@ from dp_accounting import NonPrivateDpEvent
 
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.methods.baselines.custext.settings import CusTextSettings
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import View
 from palimpsest.privacy.words import ReplacedWords, WordSets
 from palimpsest.records.record import Record

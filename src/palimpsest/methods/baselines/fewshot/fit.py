@@ -10,12 +10,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.baselines.fewshot.settings import FewShotSettings
 from palimpsest.methods.predict.fit import Predicted, allowed_tokens, ends_of
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.models.lm import load_lm
 from palimpsest.prediction.contexts import Shape, context_of, require_exact
 from palimpsest.prediction.fewshot import SCHEME, SENSITIVITY, Sampling, WriteShots
 from palimpsest.prediction.prompts import UNLABELLED, Prompter, few_shot_prompter
 from palimpsest.privacy.accounting import calibrate_noise
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.team import own_device

@@ -13,10 +13,11 @@ import numpy as np
 from palimpsest.errors import DataError, ModelError, ParamsError
 from palimpsest.methods.baselines.sentdp.settings import SentDpSettings
 from palimpsest.methods.select.fit import Candidates
-from palimpsest.methods.shared.base import Budget, Plan, PlannedQuery
+from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.shares import divided, label_shares, planned_histogram, whole_rho
 from palimpsest.privacy.depth import DepthPicks, public_directions, scale_of
 from palimpsest.privacy.means import Encode
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record

@@ -4,12 +4,13 @@ from dataclasses import asdict
 from typing import Any
 
 from palimpsest.privacy import accounting
-from palimpsest.privacy.ledger import Asset, Charge, Ledger
+from palimpsest.privacy.ledger.books import Books
+from palimpsest.privacy.ledger.records import Charge
 
 
-def ledger_summary(ledger: Ledger, asset: Asset) -> dict[str, Any]:
-    """The asset's books as plain values, for tables, pages and the statement."""
-    balance, charges = ledger.balance(asset.name), ledger.charges(asset.name)
+def ledger_summary(books: Books, name: str) -> dict[str, Any]:
+    """What the books say of one asset, as plain values."""
+    asset, balance = books.asset(name), books.balance(name)
     share = asset.filter_delta / len(asset.orders)
     implied = [accounting.renyi_epsilon(o, d, share) for o, d in zip(asset.orders, balance.divergences, strict=True)]
     best = implied.index(min(implied))
@@ -18,13 +19,13 @@ def ledger_summary(ledger: Ledger, asset: Asset) -> dict[str, Any]:
         "unit": asset.unit,
         "delta": asset.delta,
         "cap_epsilon": asset.epsilon,
-        "caps": [asdict(cap) for cap in ledger.caps(asset.name)],
+        "caps": [asdict(cap) for cap in books.caps(name)],
         "filter": {"order": asset.orders[best], "used": balance.divergences[best], "orders": list(asset.orders)},
         "spent_epsilon": balance.spent,
         "left_epsilon": balance.left,
-        "charges": [_line(charge, asset.delta) for charge in charges],
-        "head": ledger.head(),
-        "entries": ledger.verify(),
+        "charges": [_line(charge, asset.delta) for charge in books.charges(name)],
+        "head": books.head,
+        "entries": books.entries,
         "verified": True,
         "after_loss": asset.after_loss,
     }

@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from palimpsest.errors import LedgerError
 from palimpsest.files import make_folder
-from palimpsest.privacy.database import unreadable
+from palimpsest.privacy.ledger.database import unreadable
 
 _held: set[int] = set()  # descriptors that keep this process's locks
 

@@ -1,0 +1,194 @@
+"""The ledger's entries as a chain of hashes: each carries the hash of the one before.
+
+Nothing is read out of a ledger before its chain was recomputed and held against what was noted elsewhere.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from palimpsest.errors import LedgerError
+from palimpsest.privacy.ledger.database import assets, entries
+from palimpsest.privacy.ledger.hashes import canonical, digest_of, linked
+from palimpsest.privacy.ledger.witness import Head
+
+EMPTY = Head(0, "")
+_RESTORE = "Restore the ledger from a backup; nothing may be charged or released on this one."
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)  # what reading a body can raise that has not its form
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry: the columns of its row, in their order."""
+
+    seq: int
+    asset: str
+    kind: str
+    charge: str | None
+    time: str
+    body: str
+    previous: str
+    hash: str
+
+    @property
+    def head(self) -> Head:
+        """What is noted of it outside the ledger."""
+        return Head(self.seq, self.hash)
+
+    @property
+    def says(self) -> dict[str, Any]:
+        """Its body.
+
+        Raises:
+            LedgerError: it has not its form.
+        """
+        with interpreted(f"Entry {self.seq}"):
+            return dict(json.loads(self.body))
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A whole ledger at one moment, recomputed.
+
+    Attributes:
+        entries: oldest first.
+        keys: asset -> its key, in hexadecimal digits.
+    """
+
+    entries: Sequence[Entry]
+    keys: Mapping[str, str]
+
+    @property
+    def hashes(self) -> dict[str, int]:
+        """The hash of each entry -> its number."""
+        return {entry.hash: entry.seq for entry in self.entries}
+
+    @property
+    def head(self) -> Head:
+        """The newest entry."""
+        return self.entries[-1].head if self.entries else EMPTY
+
+    def of(self, asset: str, *kinds: str) -> Iterator[Entry]:
+        """An asset's entries of these kinds, oldest first."""
+        return (entry for entry in self.entries if entry.asset == asset and entry.kind in kinds)
+
+    def terms(self, asset: str) -> dict[str, Any] | None:
+        """What was registered of an asset, as amended; None where it was not."""
+        found: dict[str, Any] = {}
+        for entry in self.of(asset, "register", "amend"):
+            found |= entry.says
+        return found or None
+
+
+def read(connection: Connection) -> Chain:
+    """All entries and keys, recomputed.
+
+    Raises:
+        LedgerError: naming the first entry that does not fit, or an asset whose key is not the one it began with.
+    """
+    found = [Entry(*row) for row in connection.execute(sa.select(entries).order_by(entries.c.seq))]
+    previous = EMPTY.hash
+    for expected, entry in enumerate(found, start=1):
+        if entry.seq != expected or entry.previous != previous:
+            raise _misfit(entry)
+        _check_content(entry)
+        previous = entry.hash
+    chain = Chain(found, {row.name: row.key for row in connection.execute(sa.select(assets))})
+    _check_keys(chain)
+    return chain
+
+
+def of_charge(connection: Connection, charge: str, seq: int) -> tuple[Entry, Entry]:
+    """A charge's reservation, which has that number, and its newest entry, without the rest of the chain.
+
+    Raises:
+        LedgerError: one of them was changed.
+    """
+    own = sa.select(entries).where(entries.c.charge == charge)
+    first = Entry(*connection.execute(own.where(entries.c.seq == seq)).one())
+    last = Entry(*connection.execute(own.order_by(entries.c.seq.desc()).limit(1)).one())
+    for entry in (first, last):
+        _check_content(entry)
+    return first, last
+
+
+def newest(connection: Connection) -> Entry | None:
+    """The newest entry; None where there is none.
+
+    Raises:
+        LedgerError: it was changed.
+    """
+    row = connection.execute(sa.select(entries).order_by(entries.c.seq.desc()).limit(1)).first()
+    if row is None:
+        return None
+    _check_content(entry := Entry(*row))
+    return entry
+
+
+def head(connection: Connection) -> Head:
+    """The number and the hash of the newest entry."""
+    entry = newest(connection)
+    return EMPTY if entry is None else entry.head
+
+
+@contextmanager
+def interpreted(what: str) -> Iterator[None]:
+    """What has its hash and not its form becomes an error of two parts."""
+    try:
+        yield
+    except _MALFORMED as error:
+        raise LedgerError(
+            f"{what} of the ledger does not have its form ({type(error).__name__}): it was changed by hand.",
+            _RESTORE,
+        ) from None
+
+
+def append(connection: Connection, asset: str, kind: str, charge: str | None, body: Mapping[str, Any]) -> Entry:
+    """Write one entry behind the newest; returns it."""
+    last, time, text = head(connection), datetime.now(UTC).isoformat(timespec="seconds"), canonical(body)
+    parts = last.seq + 1, asset, kind, charge, time, text
+    entry = Entry(*parts, previous=last.hash, hash=linked(last.hash, *parts))
+    connection.execute(entries.insert().values(**asdict(entry)))
+    return entry
+
+
+def lacking(chain: Chain, hashes: Collection[str], heads: Collection[Head]) -> int:
+    """How many of the entries that were noted elsewhere are not in the chain, those with a number at their number."""
+    known = chain.hashes
+    return len({each for each in hashes if each not in known} | {h.hash for h in heads if known.get(h.hash) != h.seq})
+
+
+def _check_content(entry: Entry) -> None:
+    """Raise LedgerError unless the entry has the hash of its own content."""
+    parts = entry.seq, entry.asset, entry.kind, entry.charge, entry.time, entry.body
+    try:
+        whole = entry.hash == linked(entry.previous, *parts)
+    except TypeError:  # a database may hold bytes where there was text
+        whole = False
+    if not whole:
+        raise _misfit(entry)
+
+
+def _check_keys(chain: Chain) -> None:
+    registered = {entry.asset for entry in chain.entries if entry.kind == "register"}
+    if strange := registered ^ chain.keys.keys():
+        raise LedgerError(
+            f"The ledger's keys and its entries name other data sets: {next(iter(strange))!r} is in one of the two.",
+            _RESTORE,
+        )
+    for name in registered:
+        committed, key = (chain.terms(name) or {}).get("key_hash"), chain.keys[name]
+        if committed is not None and not (isinstance(key, str) and digest_of(key) == committed):
+            raise LedgerError(f"The ledger's key of asset {name!r} is not the one of its registration.", _RESTORE)
+
+
+def _misfit(entry: Entry) -> LedgerError:
+    return LedgerError(
+        f"Entry {entry.seq} of the ledger does not fit the one before it: the ledger was changed by hand.", _RESTORE
+    )

@@ -1,0 +1,242 @@
+"""The ledger: every look at a private data set, reserved before it, written down as it begins, never forgotten.
+
+An append-only chain of entries in a transactional database (SQLite, or PostgreSQL by URL): `chain` links them, `bodies`
+says what they mean, `store` reads and writes them, `books` is all of it at one moment, `rules` and `filter` decide.
+"""
+
+import json
+import math
+import secrets
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from palimpsest import validate
+from palimpsest.errors import LedgerError
+from palimpsest.privacy.ledger import running
+from palimpsest.privacy.ledger.bodies import fixed_terms, key_hash
+from palimpsest.privacy.ledger.books import Books
+from palimpsest.privacy.ledger.filter import require_budget
+from palimpsest.privacy.ledger.hashes import digest_of
+from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Charge, Reservation, Run, require_unit
+from palimpsest.privacy.ledger.rules import attempt, check_advance, check_plan, never
+from palimpsest.privacy.ledger.store import Store
+from palimpsest.privacy.planned import PlannedQuery
+
+
+class Ledger:
+    """Reserve, begin, advance, answer, commit: the only way to spend privacy budget.
+
+    Guarantee: the charges counted for one asset satisfy (epsilon, delta)-DP in total, also when each plan is chosen
+    after looking at the results of earlier ones; `filter` says why.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.place = store.place
+
+    @classmethod
+    def create(cls, url: str) -> "Ledger":
+        """Make the ledger's tables; a ledger that exists is left as it is.
+
+        Raises:
+            LedgerError: if the place cannot be written.
+        """
+        return cls(Store.create(url))
+
+    @classmethod
+    def open(cls, url: str) -> "Ledger":
+        """Open a ledger that exists.
+
+        Raises:
+            LedgerError: if there is none, or it cannot be read. A missing ledger is never taken for an empty one.
+        """
+        return cls(Store.open(url))
+
+    def register(self, asset: Asset, *, lost: bool = False) -> Asset:
+        """Enter a data asset, with a fresh key whose hash is in the chain; entering it again changes nothing.
+
+        One that was entered before keys had hashes in the chain gets it now.
+
+        Args:
+            asset: its terms.
+            lost: an earlier ledger of this data set is lost, which is written down: what it spent is unknown.
+
+        Raises:
+            LedgerError: if it is known with other values: delta, unit, its column and adjacency never change.
+        """
+        asset.require_possible()
+        with self._store.write() as writing:
+            books = writing.books()
+            known = books.known(asset.name)
+            if known is None:
+                made = replace(asset, key=secrets.token_bytes(32), after_loss=lost)
+                writing.register(made)
+                return made
+            if fixed_terms(known) == fixed_terms(asset) and not books.has_key_hash(asset.name):
+                writing.amend(asset.name, key_hash(known))
+        require_unit(known, asset)
+        if fixed_terms(known) != fixed_terms(asset):
+            raise LedgerError(
+                f"Asset {asset.name!r} is registered with other terms: {fixed_terms(known)!r}, not "
+                f"{fixed_terms(asset)!r}.",
+                "Delta, unit, size and adjacency of a data asset never change. Restore them in params.yaml; to change "
+                "the budget's epsilon alone, use `palimpsest register --amend`.",
+            )
+        return known
+
+    def amend(self, name: str, epsilon: float) -> Asset:
+        """Change an asset's cap: a decision of the data's owner, written into the chain.
+
+        A cap raised because of what earlier releases showed is not covered by the filter's guarantee.
+        """
+        validate.positive(epsilon=epsilon)
+        with self._store.write() as writing:
+            asset = replace(writing.books().asset(name), epsilon=epsilon)
+            writing.amend(name, {"epsilon": epsilon})
+        return asset
+
+    def books(self, witnesses: Collection[str] = ()) -> Books:
+        """Recompute the whole chain, hold it against all that was noted elsewhere, and return what it says.
+
+        Args:
+            witnesses: hashes of entries noted outside the ledger (`head` after a run), in receipts, beside those in
+                the owner's files of heads: they show that the newest entries were cut off, that an old copy was put
+                back, or that the hashes were made anew behind a change.
+
+        Raises:
+            LedgerError: naming the first entry that does not fit, or if a witness is missing.
+        """
+        return self._store.books(witnesses)
+
+    def asset(self, name: str) -> Asset:
+        """The asset of that name.
+
+        Raises:
+            LedgerError: if it is not registered.
+        """
+        return self.books().asset(name)
+
+    def charges(self, name: str) -> list[Charge]:
+        """All charges of an asset, oldest first."""
+        return self.books().charges(name)
+
+    def balance(self, name: str) -> Balance:
+        """What the asset has spent and what its cap is."""
+        return self.books().balance(name)
+
+    def head(self) -> str:
+        """The hash of the newest entry."""
+        return self._store.head()
+
+    def alone(self, name: str, run_key: str) -> AbstractContextManager[None]:
+        """Hold a run of an asset for this process alone; see `running`.
+
+        Raises:
+            LedgerError: on entering: another process holds it.
+        """
+        return running.alone(self._store.engine, self.place, name, run_key)
+
+    def reserve(
+        self,
+        name: str,
+        run: Run,
+        planned: Sequence[PlannedQuery],
+        resumable: Callable[[Charge], bool] = never,
+        witnesses: Collection[str] = (),
+    ) -> Reservation:
+        """Set budget aside for a plan, before any row is read.
+
+        A retry of a run that never finished reuses what never began, replays what was answered, continues what began
+        in steps and can be resumed, and is charged again for what began and was lost. A run that finished and is run
+        again is a second look and is charged in full.
+
+        Guarantee: nothing is reserved in a ledger that lacks an entry noted elsewhere; both are looked at in the
+        transaction that reserves.
+
+        Args:
+            name: the asset.
+            run: what the plan belongs to.
+            planned: what the plan asks, in order.
+            resumable: whether the caller has what it needs to continue a begun charge; asked only of the newest
+                charge of a query that runs in steps and whose noise no seed fixed. The ledger is locked meanwhile.
+            witnesses: hashes of entries that the workspace's receipts noted.
+
+        Raises:
+            BudgetExceeded: if the plan would pass the asset's budget; nothing is charged then.
+            LedgerError: for an unknown asset, another adjacency or purpose, a release query without noise, steps
+                that the event does not compose, a stored answer that was changed, or a chain that does not hold.
+            ValueError: for an own delta outside [0, 1].
+        """
+        check_plan(run, planned)
+        with self._store.write() as writing:
+            books = writing.books(witnesses)
+            asset, charges = books.asset(name), books.charges(name)
+            now = attempt(run, charges, resumable)
+            missing = {index: query for index, query in enumerate(planned) if index not in now.kept}
+            if run.purpose == "release":
+                require_budget(asset, charges, list(missing.values()), run, now.number)
+            made = {index: writing.reserve(name, run, now.number, index, query) for index, query in missing.items()}
+            found = {**now.kept, **made}
+            used = tuple(found[index] for index in range(len(planned)))
+            return Reservation(used, now.number, writing.replays(used), now.lost(used))
+
+    def begin(self, charge: Charge, noise_fixed: bool = False) -> None:
+        """Write durably, before the first noise is drawn, that the query has begun: from here it is spent.
+
+        Raises:
+            LedgerError: unless the charge is reserved and nothing has begun.
+        """
+        with self._store.write() as writing:
+            writing.move(charge, "begin", noise_fixed=noise_fixed)
+
+    def advance(self, charge: Charge, begun: int, steps: int) -> None:
+        """Write durably, before their batches and noise are drawn, that `steps` more steps of a begun charge begin.
+
+        Guarantee: over all attempts and processes, the steps that begin under one charge never pass the number that
+        its event composes, because each is counted here first, whatever becomes of it. A run that stops early has
+        used a part of what was charged.
+
+        Args:
+            charge: a charge that has begun and was reserved with a number of steps.
+            begun: how many of its steps have begun as far as the caller knows.
+            steps: how many begin now, at least 1.
+
+        Raises:
+            LedgerError: unless the charge is begun and `begun` is its count, or if it would pass the reserved number.
+            ValueError: for less than one step.
+        """
+        validate.in_range(1, math.inf, steps=steps)
+        if not isinstance(steps, int):
+            raise ValueError(f"steps must be a whole number, got {steps!r}")
+        with self._store.write() as writing:
+            check_advance(charge, writing.movable(charge, "advance"), begun, steps)
+            writing.move(charge, "advance", begun=begun + steps)
+
+    def answer(self, charge: Charge, body: Any) -> None:
+        """Store a query's noisy answer, so that a retry of a killed run replays it, free; its hash is in the chain."""
+        text = json.dumps(body)
+        with self._store.write() as writing:
+            writing.move(charge, "answer", answer_hash=digest_of(text))
+            writing.keep_answer(charge, text)
+
+    def commit(self, reservation: Reservation) -> None:
+        """Close a run: its outputs are whole, and its stored answers are no longer needed."""
+        with self._store.write() as writing:
+            for charge in reservation.charges:
+                writing.move(charge, "commit")
+                writing.forget_answer(charge)
+
+    def refund(self, charges: Iterable[Charge]) -> int:
+        """Give back what never began; what has begun stays charged for ever. Returns how many were given back.
+
+        The caller holds the run (`alone`): else it would take from another process what that is about to begin.
+        """
+        count = 0
+        for charge in charges:
+            with self._store.write() as writing:
+                if writing.standing(charge).state in MOVES["refund"].before:
+                    writing.move(charge, "refund")
+                    count += 1
+        return count

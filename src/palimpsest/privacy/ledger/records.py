@@ -1,0 +1,250 @@
+"""What the ledger knows, as values: an asset and its terms, a run, its charges, what is spent."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import dp_accounting as dpa
+
+from palimpsest import validate
+from palimpsest.errors import LedgerError
+from palimpsest.privacy import accounting
+from palimpsest.privacy.ledger import hashes
+from palimpsest.privacy.planned import ADJACENCY
+
+UNITS = ("record", "person")
+FILTER_ORDERS = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
+PURPOSES = ("release", "reference")
+_COUNTED = ("reserved", "begun", "answered", "committed")
+STATES = (*_COUNTED, "refunded")
+
+
+@dataclass(frozen=True)
+class Move:
+    """What an entry does to a charge: the states that it may follow, and the one that it leaves."""
+
+    before: tuple[str, ...]
+    after: str
+
+
+MOVES: Mapping[str, Move] = {
+    "reserve": Move((), "reserved"),
+    "begin": Move(("reserved",), "begun"),
+    "advance": Move(("begun",), "begun"),
+    "answer": Move(("begun",), "answered"),
+    "commit": Move(("begun", "answered"), "committed"),
+    "refund": Move(("reserved",), "refunded"),
+}
+
+
+class Protected(Protocol):
+    """What says which unit of privacy a data set has: an asset, or a public schema."""
+
+    @property
+    def unit(self) -> str: ...
+    @property
+    def unit_column(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A private data set as the ledger knows it; everything but `key` is public.
+
+    What was charged holds for the unit and the column that it was charged under. So neither ever changes; how many rows
+    of a person are kept may, because a charge bounds a person whatever rows they have.
+
+    Attributes:
+        name: the asset's name.
+        delta: the one delta of every release and of the total.
+        epsilon: the budget: the cap on the total epsilon at `delta`.
+        n_public: the declared number of units of privacy, records or persons.
+        unit: what one adjacency step adds or removes: "record" or "person".
+        unit_column: the column whose exact value is a person; None where the unit is one record.
+        adjacency: "add_remove".
+        orders: the Renyi orders of the privacy filter, fixed at registration.
+        key: 32 secret bytes for keyed hashes of this asset's rows.
+        after_loss: an earlier ledger of this data set is lost: what it spent is in no total.
+    """
+
+    name: str
+    delta: float
+    epsilon: float
+    n_public: int
+    unit: str = "record"
+    adjacency: str = ADJACENCY
+    orders: tuple[float, ...] = FILTER_ORDERS
+    key: bytes = field(default=b"", repr=False)
+    after_loss: bool = False
+    unit_column: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown unit, a person without a column and a column without a person."""
+        validate.one_of(UNITS, unit=self.unit)
+        if (self.unit == "person") != isinstance(self.unit_column, str):
+            raise ValueError("an asset of persons names the column that says who they are, and no other does")
+
+    def require_possible(self) -> None:
+        """Raise ValueError for terms that no data set can be registered on."""
+        validate.positive(delta=self.delta, epsilon=self.epsilon, n_public=self.n_public)
+        validate.in_range(0.0, 1.0, delta=self.delta)
+        validate.one_of((ADJACENCY,), adjacency=self.adjacency)
+
+    @property
+    def filter_delta(self) -> float:
+        """Half of delta converts Renyi to epsilon; the other half is for deltas that no event carries."""
+        return self.delta / 2.0
+
+    def spent(self, divergences: Sequence[float]) -> float:
+        """The epsilon that summed Renyi divergences, one per order, imply at `filter_delta` shared by the orders."""
+        if not any(divergences):
+            return 0.0
+        share = self.filter_delta / len(self.orders)
+        pairs = zip(self.orders, divergences, strict=True)
+        return min(accounting.renyi_epsilon(order, divergence, share) for order, divergence in pairs)
+
+
+def require_unit(known: Asset, wanted: Protected) -> None:
+    """Raise LedgerError where a data set was registered for another unit of privacy: its charges bound that one alone.
+
+    Guarantee: no asset ever holds charges of two units, so that its total is of one.
+    """
+    if (known.unit, known.unit_column) != (wanted.unit, wanted.unit_column):
+        raise LedgerError(
+            f"Asset {known.name!r} is registered for {_unit_of(known)} as the unit of privacy; what is asked for is "
+            f"{_unit_of(wanted)}.",
+            "What was charged holds for the one and not for the other, so the asset is closed to another unit. Restore "
+            "dataset.unit, or take another name for the data set: what was released before then counts beside it.",
+        )
+
+
+def _unit_of(protected: Protected) -> str:
+    column = protected.unit_column
+    return f"one {protected.unit}" if column is None else f"the {protected.unit} in column {column!r}"
+
+
+@dataclass(frozen=True)
+class Cap:
+    """A cap on an asset's total epsilon, and when it was set."""
+
+    epsilon: float
+    time: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """What binds a plan to its rows and its code, so that a retry is known as one.
+
+    Attributes:
+        stage: the stage that spends.
+        variant: the variant it spends for.
+        purpose: "release", or "reference" for what stays in the private zone and outside the total.
+        fingerprint: keyed hash of the rows that it reads; see `records.keyed.fingerprint`.
+        plan: digest of the plan.
+        code: digest of the code.
+    """
+
+    stage: str
+    variant: str
+    purpose: str
+    fingerprint: str
+    plan: str
+    code: str
+
+    @property
+    def key(self) -> str:
+        """The idempotency key."""
+        return hashes.digest_of(hashes.canonical(asdict(self)))
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One query's charge and where it stands."""
+
+    id: str
+    seq: int
+    run_key: str
+    run: int
+    index: int
+    stage: str
+    variant: str
+    purpose: str
+    fingerprint: str
+    query: str
+    event: dpa.DpEvent
+    own_delta: float
+    partition: tuple[str, str] | None
+    state: str
+    time: str
+    noise_fixed: bool = False
+    steps: int | None = None  # what it pays for, None where the query runs at once
+    steps_begun: int = 0
+    answer_hash: str | None = None
+
+    @property
+    def counted(self) -> bool:
+        """Whether it counts against the budget: standing reservations do, references and refunds do not."""
+        return self.purpose == "release" and self.state in _COUNTED
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a charge stands by its own entries alone: what a move is held against.
+
+    Attributes:
+        asset: the data set that it is charged to.
+        state: the state that its newest entry left.
+        steps: how many steps it pays for; None where the query runs at once.
+        begun: how many of them have begun.
+    """
+
+    asset: str
+    state: str
+    steps: int | None
+    begun: int
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """The charges that one run of a plan may use.
+
+    Attributes:
+        charges: one per planned query, in the plan's order.
+        run: 1 for the first run under this key, 2 when a finished run is repeated, ...
+        replays: charge id -> the stored answer of a query that an earlier, killed attempt paid for.
+        lost: how many queries earlier attempts began and lost; they stay charged and are charged again.
+    """
+
+    charges: tuple[Charge, ...]
+    run: int
+    replays: Mapping[str, Any]
+    lost: int = 0
+
+    @property
+    def resumed(self) -> int:
+        """How many steps earlier attempts began under charges that this run continues; 0 where it starts afresh."""
+        return sum(charge.steps_begun for charge in self.charges if charge.state == "begun")
+
+    @property
+    def steps(self) -> int:
+        """How many steps the charges pay for, those of earlier attempts included."""
+        return sum(charge.steps or 0 for charge in self.charges)
+
+
+@dataclass(frozen=True)
+class Balance:
+    """What an asset has spent: the filter's view, which holds for plans chosen adaptively.
+
+    Attributes:
+        divergences: summed Renyi divergence at each of the asset's orders.
+        spent: the epsilon they imply at the asset's delta.
+        cap: the budget's epsilon.
+    """
+
+    divergences: tuple[float, ...]
+    spent: float
+    cap: float
+
+    @property
+    def left(self) -> float:
+        """Epsilon of the cap not yet spent."""
+        return max(0.0, self.cap - self.spent)
