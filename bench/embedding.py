@@ -39,7 +39,7 @@ from palimpsest.methods.select.fit import Candidates, Select
 from palimpsest.methods.select.settings import SelectSettings
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.postprocess import perplexity_limit
-from palimpsest.models.decoder import Decoder
+from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm, text_losses

@@ -10,9 +10,8 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_public
 from stages.common import PUBLIC, start
+from stages.public import EMBEDDINGS
 from stages.vouching import vouched
-
-EMBEDDINGS = PUBLIC / "embeddings.npz"
 
 
 def run() -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from palimpsest.closure import code, digest
 from palimpsest.files import atomic_path
+from palimpsest.methods.registry import METHODS, stages_that_spend
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
+from stages import spenders
 from stages.common import start
 from stages.vouching import digest_of, named, require_vouched, vouched
 
@@ -39,7 +41,7 @@ def run() -> None:
 
 def contents(workspace: Path = Path()) -> dict[str, bytes]:
     """Path from the workspace, as dvc.yaml names it, -> what the file says now."""
-    own = {f"code/{name}": _code(name) for name in _stages()}
+    own = {f"code/{name}": _code(*modules) for name, modules in programs().items()}
     found = own | {f"sources/{key}": body for key, body in _sources(load(workspace), workspace)}
     return {(INPUTS / f"{name}.json").as_posix(): _document(body) for name, body in found.items()}
 
@@ -53,17 +55,20 @@ def _holds(path: Path, content: bytes) -> bool:
     return path.is_file() and path.read_bytes() == content
 
 
-def _code(name: str) -> dict[str, object]:
+def _code(*modules: str) -> dict[str, object]:
     """What a stage's own code is, and all that this can import."""
-    module = f"stages.{name}"
-    return {"module": module, "files": len(code(module)), "sha256": digest(module)}
+    return {"modules": list(modules), "files": len(code(*modules)), "sha256": digest(*modules)}
 
 
-def _stages() -> Iterator[str]:
-    """The modules beside this one that are started as stages."""
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        if path.stem != STAGE and _STARTS in path.read_text(encoding="utf-8"):
-            yield path.stem
+def programs() -> dict[str, tuple[str, ...]]:
+    """Stage -> the modules whose code it is held to: its program, and of methods those that it runs."""
+    own = [path.stem for path in sorted(Path(__file__).parent.glob("*.py")) if _STARTS in path.read_text("utf-8")]
+    found = {name: (f"stages.{name}",) for name in own if name not in (STAGE, "fit")}
+    found["twins"] += tuple(method.module for method in METHODS)
+    for stage in stages_that_spend():
+        run = [spenders.modules(method) for method in METHODS if method.stage == stage]
+        found[stage] = tuple(dict.fromkeys(module for each in run for module in each))
+    return found
 
 
 def _sources(params: Params, workspace: Path) -> Iterator[tuple[str, dict[str, object]]]:

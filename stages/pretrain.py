@@ -15,7 +15,7 @@ from palimpsest.records.record import Record
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.records.write import read_public
 from stages.common import BASE_LM, METRICS, PUBLIC, start
-from stages.encode_public import EMBEDDINGS
+from stages.public import EMBEDDINGS
 from stages.vouching import vouched
 
 

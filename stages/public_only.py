@@ -6,7 +6,7 @@ from palimpsest.methods.baselines.public_only import select_public
 from palimpsest.params.load import load
 from palimpsest.records.write import read_public, write_synthetic
 from stages.common import PUBLIC, SYNTHETIC, start
-from stages.encode_public import EMBEDDINGS
+from stages.public import EMBEDDINGS
 
 
 def run() -> None:

@@ -11,7 +11,7 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_public
 from stages.common import BASE_LM, PUBLIC, TAUGHT, start
-from stages.encode_public import EMBEDDINGS
+from stages.public import EMBEDDINGS
 from stages.pretrain import guessed_labels
 from stages.vouching import vouched
 

@@ -13,6 +13,8 @@ from types import ModuleType
 
 from palimpsest.errors import ParamsError
 from palimpsest.files import write_json
+from palimpsest.methods.registry import METHODS
+from palimpsest.methods.shared.method import Family
 from palimpsest.params.load import FILE, LEDGER_VARIABLE, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy import witness
@@ -28,34 +30,13 @@ from palimpsest.twins.models import save_base, save_encoder
 from palimpsest.twins.result import Trial, Twin, TwinAudit, judged
 from palimpsest.twins.scenes import NAME, SCENES, Scene, Step
 from palimpsest.twins.settings import ASSET, invented_params
-from stages import (
-    decoder_pretrain,
-    discriminator,
-    dp_train,
-    eda_evolve,
-    encode_public,
-    private_evolve,
-    private_predict,
-    select,
-    sentdp,
-    vote_select,
-)
+from stages import decoder_pretrain, dp_train, encode_public, fit
 from stages.common import BASE_LM, EVOLVED, METRICS, MODEL_RECEIPTS, MODELS, PRIVATE, PUBLIC, RECEIPTS, SYNTHETIC, start
 
 _STAGES: dict[str, ModuleType] = {
-    module.__name__.rpartition(".")[2]: module
-    for module in (
-        encode_public,
-        decoder_pretrain,
-        dp_train,
-        discriminator,
-        private_predict,
-        select,
-        private_evolve,
-        vote_select,
-        eda_evolve,
-        sentdp,
-    )
+    "encode_public": encode_public,
+    "decoder_pretrain": decoder_pretrain,
+    **{method.stage: dp_train if method.family is Family.TRAINS else fit for method in METHODS},
 }
 _ENCODER = Path("encoder")  # outside the folders of fitted models, as a public model is
 
