@@ -1,4 +1,4 @@
-"""Fit one language model of `dp_lm`, or a discriminator behind one, to the private rows: a stage that spends budget.
+"""Fit one language model of `dp_lm` to the private rows: a stage that spends budget.
 
 Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
 """
@@ -27,17 +27,27 @@ from stages.common import CHECKPOINTS, MODEL_RECEIPTS, MODELS, RECEIPTS, start_p
 from stages.models import note_fitted, receipt_of
 from stages.spenders import spender
 from stages.spending import identify, private_rows, requested, tell
-from stages.tools import Artifacts
+from stages.tools import Artifacts, nothing_vouched
 
 
-def run(name: str, *_model: str) -> None:
-    """data/private/train.parquet, what the method reads -> models/<name>, reports/receipts/models/<name>.json."""
+def run(name: str) -> None:
+    """data/private/train.parquet, models/base -> models/<name>, reports/receipts/models/<name>.json."""
+    train(name)
+
+
+def train(name: str, vouched: Callable[[Params, str], Path] = nothing_vouched) -> None:
+    """Build a training from its declaration, and fit it.
+
+    Args:
+        name: of the model.
+        vouched: where a public source lies that params.yaml names.
+    """
     params = load()
     found = spender(params, name)
     below = found.origin if Reads.FITTED in found.method.reads else None
     before = spender(params, below).plan(params, Basis()) if below else None
     plan = found.plan(params, Basis() if before is None else Basis(before.event, before.own_delta))
-    tools = Artifacts(params, found, CHECKPOINTS)
+    tools = Artifacts(params, found, vouched, CHECKPOINTS)
     identity = identify(params, found, plan, *tools.digests())
     training: Training[Saved] = found.method.build(found.settings, plan, tools)
     receipt = receipt_of(below) if below else None

@@ -17,6 +17,7 @@ from stages.encoding import encoders
 from stages.spenders import Spender, spender
 from stages.spending import charged, identify, record
 from stages.tools import Artifacts
+from stages.vouching import vouched
 
 
 def run(name: str, *_origin: str) -> None:
@@ -33,7 +34,7 @@ def run(name: str, *_origin: str) -> None:
     plan = found.plan(params, behind.basis)
     if not plan.feasible:
         raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
-    tools = Tools(params, found)
+    tools = Tools(params, found, vouched)
     identity = identify(params, found, plan, *tools.digests(), *behind.charges)
     kept = resuming.folder(method, identity, plan, params.testing.noise_seed is not None)
     fit = method.build(found.settings, plan, replace(tools, kept=kept))

@@ -53,4 +53,4 @@ def spender(params: Params, name: str) -> Spender:
 
 def modules(known: Method) -> tuple[str, str]:
     """The code that a run of a method is held to: the program that runs it, and its own."""
-    return "stages.dp_train" if known.family is Family.TRAINS else "stages.fit", known.module
+    return f"stages.{known.stage}" if known.family is Family.TRAINS else "stages.fit", known.module

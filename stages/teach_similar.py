@@ -11,8 +11,8 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_public
 from stages.common import BASE_LM, PUBLIC, TAUGHT, start
-from stages.public import EMBEDDINGS
 from stages.pretrain import guessed_labels
+from stages.public import EMBEDDINGS
 from stages.vouching import vouched
 
 

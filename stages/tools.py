@@ -1,7 +1,7 @@
 """The public artifacts that methods are built with: where they lie, and the digests that a run is identified by."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,13 @@ from palimpsest.records.write import read_synthetic
 from stages import public
 from stages.common import BASE_LM, CHECKPOINTS, DECODERS, MODELS, PUBLIC, SYNTHETIC
 from stages.spenders import Spender
-from stages.vouching import vouched
 
 ANSWERS = CHECKPOINTS / "answers"
+
+
+def nothing_vouched(_params: Params, key: str) -> Path:
+    """For programs that read no public source of params.yaml."""
+    raise ValueError(f"this program does not read {key}")
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,13 @@ class Artifacts:
     Attributes:
         params: all settings.
         spender: who is built.
+        vouched: where a public source lies that params.yaml names, once it is checked (`stages.vouching`).
         kept: where a stopped run leaves what it goes on with; None keeps nothing.
     """
 
     params: Params
     spender: Spender
+    vouched: Callable[[Params, str], Path] = nothing_vouched
     kept: Path | None = None
 
     @property
@@ -95,7 +101,7 @@ class Artifacts:
     def encoder(self) -> Path:
         """The public sentence encoder."""
         self.require(Reads.ENCODER)
-        return vouched(self.params, "models.encoder")
+        return self.vouched(self.params, "models.encoder")
 
     def author(self) -> Any:
         """The author's settings."""
@@ -105,7 +111,7 @@ class Artifacts:
     def author_model(self) -> Path:
         """The folder of a local author's model."""
         self.require(Reads.AUTHOR)
-        return vouched(self.params, f"authors.{self._origin}.model")
+        return self.vouched(self.params, f"authors.{self._origin}.model")
 
     def source(self) -> list[Record]:
         """The rows of another variant."""

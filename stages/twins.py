@@ -30,13 +30,15 @@ from palimpsest.twins.models import save_base, save_encoder
 from palimpsest.twins.result import Trial, Twin, TwinAudit, judged
 from palimpsest.twins.scenes import NAME, SCENES, Scene, Step
 from palimpsest.twins.settings import ASSET, invented_params
-from stages import decoder_pretrain, dp_train, encode_public, fit
+from stages import decoder_pretrain, discriminator, dp_train, encode_public, fit
 from stages.common import BASE_LM, EVOLVED, METRICS, MODEL_RECEIPTS, MODELS, PRIVATE, PUBLIC, RECEIPTS, SYNTHETIC, start
 
 _STAGES: dict[str, ModuleType] = {
+    **{method.stage: fit for method in METHODS if method.family is not Family.TRAINS},
     "encode_public": encode_public,
     "decoder_pretrain": decoder_pretrain,
-    **{method.stage: dp_train if method.family is Family.TRAINS else fit for method in METHODS},
+    "dp_train": dp_train,
+    "discriminator": discriminator,
 }
 _ENCODER = Path("encoder")  # outside the folders of fitted models, as a public model is
 

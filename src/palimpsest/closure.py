@@ -23,6 +23,7 @@ PLUMBING: Mapping[str, str] = {
     "palimpsest.progress": "how progress is told",
     "palimpsest.validate": "refuses arguments, changes none",
     "palimpsest.methods.registry": "lists the methods; a run is held to the code of its own alone",
+    "palimpsest.methods.shared.columns": "what `palimpsest plan` shows",
     "palimpsest.params": "empty",
     "palimpsest.params.load": "reads params.yaml",
     "palimpsest.params.schema": "checks params.yaml; what it says is in `params:` of each stage and in a run's key",

@@ -1,0 +1,17 @@
+"""Fit a discriminator behind a fitted language model: a stage that spends budget.
+
+Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
+"""
+
+from stages import dp_train
+from stages.common import start_processes
+from stages.vouching import vouched
+
+
+def run(name: str, _model: str) -> None:
+    """data/private/train.parquet, models/<model> -> models/<name>, reports/receipts/models/<name>.json."""
+    dp_train.train(name, vouched)
+
+
+if __name__ == "__main__":
+    start_processes(run)
