@@ -24,22 +24,28 @@ from typing import Any
 import numpy as np
 
 from bench.decoder import sentences
+from bench.encoding import Encoding
 from bench.evolution import EVALUATORS, Bench, public_only, records
 from bench.evolution_rounds import NONE, SEED, Answering
 from bench.reproduction import TASKS
 from palimpsest.audit.rounds import audit_rounds, document
 from palimpsest.files import write_json
 from palimpsest.methods.baselines.custext.fit import CusText
+from palimpsest.methods.baselines.custext.plan import plan as plan_custext
 from palimpsest.methods.baselines.custext.settings import CusTextSettings
 from palimpsest.methods.baselines.sentdp.fit import SentDp
+from palimpsest.methods.baselines.sentdp.plan import plan as plan_sentdp
 from palimpsest.methods.baselines.sentdp.settings import SentDpSettings
-from palimpsest.methods.embed.generator import Embed, Evolved
+from palimpsest.methods.embed.fit import Embed, Evolved
+from palimpsest.methods.embed.plan import plan as plan_embed
 from palimpsest.methods.embed.settings import Aim, Eda, EmbedSettings, GaussianHistogram, Readable
-from palimpsest.methods.select.fit import Candidates, Select
+from palimpsest.methods.select.fit import Select
+from palimpsest.methods.select.plan import plan as plan_select
 from palimpsest.methods.select.settings import SelectSettings
 from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.means import Candidates
 from palimpsest.methods.shared.postprocess import perplexity_limit
-from palimpsest.models.decoder import Decoder
+from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm, text_losses
@@ -166,31 +172,26 @@ def replaced(bench: Bench, args: argparse.Namespace) -> list[Record]:
     """The private rows with their words replaced; as many as the others make."""
     sets = word_map(bench.candidates.texts, bench.encode, 20, 5000)
     settings = CusTextSettings(token_epsilon=3.0, neighbours=20, vocabulary=5000)
-    generator = CusText(settings, bench.schema, sets)
-    found = generator.fit(view(bench), generator.plan(bench.schema, Budget(math.inf, bench.delta)))
-    rows = list(generator.sample(found, found.counts))
+    fit = CusText(plan_custext(settings, Budget(math.inf, bench.delta)), sets)
+    rows = fit.made(fit.ask(view(bench))).rows
     return [rows[place] for place in np.random.default_rng(SEED).permutation(len(rows))[: args.rows]]
 
 
 def deep(bench: Bench, epsilon: float, args: argparse.Namespace) -> list[Record]:
     """Public texts deep among the rows of a label."""
     few = Candidates(bench.candidates.texts[: args.deep], bench.candidates.embeddings[: args.deep])
-    generator = SentDp(
-        SentDpSettings(rows=args.rows, directions=100, label_counts=args.counts, **COUNTED),
-        bench.schema,
-        few,
-        bench.encode,
-    )
-    found = generator.fit(view(bench), generator.plan(bench.schema, Budget(epsilon, bench.delta)))
-    return list(generator.sample(found, found.counts))
+    settings = SentDpSettings(rows=args.rows, directions=100, label_counts=args.counts, **COUNTED)
+    plan = plan_sentdp(settings, bench.schema, Budget(epsilon, bench.delta))
+    fit = SentDp(settings, bench.schema, plan, few, bench.encode)
+    return list(fit.made(fit.ask(view(bench))).rows)
 
 
 def chosen(bench: Bench, epsilon: float, args: argparse.Namespace) -> list[Record]:
     """Public texts by noisy class means."""
     settings = SelectSettings(rows=args.rows, domain=args.domain, label_counts=args.counts, **COUNTED)
-    generator = Select(settings, bench.schema, bench.candidates, bench.encode)
-    found = generator.fit(view(bench), generator.plan(bench.schema, Budget(epsilon, bench.delta)))
-    return list(generator.sample(found, found.counts))
+    plan = plan_select(settings, bench.schema, Budget(epsilon, bench.delta))
+    fit = Select(settings, bench.schema, plan, bench.candidates, bench.encode)
+    return list(fit.made(fit.ask(view(bench))).rows)
 
 
 def embedded(bench: Bench, tools: Tools, epsilon: float, aim: Aim | None, args: argparse.Namespace) -> Evolved:
@@ -205,13 +206,14 @@ def embedded(bench: Bench, tools: Tools, epsilon: float, aim: Aim | None, args: 
         ),
     )  # fmt: skip
     described = bench.encode(list(bench.schema.labels.values())) if aim is not None else None
-    generator = Embed(
-        settings, bench.schema, bench.candidates, described, tools.decoder, bench.encode, bench.encode.dimension,
-        tools.losses, tools.limit, SEED,
+    plan = plan_embed(settings, bench.schema, Budget(epsilon, bench.delta))
+    encoders = Encoding(bench.encode, bench.encode, bench.encode.dimension)
+    fit = Embed(
+        settings, bench.schema, plan, bench.candidates, described, tools.decoder, encoders, tools.losses, tools.limit,
+        SEED, None,
     )  # fmt: skip
-    plan = generator.plan(bench.schema, Budget(epsilon, bench.delta))
     print(dict(plan.numbers), *plan.notes, flush=True)
-    return generator.fit(view(bench), plan)
+    return fit.ask(view(bench))
 
 
 def rounds(bench: Bench, evolved: Evolved) -> dict[str, Any]:

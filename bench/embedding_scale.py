@@ -21,12 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.encoding import Encoding
 from bench.evolution_rounds import NONE, Counting, Noised
 from bench.evolution_scale import CENTRES, around
-from palimpsest.methods.embed.generator import Embed
+from palimpsest.methods.embed.fit import Embed
+from palimpsest.methods.embed.plan import plan as planned
 from palimpsest.methods.embed.settings import Eda, EmbedSettings, GaussianHistogram
-from palimpsest.methods.select.fit import Candidates
 from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.means import Candidates
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.encoder import Encoder
@@ -126,6 +128,11 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def unread(texts: Sequence[str]) -> np.ndarray:
+    """No text is read here."""
+    raise AssertionError("a text was read")
+
+
 def measured(args: argparse.Namespace) -> dict[str, float]:
     """Seconds and gigabytes by name."""
     rng = np.random.default_rng(0)
@@ -135,9 +142,10 @@ def measured(args: argparse.Namespace) -> dict[str, float]:
     private = [PrivateRow(str(number), None) for number in range(len(rows))]
     schema = PublicSchema("scale", "text", "text", args.rows, 100, None, {})
     start = Candidates([str(number) for number in range(len(public))], public)
-    generator = Embed(settings(args), schema, start, None, Silent(), Numbered(public), args.dimensions)
-    plan = generator.plan(schema, Budget(1.0, default_delta(args.rows)))
-    generator.fit(Watching(private, meter), plan, Numbered(rows))
+    plan = planned(settings(args), schema, Budget(1.0, default_delta(args.rows)))
+    encoders = Encoding(Numbered(rows), Numbered(public), args.dimensions)
+    fit = Embed(settings(args), schema, plan, start, None, Silent(), encoders, unread, None, 0, None)
+    fit.ask(Watching(private, meter))
     # From the end of one search to the end of the next vote's search lies a whole round: vote, selection, offspring.
     ends = zip(meter.began[:-1], meter.began[1:], [*meter.searched[1:], 0.0], strict=True)
     took = [after - before - search for before, after, search in ends][:-1]

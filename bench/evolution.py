@@ -2,7 +2,7 @@
 
     python -m bench.evolution select --data <folder> --encodings <folder> [--out <json>]
 
-`select` takes public texts by noisy class means, as `palimpsest.methods.select.fit` does under an even prior: 60,000
+`select` takes public texts by noisy class means, as method `select` does under an even prior: 60,000
 sentences of film reviews for SST-2; the openings of 16,000 agency reports and 24,000 encyclopedia articles for AG News.
 Rows of the table: `real`, the private rows; `public_only`, public texts by the public descriptions of the labels;
 `select`, the mean over draws of its noise; `oracle`, the same rule with exact sums; `labelled`, the texts in domain
@@ -27,9 +27,11 @@ from bench.reproduction import TASKS, lines, natural
 from palimpsest.audit.utility import LinearSettings, minilm_lr, tfidf_lr
 from palimpsest.files import write_json
 from palimpsest.methods.baselines.public_only import select_public
-from palimpsest.methods.select.fit import Candidates, Select, oracle
+from palimpsest.methods.select.fit import Select, oracle
+from palimpsest.methods.select.plan import plan as planned
 from palimpsest.methods.select.settings import SelectSettings
 from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.means import Candidates
 from palimpsest.methods.shared.shares import divided
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
@@ -150,11 +152,10 @@ def measured(bench: Bench, args: argparse.Namespace) -> list[dict[str, Any]]:
     )
     table = [line(bench, name, [rows]) for name, rows in references(bench, settings)]
     for epsilon in EPSILONS:
-        generator = Select(settings, bench.schema, bench.candidates, bench.encode)
-        plan = generator.plan(bench.schema, Budget(epsilon, bench.delta))
+        plan = planned(settings, bench.schema, Budget(epsilon, bench.delta))
+        fit = Select(settings, bench.schema, plan, bench.candidates, bench.encode)
         view = Noised([PrivateRow(row.text, row.label) for row in bench.train])
-        fits = [generator.fit(view, plan) for _ in range(args.draws)]
-        drawn = [list(generator.sample(found, found.counts)) for found in fits]
+        drawn = [list(fit.made(fit.ask(view)).rows) for _ in range(args.draws)]
         privacy = {"epsilon": epsilon, "delta": bench.delta, "sigma": plan.numbers["sigma"]}
         table.append(line(bench, f"select {epsilon:g}", drawn) | privacy)
     return table

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.encoding import Encoding
 from bench.evolution import EPSILONS, EVALUATORS, Bench, Noised, read
 from bench.reproduction import TASKS
 from palimpsest.audit.distance import per_round
@@ -24,7 +25,8 @@ from palimpsest.methods.evolve.author import Author
 from palimpsest.methods.evolve.authors import Base, Corpus
 from palimpsest.methods.evolve.base_lm import BaseAuthor
 from palimpsest.methods.evolve.corpus import CorpusAuthor
-from palimpsest.methods.evolve.generator import Evolve
+from palimpsest.methods.evolve.fit import Evolve
+from palimpsest.methods.evolve.plan import plan as planned
 from palimpsest.methods.evolve.settings import EvolveSettings, Steering
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.settings import Filters, Votes
@@ -115,9 +117,10 @@ def measured(bench: Bench, author: str, epsilon: float, args: argparse.Namespace
         filters=NONE,
     )
     writer = author_of(author, bench, args.model)
-    generator = Evolve(settings, bench.schema, writer, bench.encode, bench.encode.dimension, SEED)
-    plan = generator.plan(bench.schema, Budget(epsilon, bench.delta))
-    evolved = generator.fit(Answering([PrivateRow(row.text, row.label) for row in bench.train]), plan)
+    plan = planned(settings, bench.schema, Budget(epsilon, bench.delta))
+    encoders = Encoding(bench.encode, bench.encode, bench.encode.dimension)
+    fit = Evolve(settings, bench.schema, plan, writer, encoders, SEED, None)
+    evolved = fit.ask(Answering([PrivateRow(row.text, row.label) for row in bench.train]))
     what = {"task": bench.schema.asset, "author": author, "epsilon": epsilon, "plan": dict(plan.numbers)}
     public = set(bench.candidates.texts)
     lines = []

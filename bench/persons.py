@@ -48,13 +48,15 @@ from bench.rounding import settings as lm_settings
 from palimpsest.methods.baselines.public_only import select_public
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.discriminator import Discriminator
-from palimpsest.methods.dp_lm.generator import DpLm
+from palimpsest.methods.dp_lm.fit import DpLm
 from palimpsest.methods.dp_lm.likelihood import record_losses
 from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.plan import plan as plan_dp_lm
+from palimpsest.methods.dp_lm.plan import plan_discriminator
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
-from palimpsest.methods.select.fit import ClassSums, choose
 from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.means import ClassSums, choose
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import KeptVectors
@@ -299,9 +301,8 @@ def trained(world: World, caps: Sequence[int], clippings: Sequence[str]) -> Iter
         yield by_records(world, most, "group")
 
 
-def planned(generator: DpLm | Discriminator, way: Way) -> Plan:
-    """The generator's plan, with the noise that hides a whole group where the way asks for it."""
-    plan = generator.plan(way.schema, Budget(EPSILON, way.delta))
+def planned(plan: Plan, way: Way) -> Plan:
+    """The plan, with the noise that hides a whole group where the way asks for it."""
     if way.group == 1:
         return plan
     (training,) = (query.event for query in plan.queries)
@@ -336,12 +337,11 @@ def _head(
         schedule="linear", warmup=0.0, betas=(0.9, 0.98), adam_eps=1e-8, weight_decay=0.0, noise_correction=False,
         clipping_norm=0.5, max_tokens=40, micro_batch=2048, checkpoint_steps=50, **clipping_of(way),
     )  # fmt: skip
-    generator = Discriminator(train, way.schema, dpa.ComposedDpEvent([]), seed=0, encode=encode)
-    plan = planned(generator, way)
+    budget, before = Budget(EPSILON, way.delta), dpa.ComposedDpEvent([])
+    plan = planned(plan_discriminator(train, way.schema, budget, before), way)
     model, tokenizer = new_model(args.lm, len(SST2), 0, 0, "both")
-    fitted = generator.fit(
-        Answering(way.rows, draw), plan, DpLmArtifact(model, tokenizer, dict.fromkeys(SST2, 0.5), 40, "text")
-    )
+    public = DpLmArtifact(model, tokenizer, dict.fromkeys(SST2, 0.5), 40, "text")
+    fitted = Discriminator(train, way.schema, plan, public, 0, encode, None).ask(Answering(way.rows, draw))
     with torch.no_grad():
         scores = fitted.model.head(torch.from_numpy(encode([row.text for row in tests])))
     right = scores.argmax(1).numpy() == np.array([list(SST2).index(row.label or "") for row in tests])
@@ -365,9 +365,8 @@ def _lm(way: Way, draw: int, tests: Sequence[Record], args: argparse.Namespace) 
     share = args.batch / PERSONS
     batch = round(share * way.schema.n_units)
     train = lm_settings(batch=batch, epochs=args.epochs, freeze_first=2, micro_batch=16, **clipping_of(way))
-    generator = DpLm(train, way.schema, args.lm, seed=0)
-    plan = planned(generator, way)
-    fitted = generator.fit(Answering(way.rows, draw), plan)
+    plan = planned(plan_dp_lm(train, way.schema, Budget(EPSILON, way.delta)), way)
+    fitted = DpLm(train, way.schema, plan, args.lm, 0, None).ask(Answering(way.rows, draw))
     rows = serialiser(fitted.tokenizer, way.schema.label_names, train.max_tokens, train.loss_on)
     loss = record_losses(fitted.model, rows, tests, batch=50).mean()
     return {"rows": len(way.rows), "noise": float(plan.numbers["noise_multiplier"]), "loss": float(loss)}

@@ -26,8 +26,9 @@ from pathlib import Path
 
 import torch
 
-from palimpsest.methods.predict.fit import allowed_tokens, break_even, spend
+from palimpsest.methods.predict.plan import break_even, spend
 from palimpsest.methods.predict.settings import PredictSettings, Prompt, SparseVector
+from palimpsest.methods.shared.predicted import allowed_tokens
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.lm import load_lm
 from palimpsest.prediction.cells import Cells

@@ -196,9 +196,11 @@ def public_only(args: argparse.Namespace, variant: str, seed: int) -> tuple[list
 def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
     """Public texts by noisy class means, at the same epsilon, charged to the same ledger."""
     from palimpsest.files import read_json
-    from palimpsest.methods.select.fit import Candidates, Select
+    from palimpsest.methods.select.fit import Select
+    from palimpsest.methods.select.plan import plan as planned
     from palimpsest.methods.select.settings import SelectSettings
     from palimpsest.methods.shared.base import Budget
+    from palimpsest.methods.shared.means import Candidates
     from palimpsest.models.encoder import Encoder
     from palimpsest.models.sources import resolve_encoder
     from palimpsest.params.load import load
@@ -216,27 +218,28 @@ def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[An
     settings = SelectSettings(
         rows=args.rows, label_counts="prior", prior=None, histogram_share=0.01, batch=64, domain=0.75
     )
-    generator = Select(settings, schema, candidates, encoder.encode)
-    plan = generator.plan(schema, Budget(args.epsilon, params.delta))
+    plan = planned(settings, schema, Budget(args.epsilon, params.delta))
+    fit = Select(settings, schema, plan, candidates, encoder.encode)
     rows = read_json("data/private/manifest.json")["fingerprint"]
     run = Run("select", f"select_{seed}", "reference" if args.epsilon == float("inf") else "release", rows, "p", "c")
     with metered(ledger, schema, run, plan.queries, private_rows, NoiseSource()) as session:
-        found = generator.fit(session.view, plan)
-    return list(generator.sample(found, found.counts)), {}
+        found = fit.ask(session.view)
+    return list(fit.made(found).rows), {}
 
 
 def drawn(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
     """Rows of one variant under one sampling seed."""
     from palimpsest.methods.dp_lm.artifact import DpLmArtifact
     from palimpsest.methods.dp_lm.sampling import Sampler
+    from palimpsest.models.encoder import Encoder
     from palimpsest.params.load import load
-    from stages.discriminator import encoder
     from stages.filters import chain
+    from stages.vouching import vouched
 
     params, artifact = load(), DpLmArtifact.load(Path("models") / VARIANTS[variant])
     generate = params.variants[variant].generate
     filters = chain(generate.filters, generate.max_tokens, generate.batch)
-    encode = encoder(params) if variant == "filter" else None
+    encode = Encoder(vouched(params, "models.encoder")).encode_batch if variant == "filter" else None
     shards = Path("shards") / f"{variant}_{seed}"
     sampler = Sampler(generate, variant, seed, filters, encode, shards)
     rows = list(sampler.sample(artifact, artifact.counts(args.rows)))

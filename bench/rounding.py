@@ -38,7 +38,8 @@ import torch
 from scipy.special import log_ndtr
 
 from bench.reproduction import SST2, TASKS, lines
-from palimpsest.methods.dp_lm.generator import DpLm
+from palimpsest.methods.dp_lm.fit import DpLm
+from palimpsest.methods.dp_lm.plan import plan as planned
 from palimpsest.methods.dp_lm.settings import DpLmTrain
 from palimpsest.methods.shared.base import Budget
 from palimpsest.models.lm import load_lm
@@ -107,7 +108,7 @@ def _mechanisms(epsilon: float, delta: float) -> Iterator[tuple[str, dpa.DpEvent
 
 @dataclass
 class Caught(Exception):
-    """The training query that a generator would ask."""
+    """The training query that a fit would ask."""
 
     query: dpsgd.TrainQuery
 
@@ -137,12 +138,13 @@ def clipped(args: argparse.Namespace) -> None:
 def training_query(lm: Path, precision: str) -> dpsgd.TrainQuery:
     """What `dp_lm` asks of SST-2 under settings like those of bench/reproduction.py."""
     schema = PublicSchema("sst2", "classify", "text", TASKS["sst2"]["n"], 240, "label", SST2)
-    generator = DpLm(settings(precision=precision), schema, lm, seed=0)
+    train = settings(precision=precision)
+    plan = planned(train, schema, Budget(math.inf, default_delta(schema.n_public)))
     try:
-        generator.fit(Catching(), generator.plan(schema, Budget(math.inf, default_delta(schema.n_public))))
+        DpLm(train, schema, plan, lm, 0, None).ask(Catching())
     except Caught as found:
         return found.query
-    raise AssertionError("the generator asked nothing")
+    raise AssertionError("the fit asked nothing")
 
 
 def settings(**more: Any) -> DpLmTrain:

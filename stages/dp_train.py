@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from palimpsest.files import write_json
-from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.generator import DpLm
-from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.base import Plan, Saved, Training
+from palimpsest.methods.shared.method import Basis
+from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
@@ -20,38 +20,47 @@ from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.privacy.query import View
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.privacy.session import metered, paid_charges, receipt, verified
-from palimpsest.records.vouched import fingerprint_of, weights
+from palimpsest.records.vouched import weights
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
 from palimpsest.training.team import Team, joined
 from palimpsest.training.views import Follower, Leader
-from palimpsest.workspace import BASE_LM, CHECKPOINTS, MODEL_RECEIPTS, MODELS, RECEIPTS
+from palimpsest.workspace import CHECKPOINTS, MODEL_RECEIPTS, MODELS, RECEIPTS
 from stages.common import start_processes
-from stages.models import note_fitted
+from stages.models import note_fitted, receipt_of
+from stages.spenders import spender
 from stages.spending import identify, private_rows, tell
-
-STAGE = "dp_train"
+from stages.tools import Artifacts, nothing_vouched
 
 
 def run(name: str) -> None:
     """data/private/train.parquet, models/base -> models/<name>, reports/receipts/models/<name>.json."""
+    train(name)
+
+
+def train(name: str, vouched: Callable[[Params, str], Path] = nothing_vouched) -> None:
+    """Build a training from its declaration, and fit it.
+
+    Args:
+        name: of the model.
+        vouched: where a public source lies that params.yaml names.
+    """
     params = load()
-    generator, plan = planned(params, name)
-    identity = identify(params, STAGE, name, plan, fingerprint_of(BASE_LM))
-    fit(params, identity, plan, lambda view: generator.fit(view, plan), assumptions=generator.assumptions())
-
-
-def planned(params: Params, name: str) -> tuple[DpLm, Plan]:
-    """The generator of a language model and its plan; reads no row."""
-    schema, model = params.schema_of_data, params.lms[name]
-    generator = DpLm(model.train, schema, BASE_LM, params.seed, CHECKPOINTS)
-    return generator, generator.plan(schema, Budget(model.epsilon, params.delta))
+    found = spender(params, name)
+    below = found.origin if Reads.FITTED in found.method.reads else None
+    before = spender(params, below).plan(params, Basis()) if below else None
+    plan = found.plan(params, Basis() if before is None else Basis(before.event, before.own_delta))
+    tools = Artifacts(params, found, vouched, CHECKPOINTS)
+    identity = identify(params, found, plan, *tools.digests())
+    training: Training[Saved] = found.method.build(found.settings, plan, tools)
+    receipt = receipt_of(below) if below else None
+    fit(params, identity, plan, training.ask, receipt, assumptions=training.assumptions())
 
 
 def fit(
     params: Params,
     run: Run,
     plan: Plan,
-    ask: Callable[[View], DpLmArtifact],
+    ask: Callable[[View], Saved],
     before: Receipt | None = None,
     assumptions: Collection[str] = (),
 ) -> None:
@@ -90,7 +99,7 @@ def _lead(
     params: Params,
     run: Run,
     plan: Plan,
-    ask: Callable[[View], DpLmArtifact],
+    ask: Callable[[View], Saved],
     before: Receipt | None,
     assumptions: Collection[str],
     team: Team,

@@ -10,9 +10,11 @@ from pathlib import Path
 from palimpsest.closure import code, digest
 from palimpsest.files import atomic_path
 from palimpsest.graph.stages import STAGES
+from palimpsest.methods.registry import METHODS, stages_that_spend
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.workspace import CODE, SOURCES
+from stages import spenders
 from stages.common import start
 from stages.vouching import digest_of, named, require_vouched, vouched
 
@@ -39,7 +41,7 @@ def run() -> None:
 
 def contents(workspace: Path = Path()) -> dict[str, bytes]:
     """Path from the workspace, as dvc.yaml names it, -> what the file says now."""
-    own = {CODE / name: _code(name) for name in sorted({stage.code for stage in STAGES if not stage.always})}
+    own = {CODE / name: _code(*modules) for name, modules in programs().items()}
     found = own | {SOURCES / key: body for key, body in _sources(load(workspace), workspace)}
     return {f"{path.as_posix()}.json": _document(body) for path, body in found.items()}
 
@@ -53,10 +55,19 @@ def _holds(path: Path, content: bytes) -> bool:
     return path.is_file() and path.read_bytes() == content
 
 
-def _code(name: str) -> dict[str, object]:
+def _code(*modules: str) -> dict[str, object]:
     """What a stage's own code is, and all that this can import."""
-    module = f"stages.{name}"
-    return {"module": module, "files": len(code(module)), "sha256": digest(module)}
+    return {"modules": list(modules), "files": len(code(*modules)), "sha256": digest(*modules)}
+
+
+def programs() -> dict[str, tuple[str, ...]]:
+    """Stage -> the modules whose code it is held to: its program, and of methods those that it runs."""
+    found: dict[str, tuple[str, ...]] = {stage.name: (f"stages.{stage.code}",) for stage in STAGES if not stage.always}
+    found["twins"] += tuple(method.module for method in METHODS)
+    for stage in stages_that_spend():
+        run = [spenders.modules(method) for method in METHODS if method.stage == stage]
+        found[stage] = tuple(dict.fromkeys(module for each in run for module in each))
+    return found
 
 
 def _sources(params: Params, workspace: Path) -> Iterator[tuple[str, dict[str, object]]]:

@@ -14,8 +14,9 @@ from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.records.write import read_public
-from palimpsest.workspace import BASE_LM, EMBEDDINGS, METRICS, PUBLIC, Zone
+from palimpsest.workspace import BASE_LM, METRICS, PUBLIC
 from stages.common import start
+from stages.public import EMBEDDINGS
 from stages.vouching import vouched
 
 
@@ -27,7 +28,7 @@ def run() -> None:
         rows = read_public(PUBLIC / "train.parquet")
         texts, labels = [row.text for row in rows], guessed_labels(params, rows)
         learn_prompts(BASE_LM, texts, labels, params.models.prompts, params.seed)
-    write_json(METRICS / "pretrain.json", {"zone": Zone.PUBLIC, "source": params.models.lm, **measured})
+    write_json(METRICS / "pretrain.json", {"zone": "public", "source": params.models.lm, **measured})
 
 
 def train(params: Params) -> dict[str, float]:

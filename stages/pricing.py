@@ -1,61 +1,25 @@
-"""What every stage that spends would ask and cost; reads no row."""
+"""What everything that spends would ask and cost; reads no row."""
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from dp_accounting import DpEvent
 
-from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.vote_select.fit import VoteSelect
+from palimpsest.methods.registry import METHODS
+from palimpsest.methods.shared.base import Plan
+from palimpsest.methods.shared.method import Basis, Resumes
+from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.schema import Params
 from palimpsest.privacy.composition import composed
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.privacy.planned import PlannedQuery
-from stages import (
-    custext,
-    discriminator,
-    dp_train,
-    eda_evolve,
-    private_evolve,
-    private_predict,
-    select,
-    sentdp,
-    vote_select,
-)
+from stages import dp_train, resuming
+from stages.spenders import Spender, spender
 
 
-def spending(params: Params) -> list[tuple[str, str]]:
-    """(stage, name) of everything that asks private rows something, each after what it builds on."""
-    run = params.run
-    asked: Mapping[str, Any] = {
-        "dp_train": run.dp_train,
-        "discriminator": run.discriminator,
-        "private_predict": run.private_predict,
-        "select": run.select,
-        "private_evolve": run.private_evolve,
-        "eda_evolve": run.eda_evolve,
-        "sentdp": run.sentdp,
-        "custext": run.custext,
-        "vote_select": run.vote_select,
-    }
-    return [(stage, name) for stage, names in asked.items() for name in names]
-
-
-def planned(params: Params, stage: str, name: str) -> Plan:
+def planned(params: Params, name: str) -> Plan:
     """The plan of one of them, for itself alone."""
-    plans: Mapping[str, Callable[[Params, str], tuple[Any, Plan]]] = {
-        "dp_train": dp_train.planned,
-        "discriminator": discriminator.planned,
-        "private_predict": private_predict.planned,
-        "select": select.planned,
-        "private_evolve": private_evolve.planned,
-        "eda_evolve": eda_evolve.planned,
-        "sentdp": sentdp.planned,
-        "custext": custext.planned,
-        "vote_select": _chosen,
-    }
-    return plans[stage](params, name)[1]
+    found = spender(params, name)
+    return found.plan(params, _basis(params, found))
 
 
 def whole(params: Params, name: str) -> tuple[DpEvent, float]:
@@ -66,30 +30,29 @@ def whole(params: Params, name: str) -> tuple[DpEvent, float]:
     return event, sum(query.own_delta for query in queries)
 
 
+def continues(charge: Charge, workspace: Path) -> bool:
+    """Whether what began and was stopped goes on in this workspace, under the same charge."""
+    method = next(method for method in METHODS if method.stage == charge.stage)
+    if method.resumes is Resumes.CHECKPOINTS:
+        return dp_train.continues(charge, workspace)
+    return resuming.continues(method, charge, workspace)
+
+
+def _basis(params: Params, found: Spender) -> Basis:
+    below = _below(params, found)
+    event, own_delta = (Basis().event, 0.0) if below is None else whole(params, below)
+    return Basis(event, own_delta, params.authors[str(found.origin)] if Reads.AUTHOR in found.method.reads else None)
+
+
 def _queries(params: Params, name: str) -> list[PlannedQuery]:
     """Its queries behind those of what it builds on: in the order of a receipt, so that both compose to one event."""
-    run = params.run
-    stage = next(stage for stage, known in spending(params) if known == name)
-    own = list(planned(params, stage, name).queries)
-    source = run.vote_select.get(name)
-    below = run.discriminator.get(name) if source is None else run.dp_lm.get(source, source)
+    below = _below(params, spender(params, name))
+    own = list(planned(params, name).queries)
     return own if below is None else [*_queries(params, below), *own]
 
 
-def continues(charge: Charge, workspace: Path) -> bool:
-    """Whether what began and was stopped goes on in this workspace, under the same charge."""
-    known: Mapping[str, Callable[[Charge, Path], bool]] = {
-        "private_predict": private_predict.continues,
-        "private_evolve": private_evolve.continues,
-        "eda_evolve": eda_evolve.continues,
-    }
-    return known.get(charge.stage, dp_train.continues)(charge, workspace)
-
-
-def _chosen(params: Params, name: str) -> tuple[VoteSelect, Plan]:
-    """A choice by votes, whose budget holds for it and its source together."""
-    variant, source = vote_select.choosing(params, name), params.run.vote_select[name]
-    below = params.run.dp_lm.get(source, source)
-    event, beside = whole(params, below)
-    generator = VoteSelect(variant.vote_select, params.schema_of_data, event)
-    return generator, generator.plan(params.schema_of_data, Budget(variant.epsilon, params.delta - beside))
+def _below(params: Params, found: Spender) -> str | None:
+    """What was charged before: a fitted model, or the variant whose rows are chosen from, by what it is charged as."""
+    if not found.method.reads & {Reads.SOURCE, Reads.FITTED}:
+        return None
+    return params.run.dp_lm.get(str(found.origin), found.origin)

@@ -20,9 +20,10 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.records.write import read_split
 from palimpsest.workspace import METRICS, PRIVATE, RECEIPTS
+from stages.spenders import Spender, modules
 
 
-def identify(params: Params, stage: str, name: str, plan: Plan, *behind: str) -> Run:
+def identify(params: Params, found: Spender, plan: Plan, *behind: str) -> Run:
     """What makes a retry of a plan the same plan: the rows, what is public of them, settings, code, what stands behind.
 
     The settings that choose the rows are not named. They are known by what they chose: the training part after capping
@@ -30,21 +31,20 @@ def identify(params: Params, stage: str, name: str, plan: Plan, *behind: str) ->
 
     Args:
         params: all settings.
-        stage: the stage's name.
-        name: of the model or the variant.
+        found: the model or the variant.
         plan: what is reserved.
         behind: digests of public models and files, names of sources.
     """
-    found = hashlib.sha256(params.charged[name].model_dump_json().encode())
-    found.update(json.dumps(asdict(params.schema_of_data)).encode())  # all that a generator is told of the data
-    found.update(repr((plan.queries, dict(plan.numbers), params.seed, params.testing.noise_seed, behind)).encode())
+    known = hashlib.sha256(found.target.model_dump_json().encode())
+    known.update(json.dumps(asdict(params.schema_of_data)).encode())  # all that a method is told of the data
+    known.update(repr((plan.queries, dict(plan.numbers), params.seed, params.testing.noise_seed, behind)).encode())
     return Run(
-        stage=stage,
-        variant=name,
-        purpose=params.charged[name].purpose,
+        stage=found.method.stage,
+        variant=found.name,
+        purpose=found.target.purpose,
         fingerprint=read_json(PRIVATE / "manifest.json")["fingerprint"],
-        plan=found.hexdigest(),
-        code=digest(f"stages.{stage}"),
+        plan=known.hexdigest(),
+        code=digest(*modules(found.method)),
     )
 
 

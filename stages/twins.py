@@ -13,6 +13,8 @@ from types import ModuleType
 
 from palimpsest.errors import ParamsError
 from palimpsest.files import write_json
+from palimpsest.methods.registry import METHODS
+from palimpsest.methods.shared.method import Family
 from palimpsest.params.load import FILE, LEDGER_VARIABLE, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger import witness
@@ -41,34 +43,15 @@ from palimpsest.workspace import (
     TWINS,
     Zone,
 )
-from stages import (
-    decoder_pretrain,
-    discriminator,
-    dp_train,
-    eda_evolve,
-    encode_public,
-    private_evolve,
-    private_predict,
-    select,
-    sentdp,
-    vote_select,
-)
+from stages import decoder_pretrain, discriminator, dp_train, encode_public, fit
 from stages.common import start
 
 _STAGES: dict[str, ModuleType] = {
-    module.__name__.rpartition(".")[2]: module
-    for module in (
-        encode_public,
-        decoder_pretrain,
-        dp_train,
-        discriminator,
-        private_predict,
-        select,
-        private_evolve,
-        vote_select,
-        eda_evolve,
-        sentdp,
-    )
+    **{method.stage: fit for method in METHODS if method.family is not Family.TRAINS},
+    "encode_public": encode_public,
+    "decoder_pretrain": decoder_pretrain,
+    "dp_train": dp_train,
+    "discriminator": discriminator,
 }
 _ENCODER = Path("encoder")  # outside the folders of fitted models, as a public model is
 

@@ -4,7 +4,7 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns
 
@@ -14,10 +14,12 @@ from dvc.repo import Repo
 
 from palimpsest.cli.context import environment
 from palimpsest.closure import DYNAMIC, PLUMBING, code, digest
-from stages import inputs
+from palimpsest.methods.registry import METHODS
+from palimpsest.methods.shared.method import Method
+from stages import inputs, spenders
 
 ROOT = Path(__file__).parents[1]
-STAGES = [Path(path).stem for path in inputs.contents() if "/code/" in path]
+PROGRAMS = inputs.programs()
 # What reaches code or a file otherwise than by an import statement.
 CALLS = {"import_module", "__import__", "find_spec", "run_module", "run_path", "exec", "eval", "files", "PackageLoader"}
 
@@ -30,10 +32,10 @@ def imports() -> grimp.ImportGraph:
 # Against a second reading of the imports, by other code.
 
 
-def reached(module: str, imports: grimp.ImportGraph) -> set[str]:
-    """The module and all that it imports, not through plumbing, each with its packages."""
+def reached(modules: Sequence[str], imports: grimp.ImportGraph) -> set[str]:
+    """The modules and all that they import, not through plumbing, each with its packages."""
     found: set[str] = set()
-    waiting = [module]
+    waiting = [*modules]
     while waiting:
         parts = waiting.pop().split(".")
         for name in (".".join(parts[:end]) for end in range(1, len(parts) + 1)):
@@ -49,13 +51,45 @@ def modules(files: dict[str, Path]) -> set[str]:
     return {".".join(name.parent.parts if name.name == "__init__" else name.parts) for name in names}
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", PROGRAMS)
 def test_the_code_of_a_stage_is_all_that_it_imports_and_no_more(imports: grimp.ImportGraph, stage: str):
-    assert modules(code(f"stages.{stage}")) == reached(f"stages.{stage}", imports)
+    assert modules(code(*PROGRAMS[stage])) == reached(PROGRAMS[stage], imports)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_an_edit_in_one_method_leaves_the_runs_of_every_other(method: Method):
+    """What is between a method's folder and the others is `shared` alone."""
+    own = [name for name in code(*spenders.modules(method)) if name.startswith("palimpsest/methods/")]
+    folder = method.module.rpartition(".")[0].replace(".", "/")
+    parents = {f"{parent}/__init__.py" for parent in Path(folder).parents}
+    others = {name for name in own if not name.startswith((f"{folder}/", "palimpsest/methods/shared/"))}
+    assert others <= parents
+    assert f"{folder}/plan.py" in own
+
+
+def test_a_run_key_hangs_on_its_own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    copytree(ROOT / "src/palimpsest", tmp_path / "palimpsest", ignore=ignore_patterns("__pycache__"))
+    copytree(ROOT / "stages", tmp_path / "stages", ignore=ignore_patterns("__pycache__"))
+    monkeypatch.setattr("palimpsest.closure._homes", lambda: {"palimpsest": tmp_path, "stages": tmp_path})
+
+    def digests() -> dict[str, str]:
+        return {method.name: digest.__wrapped__(*spenders.modules(method)) for method in METHODS}
+
+    def changed(path: str) -> set[str]:
+        before = digests()
+        with (tmp_path / path).open("a") as file:
+            file.write("\nEDITED = True\n")
+        return {name for name, now in digests().items() if now != before[name]}
+
+    assert changed("palimpsest/methods/select/fit.py") == {"select"}
+    assert changed("palimpsest/methods/baselines/custext/plan.py") == {"custext"}
+    assert changed("palimpsest/models/chat/pace.py") == {"evolve"}
+    assert changed("palimpsest/methods/registry.py") == set()
+    assert changed("stages/fit.py") == {method.name for method in METHODS} - {"dp_lm", "discriminator"}
 
 
 def test_training_is_held_to_training():
-    found = code("stages.dp_train")
+    found = code(*PROGRAMS["dp_train"])
     assert {"palimpsest/training/dpsgd.py", "palimpsest/privacy/view.py", "stages/spending.py"} <= found.keys()
     assert not [name for name in found if "chat" in name or "audit" in name or "report" in name]
     assert len(found) < 75
@@ -109,11 +143,15 @@ def test_every_file_that_is_shipped_is_somebodys():
 def test_plumbing_exists_and_hides_nothing_but_the_schema_and_the_ledgers_place(imports: grimp.ImportGraph):
     assert PLUMBING.keys() <= dict(sources()).keys()
     behind = {name: imports.find_modules_directly_imported_by(name) - PLUMBING.keys() for name in PLUMBING}
-    assert {name for name, found in behind.items() if found} == {"palimpsest.params.load", "palimpsest.params.schema"}
+    reads_params = {"palimpsest.params.load", "palimpsest.params.schema"}
+    assert {name for name, found in behind.items() if found} == {*reads_params, "palimpsest.methods.registry"}
+    declared = {method.module for method in METHODS}
+    assert behind["palimpsest.methods.registry"] == {*declared, "palimpsest.methods.shared.method"}
     assert behind["palimpsest.params.load"] == {"palimpsest.privacy.ledger.database"}  # what the ledger's address means
     own = {"palimpsest.records.conformity", "palimpsest.records.schema", "palimpsest.records.structured"}
-    beside = {name for name in behind["palimpsest.params.schema"] if not name.endswith("settings")}  # sections of it
-    assert {name for name in beside if "params" not in name} == own
+    own |= {"palimpsest.methods.shared.method", "palimpsest.methods.evolve.authors"}  # which hold settings
+    settings = ("params", "settings")
+    assert {name for name in behind["palimpsest.params.schema"] if not any(word in name for word in settings)} == own
 
 
 # Sources of every shape, in a project of their own.

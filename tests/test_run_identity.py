@@ -25,7 +25,8 @@ from palimpsest.records.private import SplitRow
 from palimpsest.records.write import read_split, write_split
 from palimpsest.training.team import Team
 from palimpsest.workspace import PRIVATE
-from stages import dp_train, pricing
+from stages import dp_train
+from stages.spenders import spender, spenders
 from stages.spending import charged, identify, private_rows
 
 ROOT = Path(__file__).parents[1]
@@ -94,8 +95,8 @@ class Place:
         (self.home / "params.yaml").write_text(json.dumps(self.content))
         stages.preprocess.run()
         params = load()
-        named = pricing.spending(params)
-        return {f"{stage}@{name}": identify(params, stage, name, PLAN, "behind").key for stage, name in named}
+        found = spenders(params)
+        return {f"{each.method.stage}@{each.name}": identify(params, each, PLAN, "behind").key for each in found}
 
 
 @pytest.fixture
@@ -202,8 +203,9 @@ def test_what_a_generator_is_told_of_the_data_makes_another_run(place: Place, ed
 def test_a_run_is_held_to_the_code_of_its_stage(place: Place):
     place.split()
     params = load()
-    for stage, name in pricing.spending(params):
-        assert identify(params, stage, name, PLAN).code == digest(f"stages.{stage}")
+    for each in spenders(params):
+        program = f"stages.{each.method.stage}" if each.name in params.fitted else "stages.fit"
+        assert identify(params, each, PLAN).code == digest(program, each.method.module)
 
 
 def test_every_run_is_identified_in_one_place():
@@ -213,7 +215,7 @@ def test_every_run_is_identified_in_one_place():
         called = {getattr(node.func, "id", "") for node in ast.walk(ast.parse(path.read_text())) if _is_call(node)}
         made |= {path.stem} if "Run" in called else set()
         asked |= {path.stem} if "identify" in called else set()
-    assert (made, asked) == ({"spending"}, set(SPENDERS))
+    assert (made, asked) == ({"spending"}, {"fit", "dp_train"})
 
 
 def _is_call(node: ast.AST) -> bool:
@@ -235,7 +237,7 @@ def swapped() -> list[SplitRow]:
 def test_rows_that_were_swapped_are_refused_before_anything_begins(place: Place, change: Callable[[], Any]):
     place.split()
     params = load()
-    identity = identify(params, "select", "select3", PLAN)
+    identity = identify(params, spender(params, "select3"), PLAN)
     change()
     opened = charged(params, place.ledger, identity, PLAN)
     with pytest.raises(LedgerError, match="not those that the plan was reserved for") as told, opened as session:
@@ -248,7 +250,7 @@ def test_rows_that_were_swapped_are_refused_before_anything_begins(place: Place,
 def test_the_rows_of_the_split_are_read(place: Place):
     place.split()
     params = load()
-    with charged(params, place.ledger, identify(params, "select", "select3", PLAN), PLAN) as session:
+    with charged(params, place.ledger, identify(params, spender(params, "select3"), PLAN), PLAN) as session:
         session.view.ask(HISTOGRAM)
     assert [charge.state for charge in place.ledger.charges("demo")] == ["committed"]
 
@@ -269,7 +271,7 @@ def test_a_process_that_follows_has_the_same_rows_or_does_not_take_part(
 ):
     place.split()
     params = load()
-    identity = identify(params, "dp_train", "dp3", PLAN)
+    identity = identify(params, spender(params, "dp3"), PLAN)
 
     @contextmanager
     def joined() -> Iterator[Team]:
@@ -297,14 +299,14 @@ def always(_charge: Charge) -> bool:
 def test_a_training_begun_on_some_rows_does_not_go_on_with_others(place: Place, edit: Edit):
     wanted = [PlannedQuery("train", SelfComposedDpEvent(HISTOGRAM.event(), STEPS), steps=STEPS)]
     place.split()
-    begun = identify(load(), "dp_train", "dp3", PLAN, "weights")
+    begun = identify(load(), spender(load(), "dp3"), PLAN, "weights")
     first = place.ledger.reserve("demo", begun, wanted).charges[0]
     place.ledger.begin(first)
     place.ledger.advance(first, 0, 5)
     many = len(private_rows())
     place.split(edit)
     assert len(private_rows()) < many
-    other = identify(load(), "dp_train", "dp3", PLAN, "weights")
+    other = identify(load(), spender(load(), "dp3"), PLAN, "weights")
     again = place.ledger.reserve("demo", other, wanted, always)
     assert (again.resumed, again.charges[0].id == first.id) == (0, False)
     assert place.ledger.reserve("demo", begun, wanted, always).resumed == 5  # the same rows: it goes on

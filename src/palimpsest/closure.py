@@ -7,7 +7,7 @@ declared here: modules that load something by its name, and the files that are s
 import ast
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,6 +22,8 @@ PLUMBING: Mapping[str, str] = {
     "palimpsest.files": "how a file is written whole",
     "palimpsest.progress": "how progress is told",
     "palimpsest.validate": "refuses arguments, changes none",
+    "palimpsest.methods.registry": "lists the methods; a run is held to the code of its own alone",
+    "palimpsest.methods.shared.columns": "what `palimpsest plan` shows",
     "palimpsest.workspace": "names of files; the graph has those that a stage reads and writes",
     "palimpsest.params": "empty",
     "palimpsest.params.load": "reads params.yaml",
@@ -43,37 +45,38 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
 
 
 @functools.cache
-def digest(module: str) -> str:
-    """SHA-256 of the names and the content of `code(module)`: equal while what runs is equal, wherever it lies.
+def digest(*modules: str) -> str:
+    """SHA-256 of the names and the content of `code(*modules)`: equal while what runs is equal, wherever it lies.
 
     A process looks once: what it has imported stays as it is.
     """
     found = hashlib.sha256()
-    for name, path in code(module).items():
+    for name, path in code(*modules).items():
         found.update(f"{name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()
 
 
-def code(module: str) -> dict[str, Path]:
-    """Name -> place of every file of the project that a module can run or read, itself included, `PLUMBING` left out.
+def code(*modules: str) -> dict[str, Path]:
+    """Name -> place of every file of the project that modules can run or read, they included, `PLUMBING` left out.
 
     Names are those in a checkout or an installation, `stages/dp_train.py` say; in order.
 
     Raises:
         ValueError: there is no such module in the project.
     """
-    if _source(module) is None:
-        raise ValueError(f"there is no module {module!r} in {' or '.join(_ROOTS)}")
+    for module in modules:
+        if _source(module) is None:
+            raise ValueError(f"there is no module {module!r} in {' or '.join(_ROOTS)}")
     found: dict[str, Path] = {}
-    for name in _reached(module):
+    for name in _reached(modules):
         files = [_source(name), *(file for pattern in DYNAMIC.get(name, ()) for file in _matching(pattern))]
         found |= {path.relative_to(_home(name)).as_posix(): path for path in files if path is not None}
     return dict(sorted(found.items()))
 
 
-def _reached(module: str) -> set[str]:
+def _reached(modules: Sequence[str]) -> set[str]:
     found: set[str] = set()
-    waiting = [module]
+    waiting = [*modules]
     while waiting:
         name = waiting.pop()
         if name not in found and name not in PLUMBING and _source(name) is not None:

@@ -10,6 +10,7 @@ import pytest
 
 from palimpsest.errors import LedgerError, ParamsError
 from palimpsest.files import read_json
+from palimpsest.methods.registry import METHODS
 from palimpsest.models.encoder import Encoder
 from palimpsest.params.load import FILE, LEDGER_VARIABLE, load
 from palimpsest.params.schema import Params
@@ -29,7 +30,7 @@ from palimpsest.twins.result import ALPHA, Trial, Twin, TwinAudit, judged
 from palimpsest.twins.scenes import COINS, SCENES
 from palimpsest.twins.settings import ASSET, DELTA
 from palimpsest.workspace import PRIVATE
-from stages import select, twins
+from stages import fit, twins
 
 ROOT = Path(__file__).parents[2]
 CAUGHT, MISSED = Trial(200, 200, 1.0, DELTA), Trial(200, 100, 1.0, DELTA)
@@ -38,6 +39,11 @@ CAUGHT, MISSED = Trial(200, 200, 1.0, DELTA), Trial(200, 100, 1.0, DELTA)
 @pytest.fixture(scope="module")
 def params() -> Params:
     return load(ROOT)
+
+
+def test_every_method_has_a_scene_or_says_why_not():
+    assert {method.name for method in METHODS if method.untwinned is None} == SCENES.keys()
+    assert {method.name for method in METHODS if method.untwinned} == {"custext"}
 
 
 @pytest.mark.parametrize("method", SCENES)
@@ -61,7 +67,7 @@ def test_a_leak_planted_in_a_stage_is_in_the_audited_path(params: Params, monkey
         leaked = [Record(counterpart(row.text), row.label) for row in read_split(PRIVATE / "train.parquet")]
         write_synthetic(leaked, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(select, "write_synthetic", copying)
+    monkeypatch.setattr(fit, "write_synthetic", copying)
     found = twins.audited(replace(SCENES["select"](0), faults=()), params)
     assert found.verdict == "refuted"
 

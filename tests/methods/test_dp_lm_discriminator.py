@@ -12,8 +12,10 @@ from dp_accounting import ComposedDpEvent, GaussianDpEvent, NonPrivateDpEvent
 from palimpsest.errors import LedgerError, ModelError, ParamsError
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.discriminator import Discriminator, _Features, _losses, _StateReader
-from palimpsest.methods.dp_lm.generator import DpLm
+from palimpsest.methods.dp_lm.fit import DpLm
 from palimpsest.methods.dp_lm.model import Head, HeadShape, new_head, new_model, with_reads
+from palimpsest.methods.dp_lm.plan import plan as planned_model
+from palimpsest.methods.dp_lm.plan import plan_discriminator as planned
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
 from palimpsest.methods.shared.base import Budget
@@ -54,7 +56,7 @@ def trained_loss(artifact: DpLmArtifact, generator: Discriminator) -> float:
 
 @pytest.mark.parametrize("before", [BEFORE, ComposedDpEvent([BEFORE, GaussianDpEvent(5.0)])])
 def test_the_budget_holds_for_the_model_and_its_discriminator_together(schema, before) -> None:
-    plan = Discriminator(settings(), schema, before, 0).plan(schema, BUDGET)
+    plan = planned(settings(), schema, BUDGET, before)
     whole = epsilon(ComposedDpEvent([before, plan.event]), BUDGET.delta)
     assert 0.99 * BUDGET.epsilon <= whole <= BUDGET.epsilon
     assert epsilon(plan.event, BUDGET.delta) < BUDGET.epsilon - 0.3
@@ -63,7 +65,7 @@ def test_the_budget_holds_for_the_model_and_its_discriminator_together(schema, b
 
 def test_a_dearer_model_leaves_more_noise(schema) -> None:
     noise = [
-        Discriminator(settings(), schema, GaussianDpEvent(sigma), 0).plan(schema, BUDGET).numbers["noise_multiplier"]
+        planned(settings(), schema, BUDGET, GaussianDpEvent(sigma)).numbers["noise_multiplier"]
         for sigma in (8.0, 2.0, 1.5)
     ]
     assert noise[0] < noise[1] < noise[2]
@@ -71,11 +73,11 @@ def test_a_dearer_model_leaves_more_noise(schema) -> None:
 
 def test_a_model_that_leaves_nothing_is_refused(schema) -> None:
     with pytest.raises(ParamsError, match="leaves nothing"):
-        Discriminator(settings(), schema, GaussianDpEvent(0.9), 0).plan(schema, BUDGET)
+        planned(settings(), schema, BUDGET, GaussianDpEvent(0.9))
 
 
 def test_a_reference_adds_no_noise(schema) -> None:
-    plan = Discriminator(settings(), schema, NonPrivateDpEvent(), 0).plan(schema, Budget(math.inf, 1e-3))
+    plan = planned(settings(), schema, Budget(math.inf, 1e-3), NonPrivateDpEvent())
     assert plan.numbers["noise_multiplier"] == 0
     assert not is_private(plan.event)
 
@@ -83,16 +85,18 @@ def test_a_reference_adds_no_noise(schema) -> None:
 def test_one_label_needs_no_discriminator() -> None:
     unlabelled = PublicSchema("tiny", "text", "text", n_public=100, max_length=200)
     with pytest.raises(ParamsError, match="two labels"):
-        Discriminator(settings(), unlabelled, BEFORE, 0).plan(unlabelled, BUDGET)
+        planned(settings(), unlabelled, BUDGET, BEFORE)
 
 
 @pytest.mark.parametrize("reads", ["hidden", "both", "encoder"])
 def test_it_learns_and_leaves_the_model_as_it_was(schema, untrained, open_view, tmp_path, reads: str) -> None:
     before = {name: value.clone() for name, value in untrained.model.state_dict().items()}
-    generator = Discriminator(settings(reads=reads, epochs=300.0), schema, BEFORE, 3, encode)
-    plan = generator.plan(schema, Budget(math.inf, 1e-3))
+    plan = planned(settings(reads=reads, epochs=300.0), schema, Budget(math.inf, 1e-3), BEFORE)
+    generator = Discriminator(
+        settings(reads=reads, epochs=300.0), schema, plan, untrained, 3, encode if reads == "encoder" else None, None
+    )
     with open_view(plan, "reference") as view:
-        generator.fit(view, plan, untrained).save(tmp_path / "model")
+        generator.ask(view).save(tmp_path / "model")
     artifact = DpLmArtifact.load(tmp_path / "model")
     assert trained_loss(artifact, generator) < 0.66  # of .69 for a head that knows nothing
     assert artifact.shares == untrained.shares
@@ -102,30 +106,29 @@ def test_it_learns_and_leaves_the_model_as_it_was(schema, untrained, open_view, 
     assert all(torch.equal(lm[name], value) for name, value in untrained.model.lm.state_dict().items())
 
 
-def test_an_encoder_that_is_not_there_is_told_before_anything_is_spent(schema, untrained, open_view, ledger) -> None:
-    generator = Discriminator(settings(reads="encoder"), schema, BEFORE, 3)
-    plan = generator.plan(schema, BUDGET)
-    with pytest.raises(ModelError, match="encoder"), open_view(plan, "release") as view:
-        generator.fit(view, plan, untrained)
-    assert {charge.state for charge in ledger.charges("tiny")} == {"refunded"}
+@pytest.mark.parametrize(("reads", "given"), [("encoder", None), ("both", encode)])
+def test_an_encoder_is_there_where_it_is_read_and_nowhere_else(schema, untrained, reads: str, given) -> None:
+    plan = planned(settings(reads=reads), schema, BUDGET, BEFORE)
+    with pytest.raises(ModelError, match="encoder"):
+        Discriminator(settings(reads=reads), schema, plan, untrained, 3, given, None)
 
 
 def test_texts_that_are_too_long_for_the_model_are_told_before_anything_is_spent(
     schema, untrained, open_view, ledger
 ) -> None:
-    generator = Discriminator(settings(max_tokens=48), schema, BEFORE, 3)
-    plan = generator.plan(schema, BUDGET)
+    plan = planned(settings(max_tokens=48), schema, BUDGET, BEFORE)
+    generator = Discriminator(settings(max_tokens=48), schema, plan, untrained, 3, None, None)
     with pytest.raises(ModelError, match="positions"), open_view(plan, "release") as view:
-        generator.fit(view, plan, untrained)
+        generator.ask(view)
     assert {charge.state for charge in ledger.charges("tiny")} == {"refunded"}
 
 
 def test_it_asks_for_what_was_planned_and_nothing_else(schema, untrained, open_view) -> None:
-    generator = Discriminator(settings(), schema, BEFORE, 3)
-    cheaper = Discriminator(settings(), schema, GaussianDpEvent(8.0), 3).plan(schema, BUDGET)
-    plan = generator.plan(schema, BUDGET)
+    plan = planned(settings(), schema, BUDGET, BEFORE)
+    cheaper = planned(settings(), schema, BUDGET, GaussianDpEvent(8.0))
+    generator = Discriminator(settings(), schema, cheaper, untrained, 3, None, None)
     with pytest.raises(LedgerError, match="no reservation"), open_view(plan, "release") as view:
-        generator.fit(view, cheaper, untrained)
+        generator.ask(view)
 
 
 class Counting:
@@ -193,10 +196,10 @@ def test_an_empty_text_is_a_row_without_weight(reader) -> None:
 
 
 def test_a_language_model_alone_trains_no_head(make_train, schema, base, open_view) -> None:
-    generator = DpLm(make_train(discriminator_weight=0.0), schema, base, 5)
-    plan = generator.plan(schema, BUDGET)
+    plan = planned_model(make_train(discriminator_weight=0.0), schema, BUDGET)
+    generator = DpLm(make_train(discriminator_weight=0.0), schema, plan, base, 5, None)
     with open_view(plan, "release") as view:
-        artifact = generator.fit(view, plan)
+        artifact = generator.ask(view)
     fresh = new_model(base, 2, 16, 5)[0].head.state_dict()
     assert all(torch.equal(value, fresh[name]) for name, value in artifact.model.head.state_dict().items())
 
@@ -217,10 +220,10 @@ def test_an_encoder_never_sees_two_texts_at_once(schema, untrained, open_view) -
         together.append(len(texts))
         return encode(texts)
 
-    generator = Discriminator(settings(reads="encoder"), schema, BEFORE, 3, noting)
-    plan = generator.plan(schema, BUDGET)
+    plan = planned(settings(reads="encoder"), schema, BUDGET, BEFORE)
+    generator = Discriminator(settings(reads="encoder"), schema, plan, untrained, 3, noting, None)
     with open_view(plan, "release") as view:
-        generator.fit(view, plan, untrained)
+        generator.ask(view)
     assert set(together) == {1}
 
 

@@ -12,15 +12,7 @@ from palimpsest.methods.dp_lm.fudge import FudgeWalk, StateWalk, mean_with
 from palimpsest.methods.dp_lm.model import ConditionalLm
 from palimpsest.methods.dp_lm.sampling import walk_of
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
-from tests.methods.blind_models import (
-    LABELS,
-    blind_model,
-    chosen,
-    control_of,
-    head_input,
-    next_log_probs,
-    read_whole,
-)
+from tests.methods.blind_models import LABELS, blind_model, chosen, control_of, head_input, next_log_probs, read_whole
 
 NEAR = {"atol": 1e-4, "rtol": 0.0}
 EVERY = 400  # more than the vocabulary

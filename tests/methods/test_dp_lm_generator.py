@@ -3,16 +3,16 @@
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, GraniteConfig, GraniteForCausalLM
 
 from palimpsest.errors import ModelError, ParamsError
-from palimpsest.methods.dp_lm import fitting
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.generator import DpLm
+from palimpsest.methods.dp_lm.fit import DpLm
+from palimpsest.methods.dp_lm.plan import plan as planned
+from palimpsest.methods.dp_lm.plan import training_plan
 from palimpsest.methods.dp_lm.sampling import Sampler
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.postprocess import Chain
@@ -29,7 +29,7 @@ BUDGET = Budget(3.0, 1e-3)
 @pytest.mark.parametrize(("clipping", "label_counts"), [("joint", "noisy"), ("separate", "noisy"), ("joint", "prior")])
 def test_plan_spends_the_budget_and_no_more(make_train, schema, clipping: str, label_counts: str) -> None:
     settings = make_train(clipping=clipping, label_counts=label_counts)
-    plan = DpLm(settings, schema, Path("unread"), 0).plan(schema, BUDGET)
+    plan = planned(settings, schema, BUDGET)
     assert 0.99 * BUDGET.epsilon <= epsilon(plan.event, BUDGET.delta) <= BUDGET.epsilon
     assert [query.name for query in plan.queries][-1] == "train"
     assert len(plan.queries) == (2 if label_counts == "noisy" else 1)
@@ -39,19 +39,19 @@ def test_separate_clipping_needs_sqrt_2_more_noise(make_train, schema) -> None:
     noise = {}
     for clipping in ("joint", "separate"):
         settings = make_train(clipping=clipping, label_counts="prior")
-        noise[clipping] = DpLm(settings, schema, Path("unread"), 0).plan(schema, BUDGET).numbers["noise_multiplier"]
+        noise[clipping] = planned(settings, schema, BUDGET).numbers["noise_multiplier"]
     assert noise["separate"] / noise["joint"] == pytest.approx(math.sqrt(2), rel=0.005)
 
 
 def test_plan_reads_public_numbers_only(make_train, schema) -> None:
-    plan = DpLm(make_train(), schema, Path("unread"), 0).plan(schema, BUDGET)
+    plan = planned(make_train(), schema, BUDGET)
     assert plan.numbers["sampling_rate"] == 20 / schema.n_public
     assert plan.numbers["steps"] == 10
     assert plan.numbers["expected_batch"] == 20
 
 
 def test_reference_plan_is_not_private(make_train, schema) -> None:
-    plan = DpLm(make_train(), schema, Path("unread"), 0).plan(schema, Budget(math.inf, 1e-3))
+    plan = planned(make_train(), schema, Budget(math.inf, 1e-3))
     assert plan.numbers["noise_multiplier"] == 0
     assert all(not is_private(query.event) for query in plan.queries)
 
@@ -65,15 +65,15 @@ def test_reference_plan_is_not_private(make_train, schema) -> None:
 )
 def test_settings_that_cannot_work_are_refused(make_train, schema, train, message: str) -> None:
     with pytest.raises(ParamsError, match=message):
-        DpLm(make_train(**train), schema, Path("unread"), 0).plan(schema, BUDGET)
+        planned(make_train(**train), schema, BUDGET)
 
 
 @pytest.mark.parametrize("clipping", ["joint", "separate"])
 def test_fit_save_load_sample(make_train, schema, base, open_view, tmp_path, clipping: str) -> None:
-    generator = DpLm(make_train(clipping=clipping), schema, base, 5)
-    plan = generator.plan(schema, BUDGET)
+    plan = planned(make_train(clipping=clipping), schema, BUDGET)
+    generator = DpLm(make_train(clipping=clipping), schema, plan, base, 5, None)
     with open_view(plan, "release") as view:
-        generator.fit(view, plan).save(tmp_path / "model")
+        generator.ask(view).save(tmp_path / "model")
     files = {path.name for path in (tmp_path / "model").rglob("*") if path.is_file()}
     assert {"artifact.json", "head.json", "head.safetensors", "model.safetensors", "tokenizer.json"} <= files
     assert not [name for name in files if name.endswith((".bin", ".pt", ".pkl"))]
@@ -87,10 +87,10 @@ def test_fit_save_load_sample(make_train, schema, base, open_view, tmp_path, cli
 
 def test_a_fit_without_noise_learns_the_labels(make_train, make_generate, schema, base, open_view) -> None:
     settings = make_train(epochs=30.0, batch=50, clipping_norm=1.0, micro_batch=50)
-    generator = DpLm(settings, schema, base, 5)
-    plan = generator.plan(schema, Budget(math.inf, 1e-3))
+    plan = planned(settings, schema, Budget(math.inf, 1e-3))
+    generator = DpLm(settings, schema, plan, base, 5, None)
     with open_view(plan, "reference") as view:
-        artifact = generator.fit(view, plan)
+        artifact = generator.ask(view)
     assert artifact.shares == {"praise": 0.5, "a complaint": 0.5}
     sampler = Sampler(make_generate(), "multitask", 5, Chain([]))
     rows = list(sampler.sample(artifact, {"praise": 20, "a complaint": 20}))
@@ -99,10 +99,10 @@ def test_a_fit_without_noise_learns_the_labels(make_train, make_generate, schema
 
 def test_half_precision_and_noise_correction_fit_too(make_train, schema, base, open_view) -> None:
     changes = {"precision": "bf16", "noise_correction": True, "adam_eps": 1e-3, "label_counts": "prior"}
-    generator = DpLm(make_train(**changes), schema, base, 5)
-    plan = generator.plan(schema, BUDGET)
+    plan = planned(make_train(**changes), schema, BUDGET)
+    generator = DpLm(make_train(**changes), schema, plan, base, 5, None)
     with open_view(plan, "release") as view:
-        artifact = generator.fit(view, plan)
+        artifact = generator.ask(view)
     assert all(parameter.dtype == torch.float32 for parameter in artifact.model.parameters())
     assert all(parameter.isfinite().all() for parameter in artifact.model.parameters())
 
@@ -115,10 +115,10 @@ def test_a_model_that_caps_its_logits_is_refused(make_train, schema, open_view, 
         max_position_embeddings=64, logits_scaling=8.0, bos_token_id=0, eos_token_id=0, pad_token_id=0,
     )  # fmt: skip
     GraniteForCausalLM(config).save_pretrained(tmp_path / "capped")
-    generator = DpLm(make_train(), schema, tmp_path / "capped", 5)
-    plan = generator.plan(schema, BUDGET)
+    plan = planned(make_train(), schema, BUDGET)
+    generator = DpLm(make_train(), schema, plan, tmp_path / "capped", 5, None)
     with pytest.raises(ModelError, match="behind its head"), open_view(plan, "release") as view:
-        generator.fit(view, plan)
+        generator.ask(view)
 
 
 def test_gpt2_without_separator_and_padding(make_train, make_generate, schema, open_view, tmp_path) -> None:
@@ -130,10 +130,10 @@ def test_gpt2_without_separator_and_padding(make_train, make_generate, schema, o
     )
     GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
     frozen = {"freeze_last": 2, "freeze_first": 1, "freeze_embeddings": True}
-    generator = DpLm(make_train(**frozen), schema, tmp_path / "gpt2", 5)
-    plan = generator.plan(schema, BUDGET)
+    plan = planned(make_train(**frozen), schema, BUDGET)
+    generator = DpLm(make_train(**frozen), schema, plan, tmp_path / "gpt2", 5, None)
     with open_view(plan, "release") as view:
-        artifact = generator.fit(view, plan)
+        artifact = generator.ask(view)
     start = GPT2LMHeadModel.from_pretrained(tmp_path / "gpt2").state_dict()
     moved = {name for name, value in artifact.model.lm.state_dict().items() if not value.equal(start[name])}
     assert {name.split(".")[2] for name in moved if ".h." in name} == {"1", "2", "3"}
@@ -145,17 +145,17 @@ def test_gpt2_without_separator_and_padding(make_train, make_generate, schema, o
 def test_task_without_labels(make_train, base, schema) -> None:
     unlabelled = PublicSchema("tiny", "text", "text", n_public=100, max_length=200)
     settings = make_train(discriminator_weight=0.0)
-    plan = DpLm(settings, unlabelled, base, 0).plan(unlabelled, BUDGET)
+    plan = planned(settings, unlabelled, BUDGET)
     assert [query.name for query in plan.queries] == ["train"]
     with pytest.raises(ParamsError, match="two labels"):
-        DpLm(make_train(), unlabelled, base, 0).plan(unlabelled, BUDGET)
+        planned(make_train(), unlabelled, BUDGET)
 
 
 def test_a_public_fault_shows_before_anything_is_spent(make_train, schema, base, ledger, open_view) -> None:
-    generator = DpLm(make_train(max_tokens=47), schema, base, 0)
-    plan = generator.plan(schema, BUDGET)
+    plan = planned(make_train(max_tokens=47), schema, BUDGET)
+    generator = DpLm(make_train(max_tokens=47), schema, plan, base, 0, None)
     with pytest.raises(ModelError, match="positions"), open_view(plan, "release") as view:
-        generator.fit(view, plan)
+        generator.ask(view)
     assert {charge.state for charge in ledger.charges("tiny")} == {"refunded"}
 
 
@@ -173,11 +173,11 @@ def _says(row: Record) -> bool:
 
 def test_the_rate_and_the_refusals_are_in_persons(make_train, schema) -> None:
     persons = replace(schema, unit_column="author", max_rows_per_unit=4, n_persons=50)
-    assert fitting.training_plan(make_train(batch=20), persons, 1.0).rate == 20 / 50
-    assert fitting.training_plan(make_train(batch=20), schema, 1.0).rate == 20 / 100
+    assert training_plan(make_train(batch=20), persons, 1.0).rate == 20 / 50
+    assert training_plan(make_train(batch=20), schema, 1.0).rate == 20 / 100
     with pytest.raises(ParamsError, match="50 persons"):
-        fitting.training_plan(make_train(batch=51), persons, 1.0)
+        training_plan(make_train(batch=51), persons, 1.0)
 
 
 def test_a_plan_charges_the_rounding_of_its_sums(make_train, schema) -> None:
-    assert fitting.training_plan(make_train(batch=20), schema, 1.0).eta == eta(20) > 0
+    assert training_plan(make_train(batch=20), schema, 1.0).eta == eta(20) > 0

@@ -6,13 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from palimpsest.methods.dp_lm.losses import (
-    discriminator_loss,
-    joint_losses,
-    lm_loss,
-    prefix_weights,
-    separate_losses,
-)
+from palimpsest.methods.dp_lm.losses import discriminator_loss, joint_losses, lm_loss, prefix_weights, separate_losses
 from palimpsest.methods.dp_lm.model import new_model
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.records.record import Record

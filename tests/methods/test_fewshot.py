@@ -10,7 +10,10 @@ from pydantic import ValidationError
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.baselines.fewshot.fit import FewShot
-from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.baselines.fewshot.plan import plan as planned
+from palimpsest.methods.baselines.fewshot.settings import FewShotSettings
+from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.filters import unread
 from palimpsest.prediction.fewshot import WriteShots
 from palimpsest.privacy.accounting import epsilon, is_private
 from palimpsest.records.schema import PublicSchema
@@ -19,8 +22,14 @@ from tests.methods.predict_settings import few_settings, opened
 BUDGET, REFERENCE = Budget(1.0, 1e-3), Budget(math.inf, 1e-3)
 
 
+def fit_of(
+    plan: Plan, schema: PublicSchema, folder: Path, settings: FewShotSettings, kept: Path | None = None
+) -> FewShot:
+    return FewShot(settings, schema, plan, folder, kept, unread)
+
+
 def test_a_plan_keeps_the_budget_for_every_record(schema) -> None:
-    plan = FewShot(few_settings(), schema, Path("unread")).plan(schema, BUDGET)
+    plan = planned(few_settings(), schema, BUDGET)
     assert 0.99 * BUDGET.epsilon <= epsilon(plan.event, BUDGET.delta) <= BUDGET.epsilon
     assert [query.partition[1] for query in plan.queries if query.partition] == list(schema.labels)
     assert all(query.steps == 2 * 4 for query in plan.queries)
@@ -28,59 +37,60 @@ def test_a_plan_keeps_the_budget_for_every_record(schema) -> None:
 
 
 def test_rates_follow_the_public_prior_and_the_largest_is_charged(schema, base) -> None:
-    generator = FewShot(few_settings(prior={"praise": 3.0, "a complaint": 1.0}), schema, base)
+    settings = few_settings(prior={"praise": 3.0, "a complaint": 1.0})
     asked: list[WriteShots] = []
 
     class View:
         def ask(self, query: Any) -> Any:
             asked.append(query)
 
-    generator.fit(View(), generator.plan(schema, REFERENCE))
+    fit_of(planned(settings, schema, REFERENCE), schema, base, settings).ask(View())
     assert [query.sampling.rate for query in asked] == pytest.approx([4 / 75, 4 / 25])
     assert [query.sampling.charged_rate for query in asked] == pytest.approx([4 / 25] * 2)
 
 
 def test_a_task_without_labels_reads_all_records() -> None:
     plain = PublicSchema("tiny", "text", "text", n_public=100, max_length=200)
-    plan = FewShot(few_settings(), plain, Path("unread")).plan(plain, REFERENCE)
+    plan = planned(few_settings(), plain, REFERENCE)
     assert [query.partition for query in plan.queries] == [None]
     assert plan.numbers["sampling_rate"] == pytest.approx(4 / 100)
 
 
 def test_more_records_in_prompts_than_there_are_cannot_work(schema) -> None:
-    plan = FewShot(few_settings(prompts=30), schema, Path("unread")).plan(schema, BUDGET)
+    plan = planned(few_settings(prompts=30), schema, BUDGET)
     assert (plan.feasible, plan.queries) == (False, ())
     assert "lower prompts or shots" in plan.notes[0]
     with pytest.raises(ParamsError, match="cannot work"):
-        FewShot(few_settings(), schema, Path("unread")).fit(None, plan)  # type: ignore[arg-type]
+        fit_of(plan, schema, Path("unread"), few_settings(prompts=30))
 
 
 def test_a_plan_that_rounding_would_spoil_is_refused(schema) -> None:
-    plan = FewShot(few_settings(rounding=2.0), schema, Path("unread")).plan(schema, BUDGET)
+    plan = planned(few_settings(rounding=2.0), schema, BUDGET)
     assert (plan.feasible, plan.queries) == (False, ())
     assert "set rounding to null" in plan.notes[0]
-    fine = FewShot(few_settings(rounding=1e-4), schema, Path("unread")).plan(schema, BUDGET)
+    fine = planned(few_settings(rounding=1e-4), schema, BUDGET)
     assert fine.numbers["rounding"] == 1e-4
 
 
 def test_rates_count_persons(schema) -> None:
     persons = replace(schema, unit_column="author", n_persons=50, max_rows_per_unit=4)
-    plan = FewShot(few_settings(), persons, Path("unread")).plan(persons, BUDGET)
+    plan = planned(few_settings(), persons, BUDGET)
     assert plan.numbers["sampling_rate"] == pytest.approx(2 * 2 / 25)
 
 
 def test_settings_that_do_not_fit_are_refused(schema) -> None:
     with pytest.raises(ParamsError, match="public labels"):
-        FewShot(few_settings(prior={"praise": 1.0}), schema, Path("unread")).plan(schema, BUDGET)
+        planned(few_settings(prior={"praise": 1.0}), schema, BUDGET)
     with pytest.raises(ValidationError):
         few_settings(prior={"praise": 1.0, "a complaint": 0.0})
 
 
 def test_a_fit_asks_each_label_once(ledger, schema, base, tmp_path) -> None:
-    generator = FewShot(few_settings(), schema, base, tmp_path / "kept")
-    plan = generator.plan(schema, BUDGET)
+    settings = few_settings()
+    plan = planned(settings, schema, BUDGET)
+    fit = fit_of(plan, schema, base, settings, tmp_path / "kept")
     with opened(ledger, schema, plan) as view:
-        found = generator.fit(view, plan)
+        found = fit.ask(view)
     assert [(charge.query, charge.state) for charge in ledger.charges("tiny")] == [
         (f"fewshot {label}", "committed") for label in schema.labels
     ]
@@ -90,16 +100,18 @@ def test_a_fit_asks_each_label_once(ledger, schema, base, tmp_path) -> None:
 
 
 def test_a_reference_adds_no_noise(ledger, schema, base) -> None:
-    generator = FewShot(few_settings(), schema, base)
-    plan = generator.plan(schema, REFERENCE)
+    settings = few_settings()
+    plan = planned(settings, schema, REFERENCE)
+    fit = fit_of(plan, schema, base, settings)
     assert all(not is_private(query.event) for query in plan.queries)
     with opened(ledger, schema, plan, "reference") as view:
-        assert list(generator.fit(view, plan).records())
+        assert list(fit.ask(view).records())
 
 
 def test_a_prompt_that_does_not_fit_spends_nothing(ledger, schema, base) -> None:
-    generator = FewShot(few_settings(max_tokens=40), schema, base)
-    plan = generator.plan(schema, REFERENCE)
+    settings = few_settings(max_tokens=40)
+    plan = planned(settings, schema, REFERENCE)
+    fit = fit_of(plan, schema, base, settings)
     with pytest.raises(ModelError, match="positions"), opened(ledger, schema, plan, "reference") as view:
-        generator.fit(view, plan)
+        fit.ask(view)
     assert {charge.state for charge in ledger.charges("tiny")} == {"refunded"}

@@ -16,25 +16,21 @@ import torch
 from pydantic import ValidationError
 
 from palimpsest.errors import ModelError, ParamsError
-from palimpsest.methods.predict.fit import (
-    Predict,
-    Predicted,
-    Spending,
-    allowed_tokens,
-    at_least_one,
-    break_even,
-    ends_of,
-    mechanisms,
-    notes,
-    spend,
-)
-from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.predict.fit import Predict
+from palimpsest.methods.predict.plan import Spending, at_least_one, break_even, mechanisms, notes, spend
+from palimpsest.methods.predict.plan import plan as planned
+from palimpsest.methods.predict.settings import PredictSettings
+from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.filters import unread
+from palimpsest.methods.shared.predicted import Predicted, allowed_tokens, ends_of
+from palimpsest.methods.shared.tools import Encoders
 from palimpsest.models.lm import load_lm
 from palimpsest.prediction.mechanism import Rounding, token_rho
 from palimpsest.privacy.accounting import epsilon, is_private, total_rho, zcdp_rho
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
+from tests.methods.encoders import encoding
 from tests.methods.predict_settings import DIFFERENCE, ROWS, VECTOR, opened, predict_settings
 from tests.prediction.world import freeze
 
@@ -128,7 +124,7 @@ def test_notes_say_what_the_user_should_know() -> None:
     [{}, {"sparse_vector": VECTOR}, {"clip": None, "tokens": 500, "sparse_vector": VECTOR, "typical_tokens": 1}],
 )
 def test_a_plan_that_cannot_work_says_so_and_which_size_would(schema, changes) -> None:
-    plan = Predict(predict_settings(**changes), schema, Path("unread")).plan(schema, Budget(0.2, 1e-6))
+    plan = planned(predict_settings(**changes), schema, Budget(0.2, 1e-6))
     assert (plan.feasible, plan.queries) == (False, ())
     (note,) = plan.notes
     size = int(note.split("raise batch_size above ")[1].split(",")[0])
@@ -137,14 +133,14 @@ def test_a_plan_that_cannot_work_says_so_and_which_size_would(schema, changes) -
     assert spend(larger, rho).tokens >= larger.typical_tokens
     assert spend(predict_settings(**changes, batch_size=size // 2), rho).tokens < larger.typical_tokens
     with pytest.raises(ParamsError, match="cannot work"):
-        Predict(predict_settings(**changes), schema, Path("unread")).fit(None, plan)  # type: ignore[arg-type]
+        fit_of(plan, schema, Path("unread"), predict_settings(**changes))
 
 
 @pytest.mark.parametrize("changes", [{}, DIFFERENCE, {"sparse_vector": VECTOR}])
 @pytest.mark.parametrize("label_counts", ["prior", "noisy"])
 def test_a_plan_keeps_the_budget(schema, changes, label_counts: str) -> None:
     settings = predict_settings(**changes, label_counts=label_counts)
-    plan = Predict(settings, schema, Path("unread")).plan(schema, BUDGET)
+    plan = planned(settings, schema, BUDGET)
     assert epsilon(plan.event, BUDGET.delta) <= BUDGET.epsilon
     assert epsilon(plan.event, BUDGET.delta) > 0.9 * BUDGET.epsilon
     waves = [query for query in plan.queries if query.steps]
@@ -157,10 +153,7 @@ def test_a_plan_keeps_the_budget(schema, changes, label_counts: str) -> None:
 @pytest.mark.parametrize("changes", [{}, DIFFERENCE, {"sparse_vector": VECTOR}])
 def test_a_plan_with_rounding_keeps_the_budget_and_says_so(schema, changes) -> None:
     """Charged for all batches of a wave, which are read together."""
-    plans = [
-        Predict(predict_settings(**changes, rounding=error), schema, Path("unread")).plan(schema, BUDGET)
-        for error in (None, 1e-3)
-    ]
+    plans = [planned(predict_settings(**changes, rounding=error), schema, BUDGET) for error in (None, 1e-3)]
     assert epsilon(plans[1].event, BUDGET.delta) <= BUDGET.epsilon
     assert [plan.numbers.get("rounding") for plan in plans] == [None, 1e-3]
     assert plans[1].numbers["tokens"] * plans[1].numbers["clip"] < plans[0].numbers["tokens"] * plans[0].numbers["clip"]
@@ -170,18 +163,18 @@ def test_a_plan_with_rounding_keeps_the_budget_and_says_so(schema, changes) -> N
 
 
 def test_a_plan_that_rounding_would_spoil_is_refused(schema) -> None:
-    plan = Predict(predict_settings(rounding=0.5), schema, Path("unread")).plan(schema, BUDGET)
+    plan = planned(predict_settings(rounding=0.5), schema, BUDGET)
     assert (plan.feasible, plan.queries) == (False, ())
     assert "rounding of 0.5 nats" in plan.notes[0]
     assert "set rounding to null" in plan.notes[0]
-    fine = Predict(predict_settings(**DIFFERENCE, rounding=1e-6), schema, Path("unread")).plan(schema, BUDGET)
+    fine = planned(predict_settings(**DIFFERENCE, rounding=1e-6), schema, BUDGET)
     assert fine.feasible
 
 
 def test_with_persons_waves_hold_fewer_batches_and_read_more_contexts(schema) -> None:
     """Public numbers count persons; memory and forward passes the rows that they may have."""
     persons = replace(schema, unit_column="author", n_persons=schema.n_public, max_rows_per_unit=4)
-    plans = [Predict(predict_settings(), each, Path("unread")).plan(each, BUDGET).numbers for each in (schema, persons)]
+    plans = [planned(predict_settings(), each, BUDGET).numbers for each in (schema, persons)]
     assert plans[1]["batches"] == plans[0]["batches"]
     assert plans[1]["clip"] == plans[0]["clip"]
     assert plans[1]["tokens"] == plans[0]["tokens"]
@@ -190,7 +183,7 @@ def test_with_persons_waves_hold_fewer_batches_and_read_more_contexts(schema) ->
 
 
 def test_a_reference_plan_is_not_private(schema) -> None:
-    plan = Predict(predict_settings(), schema, Path("unread")).plan(schema, Budget(math.inf, 1e-3))
+    plan = planned(predict_settings(), schema, Budget(math.inf, 1e-3))
     assert all(not is_private(query.event) for query in plan.queries)
 
 
@@ -199,7 +192,7 @@ def test_a_reference_plan_is_not_private(schema) -> None:
 )
 def test_settings_that_do_not_fit_the_schema_are_refused(schema, changes, message: str) -> None:
     with pytest.raises(ParamsError, match=message):
-        Predict(predict_settings(**changes), schema, Path("unread")).plan(schema, BUDGET)
+        planned(predict_settings(**changes), schema, BUDGET)
 
 
 @pytest.mark.parametrize(
@@ -222,11 +215,21 @@ def test_every_label_gets_a_batch() -> None:
 # A fit.
 
 
+def fit_of(
+    plan: Plan,
+    schema: PublicSchema,
+    folder: Path,
+    settings: PredictSettings,
+    kept: Path | None = None,
+    encoders: Encoders | None = None,
+) -> Predict:
+    return Predict(settings, schema, plan, folder, bytes(32), kept, unread, encoders)
+
+
 def fitted(ledger, schema, folder: Path, settings, budget: Budget = BUDGET, kept: Path | None = None) -> Predicted:
-    generator = Predict(settings, schema, folder, bytes(32), kept)
-    plan = generator.plan(schema, budget)
+    plan = planned(settings, schema, budget)
     with opened(ledger, schema, plan, "reference" if math.isinf(budget.epsilon) else "release") as view:
-        return generator.fit(view, plan)
+        return fit_of(plan, schema, folder, settings, kept).ask(view)
 
 
 @pytest.mark.parametrize("changes", [{}, DIFFERENCE, {"sparse_vector": VECTOR, "most_tokens": 30}])
@@ -295,10 +298,9 @@ def drawn_from(folder: Path, schema: PublicSchema, settings) -> Sequence[torch.T
 
             return query.run_steps(ROWS, NoiseSource(0), Meter())
 
-    generator = Predict(settings, schema, folder, bytes(32))
     with pytest.MonkeyPatch.context() as patch:
         frozen = freeze(patch)
-        generator.fit(View(), generator.plan(schema, BUDGET))
+        fit_of(planned(settings, schema, BUDGET), schema, folder, settings).ask(View())
     return [scores for _, scores in frozen.draws()]
 
 
@@ -329,8 +331,7 @@ def test_all_tokens_but_control_tokens_may_be_drawn(base) -> None:
 
 def test_two_waves_never_hold_one_record(schema) -> None:
     """What composes in parallel is disjoint: each record is in the part of one planned wave."""
-    generator = Predict(predict_settings(batch_size=10), schema, Path("unread"), bytes(32))
-    plan = generator.plan(schema, BUDGET)
+    plan = planned(predict_settings(batch_size=10), schema, BUDGET)
     bounds = [tuple(map(int, query.partition[1].split(" to "))) for query in plan.queries if query.partition]
     assert bounds[0][0] == 0
     assert all(before[1] == after[0] for before, after in pairwise(bounds))
@@ -351,28 +352,34 @@ MEANS = {"share": 0.2, "keep": 0.5, "domain": 1.0, "batch": 1}
 @pytest.mark.parametrize("label_counts", ["prior", "noisy"])
 def test_class_means_come_out_of_the_same_budget(schema, label_counts: str) -> None:
     settings = predict_settings(means=MEANS, label_counts=label_counts, **DIFFERENCE)
-    plan = Predict(settings, schema, Path("unread")).plan(schema, BUDGET)
+    plan = planned(settings, schema, BUDGET)
     names = [query.name for query in plan.queries if query.partition is None]
     assert names == [*(["label_histogram"] if label_counts == "noisy" else []), "class_means"]
     assert 0.98 * BUDGET.epsilon < epsilon(plan.event, BUDGET.delta) <= BUDGET.epsilon
-    without = Predict(predict_settings(label_counts=label_counts, **DIFFERENCE), schema, Path("unread"))
-    assert plan.numbers["clip"] < without.plan(schema, BUDGET).numbers["clip"]
+    without = planned(predict_settings(label_counts=label_counts, **DIFFERENCE), schema, BUDGET)
+    assert plan.numbers["clip"] < without.numbers["clip"]
 
 
 def test_a_fit_with_class_means_asks_for_them_once(ledger, schema, base) -> None:
     settings = predict_settings(means=MEANS, **DIFFERENCE)
-    generator = Predict(settings, schema, base, bytes(32), encoder=(encode, 3))
-    plan = generator.plan(schema, BUDGET)
+    plan = planned(settings, schema, BUDGET)
     with opened(ledger, schema, plan) as view:
-        found = generator.fit(view, plan)
+        found = fit_of(plan, schema, base, settings, encoders=encoding(encode, 3)).ask(view)
     assert found.sums is not None
     assert (found.sums.labels, found.sums.sums.shape) == (schema.label_names, (len(schema.label_names), 3))
+
+
+@pytest.mark.parametrize(("means", "encoders"), [(MEANS, None), (None, encoding(encode, 3))])
+def test_class_means_and_an_encoder_go_together(schema, means, encoders) -> None:
+    settings = predict_settings(means=means, **DIFFERENCE)
+    with pytest.raises(ValueError, match="go together"):
+        fit_of(planned(settings, schema, BUDGET), schema, Path("unread"), settings, encoders=encoders)
 
 
 def test_class_means_need_two_labels(schema) -> None:
     alone = replace(schema, labels={})
     with pytest.raises(ParamsError, match="means needs two labels"):
-        Predict(predict_settings(means=MEANS), alone, Path("unread")).plan(alone, BUDGET)
+        planned(predict_settings(means=MEANS), alone, BUDGET)
 
 
 def test_class_means_leave_something_for_the_text() -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.methods.select.fit import Candidates, ClassSums, Found, Select, choose, oracle
+from palimpsest.methods.select.fit import Chosen, Select, oracle
+from palimpsest.methods.select.plan import plan as planned
 from palimpsest.methods.select.settings import SelectSettings
-from palimpsest.methods.shared.base import Budget, Generator
+from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.means import Candidates, ClassSums, choose
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private, zcdp_rho
 from palimpsest.privacy.means import unit_rows
 from palimpsest.records.record import Record
@@ -57,8 +59,8 @@ def chosen_by(**changes: object) -> SelectSettings:
 
 
 @pytest.fixture
-def select(schema, candidates) -> Generator[Found]:
-    return Select(chosen_by(), schema, candidates, embed)
+def select(schema, candidates) -> Callable[[Plan], Select]:
+    return lambda plan: Select(chosen_by(), schema, plan, candidates, embed)
 
 
 # Plans.
@@ -68,65 +70,57 @@ def select(schema, candidates) -> Generator[Found]:
 @pytest.mark.parametrize("delta", [1e-3, 1.63e-5])
 @pytest.mark.parametrize("target", [0.12345, 1.0, 1.23456789, 3.0])
 def test_plan_spends_the_budget_and_no_more(schema, label_counts, target, delta):
-    plan = Select(chosen_by(label_counts=label_counts), schema).plan(schema, Budget(target, delta))
+    plan = planned(chosen_by(label_counts=label_counts), schema, Budget(target, delta))
     assert 0.99 * target <= epsilon(plan.event, delta) <= target
 
 
 @pytest.mark.parametrize("target", [0.12345, 1.0, 3.0])
 def test_without_a_histogram_the_noise_is_exact(select, schema, target):
-    sigma = float(select.plan(schema, Budget(target, 1e-3)).numbers["sigma"])
+    sigma = float(planned(chosen_by(), schema, Budget(target, 1e-3)).numbers["sigma"])
     assert 0.99999 * target <= gdp_epsilon(1.0 / sigma, 1e-3) <= target
 
 
 def test_a_histogram_takes_its_share(schema):
-    plan = Select(chosen_by(label_counts="noisy", histogram_share=0.2), schema).plan(schema, BUDGET)
+    plan = planned(chosen_by(label_counts="noisy", histogram_share=0.2), schema, BUDGET)
     assert [query.name for query in plan.queries] == ["label_histogram", "class_means"]
     histogram = 0.5 / float(plan.numbers["histogram_sigma"]) ** 2
     assert histogram == pytest.approx(0.2 * zcdp_rho(3.0, 1e-3))
-    alone = Select(chosen_by(), schema).plan(schema, BUDGET)
+    alone = planned(chosen_by(), schema, BUDGET)
     assert float(plan.numbers["sigma"]) > 1.05 * float(alone.numbers["sigma"])
 
 
 def test_plan_asks_one_query_and_tells_public_numbers(select, schema):
-    plan = select.plan(schema, BUDGET)
+    plan = planned(chosen_by(), schema, BUDGET)
     assert [query.name for query in plan.queries] == ["class_means"]
     assert plan.feasible
     assert set(plan.numbers) == {"sigma", "rows"}
 
 
-def test_a_plan_needs_no_candidates(select, schema):
-    assert Select(chosen_by(), schema).plan(schema, BUDGET) == select.plan(schema, BUDGET)
-
-
 def test_reference_plan_is_not_private(select, schema):
-    plan = select.plan(schema, replace(BUDGET, epsilon=math.inf))
+    plan = planned(chosen_by(), schema, replace(BUDGET, epsilon=math.inf))
     assert plan.numbers["sigma"] == 0
     assert not is_private(plan.event)
 
 
 def test_a_plan_that_noise_drowns_says_so(select, schema):
-    plan = select.plan(replace(schema, n_public=4), Budget(0.5, 1e-3))
+    plan = planned(chosen_by(), replace(schema, n_public=4), Budget(0.5, 1e-3))
     assert not plan.feasible
     assert "raise epsilon" in plan.notes[0]
 
 
 def test_plans_without_a_choice_are_refused(select, schema):
     with pytest.raises(ParamsError, match="two labels"):
-        select.plan(replace(schema, labels={"only": ""}), BUDGET)
+        planned(chosen_by(), replace(schema, labels={"only": ""}), BUDGET)
 
 
 def test_a_prior_of_other_labels_is_refused(schema):
     with pytest.raises(ParamsError, match="prior"):
-        Select(chosen_by(prior={"praise": 1.0}), schema).plan(schema, BUDGET)
+        planned(chosen_by(prior={"praise": 1.0}), schema, BUDGET)
 
 
-@pytest.mark.parametrize("nothing", [None, Candidates([], np.zeros((0, 10)))])
-def test_without_public_text_nothing_is_asked(schema, open_view, ledger, nothing):
-    generator = Select(chosen_by(), schema, nothing, embed)
-    plan = generator.plan(schema, BUDGET)
-    with pytest.raises(DataError, match="no public text"), open_view(plan, "release") as view:
-        generator.fit(view, plan)
-    assert all(charge.state != "spent" for charge in ledger.charges("tiny"))
+def test_without_public_text_there_is_no_fit(schema):
+    with pytest.raises(DataError, match="no public text"):
+        Select(chosen_by(), schema, planned(chosen_by(), schema, BUDGET), Candidates([], np.zeros((0, 10))), embed)
 
 
 def test_candidates_need_an_embedding_each():
@@ -139,12 +133,12 @@ def test_candidates_need_an_embedding_each():
 
 @pytest.mark.parametrize(("target", "purpose"), [(8.0, "release"), (math.inf, "reference")])
 def test_fit_and_sample_find_texts_of_the_right_kind(select, schema, open_view, ledger, target, purpose):
-    plan = select.plan(schema, Budget(target, 1e-3))
+    plan = planned(chosen_by(), schema, Budget(target, 1e-3))
     with open_view(plan, purpose) as view:
-        artifact = select.fit(view, plan)
+        artifact = select(plan).ask(view)
     assert artifact.sums.sums.shape == (2, 10)
     assert artifact.counts == {"praise": 7, "a complaint": 7}
-    rows = list(select.sample(artifact, {"a complaint": 10, "praise": 4}))
+    rows = select(plan).made(replace(artifact, counts={"a complaint": 10, "praise": 4})).rows
     assert [row.label for row in rows] == ["a complaint"] * 10 + ["praise"] * 4
     assert [label_of(row.text) for row in rows] == [row.label for row in rows]
     assert not {row.text for row in rows} & set(FOREIGN)
@@ -152,11 +146,11 @@ def test_fit_and_sample_find_texts_of_the_right_kind(select, schema, open_view, 
 
 
 def test_fits_are_noised(select, schema, open_view):
-    plan = select.plan(schema, BUDGET)
+    plan = planned(chosen_by(), schema, BUDGET)
     found = []
     for purpose in ("release", "release"):
         with open_view(plan, purpose) as view:
-            found.append(select.fit(view, plan).sums.sums)
+            found.append(select(plan).ask(view).sums.sums)
     assert np.std(found[0] - found[1]) == pytest.approx(math.sqrt(2) * float(plan.numbers["sigma"]), rel=0.8)
 
 
@@ -168,28 +162,29 @@ def test_fits_are_noised(select, schema, open_view):
     ],
 )
 def test_rows_are_shared_out_by_the_prior_or_by_the_histogram(schema, candidates, open_view, changes, counts):
-    generator = Select(chosen_by(rows=12, **changes), schema, candidates, embed)
-    plan = generator.plan(schema, Budget(math.inf, 1e-3))
+    settings = chosen_by(rows=12, **changes)
+    plan = planned(settings, schema, Budget(math.inf, 1e-3))
     with open_view(plan, "reference") as view:
-        assert generator.fit(view, plan).counts == counts
+        assert Select(settings, schema, plan, candidates, embed).ask(view).counts == counts
 
 
-def test_sampling_is_repeatable(select):
+def test_what_is_made_is_repeatable(select, schema):
     counts = dict.fromkeys(NAMES, 5)
-    artifact = Found(ClassSums(NAMES, np.random.default_rng(0).normal(size=(2, 10))), counts)
-    assert list(select.sample(artifact, counts)) == list(select.sample(artifact, counts))
+    artifact = Chosen(ClassSums(NAMES, np.random.default_rng(0).normal(size=(2, 10))), counts)
+    fit = select(planned(chosen_by(), schema, BUDGET))
+    assert fit.made(artifact) == fit.made(artifact)
 
 
 def test_the_oracle_is_the_reference(select, schema, open_view, candidates):
-    plan = select.plan(schema, Budget(math.inf, 1e-3))
+    plan = planned(chosen_by(), schema, Budget(math.inf, 1e-3))
     with open_view(plan, "reference") as view:
-        artifact = select.fit(view, plan)
+        artifact = select(plan).ask(view)
     records, counts = two_class_records(), dict.fromkeys(NAMES, 6)
     outsiders = [Record("Nobody knows this label.", "unheard of"), Record("Nor this.", None)]
     vectors = embed([record.text for record in [*records, *outsiders]])
     members = [record.label for record in [*records, *outsiders]]
     exact = oracle(candidates, vectors, members, NAMES, counts, 0.9)
-    assert exact == list(select.sample(artifact, counts))
+    assert exact == select(plan).made(replace(artifact, counts=counts)).rows
     assert len(exact) == 12
 
 

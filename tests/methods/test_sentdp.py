@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from palimpsest.errors import DataError, LedgerError, ParamsError
-from palimpsest.methods.baselines.sentdp.fit import Picked, SentDp, digest
+from palimpsest.methods.baselines.sentdp.fit import Picked, SentDp
+from palimpsest.methods.baselines.sentdp.plan import plan as planned
 from palimpsest.methods.baselines.sentdp.settings import SentDpSettings
-from palimpsest.methods.select.fit import Candidates
-from palimpsest.methods.shared.base import Budget, Generator
+from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.means import Candidates
 from palimpsest.privacy.accounting import epsilon, is_private, zcdp_rho
 from palimpsest.records.record import Record
 from tests.methods.two_classes import WORDS, two_class_records
@@ -56,11 +57,6 @@ def picked_by(**changes: object) -> SentDpSettings:
     return SentDpSettings(**{**settings, **changes})  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def sentdp(schema, candidates) -> Generator[Picked]:
-    return SentDp(picked_by(), schema, candidates, embed)
-
-
 # Plans.
 
 
@@ -69,30 +65,28 @@ def sentdp(schema, candidates) -> Generator[Picked]:
 @pytest.mark.parametrize("delta", [1e-3, 1.63e-5])
 @pytest.mark.parametrize("target", [0.12345, 1.0, 3.0, 10.0])
 def test_plan_spends_the_budget_and_no_more(schema, label_counts, rows, delta, target):
-    generator = SentDp(picked_by(label_counts=label_counts, rows=rows), schema)
-    plan = generator.plan(schema, Budget(target, delta))
+    plan = planned(picked_by(label_counts=label_counts, rows=rows), schema, Budget(target, delta))
     assert 0.9999 * target <= epsilon(plan.event, delta) <= target
 
 
 def test_a_histogram_takes_its_share(schema):
-    plan = SentDp(picked_by(label_counts="noisy", histogram_share=0.2), schema).plan(schema, BUDGET)
+    plan = planned(picked_by(label_counts="noisy", histogram_share=0.2), schema, BUDGET)
     assert [query.name for query in plan.queries] == ["label_histogram", "depth_picks"]
     whole = zcdp_rho(3.0, 1e-3)
     assert 0.5 / float(plan.numbers["histogram_sigma"]) ** 2 == pytest.approx(0.2 * whole)
     assert plan.queries[1].event.rho == pytest.approx(0.8 * whole)
 
 
-def test_plan_tells_public_numbers(sentdp, schema):
-    plan = sentdp.plan(schema, BUDGET)
+def test_plan_tells_public_numbers(schema):
+    plan = planned(picked_by(), schema, BUDGET)
     assert [query.name for query in plan.queries] == ["depth_picks"]
     assert set(plan.numbers) == {"scale", "rows", "directions"}
     assert plan.numbers["scale"] == pytest.approx(math.sqrt(7 / (8 * zcdp_rho(3.0, 1e-3))))
     assert plan.feasible
-    assert SentDp(picked_by(), schema).plan(schema, BUDGET) == plan
 
 
-def test_reference_plan_is_not_private(sentdp, schema, open_view):
-    plan = sentdp.plan(schema, replace(BUDGET, epsilon=math.inf))
+def test_reference_plan_is_not_private(schema, open_view):
+    plan = planned(picked_by(), schema, replace(BUDGET, epsilon=math.inf))
     assert plan.numbers["scale"] == 0
     assert not is_private(plan.event)
     with pytest.raises(LedgerError, match="without noise"), open_view(plan, "release"):
@@ -100,31 +94,28 @@ def test_reference_plan_is_not_private(sentdp, schema, open_view):
 
 
 def test_a_plan_that_noise_drowns_says_so(schema):
-    generator = SentDp(picked_by(rows=2000), schema)
-    plan = generator.plan(replace(schema, n_public=40), BUDGET)
+    settings = picked_by(rows=2000)
+    plan = planned(settings, replace(schema, n_public=40), BUDGET)
     assert not plan.feasible
     for advice in ("fewer rows", "raise epsilon", "use select"):
         assert advice in plan.notes[0]
-    assert generator.plan(replace(schema, n_public=4000), BUDGET).feasible
+    assert planned(settings, replace(schema, n_public=4000), BUDGET).feasible
     at_the_edge = 4.0 * float(plan.numbers["scale"])  # a depth of n / 4 for two labels
-    assert generator.plan(replace(schema, n_public=math.ceil(at_the_edge)), BUDGET).feasible
-    assert not generator.plan(replace(schema, n_public=math.floor(at_the_edge)), BUDGET).feasible
+    assert planned(settings, replace(schema, n_public=math.ceil(at_the_edge)), BUDGET).feasible
+    assert not planned(settings, replace(schema, n_public=math.floor(at_the_edge)), BUDGET).feasible
 
 
 def test_plans_without_labels_or_with_others_are_refused(schema):
     with pytest.raises(ParamsError, match="labels"):
-        SentDp(picked_by(), schema).plan(replace(schema, labels={}), BUDGET)
+        planned(picked_by(), replace(schema, labels={}), BUDGET)
     with pytest.raises(ParamsError, match="prior"):
-        SentDp(picked_by(prior={"praise": 1.0}), schema).plan(schema, BUDGET)
+        planned(picked_by(prior={"praise": 1.0}), schema, BUDGET)
 
 
-@pytest.mark.parametrize("nothing", [None, Candidates([], np.zeros((0, 6)))])
-def test_without_public_text_nothing_is_asked(schema, open_view, ledger, nothing):
-    generator = SentDp(picked_by(label_counts="noisy"), schema, nothing, embed)
-    plan = generator.plan(schema, BUDGET)
-    with pytest.raises(DataError, match="no public text"), open_view(plan, "release") as view:
-        generator.fit(view, plan)
-    assert {charge.state for charge in ledger.charges("tiny")} == {"refunded"}
+def test_without_public_text_there_is_no_fit(schema):
+    settings = picked_by(label_counts="noisy")
+    with pytest.raises(DataError, match="no public text"):
+        SentDp(settings, schema, planned(settings, schema, BUDGET), Candidates([], np.zeros((0, 6))), embed)
 
 
 # Fits.
@@ -133,23 +124,24 @@ def test_without_public_text_nothing_is_asked(schema, open_view, ledger, nothing
 @pytest.mark.parametrize(("target", "purpose"), [(40.0, "release"), (math.inf, "reference")])
 @pytest.mark.parametrize("label_counts", ["prior", "noisy"])
 def test_fit_and_sample_find_texts_of_the_right_kind(schema, candidates, open_view, target, purpose, label_counts):
-    generator = SentDp(picked_by(label_counts=label_counts), schema, candidates, embed)
-    plan = generator.plan(schema, Budget(target, 1e-3))
+    plan = planned(picked_by(label_counts=label_counts), schema, Budget(target, 1e-3))
+    fit = SentDp(picked_by(label_counts=label_counts), schema, plan, candidates, embed)
     with open_view(plan, purpose) as view:
-        artifact = generator.fit(view, plan)
-    assert sum(artifact.counts.values()) == 14
-    rows = list(generator.sample(artifact, artifact.counts))
+        artifact = fit.ask(view)
+    rows = fit.made(artifact).rows
+    assert len(rows) == 14
     assert len(set(rows)) == 14
     right = sum(row.text not in FOREIGN and label_of(row.text) == row.label for row in rows)
     assert right == 14 if math.isinf(target) else right >= 10
 
 
-def test_noise_decides_where_the_budget_is_small(sentdp, schema, open_view):
-    plan = sentdp.plan(schema, Budget(0.01, 1e-3))
+def test_noise_decides_where_the_budget_is_small(schema, candidates, open_view):
+    plan = planned(picked_by(), schema, Budget(0.01, 1e-3))
+    fit = SentDp(picked_by(), schema, plan, candidates, embed)
     with open_view(plan, "release") as view:
-        first = sentdp.fit(view, plan)
+        first = fit.ask(view)
     with open_view(plan, "release") as view:
-        assert sentdp.fit(view, plan) != first
+        assert fit.ask(view) != first
 
 
 SHARES = [
@@ -165,18 +157,18 @@ SHARES = [
     [(*share, math.inf) for share in SHARES] + [(*share, 40.0) for share in SHARES[:3]],  # those of noise are noisy
 )
 def test_rows_are_shared_out_by_the_prior_or_by_the_histogram(schema, candidates, open_view, changes, counts, target):
-    generator = SentDp(picked_by(**{"rows": 12, **changes}), schema, candidates, embed)
-    plan = generator.plan(schema, Budget(target, 1e-3))
+    plan = planned(picked_by(**{"rows": 12, **changes}), schema, Budget(target, 1e-3))
+    fit = SentDp(picked_by(**{"rows": 12, **changes}), schema, plan, candidates, embed)
     with open_view(plan, "reference" if math.isinf(target) else "release") as view:
-        assert generator.fit(view, plan).counts == counts
+        assert {label: len(own) for label, own in fit.ask(view).texts.items()} == counts
 
 
 def test_equal_texts_count_as_one(schema, open_view):
     texts = ["same", *PUBLIC, "same", PUBLIC[5]]
-    generator = SentDp(picked_by(rows=200), schema, Candidates(texts, embed(texts) + 0.01), embed)
-    plan = generator.plan(schema, Budget(math.inf, 1e-3))
+    plan = planned(picked_by(rows=200), schema, Budget(math.inf, 1e-3))
+    fit = SentDp(picked_by(rows=200), schema, plan, Candidates(texts, embed(texts) + 0.01), embed)
     with open_view(plan, "reference") as view:
-        artifact = generator.fit(view, plan)
+        artifact = fit.ask(view)
     for own in artifact.texts.values():
         assert sorted(own) == sorted({"same", *PUBLIC})
 
@@ -186,23 +178,13 @@ def test_texts_are_those_that_the_places_name(schema, open_view):
     middle = embed([row.text for row in two_class_records() if row.label == "praise"]).mean(axis=0)
     far = np.array([-1.0, -1.0, 0.0, 5.0, 0.0, 0.0])
     texts, points = ["far", "far", "deep", "far away"], np.stack([far, far, middle, 2 * far])
-    generator = SentDp(picked_by(rows=2), schema, Candidates(texts, points), embed)
-    plan = generator.plan(schema, Budget(math.inf, 1e-3))
+    plan = planned(picked_by(rows=2), schema, Budget(math.inf, 1e-3))
+    fit = SentDp(picked_by(rows=2), schema, plan, Candidates(texts, points), embed)
     with open_view(plan, "reference") as view:
-        assert generator.fit(view, plan).texts["praise"] == ("deep",)
+        assert fit.ask(view).texts["praise"] == ("deep",)
 
 
-def test_sample_gives_those_picked_first():
-    artifact = Picked({"praise": ("a", "b", "c"), "a complaint": ("d",)})
-    rows = list(SentDp(picked_by(), None).sample(artifact, {"a complaint": 3, "praise": 2}))
-    assert rows == [Record("d", "a complaint"), Record("a", "praise"), Record("b", "praise")]
-
-
-def test_a_digest_tells_texts_and_embeddings_apart():
-    base = Candidates(["a", "b"], np.eye(2))
-    others = [
-        Candidates(["a", "c"], np.eye(2)), Candidates(["b", "a"], np.eye(2)), Candidates(["a", "b"], np.eye(2)[::-1]),
-        Candidates(["a', 'b"], np.eye(1)), Candidates(["a", "b"], np.eye(2) + 1e-12),
-    ]  # fmt: skip
-    assert digest(base) == digest(Candidates(["a", "b"], np.eye(2)))
-    assert len({digest(one) for one in [base, *others]}) == 6
+def test_those_picked_first_come_first(schema, candidates):
+    artifact = Picked({"a complaint": ("d",), "praise": ("a", "b")})
+    fit = SentDp(picked_by(), schema, planned(picked_by(), schema, BUDGET), candidates, embed)
+    assert fit.made(artifact).rows == [Record("d", "a complaint"), Record("a", "praise"), Record("b", "praise")]

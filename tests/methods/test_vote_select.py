@@ -14,7 +14,8 @@ import pytest
 
 from palimpsest.errors import DataError, LedgerError, ParamsError
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.vote_select.fit import Voted, VoteSelect
+from palimpsest.methods.vote_select.fit import VoteSelect
+from palimpsest.methods.vote_select.plan import plan as planned
 from palimpsest.privacy.accounting import epsilon, gdp_sigma, is_private
 from palimpsest.privacy.composition import composed
 from palimpsest.privacy.entropy import NoiseSource
@@ -22,6 +23,8 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.votes import Round, parts_of
 from palimpsest.records.record import Record
+from palimpsest.records.schema import PublicSchema
+from tests.methods.encoders import encoding
 from tests.methods.evolve.evolving import (
     ROWS,
     SECRET,
@@ -51,12 +54,22 @@ PUBLIC = [
 ]
 
 
-def voter(before: dpa.DpEvent = GAUSSIAN, rows: Sequence[Record] = PUBLIC, seed: int = 3, **changes: Any) -> VoteSelect:
-    return VoteSelect(vote_select_settings(**changes), schema_of(), before, rows, encode, seed)
+def voter(
+    target: float = math.inf,
+    before: dpa.DpEvent = GAUSSIAN,
+    rows: Sequence[Record] = PUBLIC,
+    seed: int = 3,
+    schema: PublicSchema | None = None,
+    **changes: Any,
+) -> VoteSelect:
+    plan = plan_of(target, before, **changes)
+    return VoteSelect(
+        vote_select_settings(**changes), schema or schema_of(), plan, rows, encoding(encode, len(THINGS)), seed
+    )
 
 
 def plan_of(target: float, before: dpa.DpEvent = GAUSSIAN, **changes: Any) -> Plan:
-    return voter(before, **changes).plan(schema_of(), Budget(target, DELTA))
+    return planned(vote_select_settings(**changes), Budget(target, DELTA), before)
 
 
 @pytest.fixture
@@ -64,15 +77,14 @@ def ledger(tmp_path: Path) -> Ledger:
     return new_ledger(tmp_path)
 
 
-def fitted(ledger: Ledger, target: float = math.inf, **changes: Any) -> tuple[VoteSelect, Voted]:
-    generator = voter(**changes)
-    plan = generator.plan(schema_of(), Budget(target, DELTA))
-    with opened(ledger, schema_of(), plan, "reference" if math.isinf(target) else "release") as view:
-        return generator, generator.fit(view, plan)
+def fitted(ledger: Ledger, target: float = math.inf, **changes: Any) -> tuple[VoteSelect, Round]:
+    fit = voter(target, **changes)
+    with opened(ledger, fit.schema, fit.plan, "reference" if math.isinf(target) else "release") as view:
+        return fit, fit.ask(view)
 
 
-def kept(generator: VoteSelect, voted: Voted) -> list[Record]:
-    return list(generator.sample(voted, generator.counts(voted)))
+def kept(fit: VoteSelect, voted: Round) -> list[Record]:
+    return list(fit.made(voted).rows)
 
 
 class Asked:
@@ -92,15 +104,15 @@ def test_persons_vote_in_parts_and_records_in_whole_votes() -> None:
     authors = replace(schema_of(), unit_column="author", n_persons=50, max_rows_per_unit=2)
     rows = [PrivateRow(f"a {THINGS[0]}", label, "ab" * 32) for label in ("refund", "praise")]
     for schema, kinds in ((schema_of(), {int}), (authors, {float})):
-        generator, view = VoteSelect(vote_select_settings(), schema, GAUSSIAN, PUBLIC, encode), Asked(rows)
-        voted = generator.fit(view, generator.plan(schema, Budget(math.inf, DELTA)))
+        fit, view = voter(schema=schema), Asked(rows)
+        voted = fit.ask(view)
         (query,) = view.queries
         assert query.ballot.parts == parts_of(schema)
-        assert {type(number) for own in voted.outcome.counts.values() for number in own} == kinds
+        assert {type(number) for own in voted.counts.values() for number in own} == kinds
         if schema is authors:
-            most = [max(own) for own in voted.outcome.counts.values()]
+            most = [max(own) for own in voted.counts.values()]
             assert most == pytest.approx([math.sqrt(0.5)] * 2, abs=1e-4)
-        assert len(kept(generator, voted)) > 0
+        assert len(kept(fit, voted)) > 0
 
 
 # What it costs.
@@ -150,9 +162,7 @@ def test_a_reference_adds_no_noise(before) -> None:
     assert not is_private(plan.event)
 
 
-def test_a_plan_needs_neither_rows_nor_an_encoder() -> None:
-    bare = VoteSelect(vote_select_settings(), schema_of(), GAUSSIAN)
-    assert bare.plan(schema_of(), Budget(2.0, DELTA)) == plan_of(2.0)
+def test_a_plan_tells_public_numbers() -> None:
     assert set(plan_of(2.0).numbers) == {"sigma", "rounds", "keep", "neighbours"}
 
 
@@ -167,22 +177,19 @@ def test_a_fit_asks_once_what_was_planned(ledger) -> None:
 
 
 def test_a_fit_asks_no_more_than_was_planned(ledger) -> None:
-    generator = voter()
-    plan, dearer = (generator.plan(schema_of(), Budget(target, DELTA)) for target in (2.0, 3.0))
-    with pytest.raises(LedgerError, match="no reservation"), opened(ledger, schema_of(), plan) as view:
-        generator.fit(view, dearer)
+    with pytest.raises(LedgerError, match="no reservation"), opened(ledger, schema_of(), plan_of(2.0)) as view:
+        voter(3.0).ask(view)
 
 
 def test_a_killed_run_replays_its_vote(ledger) -> None:
-    generator = voter()
-    plan = generator.plan(schema_of(), Budget(3.0, DELTA))
+    fit = voter(3.0)
 
-    def killed() -> Voted:
-        with opened(ledger, schema_of(), plan) as view:
-            found.append(generator.fit(view, plan))
+    def killed() -> None:
+        with opened(ledger, schema_of(), fit.plan) as view:
+            found.append(fit.ask(view))
             raise KeyboardInterrupt
 
-    found: list[Voted] = []
+    found: list[Round] = []
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             killed()
@@ -190,18 +197,15 @@ def test_a_killed_run_replays_its_vote(ledger) -> None:
     assert [charge.state for charge in ledger.charges("tickets")] == ["answered"]
 
 
-def test_without_rows_nothing_is_spent(ledger) -> None:
-    generator = voter(rows=[])
-    plan = generator.plan(schema_of(), Budget(3.0, DELTA))
-    with pytest.raises(DataError, match="no row to choose from"), opened(ledger, schema_of(), plan) as view:
-        generator.fit(view, plan)
-    assert ledger.balance("tickets").spent == 0
+def test_without_rows_there_is_no_fit() -> None:
+    with pytest.raises(DataError, match="no row to choose from"):
+        voter(rows=[])
 
 
 def test_nothing_private_is_in_what_is_left(ledger, tmp_path) -> None:
     generator, voted = fitted(ledger, 3.0)
-    assert set(voted.outcome.texts) == {"refund", "praise"}
-    assert SECRET not in json.dumps([voted.outcome.texts, voted.outcome.counts])
+    assert set(voted.texts) == {"refund", "praise"}
+    assert SECRET not in json.dumps([voted.texts, voted.counts])
     assert all(SECRET.encode() not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert {row.text for row in kept(generator, voted)} <= {row.text for row in PUBLIC}
 
@@ -217,7 +221,7 @@ def test_exact_votes_keep_what_each_labels_rows_are_about(ledger) -> None:
     }
     assert found["refund"] == [f"refund text 0 of a {thing}" for thing in THINGS[:3]]
     assert found["praise"] == [f"praise text 0 of a {thing}" for thing in THINGS[3:]]
-    assert {label: sum(own) for label, own in voted.outcome.counts.items()} == {"refund": 30, "praise": 30}
+    assert {label: sum(own) for label, own in voted.counts.items()} == {"refund": 30, "praise": 30}
 
 
 def test_a_little_noise_changes_little(ledger) -> None:
@@ -234,7 +238,6 @@ def _of(label: str | None) -> Sequence[str]:
 @pytest.mark.parametrize(("keep", "expected"), [(0.01, 1), (0.25, 3), (0.26, 4), (0.5, 6), (1.0, 12)])
 def test_a_share_of_each_labels_rows_is_kept(ledger, keep, expected) -> None:
     generator, voted = fitted(ledger, 3.0, keep=keep)
-    assert generator.counts(voted) == {"refund": expected, "praise": expected}
     rows = kept(generator, voted)
     assert Counter(row.label for row in rows) == {"refund": expected, "praise": expected}
     assert len(set(rows)) == 2 * expected
@@ -242,34 +245,31 @@ def test_a_share_of_each_labels_rows_is_kept(ledger, keep, expected) -> None:
 
 def test_equal_rows_are_one_candidate() -> None:
     generator = voter(rows=[*PUBLIC, *PUBLIC[:5]])
-    voted = Voted(Round({"refund": ["a", "b"]}, {"refund": [1, 2]}))
-    assert generator.counts(voted) == {"refund": 1}
-    assert list(generator.sample(voted, {"refund": 9})) == [Record("b", "refund"), Record("a", "refund")]
+    voted = Round({"refund": ["a", "b"]}, {"refund": [1, 2]})
+    assert kept(generator, voted) == [Record("b", "refund")]
 
 
 def test_equal_rows_are_voted_for_once(ledger) -> None:
     _, voted = fitted(ledger)
     again = voter(rows=[*PUBLIC, *PUBLIC])
-    plan = again.plan(schema_of(), Budget(math.inf, DELTA))
-    with opened(ledger, schema_of(), plan, "reference") as view:
-        assert again.fit(view, plan) == voted
+    with opened(ledger, schema_of(), again.plan, "reference") as view:
+        assert again.ask(view) == voted
 
 
 def test_rows_without_labels_are_chosen_among_all(ledger) -> None:
     rows = [Record(row.text, None) for row in PUBLIC]
     schema = schema_of(labels={})
-    generator = VoteSelect(vote_select_settings(keep=0.5), schema, GAUSSIAN, rows, encode)
-    plan = generator.plan(schema, Budget(math.inf, DELTA))
+    generator = voter(rows=rows, schema=schema, keep=0.5)
     private = [type(row)(row.text, None) for row in ROWS]
-    with opened(ledger, schema, plan, "reference", private) as view:
-        voted = generator.fit(view, plan)
-    assert sum(voted.outcome.counts[""]) == 60
+    with opened(ledger, schema, generator.plan, "reference", private) as view:
+        voted = generator.ask(view)
+    assert sum(voted.counts[""]) == 60
     assert [row.label for row in kept(generator, voted)] == [None] * 12
 
 
 def test_records_of_a_label_that_no_row_has_do_not_vote(ledger) -> None:
     rows = [row for row in PUBLIC if row.label == "refund"]
-    counts = fitted(ledger, rows=rows)[1].outcome.counts
+    counts = fitted(ledger, rows=rows)[1].counts
     assert {label: sum(own) for label, own in counts.items()} == {"refund": 30}
 
 
@@ -284,5 +284,5 @@ def test_a_sample_is_drawn_by_the_seed(ledger) -> None:
 
 def test_all_counts_are_whole(ledger) -> None:
     _, voted = fitted(ledger, 3.0, neighbours=3)
-    assert all(type(number) is int for own in voted.outcome.counts.values() for number in own)
-    assert np.shape(voted.outcome.counts["refund"]) == (12,)
+    assert all(type(number) is int for own in voted.counts.values() for number in own)
+    assert np.shape(voted.counts["refund"]) == (12,)

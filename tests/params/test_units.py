@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from palimpsest.errors import ParamsError
-from palimpsest.methods.dp_lm.fitting import training_plan
+from palimpsest.methods.dp_lm.plan import training_plan
 from palimpsest.params.load import parse
 from palimpsest.params.schema import Params
 from palimpsest.records.schema import default_delta

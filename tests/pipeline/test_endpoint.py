@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-import stages.private_evolve
+import stages.fit
 from palimpsest.files import read_json
 from palimpsest.models.lm import save_lm, train
 from palimpsest.models.settings import PromptWarmUp
@@ -90,7 +90,7 @@ def evolved(ran: Place, copy: Callable[[Place], Place], recorder: Running, folde
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place.workspace)
         patch.setenv(LEDGER_VARIABLE, str(place.books))
-        code, output = place.stage(stages.private_evolve, EVOLVED, "endpoint")
+        code, output = place.stage(stages.fit, EVOLVED, "endpoint")
         assert code == 0, output
         yield place
 
@@ -134,7 +134,7 @@ def test_what_was_answered_is_never_asked_again(evolved: Place, recorder: Runnin
     """Another look at the same data: the first population comes out of the file."""
     before = len(recorder.seen)
     assert sum("Write one text" in one.body.decode() for one in recorder.seen) >= 10
-    code, output = evolved.stage(stages.private_evolve, EVOLVED, "endpoint")
+    code, output = evolved.stage(stages.fit, EVOLVED, "endpoint")
     assert code == 0, output
     assert "another look is charged again" in output
     assert [one for one in recorder.seen[before:] if "Write one text" in one.body.decode()] == []

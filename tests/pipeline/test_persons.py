@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import stages.select
+import stages.fit
 from palimpsest.cli.main import app
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json, write_json
@@ -227,7 +227,7 @@ def test_nothing_goes_on_when_the_unit_column_is_taken_away(
     place.edit("dataset", unit={"column": None, "max_rows": 1, "persons": None, "missing": "drop"})
     before = place.charges
     planned = CliRunner().invoke(app, ["plan", "--workspace", str(place.workspace)])
-    code, output = place.stage(stages.select, SELECTED)
+    code, output = place.stage(stages.fit, SELECTED)
     assert (planned.exit_code, code) == (1, 1)
     assert "unit" in output
     assert place.charges == before

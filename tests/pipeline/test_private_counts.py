@@ -15,6 +15,7 @@ from palimpsest.progress import LINE
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.private import SplitRow
 from palimpsest.records.write import read_split, write_split
+from stages import inputs
 from tests.pipeline.place import VARIANT, WRITTEN, Place
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +122,8 @@ def told(place: Place) -> dict[str, str]:
     """Stage -> what it printed."""
     found = {}
     for name, *arguments in RUN:
-        code, found[name] = place.stage(import_module(f"stages.{name}"), *arguments)
+        program = inputs.programs()[name][0]
+        code, found[name] = place.stage(import_module(program), *arguments)
         assert code == 0, found[name]
     return found
 

@@ -3,13 +3,13 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-import stages.authors
 import stages.downstream_eval
 import stages.encode_public
 import stages.inputs
@@ -20,10 +20,14 @@ from palimpsest.audit.utility import LinearSettings
 from palimpsest.cli.main import app
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
+from palimpsest.methods.evolve.declaration import EVOLVE
+from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.twins.models import save_base, save_encoder
 from stages.models import note_fitted
+from stages.spenders import Spender
+from stages.tools import Artifacts
 from stages.vouching import require_vouched, told, vouched
 from tests.models.chat.asked import LENGTH, PROMPTS
 from tests.pipeline.place import Place
@@ -61,12 +65,19 @@ def _classify(params: Params) -> None:
     stages.downstream_eval._finetuned(params, [], [], LinearSettings(range(3), 0.2, 0.9))  # noqa: SLF001
 
 
+def written_by_here(params: Params) -> Artifacts:
+    """What a variant is built with whose author is `here`."""
+    method = replace(EVOLVE, reads=frozenset({Reads.AUTHOR}))
+    target = next(row for row in params.charged.values() if row.purpose == "release")
+    return Artifacts(params, Spender("v", "here", method, None, target), vouched)
+
+
 # Key of params.yaml -> how to set it, what is private, and the code of the stage that loads it.
 SOURCES: dict[str, tuple[Callable[[Place, str], None], str, Callable[[Params], Any]]] = {
     "models.lm": (models("lm"), "models", lambda _: stages.pretrain.run()),
     "models.encoder": (models("encoder"), "models", lambda _: stages.encode_public.run()),
     "models.classifier": (models("classifier"), "models", _classify),
-    "authors.here.model": (author, "models", lambda params: stages.authors.author_of(params, "here", "v", None)),  # type: ignore[arg-type]
+    "authors.here.model": (author, "models", lambda params: written_by_here(params).author_model()),
     "dataset.public": (text("public"), "rows", stages.preprocess.write_public_rows),
     "dataset.public_test": (text("public_test"), "rows", stages.public_eval.public_test),
 }
@@ -179,10 +190,15 @@ def test_another_model_of_an_author_makes_another_run(place: Place):
     shutil.copytree(REFERENCE, place.home / "author")
     (place.home / "author/model.safetensors").write_bytes(b"public weights")
     author(place, str(place.home / "author"))
-    before = stages.authors.digest_of(load(), "here")
-    assert stages.authors.digest_of(load(), "here") == before
+    before = written_by_here(load()).digests()
+    assert written_by_here(load()).digests() == before
     (place.home / "author/chat_template.jinja").write_text("another")
-    assert stages.authors.digest_of(load(), "here") != before
+    assert written_by_here(load()).digests() != before
+
+
+def test_what_a_method_does_not_declare_is_not_handed_out(place: Place):
+    with pytest.raises(ValueError, match="evolve does not declare that it reads the public language model"):
+        written_by_here(load()).base()
 
 
 def test_the_statement_is_not_told_where_a_source_lies(place: Place):

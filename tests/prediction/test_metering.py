@@ -19,18 +19,7 @@ from palimpsest.privacy.accounting import is_private, total_rho
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
 from tests.prediction.tiny import model
-from tests.prediction.world import (
-    DIFFERENCE,
-    LABELS,
-    ROWS,
-    VECTOR,
-    Counted,
-    freeze,
-    new_ledger,
-    opened,
-    request,
-    wave,
-)
+from tests.prediction.world import DIFFERENCE, LABELS, ROWS, VECTOR, Counted, freeze, new_ledger, opened, request, wave
 
 KINDS: dict[str, dict[str, Any]] = {
     "fixed": {},

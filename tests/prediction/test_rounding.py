@@ -11,14 +11,7 @@ import torch
 
 from palimpsest.errors import ModelError
 from palimpsest.prediction.contexts import Contexts, Shape, logits_of, moved, require_exact, rung
-from palimpsest.prediction.mechanism import (
-    EXACT,
-    FixedClipping,
-    Rounding,
-    SparseVector,
-    token_event,
-    token_rho,
-)
+from palimpsest.prediction.mechanism import EXACT, FixedClipping, Rounding, SparseVector, token_event, token_rho
 from palimpsest.privacy.accounting import total_rho
 from tests.prediction.laws import ORDERS, divergences
 from tests.prediction.tiny import KINDS, model

@@ -11,15 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 
 from palimpsest.errors import DataError
-from palimpsest.report.release.keys import (
-    VARIABLE,
-    fingerprint,
-    key_path,
-    load_key,
-    load_public,
-    new_key,
-    public_pem,
-)
+from palimpsest.report.release.keys import VARIABLE, fingerprint, key_path, load_key, load_public, new_key, public_pem
 
 
 def test_a_new_key_is_its_owners_alone_and_can_sign(tmp_path: Path):

@@ -19,15 +19,7 @@ from scipy.stats import norm
 from torch import nn
 
 from palimpsest import validate
-from palimpsest.audit.curve import (
-    Curve,
-    CurveTest,
-    approximate_curve,
-    curve_test,
-    event_curve,
-    power,
-    zcdp_curve,
-)
+from palimpsest.audit.curve import Curve, CurveTest, approximate_curve, curve_test, event_curve, power, zcdp_curve
 from palimpsest.prediction.mechanism import Clipping, DifferenceClipping, draw
 from palimpsest.privacy.accounting import total_rho
 from palimpsest.privacy.entropy import NoiseSource

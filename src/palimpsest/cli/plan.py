@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import dp_accounting as dpa
@@ -10,16 +11,18 @@ from rich.table import Table
 from palimpsest.cli.console import console, table
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import stale
+from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.base import Plan
+from palimpsest.methods.shared.columns import Columns
+from palimpsest.methods.shared.method import Method
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.filter import preview
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.report.formats import MISSING, number
 from stages import pricing
+from stages.spenders import Spender, spenders
 from stages.vouching import require_vouched
-
-_CHOOSING = ("select", "evolve", "vote_select", "embed", "sentdp")
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Priced:
     Attributes:
         stage: the stage's name, as in dvc.yaml.
         name: the model's or the variant's.
+        method: how it is made.
         purpose: release or reference.
         plan: what its stage asks.
         whole: all that it costs: its own plan and that of the model it builds on.
@@ -39,6 +43,7 @@ class Priced:
 
     stage: str
     name: str
+    method: Method
     purpose: str
     plan: Plan
     whole: dpa.DpEvent
@@ -50,16 +55,21 @@ class Priced:
 def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
     """Everything that spends, with its plan, each after what it builds on. Reads no row."""
     changed = stale(context.workspace)
-    named = pricing.spending(context.params)
-    wanted = [(stage, name) for stage, name in named if f"{stage}@{name}" in changed or not only_pending]
-    return [_priced(context, stage, name, f"{stage}@{name}" in changed) for stage, name in wanted]
+    named = spenders(context.params)
+    return [
+        _priced(context, each, _key(each) in changed) for each in named if _key(each) in changed or not only_pending
+    ]
 
 
-def _priced(context: Context, stage: str, name: str, pending: bool) -> Priced:
-    params = context.params
-    plan, (whole, own_delta) = pricing.planned(params, stage, name), pricing.whole(params, name)
+def _key(each: Spender) -> str:
+    return f"{each.method.stage}@{each.name}"
+
+
+def _priced(context: Context, each: Spender, pending: bool) -> Priced:
+    params, name = context.params, each.name
+    plan, (whole, own_delta) = pricing.planned(params, name), pricing.whole(params, name)
     variants = tuple(variant for variant, model in params.run.dp_lm.items() if model == name)
-    return Priced(f"{stage}@{name}", name, params.charged[name].purpose, plan, whole, own_delta, pending, variants)
+    return Priced(_key(each), name, each.method, each.target.purpose, plan, whole, own_delta, pending, variants)
 
 
 def asked_total(context: Context, variants: list[Priced]) -> float:
@@ -114,10 +124,9 @@ def show_plan(workspace: Path) -> None:
     for flag in context.params.flags():
         out.print(f"[yellow]flag:[/yellow] {flag}")
     variants = priced(context)
-    tables = {"predict": _written_table, **dict.fromkeys(_CHOOSING, _chosen_table)}
-    for draw in (_table, _written_table, _chosen_table):
-        if shown := [item for item in variants if tables.get(item.plan.method, _table) is draw]:
-            out.print(draw(context, shown))
+    for columns in dict.fromkeys(method.columns for method in METHODS):
+        if shown := [item for item in variants if item.method.columns is columns]:
+            out.print(_table(context, columns, shown))
     for item in variants:
         for note in item.plan.notes:
             out.print(f"{item.name}: {note}", markup=False)
@@ -143,56 +152,27 @@ def show_plan(workspace: Path) -> None:
     )
 
 
-def _table(context: Context, variants: list[Priced]) -> Table:
-    """Models that are trained, and demonstrations, whose noise has a multiplier."""
-    made = _headed("model", "noise", "steps", "batch\n(rate)")
-    for item in variants:
-        numbers = item.plan.numbers
-        rate = f"{number(numbers.get('expected_batch'), 6)}\n({number(numbers.get('sampling_rate'), 4)})"
-        shown = [number(numbers.get("noise_multiplier"), 5), number(numbers.get("steps")), rate]
-        made.add_row(_title(item), *shown, *_costs(context, item))
-    return made
-
-
-def _written_table(context: Context, variants: list[Priced]) -> Table:
-    """Variants written from private contexts: private tokens of each batch, examples to expect, tokens to read."""
-    made = _headed("variant", "clip", "tokens\n(batches)", "examples\n(read)")
-    for item in variants:
-        numbers = item.plan.numbers
-        shown = [
-            number(numbers["clip"], 4),
-            f"{number(numbers['tokens'])}\n({number(numbers['batches'])} of {number(numbers['batch_size'])})",
-            f"{number(numbers['expected_examples'])}\n({float(numbers['forward_tokens']):.1e})",
-        ]
-        made.add_row(f"{item.name}\n{numbers['clipping']}\n{item.purpose}", *shown, *_costs(context, item))
-    return made
-
-
-def _chosen_table(context: Context, variants: list[Priced]) -> Table:
-    """Variants whose texts the records choose: noise of a vote or of class means, rounds, what an author will write."""
-    made = _headed("variant", "noise\n(rounds)", "rows\n(candidates)", "requests\n(tokens)")
-    for item in variants:
-        numbers = item.plan.numbers
-        shown = [
-            f"{number(numbers.get('sigma', numbers.get('scale')), 5)}\n({number(numbers.get('rounds'))})",
-            f"{number(numbers.get('rows'))}\n({number(numbers.get('candidates'))})",
-            f"{number(numbers.get('requests'))}\n({number(numbers.get('tokens'))})",
-        ]
-        made.add_row(f"{item.name}\n{item.plan.method}\n{item.purpose}", *shown, *_costs(context, item))
-    return made
-
-
-def _headed(first: str, *others: str) -> Table:
+def _table(context: Context, columns: Columns, variants: list[Priced]) -> Table:
+    """One table for the methods that share columns."""
     made = table("Plan: no row was read")
-    for heading in (first, *others, "epsilon", "epsilon\nRDP", "budget\ncost", "state"):
-        made.add_column(heading, justify="left" if heading in (first, "state") else "right", overflow="fold")
+    headings = [column.heading for column in columns.columns]
+    for heading in (columns.row, *headings, "epsilon", "epsilon\nRDP", "budget\ncost", "state"):
+        made.add_column(heading, justify="left" if heading in (columns.row, "state") else "right", overflow="fold")
+    for item in variants:
+        shown = partial(_shown, item.plan)
+        made.add_row(_title(item), *(column.cell(shown) for column in columns.columns), *_costs(context, item))
     return made
+
+
+def _shown(plan: Plan, *keys: str, digits: int = 3) -> str:
+    """The first of these numbers that the plan has."""
+    return number(next((plan.numbers[key] for key in keys if key in plan.numbers), None), digits)
 
 
 def _title(item: Priced) -> str:
-    """The model, and what is drawn from it without a further charge."""
+    """The model or variant, its method, and what is drawn from it without a further charge."""
     drawn = f"\ndraws: {', '.join(item.variants)}" if item.variants else ""
-    return f"{item.name}\n{item.stage.partition('@')[0]} {item.purpose}{drawn}"
+    return f"{item.name}\n{item.method.name} {item.purpose}{drawn}"
 
 
 def _costs(context: Context, item: Priced) -> list[str]:

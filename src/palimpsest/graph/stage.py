@@ -126,7 +126,7 @@ class Stage:
     @property
     def reads(self) -> tuple[str, ...]:
         """The files and folders that it reads."""
-        code = [] if self.always else [_fact(CODE, self.code)]
+        code = [] if self.always else [_fact(CODE, self.name)]
         models = (_fact(SOURCES, key) for key in self.params if key.startswith(_MODELS))
         return (*map(str, self.deps), *map(str, self.gates), *code, *models)
 

@@ -73,11 +73,12 @@ def _spends(
     receipt: Path,
     metrics: tuple[Path, ...] = (),
     needs: tuple[Feature, ...] = (),
+    module: str = "",
 ) -> Stage:
     """A stage that asks private rows something under a charge of its own."""
     return Stage(
         name, desc, Zone.PRIVATE, over, ("dataset", "privacy.budget.delta", "testing", *params),
-        (_TRAIN, _MANIFEST, *deps), outs, metrics, receipt=receipt, needs=needs,
+        (_TRAIN, _MANIFEST, *deps), outs, metrics, receipt=receipt, needs=needs, module=module,
     )  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def _writes(
     """One that writes the rows of a variant under a charge of its own."""
     own = ("models.encoder", f"variants.{NAME}", *params)
     made = (*outs, SYNTHETIC / f"{NAME}.jsonl", _ROWS)
-    return _spends(name, desc, over, own, deps, made, _RECEIPT, _measured("generation"), needs)
+    return _spends(name, desc, over, own, deps, made, _RECEIPT, _measured("generation"), needs, "fit")
 
 
 def _audits(

@@ -3,21 +3,15 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, create_model, field_validator, model_validator
 
 from palimpsest.audit.incontext_settings import InContext
-from palimpsest.methods.baselines.custext.settings import CusTextSettings
-from palimpsest.methods.baselines.fewshot.settings import FewShotSettings
-from palimpsest.methods.baselines.sentdp.settings import SentDpSettings
 from palimpsest.methods.dp_lm.settings import VARIANTS, DiscriminatorTrain, DpLmGenerate, DpLmTrain, Kind
-from palimpsest.methods.embed.settings import EmbedSettings
 from palimpsest.methods.evolve.authors import Author
-from palimpsest.methods.evolve.settings import EvolveSettings
-from palimpsest.methods.predict.settings import PredictSettings
-from palimpsest.methods.select.settings import SelectSettings
-from palimpsest.methods.vote_select.settings import VoteSelectSettings
+from palimpsest.methods.registry import CHARGED, METHODS, method
+from palimpsest.methods.shared.method import Method
 from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Similar
 from palimpsest.params.release import Release
@@ -221,92 +215,32 @@ class DpLmVariant(Settings):
         return self
 
 
-class PredictVariant(Fitted):
-    """One row of the results: text written by an untouched language model from batches of private contexts."""
+class Written(Fitted):
+    """A variant that is charged by itself; what its method is told stands under the method's name."""
 
-    method: Literal["predict"] = Field(description="How the rows are made.")
-    predict: PredictSettings
+    method: str = Field(description="How the rows are made.")
 
     @model_validator(mode="after")
-    def _reference_needs_tokens(self) -> "PredictVariant":
-        if math.isinf(self.epsilon) and self.predict.tokens is None:
-            raise ValueError("epsilon .inf leaves any number of tokens: give predict.tokens, and leave clip null")
+    def _fits_its_method(self) -> "Written":
+        problem = method(self.method).problem(getattr(self, self.method), self.purpose, self.epsilon)
+        if problem:
+            raise ValueError(problem)
         return self
 
 
-class FewShotVariant(Fitted):
-    """One row of the results: demonstrations whose tokens are noisy averages over samples of records."""
-
-    method: Literal["fewshot"] = Field(description="How the rows are made.")
-    fewshot: FewShotSettings
-
-
-class SelectVariant(Fitted):
-    """One row of the results: public texts, chosen by noisy class means."""
-
-    method: Literal["select"] = Field(description="How the rows are made.")
-    select: SelectSettings
+def _variant(known: Method) -> type[Written]:
+    """The section of a variant of one method."""
+    named: Any = Field(description="How the rows are made.")
+    fields: dict[str, Any] = {"method": (Literal[known.name], named), known.name: (known.settings, ...)}
+    return create_model(f"{known.name}_variant", __base__=Written, __doc__=known.title, **fields)
 
 
-class VoteSelectVariant(Fitted):
-    """One row of the results: rows of another variant, chosen by one noisy vote; its epsilon counts both."""
-
-    method: Literal["vote_select"] = Field(description="How the rows are made.")
-    vote_select: VoteSelectSettings
-
-
-class EvolveVariant(Fitted):
-    """One row of the results: texts by an author that sees no record, chosen round by round by noisy votes."""
-
-    method: Literal["evolve"] = Field(description="How the rows are made.")
-    evolve: EvolveSettings
-
-
-class EmbedVariant(Fitted):
-    """One row of the results: embeddings that evolve by noisy votes, written down by a public decoder."""
-
-    method: Literal["embed"] = Field(description="How the rows are made.")
-    embed: EmbedSettings
-
-
-class SentDpVariant(Fitted):
-    """One row of the results: public texts picked by the exponential mechanism, a baseline."""
-
-    method: Literal["sentdp"] = Field(description="How the rows are made.")
-    sentdp: SentDpSettings
-
-
-class CusTextVariant(Fitted):
-    """One row of the results: private rows with every word replaced, a baseline that protects words alone."""
-
-    method: Literal["custext"] = Field(description="How the rows are made.")
-    custext: CusTextSettings
-
-    @model_validator(mode="after")
-    def _words_are_not_records(self) -> "CusTextVariant":
-        if self.purpose != "reference" or not math.isinf(self.epsilon):
-            raise ValueError(
-                "method custext protects single words, not records: write `purpose: reference` and `epsilon: .inf`; "
-                "its token_epsilon is in a unit of its own"
-            )
-        return self
-
-
-Variant = Annotated[
-    DpLmVariant
-    | PredictVariant
-    | FewShotVariant
-    | SelectVariant
-    | VoteSelectVariant
-    | EvolveVariant
-    | EmbedVariant
-    | SentDpVariant
-    | CusTextVariant,
-    Field(discriminator="method"),
-]
-
-
-Audited = Literal["dp_lm", "discriminator", "predict", "select", "evolve", "vote_select", "embed", "sentdp"]
+if TYPE_CHECKING:
+    Variant: TypeAlias = DpLmVariant | Written
+    Audited: TypeAlias = str
+else:
+    Variant = Annotated[Union[(DpLmVariant, *map(_variant, CHARGED))], Field(discriminator="method")]
+    Audited = Literal[tuple(known.name for known in METHODS if known.untwinned is None)]
 
 
 class Run(Settings):
@@ -610,15 +544,9 @@ def _check_run(params: Params) -> None:
         raise ValueError(f"run.evaluate is {list(run.evaluate)}; it must list each variant of run once: {drawn}")
 
 
-_METHODS = {
-    "dp_lm": ("dp_lm",),
-    "private_predict": ("predict", "fewshot"),
-    "select": ("select",),
-    "private_evolve": ("evolve",),
-    "vote_select": ("vote_select",),
-    "eda_evolve": ("embed",),
-    "sentdp": ("sentdp",),
-    "custext": ("custext",),
+# Key of `run` -> methods whose variants it names.
+_METHODS = {"dp_lm": ("dp_lm",)} | {
+    stage: tuple(known.name for known in CHARGED if known.stage == stage) for stage in (one.stage for one in CHARGED)
 }
 
 

@@ -25,6 +25,11 @@ _AT_ONCE = 32  # directions that all records are projected on at once
 _MARGIN = 1.0 + 1e-12  # of the scale, so that rounding never makes it cost more than rho
 
 
+def picks_event(rho: float) -> DpEvent:
+    """What picks of such a rho cost; with an infinite one they are not private."""
+    return ZCDpEvent(rho) if math.isfinite(rho) else NonPrivateDpEvent()
+
+
 @bounds_persons
 @registered
 @dataclass(frozen=True, eq=False)
@@ -79,7 +84,7 @@ class DepthPicks:
 
     def event(self) -> DpEvent:
         """rho-zCDP, or a non-private event where rho is infinite."""
-        return ZCDpEvent(self.rho) if math.isfinite(self.rho) else NonPrivateDpEvent()
+        return picks_event(self.rho)
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> dict[str, list[int]]:
         """Label -> indices of the candidates picked, in the order they were picked.

@@ -1,12 +1,14 @@
 """The protocol of a metered query, and the register of those that may be asked."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dp_accounting import DpEvent
 
-from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.rows import PrivateRow
+
+if TYPE_CHECKING:
+    from palimpsest.privacy.entropy import NoiseSource  # heavy, and a declaration of a method needs none of it
 
 
 class Query(Protocol):
@@ -27,7 +29,7 @@ class Query(Protocol):
 
     def event(self) -> DpEvent: ...
 
-    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> Any: ...
+    def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> Any: ...
 
 
 class Meter(Protocol):
@@ -75,7 +77,7 @@ class SteppedQuery(Query, Protocol):
     @property
     def steps(self) -> int: ...
 
-    def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> Any: ...
+    def run_steps(self, rows: Sequence[PrivateRow], noise: "NoiseSource", meter: Meter) -> Any: ...
 
 
 class View(Protocol):

@@ -6,7 +6,7 @@ that no other has.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,13 @@ def predict(seed: int) -> Scene:
     )
 
 
+def fewshot(seed: int) -> Scene:
+    """Each canary is alone with its label, in every prompt: each token goes on from it or from nothing."""
+    scene = predict(seed)
+    variants = {NAME: settings.fewshot(4)}
+    return replace(scene, method="fewshot", sections={**scene.sections, "variants": variants}, faults=(NO_NOISE,))
+
+
 def select(seed: int) -> Scene:
     """Half of the public texts are chosen; each is like one canary and no other."""
     return _chosen("select", seed, {"select": [NAME]}, {NAME: settings.select(COINS // 2)}, (("select", NAME),))
@@ -173,6 +180,7 @@ SCENES: Mapping[str, Callable[[int], Scene]] = {
     "dp_lm": dp_lm,
     "discriminator": discriminator,
     "predict": predict,
+    "fewshot": fewshot,
     "select": select,
     "evolve": evolve,
     "vote_select": vote_select,

@@ -100,6 +100,18 @@ def predict(tokens: int) -> Section:
     )  # fmt: skip
 
 
+def fewshot(tokens: int) -> Section:
+    """A variant of `fewshot` that writes one row of so many tokens from one prompt of one record; as PROMPT reads."""
+    prompt = {
+        "head": PROMPT["public"], "shot": "{text}{separator}", "text_tokens": PROMPT["text_tokens"],
+        "joint": PROMPT["joint"], "ends": PROMPT["ends"],
+    }  # fmt: skip
+    return variant(
+        "fewshot", rows=1, prompts=1, shots=1, top_k=512, max_tokens=tokens, prior=None, micro_batch=1, rounding=None,
+        checkpoint_tokens=tokens, prompt=prompt, filters=_FILTERS,
+    )  # fmt: skip
+
+
 def select(rows: int) -> Section:
     """A variant of `select`."""
     return variant("select", rows=rows, batch=1, domain=1.0, **_COUNTED)

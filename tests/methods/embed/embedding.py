@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from palimpsest.methods.embed.settings import Aim, Eda, EmbedSettings, Readable
-from palimpsest.methods.select.fit import Candidates
 from palimpsest.methods.shared.base import Plan
+from palimpsest.methods.shared.means import Candidates
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.privacy.entropy import NoiseSource

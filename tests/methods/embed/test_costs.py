@@ -8,7 +8,7 @@ import dp_accounting as dpa
 import pytest
 
 from palimpsest.errors import ParamsError
-from palimpsest.methods.embed.generator import Embed
+from palimpsest.methods.embed.plan import plan as planned
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private, total_rho, zcdp_rho
 from palimpsest.records.schema import PublicSchema, default_delta
@@ -27,7 +27,7 @@ def gaussian(neighbours: int) -> dict[str, Any]:
 
 def plan_of(budget: Budget, schema: PublicSchema | None = None, **changes: Any) -> Plan:
     schema = schema or schema_of()
-    return Embed(embed_settings(**changes), schema).plan(schema, budget)
+    return planned(embed_settings(**changes), schema, budget)
 
 
 @pytest.mark.parametrize(("n_public", "target", "sigma"), [(1_939_290, 1.0, 15.4045), (8_396, 4.0, 3.3743)])

@@ -13,13 +13,14 @@ import pytest
 
 from palimpsest.errors import BackendError, DataError, LedgerError
 from palimpsest.methods.embed.eda import gaussian
-from palimpsest.methods.embed.generator import Embed, Evolved
+from palimpsest.methods.embed.fit import Embed, Evolved
+from palimpsest.methods.embed.plan import plan as planned
 from palimpsest.methods.embed.result import result_of
 from palimpsest.methods.embed.settings import Eda
 from palimpsest.methods.embed.start import aimed, anything, described, distinct
 from palimpsest.methods.embed.steps import Generation, Steps, Writer
-from palimpsest.methods.select.fit import Candidates, ClassSums, choose
-from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.means import Candidates, ClassSums, choose
 from palimpsest.privacy import votes
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.rows import PrivateRow
@@ -45,6 +46,7 @@ from tests.methods.embed.embedding import (
     public,
     schema_of,
 )
+from tests.methods.encoders import encoding
 
 BUDGET = Budget(20.0, 1e-3)
 EXACT = Budget(math.inf, 1e-3)
@@ -69,12 +71,26 @@ def embed(
 ) -> Evolved:
     """One attempt as the stage makes it."""
     schema, said = schema_of(labels=labels), descriptions() if labels else None
-    decode, texts = decode or Speller(), public()
-    generator = Embed(embed_settings(**changes), schema, texts, said, decode, encode, len(THINGS), lm, LIMIT, 3, folder)
-    plan = generator.plan(schema, budget)
+    plan = planned(embed_settings(**changes), schema, budget)
+    fit = fit_of(plan, decode or Speller(), said, lm, folder, **changes)
     private = private if labels else [replace(row, label=None) for row in private]
     with opened(ledger, schema, plan, "reference" if math.isinf(budget.epsilon) else "release", private) as view:
-        return generator.fit(view, plan)
+        return fit.ask(view)
+
+
+def fit_of(
+    plan: Plan,
+    decode: Any,
+    said: np.ndarray | None,
+    lm: Any = losses,
+    folder: Path | None = None,
+    seed: int = 3,
+    **changes: Any,
+) -> Embed:
+    settings, schema = embed_settings(**changes), schema_of(labels={} if said is None else LABELS)
+    limit = None if settings.readable is None else LIMIT
+    encoders = encoding(encode, len(THINGS))
+    return Embed(settings, schema, plan, public(), said, decode, encoders, lm, limit, seed, folder)
 
 
 def sums_of(*texts: str) -> ClassSums:
@@ -412,7 +428,7 @@ def test_a_fit_asks_what_was_planned(ledger, slates, changes, budget) -> None:
         *before,
         ("vote rounds", "committed", 3),
     ]
-    plan = Embed(embed_settings(**changes), schema_of()).plan(schema_of(), budget)
+    plan = planned(embed_settings(**changes), schema_of(), budget)
     assert [(charge.event, charge.own_delta) for charge in charges] == [
         (query.event, query.own_delta) for query in plan.queries
     ]
@@ -451,10 +467,10 @@ def nearness(vectors: np.ndarray, label: str) -> float:
 )
 def test_votes_move_the_population_towards_the_private_rows(ledger, budget, changes) -> None:
     """From anywhere: no label has a description here."""
-    generator = Embed(embed_settings(**changes, start=56), schema_of(), public(), None, Speller(), encode, 6, seed=1)
-    plan = generator.plan(schema_of(), budget)
+    plan = planned(embed_settings(**changes, start=56), schema_of(), budget)
+    fit = replace(fit_of(plan, Speller(), None, seed=1, **changes, start=56), schema=schema_of())
     with opened(ledger, schema_of(), plan, "reference" if budget is EXACT else "release") as view:
-        found = generator.fit(view, plan)
+        found = fit.ask(view)
     for label in LABELS:
         first, *_, last = (nearness(one.population[label], label) for one in found.rounds)
         written = nearness(encode([row.text for row in found.records if row.label == label]), label)
@@ -588,11 +604,12 @@ def test_a_task_without_labels_is_one_population(ledger, slates) -> None:
     assert [row.label for row in found.records] == [None] * 6
 
 
-def test_samples_are_the_records_up_to_the_counts(ledger) -> None:
+def test_what_is_made_are_the_records(ledger) -> None:
     found = embed(ledger, rows=10)
-    generator = Embed(embed_settings(), schema_of())
-    assert tuple(generator.sample(found, {"refund": 99, "praise": 99})) == found.records
-    assert list(generator.sample(found, {"praise": 2})) == [row for row in found.records if row.label == "praise"][:2]
+    made = fit_of(planned(embed_settings(), schema_of(), LOW), Speller(), descriptions()).made(found)
+    assert (made.rows, made.drawn, made.removed) == (list(found.records), found.written, {"unreadable": 0})
+    assert made.told["rounds"] == 3
+    assert {sample["text"] for sample in made.told["kept_samples"]} <= {row.text for row in found.records}
 
 
 def test_no_private_text_reaches_the_language_model_or_the_disk(ledger, tmp_path) -> None:
@@ -624,18 +641,15 @@ def test_nothing_that_follows_exact_votes_is_kept(ledger, tmp_path, selection) -
 def test_too_few_public_texts_cost_nothing(ledger) -> None:
     with pytest.raises(DataError, match="There are 56 different public texts; the first round votes for 57"):
         embed(ledger, start=57, aim=AIM, label_counts="noisy", budget=LOW)
-    assert {charge.state for charge in ledger.charges("tickets")} == {"refunded"}
-    assert ledger.balance("tickets").spent == 0
+    assert ledger.charges("tickets") == []
 
 
 def test_a_fit_asks_no_more_than_was_planned(ledger) -> None:
     schema = schema_of()
-    generator = Embed(
-        embed_settings(selection=LIMITED), schema, public(), descriptions(), Speller(), encode, len(THINGS)
-    )
-    plan, dearer = (generator.plan(schema, Budget(target, 1e-3)) for target in (2.0, 3.0))
+    limited = embed_settings(selection=LIMITED)
+    plan, dearer = (planned(limited, schema, Budget(target, 1e-3)) for target in (2.0, 3.0))
     with pytest.raises(LedgerError, match="no reservation"), opened(ledger, schema, plan) as view:
-        generator.fit(view, dearer)
+        fit_of(dearer, Speller(), descriptions(), selection=LIMITED).ask(view)
 
 
 # A run that stops.

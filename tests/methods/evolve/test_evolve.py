@@ -17,10 +17,12 @@ from pydantic import ValidationError
 from scipy import stats
 
 from palimpsest.errors import BackendError, LedgerError, ParamsError
-from palimpsest.methods.evolve.generator import Evolve, Evolved, writings
+from palimpsest.methods.evolve.fit import Evolve, Evolved
+from palimpsest.methods.evolve.plan import plan as planned
+from palimpsest.methods.evolve.plan import writings
 from palimpsest.methods.evolve.steps import Steps
-from palimpsest.methods.select.fit import ClassSums
 from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.means import ClassSums
 from palimpsest.methods.shared.population import by_label, selected
 from palimpsest.privacy import votes
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private
@@ -28,6 +30,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.votes import Ballot, Round
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema, default_delta
+from tests.methods.encoders import encoding
 from tests.methods.evolve.evolving import (
     LABELS,
     ROWS,
@@ -55,7 +58,7 @@ SIGMAS = {
 
 def plan_of(budget: Budget, schema: PublicSchema | None = None, **changes: Any) -> Plan:
     schema = schema or schema_of()
-    return Evolve(evolve_settings(**changes), schema).plan(schema, budget)
+    return planned(evolve_settings(**changes), schema, budget)
 
 
 @pytest.fixture
@@ -73,11 +76,14 @@ def evolve(
 ) -> Evolved:
     """One attempt as the stage makes it."""
     schema = schema_of(labels=labels)
-    generator = Evolve(evolve_settings(**changes), schema, author, encode, len(THINGS), 3, folder)
-    plan = generator.plan(schema, budget)
+    plan = planned(evolve_settings(**changes), schema, budget)
     rows = ROWS if labels else [replace(row, label=None) for row in ROWS]
     with opened(ledger, schema, plan, "reference" if math.isinf(budget.epsilon) else "release", rows) as view:
-        return generator.fit(view, plan)
+        return fit_of(plan, schema, author, folder, **changes).ask(view)
+
+
+def fit_of(plan: Plan, schema: PublicSchema, author: Any, folder: Path | None = None, **changes: Any) -> Evolve:
+    return Evolve(evolve_settings(**changes), schema, plan, author, encoding(encode, len(THINGS)), 3, folder)
 
 
 # What a plan costs.
@@ -373,10 +379,8 @@ def test_the_last_round_alone_is_the_result(ledger) -> None:
     found = evolve(ledger, Writer(), Budget(0.5, 1e-3))
     assert len(found.rounds) == 3
     assert found.records == found.rounds[2] != found.rounds[1]
-    generator = Evolve(evolve_settings(), schema_of())
-    assert list(generator.sample(found, {"refund": 99, "praise": 99})) == list(found.rounds[2])
-    few = list(generator.sample(found, {"refund": 2}))
-    assert few == [row for row in found.rounds[2] if row.label == "refund"][:2]
+    made = fit_of(plan_of(LOW), schema_of(), Writer()).made(found)
+    assert (made.rows, made.drawn, made.told) == (list(found.rounds[2]), 6, {"rounds": 3})
 
 
 @pytest.mark.parametrize("rows", [2, 7, 31])
@@ -423,10 +427,9 @@ def test_a_fit_asks_what_was_planned(ledger) -> None:
 
 def test_a_fit_asks_no_more_than_was_planned(ledger) -> None:
     schema = schema_of()
-    generator = Evolve(evolve_settings(), schema, Writer(), encode, len(THINGS))
-    plan, dearer = (generator.plan(schema, Budget(target, 1e-3)) for target in (2.0, 3.0))
+    plan, dearer = (plan_of(Budget(target, 1e-3)) for target in (2.0, 3.0))
     with pytest.raises(LedgerError, match="no reservation"), opened(ledger, schema, plan) as view:
-        generator.fit(view, dearer)
+        fit_of(dearer, schema, Writer()).ask(view)
 
 
 def test_no_private_text_reaches_an_author(ledger) -> None:

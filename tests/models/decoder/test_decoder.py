@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from palimpsest.errors import ModelError
-from palimpsest.models.decoder import Decoder, nearest_cosines, reconstruction, train_decoder
+from palimpsest.models.decoder.decoding import Decoder
+from palimpsest.models.decoder.measure import nearest_cosines, reconstruction
 from palimpsest.models.decoder.network import Network
 from palimpsest.models.decoder.settings import DecoderSettings, DecodeSettings
+from palimpsest.models.decoder.training import train_decoder
 from palimpsest.models.lm import load_lm, mean_loss
 from palimpsest.models.tokens import encode_texts, specials
 from tests.models.decoder.toy import DIMENSION, encode, sentences

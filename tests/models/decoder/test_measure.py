@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from palimpsest.models.decoder import bleu, sentences_of, split_sentences, token_f1
+from palimpsest.models.decoder.measure import bleu, token_f1
+from palimpsest.models.decoder.sentences import sentences_of, split_sentences
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ Baselines 1 and 2 of "Differentially Private Conditional Text Generation" have o
 without noise; whatever it filters is then not private. Here its training is charged like any other.
 """
 
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,21 +11,19 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from dp_accounting import ComposedDpEvent, DpEvent
 from torch import nn
 from torch.nn import functional
 
-from palimpsest.errors import ModelError, ParamsError
+from palimpsest.errors import ModelError
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.fitting import assumed, optimiser, probe, shapes, shown, training_plan
+from palimpsest.methods.dp_lm.fitting import assumed, optimiser, probe, shapes
 from palimpsest.methods.dp_lm.judge import Encode, encoder_features
 from palimpsest.methods.dp_lm.losses import prefix_weights, weighted_loss
 from palimpsest.methods.dp_lm.model import ENCODER, ConditionalLm, HeadShape, new_head, require_context, with_reads
+from palimpsest.methods.dp_lm.plan import DISCRIMINATOR, training_plan
 from palimpsest.methods.dp_lm.serialise import Row, Serialiser, serialiser
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
-from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.privacy.accounting import calibrate_noise
-from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.methods.shared.base import Plan
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
@@ -34,16 +31,16 @@ from palimpsest.training.batches import bucket
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.team import own_device
 
-_NAME = "discriminator"
 _EXAMPLE = "A text."
 _MEMORY = 1 << 31  # bytes of features that are kept rather than computed again
 
 
+@dataclass(frozen=True, eq=False)
 class Discriminator:
     """Fits a head to the labels of private rows, on the states of a fitted model or on a public encoder's embeddings.
 
-    Guarantee: `fit` asks one query, DP-SGD on the head's weights, calibrated so that its composition with `before`,
-    which the fitted model already cost, meets the budget under privacy-loss distributions, for adding or removing one
+    Guarantee: `ask` asks one query, DP-SGD on the head's weights, calibrated so that its composition with what the
+    fitted model already cost meets the budget under privacy-loss distributions, for adding or removing one
     record, or one person with all their rows where the schema says so. The features are a function of one record, a
     private model and public ones, to the last bit: reading them is part of the query. With an infinite epsilon nothing
     is noised: a reference that must never be released.
@@ -51,76 +48,52 @@ class Discriminator:
     Attributes:
         settings: how to train.
         schema: what is public about the data set.
-        before: what the fitted model cost.
+        plan: what is asked.
+        fitted: the model that it judges for; it is left as it is.
         seed: initialises the head; no private randomness comes from it.
         encode: the public sentence encoder; needed where `settings.reads` is "encoder".
-        checkpoints: the folder from which a stopped training continues; none keeps nothing.
+        checkpoints: the folder from which a stopped training continues; None keeps nothing.
+
+    Raises:
+        ModelError: the encoder is missing.
     """
 
-    def __init__(
-        self,
-        settings: DiscriminatorTrain,
-        schema: PublicSchema,
-        before: DpEvent,
-        seed: int,
-        encode: Encode | None = None,
-        checkpoints: Path | None = None,
-    ) -> None:
-        self.settings = settings
-        self.schema = schema
-        self.before = before
-        self.seed = seed
-        self.encode = encode
-        self.checkpoints = checkpoints
+    settings: DiscriminatorTrain
+    schema: PublicSchema
+    plan: Plan
+    fitted: DpLmArtifact
+    seed: int
+    encode: Encode | None
+    checkpoints: Path | None
 
-    def plan(self, schema: PublicSchema, budget: Budget) -> Plan:
-        """What a fit will ask and cost; `budget` holds for it and the fitted model together. No row is read.
-
-        Raises:
-            ParamsError: the settings do not fit the public schema, or the model leaves nothing of the budget.
-        """
-        if len(schema.label_names) < 2:
-            raise ParamsError("A discriminator needs two labels or more.", "Take it out of `run`.")
-        noise = 0.0 if math.isinf(budget.epsilon) else self._noise(schema, budget)
-        training = training_plan(self.settings, schema, noise)
-        query = PlannedQuery(_NAME, training.event(), training.steps)
-        return Plan("dp_lm", budget, (query,), shown(training))
-
-    def _noise(self, schema: PublicSchema, budget: Budget) -> float:
-        try:
-            return calibrate_noise(
-                lambda trial: ComposedDpEvent([self.before, training_plan(self.settings, schema, trial).event()]),
-                budget.epsilon,
-                budget.delta,
+    def __post_init__(self) -> None:
+        if (self.settings.reads == ENCODER) != (self.encode is not None):
+            raise ModelError(
+                "The discriminator reads a sentence encoder, or none.", "Give the public encoder, or none."
             )
-        except ValueError as error:
-            raise ParamsError(
-                f"The language model leaves nothing of epsilon {budget.epsilon:g} for a discriminator.",
-                "Raise the discriminator's epsilon, which counts both, or lower the language model's.",
-            ) from error
 
-    def fit(self, view: View, plan: Plan, fitted: DpLmArtifact) -> DpLmArtifact:
-        """Ask what was planned and return the model with its new head; `fitted` is left as it is.
+    def ask(self, view: View) -> DpLmArtifact:
+        """Ask what was planned and return the model with its new head.
 
         Raises:
-            ModelError: before anything is spent: the model cannot read texts of this length, or the encoder is missing.
+            ModelError: before anything is spent: the model cannot read texts of this length.
         """
-        model = fitted.model.to(own_device())
-        head = view.ask(self._training_query(model, fitted, float(plan.numbers["noise_multiplier"])))
+        model = self.fitted.model.to(own_device())
+        head = view.ask(self._training_query(model, float(self.plan.numbers["noise_multiplier"])))
         judged = ConditionalLm(model.lm, head.eval().requires_grad_(False), float(model.scale)).cpu()
-        return replace(fitted, model=judged.eval())
+        return replace(self.fitted, model=judged.eval())
 
-    def assumptions(self, fitted: DpLmArtifact) -> tuple[str, ...]:
+    def assumptions(self) -> tuple[str, ...]:
         """What the training has to assume of this machine, ids of `privacy.assumptions`; public records alone decide.
 
         Raises:
-            ModelError: the model cannot read texts of this length, or the encoder is missing.
+            ModelError: the model cannot read texts of this length.
         """
-        return assumed(self._training_query(fitted.model.to(own_device()), fitted, 0.0))
+        return assumed(self._training_query(self.fitted.model.to(own_device()), 0.0))
 
-    def _training_query(self, model: ConditionalLm, fitted: DpLmArtifact, noise: float) -> TrainQuery:
+    def _training_query(self, model: ConditionalLm, noise: float) -> TrainQuery:
         names, train = self.schema.label_names, self.settings
-        rows = serialiser(fitted.tokenizer, names, train.max_tokens, "text")
+        rows = serialiser(self.fitted.tokenizer, names, train.max_tokens, "text")
         reader = self._reader(model, rows)
         features = _Features(reader, names)
         return TrainQuery(
@@ -133,7 +106,7 @@ class Discriminator:
             widths=features.widths,
             person=train.person,
             most_rows=self.schema.max_rows_per_unit,
-            name=_NAME,
+            name=DISCRIMINATOR,
             probe=probe(names, train.max_tokens),
             shapes=shapes(names, train.max_tokens),
             encode_probe=lambda records: _Features(reader, names).batch(records),  # nothing kept between them
@@ -142,11 +115,9 @@ class Discriminator:
         )
 
     def _reader(self, model: ConditionalLm, rows: Serialiser) -> "_Reader":
-        if self.settings.reads != ENCODER:
+        if self.encode is None:
             require_context(model, rows.longest_prompt + self.settings.max_tokens + 1)  # 1: EOS
             return _StateReader(with_reads(model, self.settings.reads), rows, self.settings.prefix_step)
-        if self.encode is None:
-            raise ModelError("The discriminator reads a sentence encoder.", "Give the public encoder.")
         return _EncoderReader(self.encode)
 
     def _shape(self, reader: "_Reader") -> HeadShape:

@@ -1,56 +1,14 @@
-"""What the fits of `dp_lm` share: a training's public numbers, its optimiser, and the records of its self-check."""
+"""What the fits of `dp_lm` share: a training's optimiser, and the records of its self-check."""
 
 from collections.abc import Sequence
 
-from palimpsest.errors import ParamsError
 from palimpsest.methods.dp_lm.settings import DpSgd
 from palimpsest.privacy.assumptions import BATCH_BITS
 from palimpsest.records.record import Record
-from palimpsest.records.schema import PublicSchema
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.optimiser import Optimiser
-from palimpsest.training.plan import TrainingPlan
-from palimpsest.training.rounding import eta
 
 _PROBE = ("A text.", "A public text, somewhat longer than the first one.", "A long text. ")
-
-
-def training_plan(
-    settings: DpSgd, schema: PublicSchema, noise: float, clipping: str = "joint", losses: int = 1
-) -> TrainingPlan:
-    """The plan of a training over `settings.epochs` expected passes.
-
-    Raises:
-        ParamsError: the expected batch is larger than the public size of the data set.
-    """
-    if settings.batch > schema.n_units:
-        raise ParamsError(
-            f"The expected batch size {settings.batch} is larger than the {schema.n_units} {schema.unit}s declared.",
-            "Lower `batch`.",
-        )
-    rate = settings.batch / schema.n_units
-    return TrainingPlan(
-        rate=rate,
-        steps=max(1, round(settings.epochs / rate)),
-        clipping_norm=settings.clipping_norm,
-        noise_multiplier=noise,
-        divisor=float(settings.batch),
-        clipping=clipping,
-        losses=losses,
-        eta=eta(settings.batch),
-    )
-
-
-def shown(plan: TrainingPlan) -> dict[str, float | int | str]:
-    """The numbers of a plan that are worth printing."""
-    return {
-        "noise_multiplier": plan.noise_multiplier,
-        "clipping": plan.clipping,
-        "clipping_norm": plan.clipping_norm,
-        "sampling_rate": plan.rate,
-        "steps": plan.steps,
-        "expected_batch": plan.divisor,
-    }
 
 
 def optimiser(settings: DpSgd) -> Optimiser:

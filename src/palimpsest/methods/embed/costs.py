@@ -4,12 +4,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent, NonPrivateDpEvent, SelfComposedDpEvent
+from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent, SelfComposedDpEvent
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.embed.settings import EmbedSettings, GaussianHistogram, LimitedDomain
 from palimpsest.methods.shared.base import Budget
-from palimpsest.methods.shared.shares import planned_histogram, whole_rho
+from palimpsest.methods.shared.noise import gaussian
+from palimpsest.methods.shared.shares import planned_histogram, require_prior, whole_rho
 from palimpsest.privacy import limited_domain
 from palimpsest.privacy.accounting import calibrate_noise, gdp_sigma
 from palimpsest.privacy.queries import LabelHistogram
@@ -84,9 +85,18 @@ def _left(settings: EmbedSettings, schema: PublicSchema) -> float:
     return 1.0 - asked * settings.histogram_share - (0.0 if settings.aim is None else settings.aim.share)
 
 
-def means_event(sigma: float) -> DpEvent:
-    """What class means cost."""
-    return GaussianDpEvent(sigma) if sigma > 0 else NonPrivateDpEvent()
+def domain_of(settings: EmbedSettings, selection: LimitedDomain, costs: Costs) -> limited_domain.LimitedDomain:
+    """The mechanism by which a round picks parents."""
+    return limited_domain.LimitedDomain(selection.domain, settings.parents, costs.votes, costs.delta)
+
+
+def rounds_cost(settings: EmbedSettings, costs: Costs) -> tuple[DpEvent, float]:
+    """What all rounds of votes cost: their event, and the delta that it does not carry."""
+    event, own_delta = gaussian(costs.votes), 0.0
+    if isinstance(settings.selection, LimitedDomain):
+        mechanism = domain_of(settings, settings.selection, costs)
+        event, own_delta = mechanism.event(), mechanism.own_delta
+    return SelfComposedDpEvent(event, settings.rounds), settings.rounds * own_delta
 
 
 def candidates(settings: EmbedSettings) -> int:
@@ -165,8 +175,7 @@ def require_fit(settings: EmbedSettings, schema: PublicSchema) -> None:
         raise ParamsError("Method embed does not write a free label.", "Use method predict for task span.")
     if settings.aim is not None and len(schema.label_names) < 2:
         raise ParamsError("embed.aim needs two labels or more.", "Set it to null.")
-    if settings.prior is not None and set(settings.prior) != set(schema.label_names):
-        raise ParamsError("The prior does not name the public labels.", "Give one share per label, or null.")
+    require_prior(settings.prior, schema)
     if settings.rows < max(1, len(schema.label_names)):
         raise ParamsError(
             f"embed.rows is {settings.rows}, fewer than the {len(schema.label_names)} labels.", "Ask for more rows."

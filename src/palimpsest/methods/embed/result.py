@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from palimpsest.methods.embed.steps import Steps
-from palimpsest.methods.select.fit import Candidates, ClassSums, choose
+from palimpsest.methods.shared.means import Candidates, ClassSums, choose
 from palimpsest.privacy.votes import Counts
 from palimpsest.records.record import Record
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from palimpsest.methods.select.fit import Candidates, ClassSums, choose
+from palimpsest.methods.shared.means import Candidates, ClassSums, choose
 from palimpsest.privacy.means import unit_rows
 
 _DRAWS = 4  # of `steps` are 1 to 3

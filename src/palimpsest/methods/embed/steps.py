@@ -14,7 +14,7 @@ from palimpsest.files import atomic_path
 from palimpsest.methods.embed.decode import Decode
 from palimpsest.methods.embed.eda import Mixture, fitted
 from palimpsest.methods.embed.settings import EmbedSettings, GaussianHistogram
-from palimpsest.methods.select.fit import Candidates
+from palimpsest.methods.shared.means import Candidates
 from palimpsest.privacy.means import Encode
 from palimpsest.privacy.votes import Counts, Round, Slate
 

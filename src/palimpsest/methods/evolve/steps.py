@@ -11,7 +11,7 @@ from palimpsest.errors import BackendError
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.evolve.author import Author
 from palimpsest.methods.evolve.settings import EvolveSettings
-from palimpsest.methods.select.fit import Candidates, ClassSums, choose
+from palimpsest.methods.shared.means import Candidates, ClassSums, choose
 from palimpsest.methods.shared.population import by_label, selected
 from palimpsest.privacy.means import Encode
 from palimpsest.privacy.votes import Round, Slate

@@ -1,8 +1,9 @@
-"""What every generator is: a plan that costs nothing, a fit that spends, and sampling that is free."""
+"""What every method has: a plan that costs nothing, a fit that spends, and rows that are free."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from dp_accounting import DpEvent
 
@@ -10,9 +11,9 @@ from palimpsest.privacy.composition import composed
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
-from palimpsest.records.schema import PublicSchema
 
 Artifact = TypeVar("Artifact")
+Model = TypeVar("Model", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Plan:
     """What a fit will do and cost, made from public facts alone.
 
     Attributes:
-        method: the generator's name.
+        method: its name.
         budget: the target.
         queries: every private query of the fit, in order.
         numbers: public figures worth printing (noise multiplier, steps, rate, ...).
@@ -58,17 +59,53 @@ class Plan:
         return sum(query.own_delta for query in self.queries)
 
 
-class Generator(Protocol[Artifact]):
-    """A method that turns private rows into synthetic ones.
+@dataclass(frozen=True)
+class Made:
+    """The synthetic rows of a fit, and what may be told of them.
 
-    What a fit leaves may be drawn from in several ways, so the two halves may be classes of their own.
-
-    Guarantee: `fit` reaches private rows only through the view's metered queries, so the artifact is as
-    private as the composition of the plan's events; `plan` and `sample` read no private row (post-processing).
+    Attributes:
+        rows: what is kept.
+        drawn: rows that were written or drawn before filters.
+        removed: filter -> rows that it removed.
+        told: further counts and samples for generation.json.
+        rounds: writes what each round selected to a path, whose suffix it chooses; None where there are no rounds.
+        assumptions: what the fit had to assume of the machine, ids of `privacy.assumptions`.
     """
 
-    def plan(self, schema: PublicSchema, budget: Budget) -> Plan: ...
+    rows: Sequence[Record]
+    drawn: int
+    removed: Mapping[str, int] = field(default_factory=dict)
+    told: Mapping[str, Any] = field(default_factory=dict)
+    rounds: Callable[[Path], None] | None = None
+    assumptions: tuple[str, ...] = ()
 
-    def fit(self, view: View, plan: Plan) -> Artifact: ...
 
-    def sample(self, artifact: Artifact, counts: Mapping[str, int]) -> Iterator[Record]: ...
+class Fit(Protocol[Artifact]):
+    """A method with everything that it works with: its plan, public models and public texts.
+
+    Guarantee: `ask` reaches private rows only through the view's metered queries, so the artifact is as private as the
+    composition of the plan's events. `made` reads no private row (post-processing).
+    """
+
+    def ask(self, view: View) -> Artifact:
+        """Ask what was planned, in order."""
+
+    def made(self, artifact: Artifact) -> Made:
+        """The rows that follow from the answers, free."""
+
+
+class Training(Protocol[Model]):
+    """A training with everything that it works with. Its guarantee is that of a `Fit`; rows are drawn later."""
+
+    def ask(self, view: View) -> Model:
+        """Ask what was planned, in order, and return the fitted model."""
+
+    def assumptions(self) -> tuple[str, ...]:
+        """What it has to assume of this machine, ids of `privacy.assumptions`; public records alone decide."""
+
+
+class Saved(Protocol):
+    """A fitted model."""
+
+    def save(self, folder: Path) -> None:
+        """Write it to a folder, all or nothing."""

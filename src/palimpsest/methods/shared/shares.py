@@ -7,8 +7,10 @@ import math
 from collections.abc import Mapping
 from typing import Protocol
 
+from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.base import Budget
 from palimpsest.privacy.accounting import zcdp_rho
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
@@ -30,6 +32,12 @@ class Shares(Protocol):
         """Share of rho that the histogram may take."""
 
 
+def require_prior(prior: Mapping[str, float] | None, schema: PublicSchema) -> None:
+    """Raise ParamsError where a prior does not name the public labels."""
+    if prior is not None and set(prior) != set(schema.label_names):
+        raise ParamsError("The prior does not name the public labels.", "Give one share per label, or null.")
+
+
 def whole_rho(budget: Budget) -> float:
     """The budget as rho of zCDP; infinite for a reference."""
     return math.inf if math.isinf(budget.epsilon) else zcdp_rho(budget.epsilon, budget.delta)
@@ -44,6 +52,11 @@ def planned_histogram(settings: Shares, schema: PublicSchema, rho: float) -> Lab
         return None
     sigma = 0.0 if math.isinf(rho) else math.sqrt(0.5 / (settings.histogram_share * rho))
     return LabelHistogram(schema.label_names, sigma)
+
+
+def planned_query(histogram: LabelHistogram | None) -> list[PlannedQuery]:
+    """The look that the histogram is; none where there is none."""
+    return [] if histogram is None else [PlannedQuery(histogram.name, histogram.event())]
 
 
 def label_shares(

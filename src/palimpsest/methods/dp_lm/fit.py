@@ -1,19 +1,16 @@
 """`dp_lm`: a conditional language model fine-tuned with DP-SGD, on one loss or on two at once."""
 
-import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
-from dp_accounting import ComposedDpEvent
 from transformers import PreTrainedTokenizerBase
 
-from palimpsest.errors import ParamsError
 from palimpsest.methods.dp_lm import losses
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.fitting import assumed, optimiser, probe, shapes, shown, training_plan
+from palimpsest.methods.dp_lm.fitting import assumed, optimiser, probe, shapes
 from palimpsest.methods.dp_lm.model import (
     ConditionalLm,
     add_adapters,
@@ -22,27 +19,25 @@ from palimpsest.methods.dp_lm.model import (
     new_model,
     require_context,
 )
+from palimpsest.methods.dp_lm.plan import language_model
 from palimpsest.methods.dp_lm.serialise import UNLABELLED, Batch, serialiser
 from palimpsest.methods.dp_lm.settings import DpLmTrain
-from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.shares import label_shares, planned_histogram, whole_rho
-from palimpsest.privacy.accounting import calibrate_noise
-from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.dpsgd import TrainQuery
-from palimpsest.training.plan import TrainingPlan
 from palimpsest.training.team import own_device
 
 
+@dataclass(frozen=True, eq=False)
 class DpLm:
     """The language model of "Differentially Private Conditional Text Generation", alone or with its discriminator.
 
     With a discriminator's weight above 0 both learn at once (section 5.1.3, multitask); with 0 the model learns alone,
     as in the paper's baselines.
 
-    Guarantee: `fit` asks at most two queries, a noisy label histogram and DP-SGD, whose composition meets the budget
+    Guarantee: `ask` asks at most two queries, a noisy label histogram and DP-SGD, whose composition meets the budget
     under privacy-loss distributions, for adding or removing one record, or one person with all their rows where the
     schema says so. With an infinite epsilon nothing is noised
     (gradients are still clipped): a reference that must never be released.
@@ -50,47 +45,20 @@ class DpLm:
     Attributes:
         settings: how to train.
         schema: what is public about the data set.
+        plan: what is asked.
         base_folder: the public language model, a Hugging Face folder.
         seed: initialises head and adapters; no private randomness comes from it.
-        checkpoints: the folder from which a stopped training continues; none keeps nothing.
+        checkpoints: the folder from which a stopped training continues; None keeps nothing.
     """
 
-    def __init__(
-        self,
-        settings: DpLmTrain,
-        schema: PublicSchema,
-        base_folder: Path,
-        seed: int,
-        checkpoints: Path | None = None,
-    ) -> None:
-        self.settings = settings
-        self.schema = schema
-        self.base_folder = base_folder
-        self.seed = seed
-        self.checkpoints = checkpoints
+    settings: DpLmTrain
+    schema: PublicSchema
+    plan: Plan
+    base_folder: Path
+    seed: int
+    checkpoints: Path | None
 
-    def plan(self, schema: PublicSchema, budget: Budget) -> Plan:
-        """What a fit will ask and cost; no row is read.
-
-        Raises:
-            ParamsError: the settings do not fit the public schema.
-        """
-        _check(self.settings, schema)
-        reference = math.isinf(budget.epsilon)
-        counts = planned_histogram(self.settings, schema, whole_rho(budget))
-        noise = 0.0
-        if not reference:
-            noise = calibrate_noise(
-                lambda trial: ComposedDpEvent([query.event for query in self._queries(schema, counts, trial)]),
-                budget.epsilon,
-                budget.delta,
-            )
-        numbers = shown(self._training(schema, noise))
-        if counts is not None:
-            numbers["histogram_sigma"] = counts.sigma
-        return Plan("dp_lm", budget, self._queries(schema, counts, noise), numbers)
-
-    def fit(self, view: View, plan: Plan) -> DpLmArtifact:
+    def ask(self, view: View) -> DpLmArtifact:
         """Ask what was planned, in order, and return the fitted model.
 
         Everything that can fail for public reasons (the base model, its context, the engine) is tried first.
@@ -99,9 +67,9 @@ class DpLm:
             ModelError: the base model cannot be used with these settings.
         """
         train = self.settings
-        query, tokenizer = self._training_query(float(plan.numbers["noise_multiplier"]))
-        counts = planned_histogram(train, self.schema, whole_rho(plan.budget))
-        shares = label_shares(view, train, self.schema, counts, UNLABELLED)
+        query, tokenizer = self._training_query(float(self.plan.numbers["noise_multiplier"]))
+        histogram = planned_histogram(train, self.schema, whole_rho(self.plan.budget))
+        shares = label_shares(view, train, self.schema, histogram, UNLABELLED)
         fitted = view.ask(query)
         merge_adapters(fitted)
         return DpLmArtifact(
@@ -123,7 +91,7 @@ class DpLm:
         require_context(model, rows.longest_prompt + train.max_tokens + 1)  # 1: EOS
         device = own_device()
         query = TrainQuery(
-            plan=self._training(self.schema, noise),
+            plan=language_model(train, self.schema, noise),
             optimiser=optimiser(train),
             model=model.to(device),
             encode=lambda records: rows.batch(records).to(device),
@@ -152,24 +120,7 @@ class DpLm:
         model.head.requires_grad_(train.discriminator_weight > 0)
         return model, tokenizer
 
-    def _queries(self, schema: PublicSchema, counts: LabelHistogram | None, noise: float) -> tuple[PlannedQuery, ...]:
-        planned = self._training(schema, noise)
-        training = PlannedQuery("train", planned.event(), planned.steps)
-        return (training,) if counts is None else (PlannedQuery(counts.name, counts.event()), training)
-
-    def _training(self, schema: PublicSchema, noise: float) -> TrainingPlan:
-        separate = self.settings.clipping == "separate"
-        return training_plan(self.settings, schema, noise, self.settings.clipping, 2 if separate else 1)
-
     def _losses(self) -> Callable[[ConditionalLm, Batch], tuple[torch.Tensor, ...]]:
         train = self.settings
         chosen = losses.separate_losses if train.clipping == "separate" else losses.joint_losses
         return partial(chosen, weight=train.discriminator_weight, prefix_step=train.prefix_step)
-
-
-def _check(settings: DpLmTrain, schema: PublicSchema) -> None:
-    """Raise ParamsError where settings and schema do not fit together."""
-    if settings.prior is not None and set(settings.prior) != set(schema.label_names):
-        raise ParamsError("The prior does not name the public labels.", "Give one share per label, or null.")
-    if settings.discriminator_weight and len(schema.label_names) < 2:
-        raise ParamsError("A discriminator needs two labels or more.", "Set discriminator_weight to 0.")

@@ -1,0 +1,50 @@
+"""Method custext, as the rest of the project knows it."""
+
+import math
+
+from palimpsest.methods.baselines.custext.settings import CusTextSettings
+from palimpsest.methods.shared.base import Budget, Fit, Plan
+from palimpsest.methods.shared.columns import TRAINED
+from palimpsest.methods.shared.method import Basis, Family, Method
+from palimpsest.methods.shared.tools import Reads, Tools
+from palimpsest.records.schema import PublicSchema
+
+
+def _plan(settings: CusTextSettings, _schema: PublicSchema, budget: Budget, _basis: Basis) -> Plan:
+    from palimpsest.methods.baselines.custext.plan import plan
+
+    return plan(settings, budget)
+
+
+def _build(settings: CusTextSettings, plan: Plan, tools: Tools) -> Fit:
+    from palimpsest.methods.baselines.custext.fit import CusText
+    from palimpsest.models.word_map import word_map
+
+    encode = tools.encoders(1).others  # no private text is encoded
+    return CusText(plan, word_map(tools.texts(), encode, settings.neighbours, settings.vocabulary))
+
+
+def _problem(_settings: CusTextSettings, purpose: str, epsilon: float) -> str | None:
+    if purpose == "reference" and math.isinf(epsilon):
+        return None
+    return (
+        "method custext protects single words, not records: write `purpose: reference` and `epsilon: .inf`; its "
+        "token_epsilon is in a unit of its own"
+    )
+
+
+CUSTEXT = Method(
+    name="custext",
+    stage="custext",
+    family=Family.EDITS,
+    title="One row of the results: private rows with every word replaced, a baseline that protects words alone.",
+    tasks=("classify", "text"),
+    settings=CusTextSettings,
+    plan=_plan,
+    build=_build,
+    reads=frozenset({Reads.TEXTS, Reads.ENCODER}),
+    columns=TRAINED,
+    module=__name__,
+    problem=_problem,
+    untwinned="it protects words: twins guess about records, which it does not hide",
+)

@@ -1,0 +1,42 @@
+"""Method fewshot, as the rest of the project knows it."""
+
+from palimpsest.methods.baselines.fewshot.settings import FewShotSettings
+from palimpsest.methods.shared.base import Budget, Fit, Plan
+from palimpsest.methods.shared.columns import TRAINED
+from palimpsest.methods.shared.method import Basis, Family, Method, Resumes
+from palimpsest.methods.shared.tools import Reads, Tools
+from palimpsest.records.schema import PublicSchema
+
+
+def _plan(settings: FewShotSettings, schema: PublicSchema, budget: Budget, _basis: Basis) -> Plan:
+    from palimpsest.methods.baselines.fewshot.plan import plan
+
+    return plan(settings, schema, budget)
+
+
+def _build(settings: FewShotSettings, plan: Plan, tools: Tools) -> Fit:
+    from palimpsest.methods.baselines.fewshot.fit import FewShot
+    from palimpsest.methods.shared.filters import perplexity, public_losses
+    from palimpsest.methods.shared.postprocess import Perplexity
+
+    def measure() -> Perplexity:
+        losses = public_losses(tools.base(), settings.max_tokens, settings.micro_batch)
+        return perplexity(losses, tools.heldout(), settings.filters.quantile)
+
+    return FewShot(settings, tools.schema, plan, tools.reader(), tools.kept, measure)
+
+
+FEWSHOT = Method(
+    name="fewshot",
+    stage="private_predict",
+    family=Family.WRITES,
+    title="One row of the results: demonstrations whose tokens are noisy averages over samples of records.",
+    tasks=("classify", "span", "text", "json"),
+    settings=FewShotSettings,
+    plan=_plan,
+    build=_build,
+    reads=frozenset({Reads.READER, Reads.HELDOUT, Reads.BASE}),
+    columns=TRAINED,
+    module=__name__,
+    resumes=Resumes.WAVES,
+)

@@ -1,0 +1,37 @@
+"""Method sentdp, as the rest of the project knows it."""
+
+from palimpsest.methods.baselines.sentdp.settings import SentDpSettings
+from palimpsest.methods.shared.base import Budget, Fit, Plan
+from palimpsest.methods.shared.columns import CHOSEN
+from palimpsest.methods.shared.method import Basis, Family, Method
+from palimpsest.methods.shared.tools import Reads, Tools
+from palimpsest.records.schema import PublicSchema
+
+
+def _plan(settings: SentDpSettings, schema: PublicSchema, budget: Budget, _basis: Basis) -> Plan:
+    from palimpsest.methods.baselines.sentdp.plan import plan
+
+    return plan(settings, schema, budget)
+
+
+def _build(settings: SentDpSettings, plan: Plan, tools: Tools) -> Fit:
+    from palimpsest.methods.baselines.sentdp.fit import SentDp
+    from palimpsest.methods.shared.means import Candidates
+
+    candidates = Candidates(tools.texts(), tools.embeddings()["texts"])
+    return SentDp(settings, tools.schema, plan, candidates, tools.encoders(settings.batch).rows)
+
+
+SENTDP = Method(
+    name="sentdp",
+    stage="sentdp",
+    family=Family.CHOOSES,
+    title="One row of the results: public texts picked by the exponential mechanism, a baseline.",
+    tasks=("classify",),
+    settings=SentDpSettings,
+    plan=_plan,
+    build=_build,
+    reads=frozenset({Reads.TEXTS, Reads.EMBEDDINGS, Reads.ENCODER}),
+    columns=CHOSEN,
+    module=__name__,
+)

@@ -1,0 +1,40 @@
+"""The discriminators of method dp_lm, as the rest of the project knows them."""
+
+from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
+from palimpsest.methods.shared.base import Budget, Plan, Saved, Training
+from palimpsest.methods.shared.columns import TRAINED
+from palimpsest.methods.shared.method import Basis, Family, Method, Resumes
+from palimpsest.methods.shared.tools import Files, Reads
+from palimpsest.records.schema import PublicSchema
+
+
+def _plan(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, basis: Basis) -> Plan:
+    from palimpsest.methods.dp_lm.plan import plan_discriminator
+
+    return plan_discriminator(settings, schema, budget, basis.event)
+
+
+def _build(settings: DiscriminatorTrain, plan: Plan, tools: Files) -> Training[Saved]:
+    from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+    from palimpsest.methods.dp_lm.discriminator import Discriminator
+    from palimpsest.models.encoder import Encoder
+
+    encode = Encoder(tools.encoder()).encode_batch if settings.reads == "encoder" else None
+    fitted = DpLmArtifact.load(tools.fitted())
+    return Discriminator(settings, tools.schema, plan, fitted, tools.seed, encode, tools.kept)
+
+
+DISCRIMINATOR = Method(
+    name="discriminator",
+    stage="discriminator",
+    family=Family.TRAINS,
+    title="A discriminator that is trained behind a fitted language model; its epsilon counts both.",
+    tasks=("classify",),
+    settings=DiscriminatorTrain,
+    plan=_plan,
+    build=_build,
+    reads=frozenset({Reads.FITTED, Reads.ENCODER}),
+    columns=TRAINED,
+    module=__name__,
+    resumes=Resumes.CHECKPOINTS,
+)

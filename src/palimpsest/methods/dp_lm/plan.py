@@ -1,0 +1,120 @@
+"""What the trainings of `dp_lm` ask and cost; no row is read."""
+
+import math
+
+from dp_accounting import ComposedDpEvent, DpEvent
+
+from palimpsest.errors import ParamsError
+from palimpsest.methods.dp_lm.settings import DiscriminatorTrain, DpLmTrain, DpSgd
+from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.shares import planned_histogram, planned_query, require_prior, whole_rho
+from palimpsest.privacy.accounting import calibrate_noise
+from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.records.schema import PublicSchema
+from palimpsest.training.plan import TrainingPlan
+from palimpsest.training.rounding import eta
+
+DISCRIMINATOR = "discriminator"
+
+
+def plan(settings: DpLmTrain, schema: PublicSchema, budget: Budget) -> Plan:
+    """What the fit of a language model will ask and cost.
+
+    Raises:
+        ParamsError: the settings do not fit the public schema.
+    """
+    require_prior(settings.prior, schema)
+    if settings.discriminator_weight and len(schema.label_names) < 2:
+        raise ParamsError("A discriminator needs two labels or more.", "Set discriminator_weight to 0.")
+    histogram = planned_histogram(settings, schema, whole_rho(budget))
+    noise = 0.0
+    if not math.isinf(budget.epsilon):
+        noise = calibrate_noise(
+            lambda trial: ComposedDpEvent([query.event for query in _queries(settings, schema, histogram, trial)]),
+            budget.epsilon,
+            budget.delta,
+        )
+    numbers = shown(language_model(settings, schema, noise))
+    if histogram is not None:
+        numbers["histogram_sigma"] = histogram.sigma
+    return Plan("dp_lm", budget, _queries(settings, schema, histogram, noise), numbers)
+
+
+def plan_discriminator(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, before: DpEvent) -> Plan:
+    """What the fit of a discriminator will ask and cost; the budget holds for it and the fitted model together.
+
+    Raises:
+        ParamsError: the settings do not fit the public schema, or the model leaves nothing of the budget.
+    """
+    if len(schema.label_names) < 2:
+        raise ParamsError("A discriminator needs two labels or more.", "Take it out of `run`.")
+    noise = 0.0 if math.isinf(budget.epsilon) else _noise(settings, schema, budget, before)
+    training = training_plan(settings, schema, noise)
+    query = PlannedQuery(DISCRIMINATOR, training.event(), training.steps)
+    return Plan("dp_lm", budget, (query,), shown(training))
+
+
+def _noise(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, before: DpEvent) -> float:
+    try:
+        return calibrate_noise(
+            lambda trial: ComposedDpEvent([before, training_plan(settings, schema, trial).event()]),
+            budget.epsilon,
+            budget.delta,
+        )
+    except ValueError as error:
+        raise ParamsError(
+            f"The language model leaves nothing of epsilon {budget.epsilon:g} for a discriminator.",
+            "Raise the discriminator's epsilon, which counts both, or lower the language model's.",
+        ) from error
+
+
+def _queries(
+    settings: DpLmTrain, schema: PublicSchema, histogram: LabelHistogram | None, noise: float
+) -> tuple[PlannedQuery, ...]:
+    training = language_model(settings, schema, noise)
+    return (*planned_query(histogram), PlannedQuery("train", training.event(), training.steps))
+
+
+def language_model(settings: DpLmTrain, schema: PublicSchema, noise: float) -> TrainingPlan:
+    """The plan of a language model's training, on one loss or on two."""
+    separate = settings.clipping == "separate"
+    return training_plan(settings, schema, noise, settings.clipping, 2 if separate else 1)
+
+
+def training_plan(
+    settings: DpSgd, schema: PublicSchema, noise: float, clipping: str = "joint", losses: int = 1
+) -> TrainingPlan:
+    """The plan of a training over `settings.epochs` expected passes.
+
+    Raises:
+        ParamsError: the expected batch is larger than the public size of the data set.
+    """
+    if settings.batch > schema.n_units:
+        raise ParamsError(
+            f"The expected batch size {settings.batch} is larger than the {schema.n_units} {schema.unit}s declared.",
+            "Lower `batch`.",
+        )
+    rate = settings.batch / schema.n_units
+    return TrainingPlan(
+        rate=rate,
+        steps=max(1, round(settings.epochs / rate)),
+        clipping_norm=settings.clipping_norm,
+        noise_multiplier=noise,
+        divisor=float(settings.batch),
+        clipping=clipping,
+        losses=losses,
+        eta=eta(settings.batch),
+    )
+
+
+def shown(plan: TrainingPlan) -> dict[str, float | int | str]:
+    """The numbers of a plan that are worth printing."""
+    return {
+        "noise_multiplier": plan.noise_multiplier,
+        "clipping": plan.clipping,
+        "clipping_norm": plan.clipping_norm,
+        "sampling_rate": plan.rate,
+        "steps": plan.steps,
+        "expected_batch": plan.divisor,
+    }

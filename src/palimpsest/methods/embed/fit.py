@@ -1,0 +1,205 @@
+"""`embed`: evolution of embeddings (Zhao, Song, Zhou 2024), repaired. Records vote for vectors, and never leave."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from palimpsest.errors import DataError, LedgerError
+from palimpsest.methods.embed.costs import Costs, costs_of, domain_of
+from palimpsest.methods.embed.decode import Decode
+from palimpsest.methods.embed.plan import ROUNDS
+from palimpsest.methods.embed.result import result_of
+from palimpsest.methods.embed.settings import EmbedSettings, LimitedDomain
+from palimpsest.methods.embed.start import aimed, anything, described, distinct
+from palimpsest.methods.embed.steps import Steps, Turn, Writer
+from palimpsest.methods.shared.base import Made, Plan
+from palimpsest.methods.shared.filters import Losses, chain, filtered
+from palimpsest.methods.shared.means import Candidates, ClassSums, class_sums
+from palimpsest.methods.shared.postprocess import Candidate, PersonalData
+from palimpsest.methods.shared.shares import divided, label_shares
+from palimpsest.methods.shared.tools import Encoders
+from palimpsest.privacy.nearest import require_exact
+from palimpsest.privacy.query import View
+from palimpsest.privacy.votes import Ballot, Counts, DomainBallot, Round, VoteRounds, device, parts_of
+from palimpsest.records.evolved import EvolvedRound, write_evolved
+from palimpsest.records.record import Record
+from palimpsest.records.schema import PublicSchema
+
+_SHOWN = 8  # texts of either kind that the page shows
+
+
+@dataclass(frozen=True, eq=False)
+class Evolved:
+    """What the rounds left; the only label is "" where the task has none.
+
+    Attributes:
+        rounds: what each finished round voted for and selected, in order.
+        parents: for each round, label -> the selected ones written down, read or not, in the order of `rounds`.
+        answers: for each round, label -> what the records answered: noisy counts, or the indices picked.
+        records: the synthetic rows.
+        rejected: of what was written down for them, the texts that could not be read.
+        written: texts that were written down for them, besides those of parents.
+        sums: noisy sum of each label's embeddings, where they were asked for.
+    """
+
+    rounds: tuple[EvolvedRound, ...]
+    parents: tuple[Mapping[str, tuple[str, ...]], ...]
+    answers: tuple[Counts, ...]
+    records: tuple[Record, ...]
+    rejected: tuple[Record, ...]
+    written: int
+    sums: ClassSums | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Embed:
+    """Evolution of embeddings: T rounds in which records vote for the vectors nearest to them.
+
+    Guarantee: `ask` asks for a noisy label histogram where the shares of the labels are not public, for noisy class
+    means where they aim, and for T rounds of votes, all of it once for adding or removing one unit (`Ballot`,
+    `DomainBallot`, `ClassMeans`, `LabelHistogram`). Their composition meets the budget, and so do the deltas that no
+    event carries (see `costs_of`). What happens between two votes and after the last reads public models, public texts
+    and noisy answers, never a record (post-processing). With an infinite epsilon nothing is noised: a reference that
+    must never be released.
+
+    Attributes:
+        settings: how to evolve.
+        schema: what is public about the data set.
+        plan: what is asked.
+        start: public texts that the first populations are chosen from.
+        descriptions: embeddings of the labels' public descriptions in the order of the schema, shape (labels, d); None
+            where there are none: then, without `aim`, each label begins with public texts at random.
+        decode: the public decoder.
+        encoders: the public encoder that it was trained for.
+        losses: mean token loss of texts in nats by the public language model.
+        limit: the largest loss of a text that can be read, in nats: the logarithm of its perplexity; None where
+            `readable` asks for none.
+        seed: governs what touches no private row: centres, offspring, texts.
+        checkpoints: where a stopped run leaves its finished rounds and their populations; None keeps nothing.
+
+    Raises:
+        DataError: there are fewer different public texts than the first round votes for.
+    """
+
+    settings: EmbedSettings
+    schema: PublicSchema
+    plan: Plan
+    start: Candidates
+    descriptions: np.ndarray | None
+    decode: Decode
+    encoders: Encoders
+    losses: Losses
+    limit: float | None
+    seed: int
+    checkpoints: Path | None
+
+    def __post_init__(self) -> None:
+        found, wanted = len(distinct(self.start).texts), self.settings.start
+        if found < wanted:
+            raise DataError(
+                f"There are {found} different public texts; the first round votes for {wanted} of each label.",
+                "Name a public file with more texts, or lower embed.start.",
+            )
+
+    def ask(self, view: View) -> Evolved:
+        """Choose the first population, let records vote and embeddings vary, and write the last ones down.
+
+        Raises:
+            LedgerError: every round was begun by stopped attempts and none was finished.
+        """
+        settings, schema = self.settings, self.schema
+        costs = costs_of(settings, schema, self.plan.budget)
+        require_exact(device())
+        shares = label_shares(view, settings, schema, costs.histogram, "")
+        counts = {label: count for label, count in divided(settings.rows, shares).items() if count}
+        sums = None
+        if costs.means is not None:
+            sums = class_sums(view, schema.label_names, self.encoders.rows, self.encoders.dimension, costs.means)
+        ballot = self._ballot(costs)
+        folder = self.checkpoints if ballot.noisy else None  # what follows exact answers is not private and is not kept
+        writer = Writer(self.decode, self.encoders.others, self.losses, self.limit)
+        steps = Steps(settings, self._first(sums, tuple(counts)), writer, self.seed, folder)
+        first = steps.first()
+        query = VoteRounds(
+            ballot, tuple(first.vectors), first, steps.propose, settings.rounds, self.checkpoints, name=ROUNDS
+        )
+        answers = [Round(**body).counts for body in view.ask(query)]
+        if not answers:
+            raise LedgerError(
+                "Every round of votes was begun by an attempt that was stopped before it stored one.",
+                "Run again: the rounds are charged again.",
+            )
+        turns = [steps.turn(answers[:number]) for number in range(len(answers) + 1)]
+        result = result_of(steps, answers, counts, sums)
+        return Evolved(
+            tuple(_round(before, after) for before, after in pairwise(turns)),
+            tuple({label: own.texts for label, own in turn.selected.items()} for turn in turns[1:]),
+            tuple(answers),
+            result.records,
+            result.rejected,
+            result.written,
+            sums,
+        )
+
+    def made(self, artifact: Evolved) -> Made:
+        """The texts that were written down last, without what the filters remove, and what each round voted for."""
+        removing = chain(self.settings.filters)
+        kept = filtered(removing, artifact.records)
+        return Made(
+            kept,
+            artifact.written,
+            {"unreadable": len(artifact.rejected), **removing.removed},
+            {
+                "rounds": len(artifact.rounds),
+                "kept_samples": _samples(kept, self.losses),
+                "unreadable_samples": _samples(artifact.rejected, self.losses),
+            },
+            lambda path: write_evolved(path.with_suffix(".npz"), artifact.rounds),
+        )
+
+    def _first(self, sums: ClassSums | None, labels: Sequence[str]) -> dict[str, Candidates]:
+        """The public texts that each label begins with, the best first."""
+        public, descriptions = distinct(self.start), self.descriptions
+        count, aim = self.settings.start, self.settings.aim
+        if sums is not None and aim is not None:
+            chosen = aimed(public, sums, labels, count, aim.domain)
+        elif descriptions is not None and self.schema.label_names:
+            named = dict(zip(self.schema.label_names, descriptions, strict=True))
+            chosen = described(public, named, labels, count)
+        else:
+            chosen = anything(public, labels, count, self.seed)
+        return {
+            label: Candidates([public.texts[index] for index in own], public.embeddings[own])
+            for label, own in chosen.items()
+        }
+
+    def _ballot(self, costs: Costs) -> Ballot | DomainBallot:
+        selection, reader = self.settings.selection, self.encoders.rows
+        if isinstance(selection, LimitedDomain):
+            return DomainBallot(reader, domain_of(self.settings, selection, costs))
+        return Ballot(reader, selection.neighbours, costs.votes, parts_of(self.schema))
+
+
+def _round(before: Turn, after: Turn) -> EvolvedRound:
+    """What a round voted for, and what it selected."""
+    return EvolvedRound(
+        {label: one.population for label, one in before.generations.items()},
+        {label: own.places for label, own in after.selected.items()},
+        {label: own.readable for label, own in after.selected.items()},
+    )
+
+
+def _samples(records: Sequence[Record], losses: Losses) -> list[dict[str, object]]:
+    """A few texts, evenly from all, without personal data, each with its perplexity under the public model."""
+    clean = PersonalData().keeps([Candidate(row, math.nan) for row in records])
+    shown = [row for row, passes in zip(records, clean, strict=True) if passes and row.text.strip()]
+    some = shown[:: max(1, len(shown) // _SHOWN)][:_SHOWN]
+    found = losses([row.text for row in some]) if some else np.zeros(0)
+    return [
+        {"text": row.text, "label": row.label, "perplexity": math.exp(loss)}
+        for row, loss in zip(some, found, strict=True)
+    ]

@@ -1,0 +1,52 @@
+"""Method predict, as the rest of the project knows it."""
+
+import math
+
+from palimpsest.methods.predict.settings import PredictSettings
+from palimpsest.methods.shared.base import Budget, Fit, Plan
+from palimpsest.methods.shared.columns import WRITTEN
+from palimpsest.methods.shared.method import Basis, Family, Method, Resumes
+from palimpsest.methods.shared.tools import Reads, Tools
+from palimpsest.records.schema import PublicSchema
+
+
+def _plan(settings: PredictSettings, schema: PublicSchema, budget: Budget, _basis: Basis) -> Plan:
+    from palimpsest.methods.predict.plan import plan
+
+    return plan(settings, schema, budget)
+
+
+def _build(settings: PredictSettings, plan: Plan, tools: Tools) -> Fit:
+    from palimpsest.methods.predict.fit import Predict
+    from palimpsest.methods.shared.filters import perplexity, public_losses
+    from palimpsest.methods.shared.postprocess import Perplexity
+
+    def measure() -> Perplexity:
+        losses = public_losses(tools.base(), settings.max_tokens, settings.micro_batch)
+        return perplexity(losses, tools.heldout(), settings.filters.quantile)
+
+    encoders = None if settings.means is None else tools.encoders(settings.means.batch)
+    return Predict(settings, tools.schema, plan, tools.reader(), tools.key(), tools.kept, measure, encoders)
+
+
+def _problem(settings: PredictSettings, _purpose: str, epsilon: float) -> str | None:
+    if math.isinf(epsilon) and settings.tokens is None:
+        return "epsilon .inf leaves any number of tokens: give predict.tokens, and leave clip null"
+    return None
+
+
+PREDICT = Method(
+    name="predict",
+    stage="private_predict",
+    family=Family.WRITES,
+    title="One row of the results: text written by an untouched language model from batches of private contexts.",
+    tasks=("classify", "span", "text", "json"),
+    settings=PredictSettings,
+    plan=_plan,
+    build=_build,
+    reads=frozenset({Reads.READER, Reads.ENCODER, Reads.HELDOUT, Reads.BASE}),
+    columns=WRITTEN,
+    module=__name__,
+    resumes=Resumes.WAVES,
+    problem=_problem,
+)

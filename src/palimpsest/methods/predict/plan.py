@@ -1,0 +1,242 @@
+"""What `predict` asks and costs; no row is read."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from palimpsest.errors import ParamsError
+from palimpsest.methods.predict.settings import PredictSettings
+from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.means import planned_means
+from palimpsest.methods.shared.shares import divided, planned_histogram, planned_query, require_prior, whole_rho
+from palimpsest.prediction.cells import part
+from palimpsest.prediction.mechanism import (
+    EXACT,
+    Clipping,
+    DifferenceClipping,
+    FixedClipping,
+    Rounding,
+    SparseVector,
+    token_rho,
+)
+from palimpsest.prediction.query import wave_event
+from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.records.schema import PublicSchema
+
+UNCLIPPED = 1e4  # of a reference run: no difference of logits is as large
+_LITTLE = 0.1  # nats by which all contexts together can then move a draw at most
+_MARGIN = 1.0 - 1e-9  # what the last steps in float64, from exact sums to scores, may add up to
+_SPOILT = 0.5  # share of a token's rho that rounding may take
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What each batch may spend: r private tokens (`tokens`, 0 where none is affordable) at the clip c or C."""
+
+    tokens: int
+    clip: float
+
+
+@dataclass(frozen=True)
+class Costs:
+    """How a budget is shared out.
+
+    Attributes:
+        histogram: the label histogram; None where shares are public.
+        means: standard deviation of the class means' coordinates; None where they are not asked for.
+        rho: what is left for each batch; infinite for a reference.
+        rounding: what is charged for rounding: contexts of all batches of a wave are read together.
+    """
+
+    histogram: LabelHistogram | None
+    means: float | None
+    rho: float
+    rounding: Rounding
+
+
+def plan(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Plan:
+    """What a fit will ask and cost, and whether that can work.
+
+    Raises:
+        ParamsError: the settings do not fit the public schema.
+    """
+    require_fit(settings, schema)
+    costs = costs_of(settings, schema, budget)
+    spending = spend(settings, costs.rho, costs.rounding)
+    numbers = _numbers(settings, schema, spending, costs.histogram)
+    if reason := refusal(settings, costs.rho, costs.rounding):
+        return Plan("predict", budget, (), numbers, False, (reason,))
+    clipping, vector = mechanisms(settings, spending.clip)
+    event = wave_event(clipping, vector, spending.tokens, math.isinf(costs.rho), costs.rounding)
+    asked = [
+        PlannedQuery(wave_name(number), event, spending.tokens, part(*wave))
+        for number, wave in enumerate(waves(settings, schema))
+    ]
+    means = [] if costs.means is None else [planned_means(costs.means)]
+    queries = (*planned_query(costs.histogram), *means, *asked)
+    return Plan("predict", budget, queries, numbers, notes=tuple(notes(settings, spending)))
+
+
+def costs_of(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Costs:
+    """How the budget is shared out: class means get their share of rho, which buys rho_m = 1 / (2 sigma^2)."""
+    rho, wanted, sigma = whole_rho(budget), settings.means, None
+    histogram = planned_histogram(settings, schema, rho)
+    taken = settings.histogram_share if histogram is not None else 0.0
+    if wanted is not None:
+        taken += wanted.share
+        sigma = 0.0 if math.isinf(rho) else math.sqrt(0.5 / (wanted.share * rho * _MARGIN))
+    together = max(last - first for first, last in waves(settings, schema))
+    return Costs(histogram, sigma, rho * (1.0 - taken), Rounding(settings.rounding or 0.0, together))
+
+
+def contexts_of(settings: PredictSettings, schema: PublicSchema) -> int:
+    """Most private contexts that a batch is expected to hold: a person may have several."""
+    return settings.batch_size * (schema.max_rows_per_unit if schema.unit == "person" else 1)
+
+
+def batches(settings: PredictSettings, schema: PublicSchema) -> tuple[int, int]:
+    """Batches that records or persons are spread over, and those that are written from."""
+    all_of_them = max(len(schema.label_names), 1, schema.n_units // settings.batch_size)
+    return all_of_them, min(all_of_them, settings.batches or all_of_them)
+
+
+def waves(settings: PredictSettings, schema: PublicSchema) -> list[tuple[int, int]]:
+    """First batch and end of each wave."""
+    _, used = batches(settings, schema)
+    size = max(1, settings.together // contexts_of(settings, schema))
+    return [(first, min(first + size, used)) for first in range(0, used, size)]
+
+
+def wave_name(number: int) -> str:
+    """The charge's name."""
+    return f"predict wave {number}"
+
+
+def _numbers(
+    settings: PredictSettings, schema: PublicSchema, spending: Spending, histogram: LabelHistogram | None
+) -> dict[str, float | int | str]:
+    everywhere, used = batches(settings, schema)
+    contexts = used * (contexts_of(settings, schema) + 1)
+    numbers: dict[str, float | int | str] = {
+        "clipping": settings.clipping,
+        "clip": spending.clip,
+        "tokens": spending.tokens,
+        "batches": used,
+        "batches_in_all": everywhere,
+        "batch_size": settings.batch_size,
+        "waves": len(waves(settings, schema)),
+        "expected_examples": used * spending.tokens // settings.typical_tokens,
+        "forward_tokens": contexts * (settings.prompt.text_tokens + spending.tokens),
+    }
+    numbers |= {} if histogram is None else {"histogram_sigma": histogram.sigma}
+    return numbers if settings.rounding is None else {**numbers, "rounding": settings.rounding}
+
+
+def spend(settings: PredictSettings, rho: float, rounding: Rounding = EXACT) -> Spending:
+    """The tokens that a clip leaves of a batch's rho, or the clip that a number of tokens leaves.
+
+    rho = r [1/2 (c / (s tau))^2 + 2 / (s nu)^2], the second part with a sparse vector only; `token_rho` says what
+    rounding adds.
+    """
+    if math.isinf(rho):
+        return Spending(settings.tokens or settings.typical_tokens, UNCLIPPED)
+    clipping, vector = mechanisms(settings, settings.clip or 1.0)
+    each, usable = token_rho(clipping, vector, rounding), rho * _MARGIN
+    if settings.clip is not None:
+        return Spending(int(usable / each), settings.clip)
+    tokens = settings.tokens or 1
+    left = usable / tokens - (each - clipping.rho_of(clipping.sensitivity + rounding.error))
+    move = settings.temperature * math.sqrt(2.0 * max(left, 0.0)) - rounding.error
+    return Spending(tokens, settings.batch_size * move) if move > 0.0 else Spending(0, 0.0)
+
+
+def mechanisms(settings: PredictSettings, clip: float) -> tuple[Clipping, SparseVector | None]:
+    """The token mechanism and the sparse vector of these settings, at a clip."""
+    size, chosen = settings.batch_size, settings.sparse_vector
+    vector = SparseVector(chosen.threshold, chosen.noise, size) if chosen else None
+    if settings.clipping == "fixed":
+        return FixedClipping(clip, settings.temperature, size), vector
+    return DifferenceClipping(clip, settings.temperature, size, settings.top_k), vector
+
+
+def break_even(settings: PredictSettings, clip: float) -> float:
+    """The share of private tokens below which a sparse vector pays.
+
+    With it r falls to rho / (rho_token + rho_round), and each private token brings 1 / share tokens along.
+    """
+    clipping, vector = mechanisms(settings, clip)
+    return clipping.rho / (clipping.rho + vector.rho) if vector else 0.0
+
+
+def notes(settings: PredictSettings, spending: Spending) -> Iterator[str]:
+    """What the user should know before anything is spent."""
+    if spending.tokens < settings.typical_tokens:
+        yield (
+            f"each batch may draw {spending.tokens} private tokens, fewer than a typical example has "
+            f"({settings.typical_tokens}): raise batch_size, or lower the clip"
+        )
+    if settings.sparse_vector:
+        share = break_even(settings, spending.clip)
+        yield (
+            f"the sparse vector pays only while fewer than {share:.1%} of the tokens are private; free text is far "
+            "above that, structured text may be below: compare with sparse_vector null"
+        )
+    clip, reach = spending.clip, spending.clip / settings.temperature
+    if settings.clipping == "difference" and reach < _LITTLE:
+        yield (
+            f"clip {clip:.3g} moves a draw by at most {reach:.2g} nats: the text is nearly what the public prompt "
+            "gives; raise batch_size or epsilon, or lower tokens"
+        )
+
+
+def refusal(settings: PredictSettings, rho: float, rounding: Rounding) -> str | None:
+    """Why the plan cannot work, and what to do instead; None where it can."""
+    if not spend(settings, rho).tokens:
+        return too_little(settings, rho)
+    spending = spend(settings, rho, rounding)
+    if math.isinf(rho) or (spending.tokens and rounding_share(settings, spending, rounding) <= _SPOILT):
+        return None
+    return (
+        f"infeasible: rounding of {rounding.error:.3g} nats, charged for {rounding.batches} batches together, takes "
+        f"more than {_SPOILT:.0%} of a batch's budget: lower together, or use a device that keeps a context's bits and "
+        "set rounding to null"
+    )
+
+
+def rounding_share(settings: PredictSettings, spending: Spending, rounding: Rounding) -> float:
+    """The share of a token's rho that rounding takes."""
+    clipping, vector = mechanisms(settings, spending.clip)
+    return 1.0 - token_rho(clipping, vector) / token_rho(clipping, vector, rounding)
+
+
+def too_little(settings: PredictSettings, rho: float) -> str:
+    """Why not one token is affordable, and which batch size would pay for a typical example."""
+    clipping, vector = mechanisms(settings, settings.clip or settings.temperature)
+    token = clipping.rho + (vector.rho if vector else 0.0)
+    if settings.clip is None:
+        token = (vector.rho if vector else 0.0) * (settings.tokens or 1)
+    wanted = settings.typical_tokens if settings.clip is not None else 1
+    size = math.ceil(settings.batch_size * math.sqrt(token * wanted / rho))
+    return (
+        f"infeasible: a batch has rho {rho:.3g}, and what it must pay first costs {token:.3g} at batch_size "
+        f"{settings.batch_size}: raise batch_size above {size}, raise epsilon, or lower the clip"
+    )
+
+
+def at_least_one(total: int, shares: Mapping[str, float]) -> dict[str, int]:
+    """`total` split by shares after each label got one."""
+    rest = divided(max(0, total - len(shares)), shares)
+    return {label: 1 + count for label, count in rest.items()}
+
+
+def require_fit(settings: PredictSettings, schema: PublicSchema) -> None:
+    """Raise ParamsError where settings and schema do not fit together."""
+    require_prior(settings.prior, schema)
+    if settings.means is not None and len(schema.label_names) < 2:
+        raise ParamsError("predict.means needs two labels or more.", "Set it to null.")
+    if settings.batches is not None and settings.batches < len(schema.label_names):
+        raise ParamsError(
+            f"predict.batches is {settings.batches}, fewer than the {len(schema.label_names)} labels.",
+            "Give each label one batch or more, or null for all.",
+        )

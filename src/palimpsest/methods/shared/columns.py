@@ -1,0 +1,56 @@
+"""The columns that methods have in `palimpsest plan`; each group of methods shares a table."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Shown(Protocol):
+    """Numbers of a plan as words."""
+
+    def __call__(self, *keys: str, digits: int = 3) -> str:
+        """The first of these numbers that the plan has; a dash where it has none."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its heading, and its cell for a plan."""
+
+    heading: str
+    cell: Callable[[Shown], str]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """One table: what a row is, and the columns between its name and its cost."""
+
+    row: str
+    columns: tuple[Column, ...]
+
+
+TRAINED = Columns(
+    "model",
+    (
+        Column("noise", lambda shown: shown("noise_multiplier", digits=5)),
+        Column("steps", lambda shown: shown("steps")),
+        Column(
+            "batch\n(rate)", lambda shown: f"{shown('expected_batch', digits=6)}\n({shown('sampling_rate', digits=4)})"
+        ),
+    ),
+)
+WRITTEN = Columns(
+    "variant",
+    (
+        Column("clip", lambda shown: f"{shown('clip', digits=4)}\n{shown('clipping')}"),
+        Column("tokens\n(batches)", lambda shown: f"{shown('tokens')}\n({shown('batches')} of {shown('batch_size')})"),
+        Column("examples\n(read)", lambda shown: f"{shown('expected_examples')}\n({shown('forward_tokens')})"),
+    ),
+)
+CHOSEN = Columns(
+    "variant",
+    (
+        Column("noise\n(rounds)", lambda shown: f"{shown('sigma', 'scale', digits=5)}\n({shown('rounds')})"),
+        Column("rows\n(candidates)", lambda shown: f"{shown('rows')}\n({shown('candidates')})"),
+        Column("requests\n(tokens)", lambda shown: f"{shown('requests')}\n({shown('tokens')})"),
+    ),
+)

@@ -1,0 +1,59 @@
+"""The filters that settings name: free post-processing of written texts."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from palimpsest.methods.shared import postprocess
+from palimpsest.methods.shared.settings import Filters
+from palimpsest.models.lm import load_lm, text_losses
+from palimpsest.records.record import Record
+
+Losses: TypeAlias = Callable[[Sequence[str]], np.ndarray]
+
+
+def public_losses(base: Path, max_tokens: int, batch: int) -> Losses:
+    """Texts -> mean token loss of each in nats by the public model.
+
+    Args:
+        base: its folder.
+        max_tokens: tokens that it reads of a text.
+        batch: texts that it reads at once.
+    """
+    model, tokenizer = load_lm(base)
+    return lambda texts: text_losses(model, tokenizer, texts, max_tokens, batch)
+
+
+def perplexity(losses: Losses, heldout: Sequence[str], quantile: float) -> postprocess.Perplexity:
+    """The filter under the public model, with held-out public text as its measure."""
+    return postprocess.Perplexity(losses, postprocess.perplexity_limit(losses(heldout), quantile))
+
+
+def unread() -> postprocess.Filter:
+    """Stands for the perplexity filter of methods whose settings refuse it."""
+    raise ValueError("this method has no perplexity filter")
+
+
+def chain(wanted: Filters, measure: Callable[[], postprocess.Filter] = unread) -> postprocess.Chain:
+    """The filters, in their order.
+
+    Args:
+        wanted: their names and settings.
+        measure: makes the perplexity filter, whose model is loaded where it is asked for.
+    """
+    made: dict[str, Callable[[], postprocess.Filter]] = {
+        "length": lambda: postprocess.Length(wanted.min_words, wanted.max_words),
+        "personal_data": postprocess.PersonalData,
+        "duplicates": lambda: postprocess.Duplicates(wanted.similarity, wanted.shingle),
+        "perplexity": measure,
+        "label": lambda: postprocess.Label(wanted.threshold),
+    }
+    return postprocess.Chain([made[name]() for name in wanted.chain])
+
+
+def filtered(removing: postprocess.Chain, records: Iterable[Record]) -> list[Record]:
+    """The records that all filters keep, where no model judges labels."""
+    return [found.record for found in removing.apply([postprocess.Candidate(row, math.nan) for row in records])]

@@ -1,0 +1,153 @@
+"""Texts chosen by noisy class means: which of them are like the rows of one label, and unlike those of the others."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from palimpsest.methods.shared.noise import gaussian
+from palimpsest.privacy.means import ClassMeans, Encode, unit_rows
+from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.query import View
+from palimpsest.records.record import Record
+
+_SHRINKAGE = 0.5  # of the covariance of public texts towards a multiple of the identity
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Public texts to choose from.
+
+    Attributes:
+        texts: n texts; equal ones are chosen at most once between them.
+        embeddings: theirs, shape (n, d), by the encoder that embeds the private rows; of any length.
+    """
+
+    texts: Sequence[str]
+    embeddings: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.embeddings.ndim != 2 or len(self.embeddings) != len(self.texts):
+            raise ValueError(f"got {len(self.texts)} texts and embeddings of shape {self.embeddings.shape!r}")
+
+    def kept(self, domain: float) -> int:
+        """How many of them a share of `domain` is, rounded up."""
+        return math.ceil(domain * len(self.texts))
+
+
+@dataclass(frozen=True, eq=False)
+class ClassSums:
+    """What private rows are about, label by label.
+
+    Attributes:
+        labels: the public labels, in their order.
+        sums: noisy sum of each label's embeddings, shape (labels, d).
+    """
+
+    labels: tuple[str, ...]
+    sums: np.ndarray
+
+
+def planned_means(sigma: float) -> PlannedQuery:
+    """The look at class means with such noise."""
+    return PlannedQuery(ClassMeans.name, gaussian(sigma))
+
+
+def class_sums(
+    view: View, labels: tuple[str, ...], encode: Encode, dimensions: int, sigma: float, batch: int = ClassMeans.batch
+) -> ClassSums:
+    """Ask for them; see `ClassMeans`."""
+    answer = view.ask(ClassMeans(labels, encode, dimensions, sigma, batch))
+    return ClassSums(labels, np.array(answer, dtype=np.float64))
+
+
+def choose(candidates: Candidates, found: ClassSums, counts: Mapping[str, int], domain: float) -> list[Record]:
+    """The candidates in domain that are most like one label and unlike the others.
+
+    In domain of a label are the candidates with the largest cosine to its sum; each label has a domain of its own, so
+    that one unlike the rest, or a rare one, keeps its texts. They are ranked by how much more they are like this label
+    than like any other, along the directions that tell labels apart (`_telling`). Labels take turns, each taking its
+    best text that none has taken, so no text is used twice; ties go to the text nearer the domain, then to the earlier
+    one. A label gets fewer texts than asked where those in its domain run out.
+
+    More texts cost nothing, and a classifier of words learns more from more of them, until a label has no more texts
+    of its own.
+
+    Args:
+        candidates: public texts.
+        found: sums of embeddings per label.
+        counts: label -> texts wanted; labels of `found`.
+        domain: share of the candidates that counts as in domain, for each label.
+
+    Returns:
+        Records, label by label in the order of `counts`, the best first.
+
+    Raises:
+        ValueError: a count is of a label that `found` has no sum of.
+    """
+    if unknown := set(counts) - set(found.labels):
+        raise ValueError(f"{len(unknown)} labels have no sum")
+    vectors, means = unit_rows(candidates.embeddings), unit_rows(found.sums)
+    near = _rounded(vectors @ means.T)  # (n, labels)
+    scores = _rounded(_margins(vectors @ _telling(means, vectors).T))  # (n, labels)
+    columns = [found.labels.index(label) for label in counts]
+    orders = [_ranked(near[:, column], scores[:, column], candidates.kept(domain)) for column in columns]
+    chosen = _in_turns([iter(order.tolist()) for order in orders], list(counts.values()), candidates.texts)
+    return [Record(candidates.texts[index], label) for label, own in zip(counts, chosen, strict=True) for index in own]
+
+
+def _telling(means: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """The directions along which texts are compared with the labels, shape (labels, d).
+
+    Linear discriminant analysis (Fisher 1936): what means differ by says little along directions in which all texts
+    differ, so it is divided by the covariance. The covariance is that of the public texts, which costs no budget. It is
+    shrunk halfway to a multiple of the identity: where public texts hardly vary, the division would enlarge little but
+    the noise of the means.
+
+    Args:
+        means: of the labels, each of length 1, so that the sizes of labels do not speak, shape (labels, d).
+        vectors: the candidates, shape (n, d).
+    """
+    centred = vectors - vectors.sum(axis=0) / max(1, len(vectors))
+    covariance = centred.T @ centred  # (d, d), of any scale: it shortens every direction alike
+    average = np.trace(covariance) / len(covariance)
+    if not average > 0.0:
+        return means
+    shrunk = (1.0 - _SHRINKAGE) * covariance + _SHRINKAGE * average * np.eye(len(covariance))
+    return np.asarray(np.linalg.solve(shrunk, means.T).T)
+
+
+def _margins(scores: np.ndarray) -> np.ndarray:
+    """How far each label's score is above the best of the others, (n, labels); alone, a label has none to beat."""
+    if scores.shape[1] < 2:
+        return scores
+    ordered = np.sort(scores, axis=1)
+    best, second = ordered[:, -1:], ordered[:, -2:-1]  # (n, 1)
+    return scores - np.where(scores == best, second, best)
+
+
+def _ranked(near: np.ndarray, scores: np.ndarray, kept: int) -> np.ndarray:
+    """Indices of the `kept` nearest, those with the highest scores first."""
+    nearest = np.argsort(-near, kind="stable")[:kept]
+    return nearest[np.argsort(-scores[nearest], kind="stable")]
+
+
+def _rounded(scores: np.ndarray) -> np.ndarray:
+    """Each column in billionths of its largest, whole ones, so that ties do not hang on the order of additions."""
+    largest = np.abs(scores).max(axis=0, initial=0.0)
+    return np.rint(scores / np.where(largest > 0.0, largest, 1.0) * 1e9)
+
+
+def _in_turns(queues: Sequence[Iterator[int]], wanted: Sequence[int], texts: Sequence[str]) -> list[list[int]]:
+    """What each queue gives when they take turns and skip texts that are taken, at most `wanted` of each."""
+    taken: set[str] = set()
+    chosen: list[list[int]] = [[] for _ in queues]
+    for turn in range(max(wanted, default=0)):
+        for queue, own, most in zip(queues, chosen, wanted, strict=True):
+            free = (index for index in queue if texts[index] not in taken)
+            for index in islice(free, int(turn < most)):
+                own.append(index)
+                taken.add(texts[index])
+    return chosen

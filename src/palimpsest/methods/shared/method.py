@@ -1,0 +1,84 @@
+"""What a method is: everything that the rest of the project must know of it, declared once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from dp_accounting import DpEvent, NoOpDpEvent
+
+from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.columns import Columns
+from palimpsest.methods.shared.tools import Reads
+from palimpsest.records.schema import PublicSchema
+from palimpsest.settings import Settings
+
+
+class Family(StrEnum):
+    """How a method comes to rows."""
+
+    TRAINS = "a model is fitted to private rows, and rows are drawn from it, free"
+    WRITES = "a public model writes rows from private contexts"
+    CHOOSES = "private rows choose among public or synthetic texts"
+    EDITS = "private rows are changed"
+
+
+class Resumes(StrEnum):
+    """How a stopped run goes on under its charge."""
+
+    NOT = "it does not: an answer that was stored is replayed, and whatever else began is lost"
+    CHECKPOINTS = "from the last checkpoint"
+    WAVES = "with what the charge has left, wherever the run goes on"
+    ROUNDS = "after the last round that was stored, or while any is left"
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Public facts of what a variant builds on.
+
+    Attributes:
+        event: all that it was, or will be, charged.
+        own_delta: what that takes of delta beside its event.
+        author: settings of the author that writes for it.
+    """
+
+    event: DpEvent = field(default_factory=NoOpDpEvent)
+    own_delta: float = 0.0
+    author: Any = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method.
+
+    Attributes:
+        name: in params.yaml and on the pages.
+        stage: the name of the stage that runs it, in dvc.yaml.
+        family: how it comes to rows.
+        title: what a row of it is, in one sentence.
+        tasks: tasks of data sets that it can do.
+        settings: what it is told.
+        plan: what a fit will ask and cost, of its settings and public facts alone; no row is read.
+        build: settings, plan, `Tools` -> a complete `Fit`; of a training, settings, plan, `Files` -> a `Training`.
+        reads: what it reads beside private rows.
+        columns: those of `palimpsest plan`.
+        module: of the declaration; its imports are the code that a run is held to.
+        resumes: how a stopped run goes on.
+        problem: settings, purpose, epsilon -> what does not fit together; None where it does.
+        untwinned: why no end-to-end audit of it exists; None where there is one.
+    """
+
+    name: str
+    stage: str
+    family: Family
+    title: str
+    tasks: tuple[str, ...]
+    settings: type[Settings]
+    plan: Callable[[Any, PublicSchema, Budget, Basis], Plan]
+    build: Callable[[Any, Plan, Any], Any]
+    reads: frozenset[Reads]
+    columns: Columns
+    module: str
+    resumes: Resumes = Resumes.NOT
+    problem: Callable[[Any, str, float], str | None] = lambda _settings, _purpose, _epsilon: None
+    untwinned: str | None = None

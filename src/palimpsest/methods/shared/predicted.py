@@ -1,0 +1,89 @@
+"""What methods that write from private contexts share: which tokens may be drawn, and the rows that were written."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from palimpsest.methods.shared.base import Made
+from palimpsest.methods.shared.filters import chain, filtered
+from palimpsest.methods.shared.means import ClassSums
+from palimpsest.methods.shared.postprocess import Filter
+from palimpsest.methods.shared.settings import Filters
+from palimpsest.models.tokens import specials
+from palimpsest.prediction.prompts import parsed
+from palimpsest.records.record import Record
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the batches wrote.
+
+    Attributes:
+        batches: of each: its label, `examples`, the unfinished `rest`, tokens `drawn` and `private` ones among them.
+        keeps_unfinished: whether the examples under way when the budget ended are rows, too.
+        sums: noisy sum of each label's embeddings, where they were asked for.
+    """
+
+    batches: tuple[Mapping[str, Any], ...]
+    keeps_unfinished: bool
+    sums: ClassSums | None = None
+
+    @property
+    def drawn(self) -> int:
+        """Tokens in all."""
+        return sum(batch["drawn"] for batch in self.batches)
+
+    @property
+    def private_share(self) -> float:
+        """Share of all tokens that cost budget."""
+        return sum(batch["private"] for batch in self.batches) / max(1, self.drawn)
+
+    def records(self, joint: str | None = None) -> Iterator[Record]:
+        """The examples, batch by batch, without those that have no word.
+
+        Args:
+            joint: what stands between a free label and its text; examples without it are left out.
+        """
+        for batch in self.batches:
+            texts = [*batch["examples"], *([batch["rest"]] if self.keeps_unfinished else [])]
+            found = (_record(text, batch["label"], joint) for text in texts if text)
+            yield from (record for record in found if record is not None)
+
+    def made(self, filters: Filters, measure: Callable[[], Filter], joint: str | None) -> Made:
+        """The examples that the filters keep, and what is told of them; see `records` and `chain`."""
+        rows, removing = list(self.records(joint)), chain(filters, measure)
+        told = {"tokens": self.drawn, "private_share": self.private_share}
+        return Made(filtered(removing, rows), len(rows), removing.removed, told)
+
+
+def _record(text: str, label: str, joint: str | None) -> Record | None:
+    if joint is None:
+        return Record(text, label or None)
+    pair = parsed(text, joint)
+    return None if pair is None else Record(*pair)
+
+
+def ends_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: str) -> frozenset[int]:
+    """Tokens that end an example: the model's own ends of text, and those with a new line where a line is an example.
+
+    To end there is post-processing of a drawn token: every token keeps its probability.
+    """
+    own = getattr(model.generation_config, "eos_token_id", None)
+    found = {specials(tokenizer).eos, *(own if isinstance(own, (list, tuple)) else [own] if own is not None else [])}
+    if ends == "line":
+        spelt = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
+        found |= {token for token, words in enumerate(spelt) if "\n" in words}
+    return frozenset(found)
+
+
+def allowed_tokens(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: Sequence[int] | frozenset[int]
+) -> torch.Tensor:
+    """Tokens that may be drawn, bool (logits,): all of the tokenizer's but control tokens that are no ends."""
+    allowed = torch.zeros(model.get_output_embeddings().weight.shape[0], dtype=torch.bool)
+    allowed[: len(tokenizer)] = True
+    allowed[sorted(specials(tokenizer).control - frozenset(ends))] = False
+    return allowed.to(model.device)

@@ -1,0 +1,112 @@
+"""What a fit is built with: public artifacts and models, each handed over by whoever knows where it lies."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from palimpsest.records.record import Record
+from palimpsest.records.schema import PublicSchema
+
+Encode: TypeAlias = Callable[[Sequence[str]], np.ndarray]
+
+
+class Reads(StrEnum):
+    """A public artifact or model, or one that was charged before, that a method reads. A run is identified by them."""
+
+    TEXTS = "public texts"
+    EMBEDDINGS = "embeddings of the public texts and of the labels' descriptions"
+    HELDOUT = "held-out public texts"
+    BASE = "the public language model"
+    READER = "the public language model that reads prompts: the base, or a taught one"
+    DECODER = "a public decoder of embeddings"
+    ENCODER = "the public sentence encoder"
+    AUTHOR = "who writes candidates"
+    SOURCE = "the rows of another variant"
+    FITTED = "a fitted language model"
+
+
+class Encoders(Protocol):
+    """One public sentence encoder with two memories, so that what is kept of private texts meets no other text."""
+
+    @property
+    def rows(self) -> Encode:
+        """For private texts."""
+
+    @property
+    def others(self) -> Encode:
+        """For public and synthetic texts."""
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the encoder's weights and configuration."""
+
+
+class Files(Protocol):
+    """Where public artifacts lie, and those that are small. To ask for one that the method does not declare to read is
+    an error."""
+
+    @property
+    def schema(self) -> PublicSchema:
+        """What is public about the data set."""
+
+    @property
+    def seed(self) -> int:
+        """Governs only what touches no private row."""
+
+    @property
+    def kept(self) -> Path | None:
+        """The folder where a stopped run leaves what it goes on with; None keeps nothing."""
+
+    @property
+    def answers(self) -> Path:
+        """The file that keeps what language models answered, by the hash of what they were asked."""
+
+    def key(self) -> bytes:
+        """32 secret bytes that spread records, or persons, over batches; the same for every run of the variant."""
+
+    def texts(self) -> Sequence[str]:
+        """`Reads.TEXTS`."""
+
+    def embeddings(self) -> Mapping[str, np.ndarray]:
+        """`Reads.EMBEDDINGS`: texts (n, d) and descriptions (labels, d); empty where there are no labels."""
+
+    def heldout(self) -> Sequence[str]:
+        """`Reads.HELDOUT`."""
+
+    def base(self) -> Path:
+        """`Reads.BASE`, a Hugging Face folder."""
+
+    def reader(self) -> Path:
+        """`Reads.READER`, a Hugging Face folder."""
+
+    def decoder(self) -> Path:
+        """`Reads.DECODER`, a folder."""
+
+    def encoder(self) -> Path:
+        """`Reads.ENCODER`, a folder."""
+
+    def author(self) -> Any:
+        """`Reads.AUTHOR`: its settings."""
+
+    def author_model(self) -> Path:
+        """`Reads.AUTHOR`: the folder of a local author's model."""
+
+    def source(self) -> Sequence[Record]:
+        """`Reads.SOURCE`."""
+
+    def fitted(self) -> Path:
+        """`Reads.FITTED`, a folder."""
+
+
+class Tools(Files, Protocol):
+    """What a method is built with that is no training."""
+
+    def encoders(self, batch: int) -> Encoders:
+        """`Reads.ENCODER` with its memories; private texts that are new are read `batch` at once."""

@@ -1,0 +1,38 @@
+"""Method vote_select, as the rest of the project knows it."""
+
+from dataclasses import replace
+
+from palimpsest.methods.shared.base import Budget, Fit, Plan
+from palimpsest.methods.shared.columns import CHOSEN
+from palimpsest.methods.shared.method import Basis, Family, Method
+from palimpsest.methods.shared.tools import Reads, Tools
+from palimpsest.methods.vote_select.settings import VoteSelectSettings
+from palimpsest.records.schema import PublicSchema
+
+
+def _plan(settings: VoteSelectSettings, _schema: PublicSchema, budget: Budget, basis: Basis) -> Plan:
+    from palimpsest.methods.vote_select.plan import plan
+
+    return plan(settings, replace(budget, delta=budget.delta - basis.own_delta), basis.event)
+
+
+def _build(settings: VoteSelectSettings, plan: Plan, tools: Tools) -> Fit:
+    from palimpsest.methods.vote_select.fit import VoteSelect
+
+    encoders = tools.encoders(settings.batch)
+    return VoteSelect(settings, tools.schema, plan, tools.source(), encoders, tools.seed)
+
+
+VOTE_SELECT = Method(
+    name="vote_select",
+    stage="vote_select",
+    family=Family.CHOOSES,
+    title="One row of the results: rows of another variant, chosen by one noisy vote; its epsilon counts both.",
+    tasks=("classify", "text", "json"),
+    settings=VoteSelectSettings,
+    plan=_plan,
+    build=_build,
+    reads=frozenset({Reads.SOURCE, Reads.ENCODER}),
+    columns=CHOSEN,
+    module=__name__,
+)

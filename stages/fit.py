@@ -1,0 +1,86 @@
+"""Make the rows of one variant: a stage that spends, whichever its method is."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from palimpsest.errors import ParamsError
+from palimpsest.methods.shared.method import Basis
+from palimpsest.methods.shared.tools import Encoders, Reads
+from palimpsest.params.load import ledger_url, load
+from palimpsest.params.schema import Params
+from palimpsest.privacy.ledger.filter import composed
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.receipt import read_receipt
+from palimpsest.privacy.session import paid_charges
+from palimpsest.records.write import write_synthetic
+from palimpsest.workspace import EVOLVED, RECEIPTS, SYNTHETIC
+from stages import resuming
+from stages.common import start
+from stages.encoding import encoders
+from stages.spenders import Spender, spender
+from stages.spending import charged, identify, record
+from stages.tools import Artifacts
+from stages.vouching import vouched
+
+
+def run(name: str, *_origin: str) -> None:
+    """data/private/train.parquet, what the method reads -> data/synthetic/<variant>.*, its receipt, generation.json.
+
+    Methods in rounds write what each round selected to data/evolved/<variant>.* besides.
+
+    Raises:
+        ParamsError: the plan cannot work; nothing is asked then.
+    """
+    params = load()
+    found, ledger = spender(params, name), Ledger.open(ledger_url(params))
+    method, behind = found.method, _behind(params, found, ledger)
+    plan = found.plan(params, behind.basis)
+    if not plan.feasible:
+        raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
+    tools = Tools(params, found, vouched)
+    identity = identify(params, found, plan, *tools.digests(), *behind.charges)
+    kept = resuming.folder(method, identity, plan, params.testing.noise_seed is not None)
+    fit = method.build(found.settings, plan, replace(tools, kept=kept))
+    with charged(params, ledger, identity, plan, partial(resuming.continues, method)) as session:
+        made = fit.made(fit.ask(session.view))
+        write_synthetic(made.rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
+        if made.rounds is not None:
+            made.rounds(EVOLVED / name)
+    counts = {"drawn": made.drawn, "removed": dict(made.removed), "rows": len(made.rows), **made.told}
+    record(params, ledger, session, plan, counts, behind.charges, {*behind.assumptions, *made.assumptions})
+    resuming.forget(method, name, ledger.charges(params.dataset.asset))
+
+
+@dataclass(frozen=True)
+class Tools(Artifacts):
+    """What a method is built with, the encoder with its memories among it."""
+
+    def encoders(self, batch: int) -> Encoders:
+        """The configured encoder; private texts that are new are read `batch` at once."""
+        self.require(Reads.ENCODER)
+        return encoders(self.params, batch)
+
+
+@dataclass(frozen=True)
+class _Behind:
+    """What a variant builds on: public facts of it, its charges, and what was assumed for them."""
+
+    basis: Basis
+    charges: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+
+def _behind(params: Params, found: Spender, ledger: Ledger) -> _Behind:
+    """As it was charged: another variant's rows are paid for together with the choice among them."""
+    if Reads.AUTHOR in found.method.reads:
+        return _Behind(Basis(author=params.authors[str(found.origin)]))
+    if Reads.SOURCE not in found.method.reads:
+        return _Behind(Basis())
+    receipt = read_receipt(RECEIPTS / f"{found.origin}.json")
+    paid = paid_charges(ledger, params.dataset.asset, receipt, found.target.purpose)
+    basis = Basis(composed(paid), sum(charge.own_delta for charge in paid))
+    return _Behind(basis, tuple(charge.id for charge in paid), tuple(receipt.assumptions))
+
+
+if __name__ == "__main__":
+    start(run)

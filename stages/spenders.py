@@ -1,0 +1,56 @@
+"""Everything that asks private rows something: its method, its settings, and what it is drawn from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from palimpsest.methods.registry import METHODS, method
+from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.method import Basis, Family, Method
+from palimpsest.params.schema import Fitted, Params
+
+
+@dataclass(frozen=True)
+class Spender:
+    """A model that is fitted, or a variant that is charged.
+
+    Attributes:
+        name: its name in params.yaml.
+        origin: what it is drawn from, or who writes for it; None where there is nothing of the kind.
+        method: its method.
+        settings: what the method is told.
+        target: its purpose and its epsilon.
+    """
+
+    name: str
+    origin: str | None
+    method: Method
+    settings: Any
+    target: Fitted
+
+    def plan(self, params: Params, basis: Basis) -> Plan:
+        """What it asks and costs, given what it builds on; no row is read."""
+        budget = Budget(self.target.epsilon, params.delta)
+        return self.method.plan(self.settings, params.schema_of_data, budget, basis)
+
+
+def spenders(params: Params) -> list[Spender]:
+    """All that run, each after what it builds on."""
+    stages = dict.fromkeys(known.stage for known in METHODS)
+    return [spender(params, name) for stage in stages for name in getattr(params.run, stage)]
+
+
+def spender(params: Params, name: str) -> Spender:
+    """One of them, by its name."""
+    if name in params.fitted:
+        known, settings = method("dp_lm" if name in params.lms else "discriminator"), params.fitted[name].train
+    else:
+        variant = params.variants[name]
+        known, settings = method(variant.method), getattr(variant, variant.method)
+    drawn = getattr(params.run, known.stage)
+    return Spender(name, drawn.get(name) if isinstance(drawn, Mapping) else None, known, settings, params.charged[name])
+
+
+def modules(known: Method) -> tuple[str, str]:
+    """The code that a run of a method is held to: the program that runs it, and its own."""
+    return f"stages.{known.stage}" if known.family is Family.TRAINS else "stages.fit", known.module

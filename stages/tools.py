@@ -1,0 +1,177 @@
+"""The public artifacts that methods are built with: where they lie, and the digests that a run is identified by."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palimpsest.methods.shared.tools import Reads
+from palimpsest.params.load import ledger_url
+from palimpsest.params.schema import Params
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.records import keyed
+from palimpsest.records.record import Record
+from palimpsest.records.schema import PublicSchema
+from palimpsest.records.vouched import fingerprint_of, sha256
+from palimpsest.records.write import read_synthetic
+from palimpsest.workspace import BASE_LM, CHECKPOINTS, DECODERS, MODELS, PUBLIC, SYNTHETIC
+from stages import public
+from stages.spenders import Spender
+
+ANSWERS = CHECKPOINTS / "answers"
+
+
+def nothing_vouched(_params: Params, key: str) -> Path:
+    """For programs that read no public source of params.yaml."""
+    raise ValueError(f"this program does not read {key}")
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """What a method may read, each loaded where it is asked for; see `Files`.
+
+    Guarantee: it hands out nothing that its method does not declare, and `digests` covers all that is declared. So a
+    run is identified by whatever its fit was built with.
+
+    Attributes:
+        params: all settings.
+        spender: who is built.
+        vouched: where a public source lies that params.yaml names, once it is checked (`stages.vouching`).
+        kept: where a stopped run leaves what it goes on with; None keeps nothing.
+    """
+
+    params: Params
+    spender: Spender
+    vouched: Callable[[Params, str], Path] = nothing_vouched
+    kept: Path | None = None
+
+    @property
+    def schema(self) -> PublicSchema:
+        """What is public about the data set."""
+        return self.params.schema_of_data
+
+    @property
+    def seed(self) -> int:
+        """Governs only what touches no private row."""
+        return self.params.seed
+
+    @property
+    def answers(self) -> Path:
+        """What language models answered, by the hash of what they were asked."""
+        return ANSWERS / f"{self.spender.name}.sqlite"
+
+    def key(self) -> bytes:
+        """The asset's key, for this variant."""
+        asset = Ledger.open(ledger_url(self.params)).asset(self.params.dataset.asset)
+        return keyed.digest(asset.key, self.spender.method.name, self.spender.name)
+
+    def texts(self) -> list[str]:
+        """The public texts."""
+        self.require(Reads.TEXTS)
+        return public.texts()
+
+    def embeddings(self) -> Mapping[str, np.ndarray]:
+        """Those of the public texts and of the labels' descriptions."""
+        self.require(Reads.EMBEDDINGS)
+        return np.load(public.EMBEDDINGS) if self.params.dataset.labels else {}
+
+    def heldout(self) -> list[str]:
+        """Held-out public texts."""
+        self.require(Reads.HELDOUT)
+        return public.heldout()
+
+    def base(self) -> Path:
+        """The public language model."""
+        self.require(Reads.BASE)
+        return BASE_LM
+
+    def reader(self) -> Path:
+        """The public language model that reads prompts."""
+        self.require(Reads.READER)
+        return MODELS / self._origin
+
+    def decoder(self) -> Path:
+        """The public decoder."""
+        self.require(Reads.DECODER)
+        return DECODERS / self._origin
+
+    def encoder(self) -> Path:
+        """The public sentence encoder."""
+        self.require(Reads.ENCODER)
+        return self.vouched(self.params, "models.encoder")
+
+    def author(self) -> Any:
+        """The author's settings."""
+        self.require(Reads.AUTHOR)
+        return self.params.authors[self._origin]
+
+    def author_model(self) -> Path:
+        """The folder of a local author's model."""
+        self.require(Reads.AUTHOR)
+        return self.vouched(self.params, f"authors.{self._origin}.model")
+
+    def source(self) -> list[Record]:
+        """The rows of another variant."""
+        self.require(Reads.SOURCE)
+        return read_synthetic(SYNTHETIC / self._origin, self.params.dataset.text, self.params.dataset.label)
+
+    def fitted(self) -> Path:
+        """A fitted language model."""
+        self.require(Reads.FITTED)
+        return MODELS / self._origin
+
+    def require(self, what: Reads) -> None:
+        """Refuse what the method does not declare: no digest would cover it."""
+        if what not in self.spender.method.reads:
+            raise ValueError(f"method {self.spender.method.name} does not declare that it reads {what}")
+
+    def digests(self) -> tuple[str, ...]:
+        """What stands behind a run of the method: of each declared artifact its name and a digest of its content."""
+        return tuple(f"{what.name} {self._digest(what)}" for what in sorted(self.spender.method.reads))
+
+    def _digest(self, what: Reads) -> str:
+        match what:
+            case Reads.TEXTS:
+                return sha256(PUBLIC / "train.parquet")
+            case Reads.EMBEDDINGS:
+                return sha256(public.EMBEDDINGS) if self.params.dataset.labels else "none"
+            case Reads.HELDOUT:
+                return sha256(PUBLIC / "heldout.parquet")
+            case Reads.SOURCE:
+                return sha256(Path(f"{SYNTHETIC / self._origin}.parquet"))
+            case Reads.DECODER:
+                return _whole(self.decoder())
+            case Reads.AUTHOR:
+                return self._digest_of_author()
+            case Reads.BASE:
+                return fingerprint_of(self.base())
+            case Reads.READER:
+                return fingerprint_of(self.reader())
+            case Reads.FITTED:
+                return fingerprint_of(self.fitted())
+            case Reads.ENCODER:
+                return fingerprint_of(self.encoder())
+
+    def _digest_of_author(self) -> str:
+        settings = self.author()
+        found = hashlib.sha256(settings.model_dump_json().encode())
+        if settings.kind == "local":
+            found.update(fingerprint_of(self.author_model()).encode())
+        return found.hexdigest()
+
+    @property
+    def _origin(self) -> str:
+        if self.spender.origin is None:
+            raise ValueError(f"{self.spender.name} is drawn from nothing")
+        return self.spender.origin
+
+
+def _whole(folder: Path) -> str:
+    """Of every file in a folder."""
+    found = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        found.update(f"{path.relative_to(folder).as_posix()} {sha256(path)}\n".encode())
+    return found.hexdigest()
