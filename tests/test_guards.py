@@ -1,4 +1,4 @@
-"""Guards over what must agree: dvc.yaml, its declarations, the imports, params.yaml, its schema, the flow, the zones."""
+"""Guards over what must agree: dvc.yaml, its declarations, the imports, params.yaml, its schema, the flow, zones."""
 
 import ast
 import copy
