@@ -73,7 +73,7 @@ def inside(path: str, folder: str | Path) -> bool:
 @pytest.mark.parametrize("name", sorted(DVC.keys() - {inputs.STAGE}))
 def test_a_stage_depends_on_its_own_code_and_on_no_other(name: str):
     named = [dep for dep in DVC[name]["deps"] if inside(dep, "src") or inside(dep, "stages") or inside(dep, CODE)]
-    module = DVC[name]["cmd"].split()[2].removeprefix("stages.")
+    module = DVC[name]["cmd"].split()[3].removeprefix("stages.")
     assert named == [f"{CODE}/{module}.json"]
 
 

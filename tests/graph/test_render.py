@@ -1,7 +1,10 @@
 """Does dvc.yaml follow from the declarations, for every kind of data set?"""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from itertools import chain, combinations
@@ -88,6 +91,20 @@ def test_every_stage_but_the_one_that_looks_at_code_names_its_own() -> None:
 def test_whatever_is_started_as_a_stage_is_declared() -> None:
     started = {path.stem for path in (ROOT / "stages").glob("*.py") if '__name__ == "__main__"' in path.read_text()}
     assert started == {stage.code for stage in STAGES}
+
+
+def test_a_workspaces_own_folder_of_stages_stands_not_before_ours(tmp_path: Path) -> None:
+    (tmp_path / "stages").mkdir()
+    for name in ("__init__", "inputs"):
+        (tmp_path / f"stages/{name}.py").write_text("raise SystemExit('its own')")
+    command = [sys.executable, *document(EVERY)["stages"]["inputs"]["cmd"].split()[1:]]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert (done.returncode, "There is no params.yaml here" in done.stderr, "its own" in done.stderr) == (
+        1,
+        True,
+        False,
+    )
 
 
 def test_names_are_unique_and_no_two_stages_write_one_file() -> None:
