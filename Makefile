@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO := $(BIN)/.demo-installed
 TEST := $(BIN)/.test-installed
 
-.PHONY: demo test lint install mutants
+.PHONY: demo test lint graph install mutants
 
 demo: $(DEMO)  ## set up and run the main job on the embedded data set; offline after the install
 	$(BIN)/palimpsest register
@@ -19,6 +19,10 @@ lint: $(TEST)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+graph: $(DEMO)  ## render dvc.yaml anew from the declarations of its stages
+	$(BIN)/python -c 'from palimpsest.graph.render import *; from palimpsest.params.load import load; \
+	open("dvc.yaml", "w").write(render(features(load())))'
 
 mutants: $(TEST)  ## plant faults in the privacy code one by one; each must be noticed by a test
 	$(BIN)/python -m bench.mutants --seeds 20 --write docs/results

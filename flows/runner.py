@@ -150,7 +150,7 @@ class Runner:
 
 def _command(stage: Stage) -> list[str]:
     # Without --wait-for-lock, stages that run at once fail at random.
-    return [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", stage.target]
+    return [sys.executable, "-P", "-m", "dvc", "--wait-for-lock", "repro", "--single-item", stage.target]
 
 
 def _failure(stage: Stage, code: int) -> StageFailed:

@@ -50,7 +50,7 @@ def run_with_server(
     Raises:
         ServerError: the server ended, or gave no answer in three minutes.
     """
-    command = [sys.executable, "-m", "flows", str(workspace), *targets]
+    command = [sys.executable, "-P", "-m", "flows", str(workspace), *targets]
     command += [] if workers is None else ["--workers", str(workers)]
     with _sigterm_interrupts(), _api(workspace) as (url, is_ours):
         print(f"Prefect UI: {url.removesuffix('/api')}", flush=True)

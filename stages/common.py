@@ -65,7 +65,8 @@ def start_processes(stage: Callable[..., None]) -> None:
         assert module is not None  # stages are started by name; by path, stages/select.py would hide the library's
         sys.stdout.flush()
         os.umask(OWNER_UMASK)
-        os.execv(sys.executable, [*launcher, "-m", module.name, *sys.argv[1:]])
+        safe = {**os.environ, "PYTHONSAFEPATH": "1"}  # as `-P` in the stage's own command, for each process
+        os.execve(sys.executable, [*launcher, "-m", module.name, *sys.argv[1:]], safe)
     start(stage)
 
 

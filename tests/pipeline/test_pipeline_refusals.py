@@ -205,14 +205,15 @@ def test_several_processes_run_the_stage_by_its_name(
     class Replaced(BaseException):
         pass
 
-    def execv(program: str, arguments: list[str]) -> None:
-        raise Replaced(arguments)
+    def execve(program: str, arguments: list[str], variables: dict[str, str]) -> None:
+        raise Replaced(arguments, variables)
 
-    monkeypatch.setattr(os, "execv", execv)
+    monkeypatch.setattr(os, "execve", execve)
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", find_spec("stages.dp_train"))
     with pytest.raises(Replaced) as started:
         asking("2")
     assert started.value.args[0][-4:] == ["--nproc-per-node=2", "-m", "stages.dp_train", "dp3"]
+    assert started.value.args[1]["PYTHONSAFEPATH"] == "1"
 
 
 # The same through the command line.

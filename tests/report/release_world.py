@@ -53,26 +53,26 @@ PUBLIC_HASHES = {
 }  # fmt: skip
 STAGES: dict[str, dict[str, Any]] = {  # what the release needs beside the stages that make rows
     "inputs": {
-        "cmd": "python -m stages.inputs",
+        "cmd": "python -P -m stages.inputs",
         "always_changed": True,
         "outs": [{"data/inputs": {"cache": False}}],
         "meta": {"zone": "public"},
     },
     "twins": {
         "matrix": {"method": ["select"]},
-        "cmd": "python -m stages.twins ${item.method}",
+        "cmd": "python -P -m stages.twins ${item.method}",
         "deps": ["data/inputs/code/twins.json"],
         "metrics": ["reports/metrics/twins/${item.method}.json"],
         "meta": {"zone": "public"},
     },
     "public_eval": {
-        "cmd": "python -m stages.public_eval",
+        "cmd": "python -P -m stages.public_eval",
         "deps": ["data/synthetic", "${dataset.public_test}"],
         "metrics": ["reports/metrics/public.json"],
         "meta": {"zone": "dp"},
     },
     "release": {
-        "cmd": "python -m stages.release",
+        "cmd": "python -P -m stages.release",
         "deps": [
             "data/synthetic",
             "data/raw/facts.json",
@@ -250,11 +250,11 @@ def _lock(folder: Path) -> None:
     found = [path for start in SOURCES for path in sorted(folder.glob(f"{start}*")) if path.is_file()]
     made = entries(*(path.relative_to(folder).as_posix() for path in found))
     stages = {
-        "inputs": {"cmd": "python -m stages.inputs", "outs": facts},
-        "world": {"cmd": "python -m stages.world", "outs": [*raw, *entries("data/raw/facts.json")]},
-        "preprocess": {"cmd": "python -m stages.preprocess", "deps": raw, "outs": [*split, *public]},
-        "encode_public": {"cmd": "python -m stages.encode_public", "deps": public, "outs": encoded},
-        f"select@{VARIANT}": {"cmd": f"python -m stages.select {VARIANT}", "deps": [*split, *public], "outs": made},
+        "inputs": {"cmd": "python -P -m stages.inputs", "outs": facts},
+        "world": {"cmd": "python -P -m stages.world", "outs": [*raw, *entries("data/raw/facts.json")]},
+        "preprocess": {"cmd": "python -P -m stages.preprocess", "deps": raw, "outs": [*split, *public]},
+        "encode_public": {"cmd": "python -P -m stages.encode_public", "deps": public, "outs": encoded},
+        f"select@{VARIANT}": {"cmd": f"python -P -m stages.select {VARIANT}", "deps": [*split, *public], "outs": made},
     }
     with (folder / "dvc.lock").open("w", encoding="utf-8") as file:
         _yaml.dump({"schema": "2.0", "stages": stages}, file)

@@ -271,9 +271,9 @@ REFUSED = {
     "an unknown list": {"pplm_generate": GRAPH["pplm_generate"] | {"foreach": "${hidden}"}},
     "an unknown matrix": changed("dp_train", matrix={"model": "${hidden}"}),
     "a parameter file by another name": also_read("pretrain", {"./data/private/report.json": ["rows"]}),
-    "a command": command(f"python -m stages.pretrain && cp {TRAIN} models/base"),
-    "a command on the folder": command(["python -m stages.pretrain", "cp -r ./data/public/../private/ models/base"]),
-    "a command on the input": command("python -m stages.pretrain --from=${dataset.private}"),
+    "a command": command(f"python -P -m stages.pretrain && cp {TRAIN} models/base"),
+    "a command on the folder": command(["python -P -m stages.pretrain", "cp -r ./data/public/../private/ models/base"]),
+    "a command on the input": command("python -P -m stages.pretrain --from=${dataset.private}"),
     "a command from the root": command(f"python -c 'open(\"{ROOT}/{TRAIN}\")'"),
 }  # fmt: skip
 

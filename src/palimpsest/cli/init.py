@@ -332,7 +332,7 @@ def _init_dvc(workspace: Path) -> None:
         ["config", "core.analytics", "false"],
         ["config", "core.check_update", "false"],
     ):
-        command = [sys.executable, "-m", "dvc", *arguments]
+        command = [sys.executable, "-P", "-m", "dvc", *arguments]
         done = subprocess.run(command, cwd=workspace, env=environment(), capture_output=True, check=False)
         if done.returncode:
             raise DataError("DVC could not be initialised here.", "Check that the folder can be written.")

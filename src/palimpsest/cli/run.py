@@ -124,7 +124,7 @@ def check_budget(context: Context, targets: Sequence[str]) -> None:
 
 
 def _repro(workspace: Path, targets: list[str], variables: Mapping[str, str]) -> int:
-    command = [sys.executable, "-m", "dvc", "repro", *targets]
+    command = [sys.executable, "-P", "-m", "dvc", "repro", *targets]
     child = subprocess.Popen(command, cwd=workspace, env={**environment(), **variables})
     while True:
         try:

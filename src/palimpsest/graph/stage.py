@@ -118,10 +118,13 @@ class Stage:
 
     @property
     def command(self) -> str:
-        """What runs it: with the name that it is repeated for, and with what that is built on, where it reads that."""
+        """What runs it: with the name that it is repeated for, and with what that is built on, where it reads that.
+
+        `-P`: a folder `stages` in the workspace, its user's own, must not stand before ours.
+        """
         used = " ".join((*self.params, *self.reads))
         named = [NAME] * (self.over is not None) + [BELOW] * (BELOW in used)
-        return " ".join(["python -m", f"stages.{self.code}", *named])
+        return " ".join(["python -P -m", f"stages.{self.code}", *named])
 
     @property
     def reads(self) -> tuple[str, ...]:

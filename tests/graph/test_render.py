@@ -1,0 +1,127 @@
+"""Does dvc.yaml follow from the declarations, for every kind of data set?"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from itertools import chain, combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from palimpsest.graph.render import document, features, render
+from palimpsest.graph.stage import PUBLIC_TEST_FILE, TEST_FILE, Feature, Stage
+from palimpsest.graph.stages import SPENDERS, STAGES
+from palimpsest.params.load import load
+from palimpsest.workspace import CODE, PUBLIC_FILES, SOURCES, Zone
+
+ROOT = Path(__file__).parents[2]
+KINDS = [frozenset(found) for found in chain.from_iterable(combinations(Feature, n) for n in range(len(Feature) + 1))]
+EVERY = frozenset(Feature)
+OWN = re.compile(r"\$\{(item|key|item\.\w+)\}")
+
+every_kind = pytest.mark.parametrize("has", KINDS, ids=lambda has: "-".join(sorted(has)) or "plain")
+
+
+def entries(has: frozenset[Feature]) -> dict[str, dict[str, Any]]:
+    """What dvc.yaml says of a repetition of each stage, with * for what it is repeated for."""
+    found = json.loads(OWN.sub("*", json.dumps(document(has)["stages"])))
+    return {name: entry.get("do", entry) for name, entry in found.items()}
+
+
+def outputs(entry: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Path and options of all that a stage writes."""
+    for one in (one for key in ("outs", "metrics", "plots") for one in entry.get(key, [])):
+        yield from [(one, {})] if isinstance(one, str) else one.items()
+
+
+def meets(read: str, made: str) -> bool:
+    """Whether a file that is read is one that is made, lies in a folder that is, or is a folder that has one."""
+    inside = Path(read).is_relative_to(made) or Path(made).is_relative_to(read)
+    return inside or fnmatch(read, made)
+
+
+@every_kind
+def test_the_text_reads_back_as_what_it_says(has: frozenset[Feature]) -> None:
+    assert YAML(typ="safe", pure=True).load(render(has)) == document(has)
+
+
+@every_kind
+def test_every_file_that_is_read_is_made_or_named_in_params(has: frozenset[Feature]) -> None:
+    made = {path for entry in entries(has).values() for path, _ in outputs(entry)}
+    read = {dep for entry in entries(has).values() for dep in entry.get("deps", []) if not dep.startswith("${")}
+    assert [dep for dep in read if not any(meets(dep, path) for path in made)] == []
+
+
+@every_kind
+def test_what_params_does_not_name_is_not_read(has: frozenset[Feature]) -> None:
+    read = {dep for entry in entries(has).values() for dep in entry.get("deps", []) if dep.startswith("${")}
+    assert (TEST_FILE in read, PUBLIC_TEST_FILE in read) == (Feature.TEST in has, Feature.PUBLIC_TEST in has)
+
+
+@every_kind
+def test_what_is_not_public_is_not_pushed(has: frozenset[Feature]) -> None:
+    for name, entry in entries(has).items():
+        pushed = {path for path, options in outputs(entry) if options.get("push", True)}
+        assert entry["meta"]["zone"] == Zone.PUBLIC or pushed <= {
+            path for path, own in PUBLIC_FILES.items() if own == name
+        }
+
+
+def test_a_name_of_a_public_file_is_one_stages_alone() -> None:
+    other = Stage("other", "", Zone.PRIVATE)
+    assert [path for path in PUBLIC_FILES if other.pushed(path)] == []
+    assert {stage.name for stage in STAGES if set(stage.writes) & PUBLIC_FILES.keys()} == set(PUBLIC_FILES.values())
+
+
+def test_every_stage_but_the_one_that_looks_at_code_names_its_own() -> None:
+    named = {
+        name: [dep for dep in entry.get("deps", []) if Path(dep).is_relative_to(CODE)]
+        for name, entry in entries(EVERY).items()
+    }
+    assert named.pop("inputs") == []
+    assert named == {stage.name: [f"{CODE}/{stage.code}.json"] for stage in STAGES if stage.name != "inputs"}
+
+
+def test_whatever_is_started_as_a_stage_is_declared() -> None:
+    started = {path.stem for path in (ROOT / "stages").glob("*.py") if '__name__ == "__main__"' in path.read_text()}
+    assert started == {stage.code for stage in STAGES}
+
+
+def test_a_workspaces_own_folder_of_stages_stands_not_before_ours(tmp_path: Path) -> None:
+    (tmp_path / "stages").mkdir()
+    for name in ("__init__", "inputs"):
+        (tmp_path / f"stages/{name}.py").write_text("raise SystemExit('its own')")
+    command = [sys.executable, *document(EVERY)["stages"]["inputs"]["cmd"].split()[1:]]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert (done.returncode, "There is no params.yaml here" in done.stderr, "its own" in done.stderr) == (
+        1,
+        True,
+        False,
+    )
+
+
+def test_names_are_unique_and_no_two_stages_write_one_file() -> None:
+    assert len({stage.name for stage in STAGES}) == len(STAGES)
+    once = [path for stage in STAGES for path in stage.writes if "{name}" not in path]
+    assert len(set(once)) == len(once)
+
+
+def test_models_that_no_stage_makes_are_read_with_the_keys_that_name_them() -> None:
+    one = Stage("one", "", Zone.PUBLIC, params=("seed", "models.encoder", "models.prompts", "authors.{below}"))
+    assert one.reads == (f"{CODE}/one.json", f"{SOURCES}/models.encoder.json", f"{SOURCES}/authors.{{below}}.json")
+
+
+def test_only_what_reads_no_private_row_is_tried_again() -> None:
+    assert {stage.zone for stage in STAGES if stage.retries} == {Zone.PUBLIC}
+    assert {stage.zone for stage in STAGES if stage.name in SPENDERS} == {Zone.PRIVATE}
+
+
+def test_the_demo_has_all_but_records_of_json() -> None:
+    assert features(load(ROOT)) == EVERY - {Feature.JSON}
