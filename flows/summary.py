@@ -9,7 +9,7 @@ from prefect.states import State
 
 from flows.graph import Stage
 from flows.runner import How, Outcome
-from palimpsest.files import read_json
+from palimpsest.privacy.receipt import read_receipt
 from palimpsest.workspace import CARD, PAGE, RELEASE
 
 TABLE_KEY = "stages"
@@ -54,11 +54,10 @@ def _spent(receipt: Path, outcome: Outcome | None) -> str:
         return "see the ledger"
     if outcome.how is not How.REPRODUCED:
         return "0 (cached)"
-    return _charged(read_json(receipt)) if receipt.is_file() else "see the ledger"
+    return _charged(read_receipt(receipt).epsilon) if receipt.is_file() else "see the ledger"
 
 
-def _charged(receipt: Mapping[str, Any]) -> str:
-    epsilon = receipt.get("epsilon")
+def _charged(epsilon: float | None) -> str:
     return "unbounded" if epsilon is None else f"{epsilon:.4g}"
 
 

@@ -25,7 +25,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge
-from palimpsest.privacy.ledger.summary import ledger_summary
+from palimpsest.privacy.ledger.summary import LedgerSummary, ledger_summary
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.records.keyed import digest
 from palimpsest.records.record import Record
@@ -108,7 +108,7 @@ class Found:
 
     asset: Asset
     charges: Sequence[Charge]
-    books: Mapping[str, Any]
+    books: LedgerSummary
     receipts: Mapping[str, Receipt]
     stages: Sequence[Mapping[str, Any]]
     flow: Flow
@@ -262,7 +262,7 @@ def origins(params: Params, found: Found, signer: str, files: Mapping[str, str])
     paid = {charge for receipt in found.receipts.values() for charge in receipt.charges}
     data, marks = params.dataset, {charge.fingerprint for charge in found.charges if charge.id in paid}
     # Another value for each release: two that were equal would tell that no row came or went in between.
-    keyed = sorted(digest(found.asset.key, "release", mark, found.books["head"]).hex() for mark in marks)
+    keyed = sorted(digest(found.asset.key, "release", mark, found.books.head).hex() for mark in marks)
     private = {data.private: "input/private"} | ({} if data.test is None else {data.test: "input/private-test"})
     tests = {} if data.public_test is None else {data.public_test: "input/public-test"}
     inputs = Inputs(private, {data.public: "input/public"} | tests, {"input/private": keyed})

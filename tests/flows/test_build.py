@@ -16,6 +16,8 @@ import psutil
 import pytest
 from ruamel.yaml import YAML
 
+from tests.receipts import a_receipt
+
 pytestmark = pytest.mark.usefixtures("api")
 
 ROOT = Path(__file__).parents[2]
@@ -43,15 +45,15 @@ stages:
     outs: [reports/internal.html]
 """
 STEP = """
-import json, pathlib, sys
+import pathlib, sys
 from palimpsest.progress import track
 out, *rest = sys.argv[1:]
 if "--receipt" in rest:
     receipt = rest[rest.index("--receipt") + 1]
-    pathlib.Path(receipt).write_text(json.dumps({"accountant": "pld", "epsilon": 1.5}))
+    pathlib.Path(receipt).write_text(RECEIPT)
 list(track(range(4), name="rows", total=4, private=False, unit="row"))
 pathlib.Path(out).write_text(" ".join(rest))
-"""
+""".replace("RECEIPT", repr(json.dumps(a_receipt(epsilon=1.5).to_json())))
 PARAMS = "variants: {a: {epochs: 1}, b: {epochs: 2}}\n"
 
 

@@ -6,6 +6,7 @@ from flows.graph import Stage
 from flows.runner import How, Outcome
 from flows.summary import links, row
 from palimpsest.files import write_json
+from tests.receipts import a_receipt
 
 SPENDER = Stage("train", "", zone="dp", receipt="receipt.json")
 
@@ -21,12 +22,12 @@ SPENDER = Stage("train", "", zone="dp", receipt="receipt.json")
     ],
 )
 def test_only_a_stage_that_ran_has_spent(tmp_path: Path, outcome: Outcome | None, spent: str) -> None:
-    write_json(tmp_path / "receipt.json", {"accountant": "pld", "epsilon": 2.98765, "epsilon_rdp": 3.2})
+    write_json(tmp_path / "receipt.json", a_receipt(epsilon=2.98765).to_json())
     assert row(tmp_path, SPENDER, "state", outcome)["epsilon spent"] == spent
 
 
 def test_an_unbounded_charge_is_said_to_be_one(tmp_path: Path) -> None:
-    write_json(tmp_path / "receipt.json", {"accountant": "pld", "epsilon": float("inf")})
+    write_json(tmp_path / "receipt.json", a_receipt(epsilon=None).to_json())
     assert row(tmp_path, SPENDER, "Completed", Outcome(How.REPRODUCED, 1))["epsilon spent"] == "unbounded"
 
 

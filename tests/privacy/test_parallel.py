@@ -162,9 +162,9 @@ def test_a_charge_without_a_finite_rho_is_no_release(small, run):
 
 def test_the_books_name_the_part_and_the_epsilon_of_each_charge(small, run):
     committed(small, run(), [*over_cells("01"), PlannedQuery("histogram", dpa.GaussianDpEvent(5.0))])
-    lines = ledger_summary(small.books(), "tickets")["charges"]
-    assert [line["partition"] for line in lines] == [["batch", "0"], ["batch", "1"], None]
-    assert lines[0]["epsilon"] == pytest.approx(accounting.zcdp_epsilon(0.0155, 1e-5))
+    lines = ledger_summary(small.books(), "tickets").charges
+    assert [line.partition for line in lines] == [("batch", "0"), ("batch", "1"), None]
+    assert lines[0].epsilon == pytest.approx(accounting.zcdp_epsilon(0.0155, 1e-5))
 
 
 def test_events_of_a_composition_survive_json(small, run):

@@ -186,7 +186,7 @@ def test_a_receipt_leaves_room_for_the_deltas_beside_the_events(small, run):
     assert body.group[0] == Group(1, body.epsilon)
     assert body.group[1].epsilon > accounting.group_epsilon(event, 2, 6e-6)
     assert body.group[2] == Group(5, None)  # five times the own delta are above delta
-    assert ledger_summary(small.books(), asset.name)["charges"][0]["epsilon"] == body.epsilon
+    assert ledger_summary(small.books(), asset.name).charges[0].epsilon == body.epsilon
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
+from palimpsest.privacy.ledger.records import Cap
+from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary, UsedOrder
 from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt
 from tests.receipts import a_line, a_receipt
 
@@ -389,35 +391,37 @@ def world_receipts() -> dict[str, Receipt]:
     return {"dp3": receipt("dp3", 2.98, 1), "inf": receipt("inf", None, 2)}
 
 
-def charge(seq: int, variant: str, query: str, state: str, purpose: str, epsilon: float | None) -> dict[str, Any]:
+def charge(seq: int, variant: str, query: str, state: str, purpose: str, epsilon: float | None) -> ChargeLine:
     """One line of the ledger."""
-    return {
-        "seq": seq, "stage": "fit", "variant": variant, "query": query, "state": state, "purpose": purpose,
-        "epsilon": epsilon, "time": f"2031-05-04T10:0{seq}:00Z", "run": 1,
-    }  # fmt: skip
+    return ChargeLine(
+        id=f"{seq:032x}", seq=seq, stage="fit", variant=variant, query=query, state=state, purpose=purpose,
+        partition=None, epsilon=epsilon, time=f"2031-05-04T10:0{seq}:00Z", run=1,
+    )  # fmt: skip
 
 
-def world_ledger(unit: str = "record") -> dict[str, Any]:
+def world_ledger(unit: str = "record") -> LedgerSummary:
     """A ledger with one charge of every kind."""
-    return {
-        "asset": "tickets",
-        "unit": unit,
-        "delta": DELTA,
-        "cap_epsilon": 8.0,
-        "filter": {"order": 6.5, "used": 2.1},
-        "spent_epsilon": 3.62,
-        "left_epsilon": 4.38,
-        "charges": [
+    return LedgerSummary(
+        asset="tickets",
+        unit=unit,
+        delta=DELTA,
+        cap_epsilon=8.0,
+        caps=(Cap(8.0, "2031-05-04T10:00:00Z"),),
+        filter=UsedOrder(6.0, 2.1, (6.0,)),
+        spent_epsilon=3.62,
+        left_epsilon=4.38,
+        charges=(
             charge(1, "dp3", "label_histogram", "committed", "release", 0.31),
             charge(2, "dp3", "dp_sgd", "committed", "release", 2.95),
             charge(3, "inf", "dp_sgd", "committed", "reference", None),
             charge(4, "dp1", "dp_sgd", "refunded", "release", 1.0),
             charge(5, "dp1", "dp_sgd", "reserved", "release", 1.0),
-        ],
-        "head": "9f2c" * 16,
-        "verified": True,
-        "after_loss": False,
-    }
+        ),
+        head="9f2c" * 16,
+        entries=11,
+        verified=True,
+        after_loss=False,
+    )
 
 
 def world_schema(unit: str = "record") -> dict[str, Any]:

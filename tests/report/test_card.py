@@ -1,5 +1,6 @@
 """The card as a browser sees it, and that nothing of the private zone can be on it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,7 +69,7 @@ def test_the_card_does_without_scores_and_twins(opened: Open) -> None:
 
 def test_a_name_that_is_code_stays_a_name(opened: Open) -> None:
     receipts = world_receipts() | {HOSTILE: receipt(HOSTILE, 1.0)}
-    shown = opened(card(receipts, variants=["dp3", HOSTILE], ledger=world_ledger() | {"asset": HOSTILE}))
+    shown = opened(card(receipts, variants=["dp3", HOSTILE], ledger=replace(world_ledger(), asset=HOSTILE)))
     assert shown.execute_script("return window.broken") is None
     assert shown.find_elements(By.CSS_SELECTOR, "img") == []
     assert_quiet(shown)

@@ -42,6 +42,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from palimpsest.files import write_json
+from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.claims import claims, digest
 from palimpsest.report.page import render_internal
@@ -55,7 +56,7 @@ REFUTED = "An attack refuted the privacy claim of dp3: a proof or the code is wr
 def page(
     metrics: dict[str, dict[str, Any]] | None = None,
     receipts: dict[str, Receipt] | None = None,
-    ledger: dict[str, Any] | None = None,
+    ledger: LedgerSummary | None = None,
     stages: list[dict[str, Any]] | None = None,
     provenance: dict[str, str] | None = None,
     models: dict[str, Any] | None = None,
@@ -167,7 +168,8 @@ def test_answers_stand_under_their_number_of_demonstrations(opened: Open) -> Non
 def test_an_epsilon_of_words_is_never_shown_as_one_of_records() -> None:
     """In the verdicts, among the answers, in the ledger, and in the tables behind figures."""
     world, ledger = world_of_embedding(), world_ledger()
-    ledger["charges"][-1] |= {"variant": "words", "epsilon": None}
+    *others, last = ledger.charges
+    ledger = replace(ledger, charges=(*others, replace(last, variant="words", epsilon=None)))
     html = page(**world, ledger=ledger)
     verdict = html.partition('<tr class="reference">\n        <th scope="row">words')[2].partition("</tr>")[0]
     assert '<td data-label="Proved ε">3 per word (not per record)</td>' in verdict
@@ -234,8 +236,9 @@ def hostile_world() -> dict[str, Any]:
     receipts[HOSTILE] = receipt(HOSTILE, 1.0)
     metrics[HOSTILE] = {"facts": facts(HOSTILE, 10, 1, 3), "membership": membership(HOSTILE, 0.1, 1.0, 4)}
     stages[0] |= {"name": HOSTILE, "desc": HOSTILE}
-    ledger["charges"][0] |= {"query": HOSTILE, "variant": HOSTILE}
-    return {"metrics": metrics, "receipts": receipts, "stages": stages, "ledger": ledger | {"asset": HOSTILE}}
+    first, *others = ledger.charges
+    ledger = replace(ledger, asset=HOSTILE, charges=(replace(first, query=HOSTILE, variant=HOSTILE), *others))
+    return {"metrics": metrics, "receipts": receipts, "stages": stages, "ledger": ledger}
 
 
 def test_a_name_that_is_code_stays_a_name(opened: Open) -> None:
@@ -274,7 +277,7 @@ def test_a_release_that_was_not_measured(opened: Open) -> None:
 
 
 def test_nothing_measured_and_nothing_charged(opened: Open) -> None:
-    ledger = world_ledger() | {"charges": [], "spent_epsilon": 0.0, "left_epsilon": 8.0}
+    ledger = replace(world_ledger(), charges=(), spent_epsilon=0.0, left_epsilon=8.0)
     stages = [{key: value for key, value in stage.items() if key != "state"} for stage in world_stages()]
     shown = opened(page({"real": {}}, {"inf": receipt("inf", None)}, ledger, stages))
     assert "NOTHING RELEASED" in shown.find_element(By.CSS_SELECTOR, ".alerts").text

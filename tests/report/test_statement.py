@@ -1,4 +1,3 @@
-import copy
 import json
 import re
 from dataclasses import replace
@@ -75,14 +74,14 @@ def test_a_release_that_builds_on_a_reference_is_not_private() -> None:
 
 
 def test_a_broken_ledger_is_not_relied_on() -> None:
-    found = statement(world_receipts(), world_ledger() | {"verified": False}, world_schema(), world_stages())
+    found = statement(world_receipts(), replace(world_ledger(), verified=False), world_schema(), world_stages())
     assert found["status"] == "UNVERIFIED"
     CHECK.validate(found)
     assert not CHECK.is_valid(found | {"status": "DIFFERENTIALLY PRIVATE", "reasons": []})
 
 
 def test_a_data_set_whose_ledger_was_lost_has_no_total() -> None:
-    document = statement(world_receipts(), world_ledger() | {"after_loss": True}, world_schema(), world_stages())
+    document = statement(world_receipts(), replace(world_ledger(), after_loss=True), world_schema(), world_stages())
     assert document["status"] == "UNVERIFIED"
     assert any("lost" in reason for reason in document["reasons"])
 
@@ -112,9 +111,8 @@ def test_a_stage_of_both_kinds_says_that_its_references_are_not_covered() -> Non
 
 
 def test_a_refunded_charge_covers_nothing() -> None:
-    ledger = copy.deepcopy(world_ledger())
-    for line in ledger["charges"]:
-        line["state"] = "refunded"
+    ledger = world_ledger()
+    ledger = replace(ledger, charges=tuple(replace(line, state="refunded") for line in ledger.charges))
     found = statement(world_receipts(), ledger, world_schema(), world_stages())
     assert {a["stage"]: a["coverage"] for a in found["data_accesses"]}["fit@dp3"] == "not covered"
     assert found["ledger"]["charges"] == 0
@@ -220,8 +218,8 @@ def test_stages_that_write_and_ask_have_their_line() -> None:
     zones = {"teach_similar": "public", "private_predict": "private", "incontext_baseline": "private"}
     zones |= {"incontext_eval": "private", "structure_audit": "dp"}
     stages = [{"name": name, "desc": "", "zone": zone, "deps": []} for name, zone in zones.items()]
-    own = charge(6, "predict3", "predict wave 0", "committed", "release", 3.0) | {"stage": "private_predict"}
-    ledger = world_ledger() | {"charges": [*world_ledger()["charges"], own]}
+    own = replace(charge(6, "predict3", "predict wave 0", "committed", "release", 3.0), stage="private_predict")
+    ledger = replace(world_ledger(), charges=(*world_ledger().charges, own))
     found = {a["stage"]: a for a in statement(world_receipts(), ledger, world_schema(), stages)["data_accesses"]}
     assert {name: access["coverage"] for name, access in found.items()} == {
         "teach_similar": "public", "private_predict": "covered", "incontext_baseline": "not covered",

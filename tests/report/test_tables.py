@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from itertools import pairwise, permutations
 
 import pytest
@@ -43,9 +44,9 @@ def test_the_waterfall_ends_at_what_the_ledger_counts() -> None:
 
 
 def test_a_single_charge_is_the_total() -> None:
-    only = world_ledger() | {"charges": [charge(1, "dp3", "dp_sgd", "committed", "release", 3.62)]}
+    only = replace(world_ledger(), charges=(charge(1, "dp3", "dp_sgd", "committed", "release", 3.62),))
     assert [row["kind"] for row in tables.waterfall(only)] == ["committed", "total"]
-    assert [row["kind"] for row in tables.waterfall(only | {"charges": [], "spent_epsilon": 0.0})] == ["total"]
+    assert [row["kind"] for row in tables.waterfall(replace(only, charges=(), spent_epsilon=0.0))] == ["total"]
 
 
 def test_a_reference_has_no_cap_and_no_place_on_the_epsilon_axis() -> None:

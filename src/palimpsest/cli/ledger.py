@@ -10,8 +10,9 @@ from rich.table import Table
 from palimpsest.cli.console import console, table
 from palimpsest.cli.context import opened
 from palimpsest.errors import LedgerError
+from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge
-from palimpsest.privacy.ledger.summary import ledger_summary
+from palimpsest.privacy.ledger.summary import LedgerSummary, ledger_summary
 
 
 def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: bool) -> None:
@@ -19,25 +20,25 @@ def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: b
     context, out = opened(workspace), console()
     if refund is not None:
         give_back(context.ledger, context.asset.name, refund)
-    opened_books = context.ledger.books()
-    books = ledger_summary(opened_books, context.asset.name)
+    whole = context.ledger.books()
+    books = ledger_summary(whole, context.asset.name)
     if as_json:
-        print(json.dumps(books, indent=2))
+        print(json.dumps(books.to_json(), indent=2))
         return
-    out.print(_table(books, _steps(opened_books.charges(context.asset.name))))
+    out.print(_table(books, _steps(whole.charges(context.asset.name))))
     out.print(
-        f"Asset [bold]{books['asset']}[/bold] at {escape(context.ledger.place)}: "
-        f"epsilon {books['spent_epsilon']:.3f} spent, {books['left_epsilon']:.3f} left of {books['cap_epsilon']:g} at "
-        f"delta {books['delta']:.3g}, for adding or removing one {books['unit']}. The total holds also for plans "
+        f"Asset [bold]{books.asset}[/bold] at {escape(context.ledger.place)}: "
+        f"epsilon {books.spent_epsilon:.3f} spent, {books.left_epsilon:.3f} left of {books.cap_epsilon:g} at "
+        f"delta {books.delta:.3g}, for adding or removing one {books.unit}. The total holds also for plans "
         "chosen after looking at earlier results."
     )
-    if books["after_loss"]:
+    if books.after_loss:
         out.print("[yellow]An earlier ledger of this data set is lost: what it spent is in no total here.[/yellow]")
     if verify:
-        out.print(f"Chain of {books['entries']} entries: whole. Head {books['head']}.")
+        out.print(f"Chain of {books.entries} entries: whole. Head {books.head}.")
 
 
-def give_back(ledger, asset: str, charge_id: str) -> None:  # type: ignore[no-untyped-def]
+def give_back(ledger: Ledger, asset: str, charge_id: str) -> None:
     """Refund one reservation that never began.
 
     Raises:
@@ -59,16 +60,16 @@ def _steps(charges: Iterable[Charge]) -> dict[str, str]:
     return {charge.id: f"\n{charge.steps_begun} of {charge.steps} steps" for charge in charges if charge.steps}
 
 
-def _table(books, steps: Mapping[str, str]) -> Table:  # type: ignore[no-untyped-def]
+def _table(books: LedgerSummary, steps: Mapping[str, str]) -> Table:
     """One row per charge, of two lines or three, so that it fits on 80 columns."""
     made = table("Charges")
     for heading in ("#\nid", "time", "variant\nstage", "query\nrun", "state\npurpose", "epsilon\nalone"):
         made.add_column(heading, overflow="fold")
-    for line in books["charges"]:
-        alone = "not private" if line["epsilon"] is None else f"{line['epsilon']:.3f}"
+    for line in books.charges:
+        alone = "not private" if line.epsilon is None else f"{line.epsilon:.3f}"
         made.add_row(
-            f"{line['seq']}\n{line['id'][:8]}", line["time"][:19].replace("T", "\n"),
-            f"{line['variant']}\n{line['stage']}", f"{line['query']}\n{line['run']}",
-            f"{line['state']}\n{line['purpose']}{steps.get(line['id'], '')}", alone,
+            f"{line.seq}\n{line.id[:8]}", line.time[:19].replace("T", "\n"),
+            f"{line.variant}\n{line.stage}", f"{line.query}\n{line.run}",
+            f"{line.state}\n{line.purpose}{steps.get(line.id, '')}", alone,
         )  # fmt: skip
     return made

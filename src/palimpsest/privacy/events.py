@@ -6,6 +6,8 @@ from typing import Any
 import attr
 import dp_accounting as dpa
 
+from palimpsest.privacy.forms import is_number
+
 _FIELDS: dict[str, tuple[type, tuple[str, ...]]] = {}
 
 
@@ -35,6 +37,22 @@ def from_json(body: Mapping[str, Any]) -> dpa.DpEvent:
     """The event that `to_json` described."""
     cls, names = _FIELDS[body["type"]]
     return cls(*[_parse(body[name]) for name in names])
+
+
+def is_written(value: Any) -> bool:
+    """Whether it is what `to_json` writes: no further field, and numbers where numbers stand."""
+    try:
+        return bool(to_json(from_json(value)) == value) and _has_numbers(value)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return False
+
+
+def _has_numbers(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_has_numbers, value))
+    if isinstance(value, Mapping):
+        return all(_has_numbers(item) for name, item in value.items() if name != "type")
+    return is_number(value)
 
 
 def _value(field: Any) -> Any:

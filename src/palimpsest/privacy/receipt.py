@@ -6,8 +6,8 @@ gates of a release, for the statement and for whoever checks a release elsewhere
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import dp_accounting as dpa
 
 from palimpsest.errors import LedgerError
 from palimpsest.files import read_json
-from palimpsest.privacy import accounting, assumptions, composition, events, fourier
+from palimpsest.privacy import accounting, assumptions, composition, events, forms, fourier
 from palimpsest.privacy.accounting import NAMES
 from palimpsest.privacy.ledger.filter import composed
 from palimpsest.privacy.ledger.records import PURPOSES, STATES, UNITS, Asset, Charge
@@ -31,8 +31,6 @@ _WIDE, _WIDE_BESIDE = 0.015, 5e-5  # of both ends: farther apart, the upper one 
 _ROUNDING = 1e-6  # between a number and its recomputation
 _KEPT = ("ledger_head", "seconds", "weights")  # what stays in the workspace: the last two tell of time and of a model
 _OPTIONAL = ("plan", "weights")  # a model's receipt has weights, and what was planned is not said of every query
-
-Kind = Callable[[Any, str], Any]
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class QueryLine:
 
     def to_json(self) -> dict[str, Any]:
         """Its form in a file."""
-        return _plain(self) | {"event": events.to_json(self.event)}
+        return forms.plain(self) | {"event": events.to_json(self.event)}
 
 
 @dataclass(frozen=True)
@@ -155,8 +153,8 @@ class Receipt:
         """
         kinds = {key: kind for key, kind in _RECEIPT.items() if not (published and key in _KEPT)}
         try:
-            found = _parsed(body, kinds, "", _OPTIONAL)
-        except _Malformed as error:
+            found = forms.parsed(body, kinds, "", _OPTIONAL)
+        except forms.Malformed as error:
             raise LedgerError(
                 f"{name} is not a whole receipt: {error}.",
                 "It was changed by hand, or another version wrote it. Make it again with `palimpsest run`.",
@@ -167,10 +165,10 @@ class Receipt:
         """Its form in a file, or the form that leaves."""
         left_out = {name for name in (*_KEPT, *_OPTIONAL) if getattr(self, name) in (None, "")}
         left_out |= set(_KEPT) if published else set()
-        body = _plain(self) | {
+        body = forms.plain(self) | {
             "queries": [line.to_json() for line in self.queries],
-            "group": [_plain(row) for row in self.group],
-            "curve": _plain(self.curve),
+            "group": [forms.plain(row) for row in self.group],
+            "curve": forms.plain(self.curve),
         }
         return {key: value for key, value in body.items() if key not in left_out}
 
@@ -357,62 +355,6 @@ def close(value: float, said: float | None) -> bool:
     return math.isinf(value) if said is None else math.isclose(value, said, rel_tol=_ROUNDING, abs_tol=1e-12)
 
 
-def _plain(part: Any) -> dict[str, Any]:
-    values = {field.name: getattr(part, field.name) for field in fields(part)}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-
-class _Malformed(ValueError):
-    """A field has not its form; the message names it alone."""
-
-
-def _parsed(body: Any, kinds: Mapping[str, Kind], place: str, optional: Sequence[str] = ()) -> dict[str, Any]:
-    """The members of an object, each of its kind; `place` is what stands before their names in an error."""
-    if not isinstance(body, Mapping):
-        raise _Malformed(f"field {place.rstrip('.')} is no object" if place else "it is no object")
-    missing = [name for name in kinds if name not in body and name not in optional]
-    unknown = [str(name) for name in body if name not in kinds]
-    for names, what in ((missing, "is missing"), (unknown, "is not known")):
-        if names:
-            raise _Malformed(f"field {place}{names[0]} {what}")
-    return {name: kind(body[name], f"{place}{name}") for name, kind in kinds.items() if name in body}
-
-
-def _kind(holds: Callable[[Any], bool], shaped: Callable[[Any], Any] = lambda value: value) -> Kind:
-    """A value for which `holds`, in the form that a receipt has it."""
-
-    def read(value: Any, place: str) -> Any:
-        if not holds(value):
-            raise _Malformed(f"field {place} has another form than it may have")
-        return shaped(value)
-
-    return read
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _is_event(value: Any) -> bool:
-    """Whether it is what `events.to_json` writes: no further field, and numbers where numbers stand."""
-    try:
-        return bool(events.to_json(events.from_json(value)) == value) and _has_numbers(value)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        return False
-
-
-def _has_numbers(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(map(_has_numbers, value))
-    if isinstance(value, Mapping):
-        return all(_has_numbers(item) for name, item in value.items() if name != "type")
-    return _is_number(value)
-
-
 def _is_part(value: Any) -> bool:
     return value is None or (isinstance(value, list) and len(value) == 2 and all(isinstance(x, str) for x in value))
 
@@ -427,53 +369,31 @@ def _is_plan(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(item, simple) for item in value.values())
 
 
-def _one_of(known: Sequence[str]) -> Kind:
-    return _kind(lambda value: isinstance(value, str) and value in known)
-
-
-def _number(low: float, high: float = math.inf) -> Kind:
-    return _kind(lambda value: _is_number(value) and low <= value <= high)
-
-
-def _list(kind: Kind) -> Kind:
-    def read(value: Any, place: str) -> Any:
-        return tuple(kind(item, place) for item in _kind(lambda found: isinstance(found, list))(value, place))
-
-    return read
-
-
-def _part_of(cls: Any, kinds: Mapping[str, Kind]) -> Kind:
-    return lambda value, place: cls(**_parsed(value, kinds, f"{place}."))
-
-
-_WORD = _kind(lambda value: isinstance(value, str) and bool(value))
-_TRUTH = _kind(lambda value: isinstance(value, bool))
-_EPSILON = _kind(lambda value: value is None or (_is_number(value) and value >= 0))
-_SHARE = _number(0.0, 1.0)
-_QUERY: dict[str, Kind] = {
-    "name": _WORD,
-    "model": _WORD,
-    "purpose": _one_of(PURPOSES),
-    "event": _kind(_is_event, events.from_json),
-    "own_delta": _SHARE,
-    "partition": _kind(_is_part, lambda value: None if value is None else tuple(value)),
-    "charge": _WORD,
-    "state": _one_of(STATES),
+_EPSILON = forms.kind(lambda value: value is None or (forms.is_number(value) and value >= 0))
+_QUERY: dict[str, forms.Kind] = {
+    "name": forms.WORD,
+    "model": forms.WORD,
+    "purpose": forms.one_of(PURPOSES),
+    "event": forms.kind(events.is_written, events.from_json),
+    "own_delta": forms.SHARE,
+    "partition": forms.kind(_is_part, lambda value: None if value is None else tuple(value)),
+    "charge": forms.WORD,
+    "state": forms.one_of(STATES),
 }
-_RECEIPT: dict[str, Kind] = {
-    **dict.fromkeys(("variant", "model", "stage", "method", "asset", "ledger_head", "weights"), _WORD),
+_RECEIPT: dict[str, forms.Kind] = {
+    **dict.fromkeys(("variant", "model", "stage", "method", "asset", "ledger_head", "weights"), forms.WORD),
     **dict.fromkeys(("epsilon_target", "epsilon", "epsilon_rdp"), _EPSILON),
-    "purpose": _one_of(PURPOSES),
-    "delta": _SHARE,
-    "accountant": _one_of(tuple(NAMES)),
-    "unit": _one_of(UNITS),
-    "adjacency": _one_of((ADJACENCY,)),
-    "queries": _list(_part_of(QueryLine, _QUERY)),
-    "group": _list(_part_of(Group, {"k": _kind(_is_whole), "epsilon": _EPSILON})),
-    "curve": _part_of(Curve, {"alpha": _list(_SHARE), "beta": _list(_SHARE)}),
-    "noise_fixed": _TRUTH,
-    "run": _kind(_is_whole),
-    "seconds": _number(0.0),
-    "plan": _kind(_is_plan, dict),
-    "assumptions": _kind(_are_assumptions, tuple),
+    "purpose": forms.one_of(PURPOSES),
+    "delta": forms.SHARE,
+    "accountant": forms.one_of(tuple(NAMES)),
+    "unit": forms.one_of(UNITS),
+    "adjacency": forms.one_of((ADJACENCY,)),
+    "queries": forms.list_of(forms.part_of(QueryLine, _QUERY)),
+    "group": forms.list_of(forms.part_of(Group, {"k": forms.WHOLE, "epsilon": _EPSILON})),
+    "curve": forms.part_of(Curve, {"alpha": forms.list_of(forms.SHARE), "beta": forms.list_of(forms.SHARE)}),
+    "noise_fixed": forms.TRUTH,
+    "run": forms.WHOLE,
+    "seconds": forms.number(0.0),
+    "plan": forms.kind(_is_plan, dict),
+    "assumptions": forms.kind(_are_assumptions, tuple),
 }

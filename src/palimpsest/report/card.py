@@ -11,6 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from palimpsest.errors import DataError
+from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report import figures, tables
 from palimpsest.report.claims import Claim, public_claims
@@ -45,7 +46,7 @@ class Gate:
 
 def render_card(
     statement: Mapping[str, Any],
-    ledger: Mapping[str, Any],
+    ledger: LedgerSummary,
     receipts: Mapping[str, Receipt],
     stages: Sequence[Mapping[str, Any]],
     provenance: Mapping[str, str],
@@ -159,7 +160,7 @@ def _alerts(statement: Mapping[str, Any], releases: Sequence[Mapping[str, Any]])
 
 
 def _claims(
-    statement: Mapping[str, Any], receipts: Mapping[str, Receipt], ledger: Mapping[str, Any], twins: Documents
+    statement: Mapping[str, Any], receipts: Mapping[str, Receipt], ledger: LedgerSummary, twins: Documents
 ) -> tuple[Claim, ...]:
     return public_claims(statement, receipts, ledger, twins)
 
@@ -168,7 +169,7 @@ def _figures(
     releases: Sequence[Mapping[str, Any]],
     unit: Unit,
     receipts: Mapping[str, Receipt],
-    ledger: Mapping[str, Any],
+    ledger: LedgerSummary,
     scores: Mapping[str, Any] | None,
     twins: Documents,
 ) -> Iterator[Figure]:

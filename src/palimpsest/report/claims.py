@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.formats import number, points
 from palimpsest.report.summary import Metrics, Row, Summary
@@ -42,7 +43,7 @@ def claims(
     summary: Summary,
     metrics: Metrics,
     receipts: Mapping[str, Receipt],
-    ledger: Mapping[str, Any],
+    ledger: LedgerSummary,
     statement: Mapping[str, Any],
 ) -> tuple[Claim, ...]:
     """Every claim of the page, the proved ones first."""
@@ -57,7 +58,7 @@ def claims(
 def public_claims(
     statement: Mapping[str, Any],
     receipts: Mapping[str, Receipt],
-    ledger: Mapping[str, Any],
+    ledger: LedgerSummary,
     twins: Mapping[str, Mapping[str, Any]],
 ) -> tuple[Claim, ...]:
     """The claims that rest on nothing from the private zone: those of a card, the proved ones first.
@@ -113,12 +114,12 @@ def _proved(receipts: Mapping[str, Receipt], statement: Mapping[str, Any], refut
             yield Claim(f"A-{variant}", f"Two accountants agree on {variant}.", "tested", *evidence)
 
 
-def _total(ledger: Mapping[str, Any], sound: bool) -> Claim:
+def _total(ledger: LedgerSummary, sound: bool) -> Claim:
     sentence = (
-        f"All releases from {ledger['asset']} together cost ε = {number(ledger['spent_epsilon'])} "
-        f"of {number(ledger['cap_epsilon'])} at δ = {number(ledger['delta'])}."
+        f"All releases from {ledger.asset} together cost ε = {number(ledger.spent_epsilon)} "
+        f"of {number(ledger.cap_epsilon)} at δ = {number(ledger.delta)}."
     )
-    return Claim("P-total", sentence, "proved" if sound else "not covered", "ledger", str(ledger["head"]))
+    return Claim("P-total", sentence, "proved" if sound else "not covered", "ledger", str(ledger.head))
 
 
 def _measured(row: Row, found: Mapping[str, Any], unit: str) -> Iterator[Claim]:

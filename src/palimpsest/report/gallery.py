@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report import embedding, evidence, figures, tables
 from palimpsest.report.formats import percent
@@ -52,7 +53,7 @@ def gallery(
     summary: Summary,
     metrics: Metrics,
     receipts: Mapping[str, Receipt],
-    ledger: Mapping[str, Any],
+    ledger: LedgerSummary,
     models: Mapping[str, Any] = _NO_MODELS,
 ) -> tuple[Figure, ...]:
     """Every figure that the given metrics allow; what was not measured has none.
@@ -432,7 +433,7 @@ def _shapes(metrics: Metrics) -> Iterator[Figure]:
         )
 
 
-def waterfall(ledger: Mapping[str, Any]) -> Figure:
+def waterfall(ledger: LedgerSummary) -> Figure:
     """The budget, charge by charge."""
     rows = tables.waterfall(ledger)
     return Figure(
@@ -440,8 +441,8 @@ def waterfall(ledger: Mapping[str, Any]) -> Figure:
         title="Where the budget went",
         caption="Each charge as if it stood alone, then what composing them takes off or adds (the total must hold "
         "for adaptive plans too), then the total that counts. Reference runs and refunds are outside it.",
-        alt=f"The charges add up to epsilon {ledger['spent_epsilon']:.3g} of {ledger['cap_epsilon']:.3g}.",
-        chart=figures.waterfall(rows, ledger["cap_epsilon"]),
+        alt=f"The charges add up to epsilon {ledger.spent_epsilon:.3g} of {ledger.cap_epsilon:.3g}.",
+        chart=figures.waterfall(rows, ledger.cap_epsilon),
         rows=rows,
         wide=True,
     )

@@ -12,6 +12,7 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report import embedding, tables
 from palimpsest.report.claims import claims
@@ -26,7 +27,7 @@ def render_internal(
     summary: Summary,
     metrics: Metrics,
     receipts: Mapping[str, Receipt],
-    ledger: Mapping[str, Any],
+    ledger: LedgerSummary,
     statement: Mapping[str, Any],
     stages: Sequence[Mapping[str, Any]],
     provenance: Mapping[str, str],
@@ -124,12 +125,12 @@ def _alerts(summary: Summary, statement: Mapping[str, Any]) -> list[tuple[str, s
     return sorted(alerts, key=lambda alert: alert[0] != "stop")
 
 
-def _bar(ledger: Mapping[str, Any]) -> dict[str, float]:
+def _bar(ledger: LedgerSummary) -> dict[str, float]:
     """Shares of the cap, in epsilon; what is only reserved by its share of the charges."""
-    used = min(1.0, ledger["spent_epsilon"] / ledger["cap_epsilon"])
-    counted = [c for c in ledger["charges"] if c["purpose"] == "release" and c["state"] != "refunded" and c["epsilon"]]
-    total = sum(charge["epsilon"] for charge in counted)
-    standing = sum(charge["epsilon"] for charge in counted if charge["state"] == "reserved")
+    used = min(1.0, ledger.spent_epsilon / ledger.cap_epsilon)
+    counted = [(charge.state, charge.epsilon) for charge in ledger.charges if charge.released and charge.epsilon]
+    total = sum(epsilon for _, epsilon in counted)
+    standing = sum(epsilon for state, epsilon in counted if state == "reserved")
     reserved = used * standing / total if total else 0.0
     return {"spent": used - reserved, "reserved": reserved, "left": 1 - used}
 

@@ -13,6 +13,7 @@ from typing import Any
 from palimpsest.privacy.accounting import NAMES
 from palimpsest.privacy.assumptions import KNOWN
 from palimpsest.privacy.fourier import Bracket
+from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary
 from palimpsest.privacy.receipt import QueryLine, Receipt
 from palimpsest.report.formats import number
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
@@ -44,7 +45,7 @@ def schema() -> dict[str, Any]:
 
 def statement(
     receipts: Mapping[str, Receipt],
-    ledger: Mapping[str, Any],
+    ledger: LedgerSummary,
     schema_facts: Mapping[str, Any],
     stages: Sequence[Mapping[str, Any]],
     second: Mapping[str, Bracket | None] | None = None,
@@ -79,12 +80,12 @@ def statement(
         "final_output": "Synthetic rows; everything else that reads private rows stays in the private zone.",
         "unit": unit.to_json(),
         "adjacency": sorted({receipt.adjacency for receipt in released}),
-        "delta": ledger["delta"],
+        "delta": ledger.delta,
         "releases": [release_of(receipt, unit, units, opinions[receipt.variant]) for receipt in released],
         "references": sorted(name for name, receipt in receipts.items() if receipt.purpose != "release"),
-        "data_accesses": [_access(stage, ledger["charges"]) for stage in stages],
-        "assumptions": [*assumptions(released, unit, units, ledger["verified"]), _vouched(sources)],
-        "layers": layers(released, ledger, unit),
+        "data_accesses": [_access(stage, ledger.charges) for stage in stages],
+        "assumptions": [*assumptions(released, unit, units, ledger.verified), _vouched(sources)],
+        "layers": layers(released, ledger.spent_epsilon, ledger.delta, unit),
         "not_covered": not_covered(unit),
         "ledger": _ledger(ledger),
     }
@@ -92,7 +93,7 @@ def statement(
 
 def _status(
     released: Sequence[Receipt],
-    ledger: Mapping[str, Any],
+    ledger: LedgerSummary,
     second: Mapping[str, Bracket | None],
     unit: Unit,
 ) -> tuple[str, list[str]]:
@@ -106,8 +107,8 @@ def _status(
     broken += [f"{one.variant} was charged for one {one.unit}; the unit here is one {unit.name}." for one in other]
     if broken:
         return "NOT PRIVATE", broken
-    doubts = [] if ledger["verified"] else ["The ledger's chain of hashes does not hold: do not rely on its totals."]
-    if ledger["after_loss"]:
+    doubts = [] if ledger.verified else ["The ledger's chain of hashes does not hold: do not rely on its totals."]
+    if ledger.after_loss:
         doubts.append("An earlier ledger of this data set is lost: what it spent is unknown, so no total holds.")
     contradicted = [receipt.variant for receipt in released if receipt.agreement(second[receipt.variant])]
     doubts += [f"The accountants contradict each other on {variant}." for variant in contradicted]
@@ -231,11 +232,11 @@ def _flags(
     return flags
 
 
-def _access(stage: Mapping[str, Any], charges: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _access(stage: Mapping[str, Any], charges: Sequence[ChargeLine]) -> dict[str, Any]:
     """How one stage's look at the data is covered; a metered look without a charge is not."""
-    own = [charge for charge in charges if _belongs(charge, stage["name"]) and charge["state"] != "refunded"]
-    released = [charge for charge in own if charge["purpose"] == "release"]
-    found = {"stage": stage["name"], "zone": stage["zone"], "charges": [charge["seq"] for charge in released]}
+    own = [charge for charge in charges if _belongs(charge, stage["name"]) and charge.state != "refunded"]
+    released = [charge for charge in own if charge.purpose == "release"]
+    found = {"stage": stage["name"], "zone": stage["zone"], "charges": [charge.seq for charge in released]}
     if released and len(released) < len(own):
         note = "Metered: charged before the first noise; its reference runs are not covered and never leave."
         return found | {"coverage": "covered", "note": note}
@@ -249,8 +250,8 @@ def _access(stage: Mapping[str, Any], charges: Sequence[Mapping[str, Any]]) -> d
     return found | {"coverage": "not covered", "note": "Reads private rows; its outputs stay in the private zone."}
 
 
-def _belongs(charge: Mapping[str, Any], stage: str) -> bool:
-    return stage in (charge["stage"], f"{charge['stage']}@{charge['variant']}")
+def _belongs(charge: ChargeLine, stage: str) -> bool:
+    return stage in (charge.stage, f"{charge.stage}@{charge.variant}")
 
 
 def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: bool) -> list[dict[str, Any]]:
@@ -305,12 +306,11 @@ def not_covered(unit: Unit) -> list[dict[str, str]]:
     return [{"id": key, "sentence": unit.filled(sentence)} for key, sentence in named.items()]
 
 
-def layers(released: Sequence[Receipt], ledger: Mapping[str, Any], unit: Unit) -> list[dict[str, str]]:
+def layers(released: Sequence[Receipt], spent: float, delta: float, unit: Unit) -> list[dict[str, str]]:
     """One line for each layer that a guarantee stands on, after the pyramid of NIST SP 800-226 (2025), top to foot."""
     names = sorted({line.name for receipt in released for line in receipt.queries})
-    total, delta = f"{ledger['spent_epsilon']:.3g}", f"{ledger['delta']:.3g}"
     rows = (
-        ("Epsilon and delta", f"All releases together: epsilon {total} at delta {delta}.", "proved"),
+        ("Epsilon and delta", f"All releases together: epsilon {spent:.3g} at delta {delta:.3g}.", "proved"),
         ("Unit of privacy", f"{unit.description} {unit.note}", "proved" if unit.persons else "assumed"),
         ("Algorithms", f"Mechanisms that read private rows: {', '.join(names) or 'none'}.", "proved"),
         ("Implementation", "Sensitivity, sampling and noise are tested by enumeration and replay.", "tested"),
@@ -336,18 +336,18 @@ def _floating_point(released: Sequence[Receipt]) -> tuple[str, str]:
     return exact, "tested"
 
 
-def _ledger(ledger: Mapping[str, Any]) -> dict[str, Any]:
-    counted = [charge for charge in ledger["charges"] if charge["purpose"] == "release"]
+def _ledger(ledger: LedgerSummary) -> dict[str, Any]:
+    counted = [charge for charge in ledger.charges if charge.purpose == "release"]
     return {
-        "asset": ledger["asset"],
-        "head": ledger["head"],
-        "verified": ledger["verified"],
-        "delta": ledger["delta"],
-        "cap_epsilon": ledger["cap_epsilon"],
-        "spent_epsilon": ledger["spent_epsilon"],
-        "left_epsilon": ledger["left_epsilon"],
-        "charges": len([charge for charge in counted if charge["state"] != "refunded"]),
-        "refunded": len([charge for charge in counted if charge["state"] == "refunded"]),
+        "asset": ledger.asset,
+        "head": ledger.head,
+        "verified": ledger.verified,
+        "delta": ledger.delta,
+        "cap_epsilon": ledger.cap_epsilon,
+        "spent_epsilon": ledger.spent_epsilon,
+        "left_epsilon": ledger.left_epsilon,
+        "charges": len([charge for charge in counted if charge.state != "refunded"]),
+        "refunded": len([charge for charge in counted if charge.state == "refunded"]),
     }
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from palimpsest.errors import DataError
+from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.formats import per_word
 
@@ -172,7 +173,7 @@ class Summary:
         }
 
 
-def summarise(metrics: Metrics, receipts: Mapping[str, Receipt], ledger: Mapping[str, Any]) -> Summary:
+def summarise(metrics: Metrics, receipts: Mapping[str, Receipt], ledger: LedgerSummary) -> Summary:
     """Put everything measured and proved about each variant into one row.
 
     Args:
@@ -185,7 +186,7 @@ def summarise(metrics: Metrics, receipts: Mapping[str, Receipt], ledger: Mapping
     """
     names = list(dict.fromkeys([*receipts, *metrics]))
     rows = [_row(name, metrics, receipts) for name in names]
-    return Summary(tuple(sorted(rows, key=_position)), _budget(ledger), str(ledger["unit"]))
+    return Summary(tuple(sorted(rows, key=_position)), _budget(ledger), str(ledger.unit))
 
 
 def _row(variant: str, metrics: Metrics, receipts: Mapping[str, Receipt]) -> Row:
@@ -281,11 +282,11 @@ def _excess(found: Mapping[str, Any] | None) -> Excess | None:
     return Excess(int(EXCESS_ORDER), Interval(excess["value"], excess["low"], excess["high"]), excess["p"])
 
 
-def _budget(ledger: Mapping[str, Any]) -> BudgetLeft:
+def _budget(ledger: LedgerSummary) -> BudgetLeft:
     return BudgetLeft(
-        asset=ledger["asset"],
-        delta=ledger["delta"],
-        cap=ledger["cap_epsilon"],
-        spent=ledger["spent_epsilon"],
-        left=ledger["left_epsilon"],
+        asset=ledger.asset,
+        delta=ledger.delta,
+        cap=ledger.cap_epsilon,
+        spent=ledger.spent_epsilon,
+        left=ledger.left_epsilon,
     )

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import betabinom
 
 from palimpsest.audit.statistics import holm, thin, wilson
+from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.formats import per_word
 from palimpsest.report.layout import layered
@@ -169,16 +170,16 @@ def _carried(variant: str, facts: Sequence[Mapping[str, Any]]) -> Rows:
     return rows
 
 
-def waterfall(ledger: Mapping[str, Any]) -> Rows:
+def waterfall(ledger: LedgerSummary) -> Rows:
     """step, kind, start, end: each counted charge alone, what composing them changes, and the total that counts."""
     rows: Rows = []
     height = 0.0
-    for charge in ledger["charges"]:
-        if charge["purpose"] == "release" and charge["state"] != "refunded" and charge["epsilon"] is not None:
-            step = f"{charge['seq']} · {charge['variant']} · {charge['query']}"
-            rows.append({"step": step, "kind": charge["state"], "start": height, "end": height + charge["epsilon"]})
-            height += charge["epsilon"]
-    total = ledger["spent_epsilon"]
+    for charge in ledger.charges:
+        if charge.released and charge.epsilon is not None:
+            step = f"{charge.seq} · {charge.variant} · {charge.query}"
+            rows.append({"step": step, "kind": charge.state, "start": height, "end": height + charge.epsilon})
+            height += charge.epsilon
+    total = ledger.spent_epsilon
     if rows and not math.isclose(height, total):
         rows.append({"step": "composition", "kind": "composition", "start": height, "end": total})
     return [*rows, {"step": "total", "kind": "total", "start": 0.0, "end": total}]

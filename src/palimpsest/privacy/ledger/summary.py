@@ -1,48 +1,123 @@
-"""An asset's books as plain values, for tables, pages and the statement."""
+"""What the books say of one asset, for tables, pages and the statement."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.books import Books
-from palimpsest.privacy.ledger.records import Charge
+from palimpsest.privacy.ledger.records import Asset, Balance, Cap, Charge
 
 
-def ledger_summary(books: Books, name: str) -> dict[str, Any]:
-    """What the books say of one asset, as plain values."""
+@dataclass(frozen=True)
+class ChargeLine:
+    """One charge as it is shown; `epsilon` is that of its event alone, None where no noise is added."""
+
+    id: str
+    seq: int
+    stage: str
+    variant: str
+    query: str
+    state: str
+    purpose: str
+    partition: tuple[str, str] | None
+    epsilon: float | None
+    time: str
+    run: int
+
+    @property
+    def released(self) -> bool:
+        """Whether it stands for a release: a reference is outside the total, and what was refunded cost nothing."""
+        return self.purpose == "release" and self.state != "refunded"
+
+
+@dataclass(frozen=True)
+class UsedOrder:
+    """The order of the filter that the total is stated by, and the divergence spent at it, among all its orders."""
+
+    order: float
+    used: float
+    orders: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class LedgerSummary:
+    """The books of one asset.
+
+    Attributes:
+        asset: the data set.
+        unit: its unit of privacy.
+        delta: of every release and of the total.
+        cap_epsilon: the budget.
+        caps: every cap it has had, oldest first.
+        filter: what the filter counts.
+        spent_epsilon: the total.
+        left_epsilon: of the cap.
+        charges: all, oldest first.
+        head: hash of the ledger's newest entry.
+        entries: how many there are.
+        verified: whether the chain of hashes was recomputed and holds.
+        after_loss: an earlier ledger of this data set is lost: what it spent is in no total.
+    """
+
+    asset: str
+    unit: str
+    delta: float
+    cap_epsilon: float
+    caps: tuple[Cap, ...]
+    filter: UsedOrder
+    spent_epsilon: float
+    left_epsilon: float
+    charges: tuple[ChargeLine, ...]
+    head: str
+    entries: int
+    verified: bool
+    after_loss: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Its form in a file."""
+        return asdict(self)
+
+
+def ledger_summary(books: Books, name: str) -> LedgerSummary:
+    """What the books say of one asset."""
     asset, balance = books.asset(name), books.balance(name)
+    return LedgerSummary(
+        asset=asset.name,
+        unit=asset.unit,
+        delta=asset.delta,
+        cap_epsilon=asset.epsilon,
+        caps=tuple(books.caps(name)),
+        filter=_used(asset, balance),
+        spent_epsilon=balance.spent,
+        left_epsilon=balance.left,
+        charges=tuple(_line(charge, asset.delta) for charge in books.charges(name)),
+        head=books.head,
+        entries=books.entries,
+        verified=True,  # `Ledger.books` refuses any other
+        after_loss=asset.after_loss,
+    )
+
+
+def _used(asset: Asset, balance: Balance) -> UsedOrder:
     share = asset.filter_delta / len(asset.orders)
-    implied = [accounting.renyi_epsilon(o, d, share) for o, d in zip(asset.orders, balance.divergences, strict=True)]
+    pairs = zip(asset.orders, balance.divergences, strict=True)
+    implied = [accounting.renyi_epsilon(order, divergence, share) for order, divergence in pairs]
     best = implied.index(min(implied))
-    return {
-        "asset": asset.name,
-        "unit": asset.unit,
-        "delta": asset.delta,
-        "cap_epsilon": asset.epsilon,
-        "caps": [asdict(cap) for cap in books.caps(name)],
-        "filter": {"order": asset.orders[best], "used": balance.divergences[best], "orders": list(asset.orders)},
-        "spent_epsilon": balance.spent,
-        "left_epsilon": balance.left,
-        "charges": [_line(charge, asset.delta) for charge in books.charges(name)],
-        "head": books.head,
-        "entries": books.entries,
-        "verified": True,
-        "after_loss": asset.after_loss,
-    }
+    return UsedOrder(asset.orders[best], balance.divergences[best], asset.orders)
 
 
-def _line(charge: Charge, delta: float) -> dict[str, Any]:
+def _line(charge: Charge, delta: float) -> ChargeLine:
     private = accounting.is_private(charge.event)
-    return {
-        "id": charge.id,
-        "seq": charge.seq,
-        "stage": charge.stage,
-        "variant": charge.variant,
-        "query": charge.query,
-        "state": charge.state,
-        "purpose": charge.purpose,
-        "partition": None if charge.partition is None else list(charge.partition),
-        "epsilon": accounting.epsilon(charge.event, delta - charge.own_delta) if private else None,
-        "time": charge.time,
-        "run": charge.run,
-    }
+    return ChargeLine(
+        id=charge.id,
+        seq=charge.seq,
+        stage=charge.stage,
+        variant=charge.variant,
+        query=charge.query,
+        state=charge.state,
+        purpose=charge.purpose,
+        partition=charge.partition,
+        epsilon=accounting.epsilon(charge.event, delta - charge.own_delta) if private else None,
+        time=charge.time,
+        run=charge.run,
+    )

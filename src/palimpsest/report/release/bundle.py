@@ -17,6 +17,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from palimpsest.files import write_json
+from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_synthetic
@@ -84,7 +85,7 @@ class Contents:
     provenance: Callable[[Mapping[str, str]], Mapping[str, Any]]
 
 
-def audit_document(measured: Measured, statement: Mapping[str, Any], books: Mapping[str, Any]) -> dict[str, Any]:
+def audit_document(measured: Measured, statement: Mapping[str, Any], books: LedgerSummary) -> dict[str, Any]:
     """audit.json: the fields of each document that may leave, those of the private zone left out.
 
     Raises:
@@ -97,7 +98,7 @@ def audit_document(measured: Measured, statement: Mapping[str, Any], books: Mapp
         "audit_version": AUDIT_VERSION,
         "zone": "publishable",
         "status": statement["status"],
-        "ledger": allowed.picked(books, allowed.BOOKS, "ledger"),
+        "ledger": allowed.picked(books.to_json(), allowed.BOOKS, "ledger"),
         "variants": {name: _variant(name, measured) for name in measured.receipts},
         "utility": None if scores is None else _named(scores, names),
         "end_to_end": {name: audit for name, audit in audits.items() if audit is not None},

@@ -266,7 +266,8 @@ def _protected(statement: Mapping[str, Any], asset: Asset, receipts: Sequence[Re
         said = release_of(receipt, unit, asset.n_public, None)
         other = [part for part in said if part != "accounting" and not _alike(release[part], said[part])]
         yield from (f"{receipt.variant}: {part} is not what follows from its receipt" for part in other)
-    if statement["layers"] != layers(receipts, statement["ledger"], unit):
+    total = statement["ledger"]
+    if statement["layers"] != layers(receipts, total["spent_epsilon"], total["delta"], unit):
         yield "the statement's layers are not those of its receipts and its unit"
     if statement["not_covered"] != not_covered(unit):
         yield "the statement leaves out, or adds, what is not covered"

@@ -6,13 +6,14 @@ from typing import Any
 from palimpsest.errors import DataError
 from palimpsest.privacy import events
 from palimpsest.privacy.ledger.records import Asset, Cap, Charge
+from palimpsest.privacy.ledger.summary import LedgerSummary
 
 EXTRACT_VERSION = 2
 _ASSET = ("name", "delta", "epsilon", "n_public", "unit", "adjacency")
 _CHARGE = ("id", "seq", "stage", "variant", "purpose", "query", "own_delta", "state", "noise_fixed", "run", "index")
 
 
-def extract(asset: Asset, charges: Sequence[Charge], books: Mapping[str, Any]) -> dict[str, Any]:
+def extract(asset: Asset, charges: Sequence[Charge], books: LedgerSummary) -> dict[str, Any]:
     """The asset's public terms, its totals, every cap that it has had and every charge, whether it counts or not.
 
     Guarantee: a charge is what a plan asked for and where it stands, which no private row decides. A run goes by a
@@ -29,11 +30,11 @@ def extract(asset: Asset, charges: Sequence[Charge], books: Mapping[str, Any]) -
     return {
         "extract_version": EXTRACT_VERSION,
         "asset": _terms(asset),
-        "head": books["head"],
-        "entries": books["entries"],
-        "spent_epsilon": books["spent_epsilon"],
-        "left_epsilon": books["left_epsilon"],
-        "caps": [{"epsilon": cap["epsilon"], "day": cap["time"][:10]} for cap in books["caps"]],
+        "head": books.head,
+        "entries": books.entries,
+        "spent_epsilon": books.spent_epsilon,
+        "left_epsilon": books.left_epsilon,
+        "caps": [{"epsilon": cap.epsilon, "day": cap.time[:10]} for cap in books.caps],
         "charges": [_line(charge, runs[charge.run_key]) for charge in charges],
     }
 
