@@ -69,7 +69,7 @@ class Select:
         histogram = planned_histogram(settings, schema, whole_rho(self.plan.budget))
         shares = label_shares(view, settings, schema, histogram, "")
         width, sigma = self.candidates.embeddings.shape[1], float(self.plan.numbers["sigma"])
-        sums = class_sums(view, schema.label_names, self.encode, width, sigma, settings.batch)
+        sums = class_sums(view, schema.label_names, self.encode, width, sigma)
         return Chosen(sums, divided(settings.rows, shares))
 
     def made(self, artifact: Chosen) -> Made:

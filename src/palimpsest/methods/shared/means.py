@@ -55,11 +55,9 @@ def planned_means(sigma: float) -> PlannedQuery:
     return PlannedQuery(ClassMeans.name, gaussian(sigma))
 
 
-def class_sums(
-    view: View, labels: tuple[str, ...], encode: Encode, dimensions: int, sigma: float, batch: int = ClassMeans.batch
-) -> ClassSums:
-    """Ask for them; see `ClassMeans`."""
-    answer = view.ask(ClassMeans(labels, encode, dimensions, sigma, batch))
+def class_sums(view: View, labels: tuple[str, ...], encode: Encode, dimensions: int, sigma: float) -> ClassSums:
+    """Ask for them; see `ClassMeans`. How many texts the encoder reads at once is the encoder's own matter."""
+    answer = view.ask(ClassMeans(labels, encode, dimensions, sigma))
     return ClassSums(labels, np.array(answer, dtype=np.float64))
 
 
