@@ -2,6 +2,7 @@
 
 from palimpsest.audit.anonymity import audit_anonymity
 from palimpsest.audit.membership import bag_of_words_control
+from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.audit.text_membership import Released
 from palimpsest.files import write_json
 from palimpsest.params.load import load
@@ -11,7 +12,6 @@ from palimpsest.report.tradeoff import read_tradeoff
 from stages.audited import guessed
 from stages.common import METRICS, PUBLIC, RECEIPTS, SYNTHETIC, start
 
-CONFIDENCE = 0.95
 NEIGHBOURS = 5  # synthetic rows that each half of a record is linked to
 
 

@@ -1,13 +1,12 @@
 """Look for the invented world's facts in the synthetic rows."""
 
 from palimpsest.audit.facts import audit_facts
+from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.records.world.facts import load_facts
 from palimpsest.records.write import read_synthetic
 from stages.common import METRICS, SYNTHETIC, start
-
-CONFIDENCE = 0.95
 
 
 def run(name: str) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from palimpsest.audit.incontext import InContextAudit, audit_in_context
 from palimpsest.audit.incontext_settings import InContext
-from palimpsest.audit.statistics import Bootstrap
+from palimpsest.audit.statistics import CONFIDENCE, Bootstrap
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.models.lm import load_lm
@@ -18,7 +18,6 @@ from palimpsest.records.write import read_synthetic
 from stages.audited import one_row_each
 from stages.common import BASE_LM, METRICS, SYNTHETIC, start
 
-CONFIDENCE = 0.95
 REAL = "real"
 RESAMPLES = 2000
 
@@ -40,7 +39,7 @@ def run(name: str) -> None:
     known = None if name == REAL else can_judge()
     labels = tuple(params.dataset.labels)
     audit = score(settings, labels, demonstrations(params, name), rows_of("test"), params.seed)
-    write_json(metric(name), audit.to_json(name, audit.helps if known is None else known))
+    write_json(metric(name), audit.answers(audit.helps if known is None else known).to_json(name))
 
 
 def score(

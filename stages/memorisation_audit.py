@@ -1,6 +1,7 @@
 """Count what the synthetic rows repeat of single private records, beside what they share with records no one read."""
 
 from palimpsest.audit.memorisation import Corpora, Secrets, Settings, memorisation
+from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
@@ -11,7 +12,6 @@ from palimpsest.records.write import read_public, read_synthetic
 from stages.audited import guessed
 from stages.common import METRICS, PUBLIC, SYNTHETIC, start
 
-CONFIDENCE = 0.95
 CLOSENESS = 0.8  # of a near match: one character in five may be wrong
 _DECOYS = 200  # more than there are secrets: they cost no private row
 

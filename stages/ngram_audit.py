@@ -1,14 +1,12 @@
 """Count the n-grams that synthetic rows share with what trained, with what did not, and with public text."""
 
 from palimpsest.audit.ngrams import ngram_audit
-from palimpsest.audit.statistics import Bootstrap
+from palimpsest.audit.statistics import CONFIDENCE, Bootstrap
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.records.write import read_public, read_synthetic
 from stages.audited import guessed
 from stages.common import METRICS, PUBLIC, SYNTHETIC, start
-
-CONFIDENCE = 0.95
 
 
 def run(name: str) -> None:

@@ -1,5 +1,6 @@
 """Ask how many synthetic rows of task json are JSON and conform to the public schema."""
 
+from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.audit.structure import audit_structure
 from palimpsest.errors import ParamsError
 from palimpsest.files import write_json
@@ -7,8 +8,6 @@ from palimpsest.params.load import load
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.records.write import read_synthetic
 from stages.common import METRICS, RECEIPTS, SYNTHETIC, start
-
-CONFIDENCE = 0.95
 
 
 def run(name: str) -> None:

@@ -3,7 +3,15 @@
 import secrets
 
 from palimpsest.audit.membership import Scores, audit_membership, bag_of_words_control
-from palimpsest.audit.text_membership import Phantom, Released, embedding_attack, phantom_test, text_attacks
+from palimpsest.audit.statistics import CONFIDENCE
+from palimpsest.audit.text_membership import (
+    Phantom,
+    Released,
+    TextMembershipAudit,
+    embedding_attack,
+    phantom_test,
+    text_attacks,
+)
 from palimpsest.audit.units import Guessed
 from palimpsest.files import write_json
 from palimpsest.params.load import load
@@ -14,7 +22,6 @@ from stages.common import METRICS, PRIVATE, PUBLIC, RECEIPTS, SYNTHETIC, start
 from stages.encode_public import public_vectors
 from stages.encoding import encoders
 
-CONFIDENCE = 0.95
 NGRAM = 3  # longest n-gram of the n-gram model
 RARE = (1, 2, 3, 5)  # n of the n-grams that a single private record has
 _AT_ONCE = 64  # no guarantee rests on these vectors
@@ -42,7 +49,7 @@ def run(name: str) -> None:
         guessed="members",  # of most records a release says nothing: that is no sign of a non-member
         units=guess.units,
     )
-    write_json(METRICS / name / "text_membership.json", audit.to_json(name) | {"phantom": phantom.to_json()})
+    write_json(METRICS / name / "text_membership.json", TextMembershipAudit(audit, phantom).to_json(name))
 
 
 def released_rows(params: Params, name: str, guess: Guessed) -> Released:
