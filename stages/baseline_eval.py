@@ -7,8 +7,9 @@ from palimpsest.audit.utility import Evaluation, Scored, UtilityAudit, UtilitySc
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.records.record import Record
-from palimpsest.records.write import read_split, read_synthetic
-from stages.common import METRICS, PRIVATE, SYNTHETIC, start
+from palimpsest.records.write import read_split
+from stages.audited import written
+from stages.common import METRICS, PRIVATE, start
 from stages.downstream_eval import BASELINES, RESAMPLES, private_test, score
 
 
@@ -16,9 +17,8 @@ def run() -> None:
     """Private train and test rows, public_only rows -> utility.json of `real` and `public_only`, baselines.json."""
     params = load()
     real = [Record(row.text, row.label) for row in read_split(PRIVATE / "train.parquet")]
-    public = read_synthetic(SYNTHETIC / "public_only", params.dataset.text, params.dataset.label)
     test = private_test()
-    audits = {"real": score(params, real, test), "public_only": score(params, public, test)}
+    audits = {"real": score(params, real, test), "public_only": score(params, written(params, "public_only"), test)}
     draws = Bootstrap(resamples=RESAMPLES, confidence=CONFIDENCE, seed=params.seed)
     for name, audit in audits.items():
         write_json(METRICS / name / "utility.json", kept(audit, audits["real"], draws).to_json(name))

@@ -24,9 +24,8 @@ from palimpsest.models.encoder import Encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
-from palimpsest.records.write import read_synthetic
-from stages.audited import one_row_each
-from stages.common import METRICS, PRIVATE, SYNTHETIC, start
+from stages.audited import one_row_each, written
+from stages.common import METRICS, PRIVATE, start
 from stages.vouching import vouched
 
 BASELINES = PRIVATE / "baselines.json"
@@ -36,8 +35,7 @@ RESAMPLES = 2000
 def run(name: str) -> None:
     """data/synthetic/<variant>.parquet, data/private/test.parquet -> utility.json of the variant."""
     params = load()
-    rows = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    audit = score(params, rows, private_test())
+    audit = score(params, written(params, name), private_test())
     baselines = read_json(BASELINES)
     scores = audit.scores(lambda evaluator, evaluation: compared(evaluation, baselines, evaluator, params.seed))
     write_json(METRICS / name / "utility.json", scores.to_json(name))

@@ -5,15 +5,14 @@ from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.records.world.facts import load_facts
-from palimpsest.records.write import read_synthetic
-from stages.common import METRICS, SYNTHETIC, start
+from stages.audited import written
+from stages.common import METRICS, start
 
 
 def run(name: str) -> None:
     """Synthetic rows, data/raw/facts.json -> facts.json of the variant."""
     params = load()
-    rows = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    audit = audit_facts(load_facts("data/raw/facts.json"), [row.text for row in rows], CONFIDENCE)
+    audit = audit_facts(load_facts("data/raw/facts.json"), [row.text for row in written(params, name)], CONFIDENCE)
     unit = params.schema_of_data.unit  # what the answer key counts
     write_json(METRICS / name / "facts.json", audit.to_json(name) | {"unit": unit})
 

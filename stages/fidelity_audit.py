@@ -5,9 +5,8 @@ from dataclasses import replace
 from palimpsest.audit.fidelity import Sample, Sides, fidelity, label_shares
 from palimpsest.files import write_json
 from palimpsest.params.load import load
-from palimpsest.records.write import read_public, read_synthetic
-from stages.audited import one_row_each
-from stages.common import METRICS, PUBLIC, SYNTHETIC, start
+from stages.audited import one_row_each, public_texts, written
+from stages.common import METRICS, start
 from stages.encode_public import public_vectors
 from stages.encoding import encoders
 
@@ -18,12 +17,12 @@ def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows -> fidelity.json of the variant."""
     params = load()
     encode = encoders(params, batch=_AT_ONCE)
-    synthetic = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
+    synthetic = written(params, name)
     train, holdout = ([row for row in one_row_each(part) if row.guess] for part in ("train", "holdout"))
-    public = [row.text for row in read_public(PUBLIC / "train.parquet")]
-    written, members, others = ([row.text for row in rows] for rows in (synthetic, train, holdout))
+    public = public_texts()
+    texts, members, others = ([row.text for row in rows] for rows in (synthetic, train, holdout))
     sides = Sides(
-        synthetic=Sample(encode.others(written), written),
+        synthetic=Sample(encode.others(texts), texts),
         train=Sample(encode.rows(members), members),
         holdout=Sample(encode.rows(others), others),
         public=Sample(public_vectors(params, public, encode.others), public),

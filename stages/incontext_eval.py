@@ -14,9 +14,8 @@ from palimpsest.models.lm import load_lm
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
-from palimpsest.records.write import read_synthetic
-from stages.audited import one_row_each
-from stages.common import BASE_LM, METRICS, SYNTHETIC, start
+from stages.audited import one_row_each, written
+from stages.common import BASE_LM, METRICS, start
 
 REAL = "real"
 RESAMPLES = 2000
@@ -62,7 +61,7 @@ def demonstrations(params: Params, name: str) -> list[Record]:
     """The rows that are shown: the private training rows for `real`, else the synthetic rows of that name."""
     if name == REAL:
         return rows_of("train")
-    return read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
+    return written(params, name)
 
 
 def rows_of(part: str) -> list[Record]:

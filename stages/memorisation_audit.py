@@ -8,9 +8,8 @@ from palimpsest.params.schema import Params
 from palimpsest.records.world.details import CANARY_KIND, Mint
 from palimpsest.records.world.draw import Draw
 from palimpsest.records.world.facts import load_facts
-from palimpsest.records.write import read_public, read_synthetic
-from stages.audited import guessed
-from stages.common import METRICS, PUBLIC, SYNTHETIC, start
+from stages.audited import guessed, public_texts, written
+from stages.common import METRICS, start
 
 CLOSENESS = 0.8  # of a near match: one character in five may be wrong
 _DECOYS = 200  # more than there are secrets: they cost no private row
@@ -19,9 +18,7 @@ _DECOYS = 200  # more than there are secrets: they cost no private row
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows, the world's secrets -> memorisation.json of the variant."""
     params, guess = load(), guessed()
-    synthetic = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    public = [row.text for row in read_public(PUBLIC / "train.parquet")]
-    texts = Corpora([row.text for row in synthetic], *guess.texts, public, guess.units)
+    texts = Corpora([row.text for row in written(params, name)], *guess.texts, public_texts(), guess.units)
     settings = Settings(params.audit.similarity, params.audit.shingle, CLOSENESS, CONFIDENCE)
     audit = memorisation(texts, planted_secrets(params), settings)
     write_json(METRICS / name / "memorisation.json", audit.to_json(name))

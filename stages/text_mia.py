@@ -17,8 +17,9 @@ from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.records.write import read_public, read_split, read_synthetic
-from stages.common import METRICS, PRIVATE, PUBLIC, RECEIPTS, SYNTHETIC, start
+from palimpsest.records.write import read_split
+from stages.audited import public_texts, written
+from stages.common import METRICS, PRIVATE, RECEIPTS, start
 from stages.encode_public import public_vectors
 from stages.encoding import encoders
 
@@ -54,9 +55,7 @@ def run(name: str) -> None:
 
 def released_rows(params: Params, name: str, guess: Guessed) -> Released:
     """The synthetic rows of a variant, the guess records of train and holdout, and the public texts."""
-    synthetic = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    public = [row.text for row in read_public(PUBLIC / "train.parquet")]
-    return Released(synthetic, guess.members, guess.others, public, guess.units)
+    return Released(written(params, name), guess.members, guess.others, public_texts(), guess.units)
 
 
 def attacks(params: Params, released: Released, phantom: Phantom) -> dict[str, Scores]:
