@@ -25,6 +25,7 @@ from palimpsest.report.page import render_internal
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Page
 from palimpsest.report.sections.twins import TWINS
+from palimpsest.report.sections.utility import PUBLIC
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import summarise
 from stages.common import METRICS, RECEIPTS, start
@@ -66,8 +67,7 @@ def _write(path: Path, page: str) -> None:
 
 def read_scores(params: Params) -> dict[str, Any] | None:
     """What classifiers score on the declared public test file; None where there is none."""
-    path = METRICS / "public.json"
-    found = dict(read_json(path)) if params.dataset.public_test is not None and path.is_file() else {}
+    found = _read(PUBLIC, params).get(PUBLIC.name, {})
     return found if found.get("zone") == PUBLISHABLE else None
 
 

@@ -17,12 +17,14 @@ from palimpsest.audit.incontext import Answered, InContextAnswers
 from palimpsest.audit.membership import Attack, Control, EpsilonLower, MembershipAudit
 from palimpsest.audit.memorisation import Contrast, Extraction, MemorisationAudit, Repeats
 from palimpsest.audit.ngrams import NgramAudit, OrderOverlap, PerReference
+from palimpsest.audit.reconstruction import Decoded, DecoderScores
 from palimpsest.audit.rounds import EvolutionAudit, RoundAudit, Turnout
 from palimpsest.audit.separation import Projection, Separation, SeparationAudit
 from palimpsest.audit.statistics import Estimate, Interval, Rate
 from palimpsest.audit.structure import StructureAudit
 from palimpsest.audit.text_membership import Phantom, PhantomOrder, TextMembershipAudit
 from palimpsest.audit.utility import LabelScores, Scored, UtilityScores
+from palimpsest.methods.shared.counts import Generation, Sample
 from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt
 from palimpsest.report.results import Results
 from palimpsest.report.sections.base import Page
@@ -249,10 +251,12 @@ def _rate(count: int, total: int) -> Rate:
 
 
 def generation(variant: str) -> dict[str, Any]:
-    """What `private_predict` counts."""
+    """What a method counts that writes while it reads private rows."""
     removed = {"short": 0, "near": 27, "public": 4}
-    counts = {"drawn": 412, "removed": removed, "rows": 381, "tokens": 12_345, "private_share": 0.837}
-    return {"variant": variant, "zone": "dp", **counts}
+    return Generation(412, 381, removed, tokens=12_345, private_share=0.837).to_json(variant, "dp")
+
+
+COUNTED = Generation(drawn=900, rows=891, removed={"length": 9})
 
 
 def predicted(variant: str, epsilon: float | None = 3.0) -> Receipt:
@@ -317,14 +321,12 @@ def world_of_embedding() -> dict[str, dict[str, Any]]:
             "words", None, method="custext", plan={"token_epsilon": 3.0, "neighbours": 20, "vocabulary": 20_000}
         ),
     }
-    metrics, counts = world_metrics(), {"zone": "dp", "drawn": 900, "removed": {"length": 9}, "rows": 891}
-    metrics |= {name: {"generation": {"variant": name, **counts}} for name in ("words", "embed3", "deep3")}
+    metrics = world_metrics()
+    metrics |= {name: {"generation": COUNTED.to_json(name, "dp")} for name in ("words", "embed3", "deep3")}
     metrics["words"]["utility"] = utility("words", 0.79, 9)
-    metrics["embed3"]["generation"] |= {
-        "rounds": 3,
-        "kept_samples": [{"text": "the parcel came late", "label": "delivery", "perplexity": 41.5}],
-        "unreadable_samples": [{"text": "late parcel the the <b>", "label": None, "perplexity": 987.0}],
-    }
+    kept, dropped = Sample("the parcel came late", "delivery", 41.5), Sample("late parcel the the <b>", None, 987.0)
+    evolved = replace(COUNTED, rounds=3, kept_samples=(kept,), unreadable_samples=(dropped,))
+    metrics["embed3"]["generation"] = evolved.to_json("embed3", "dp")
     rounds = (
         RoundAudit(distances(0.3), (), turnouts(12.0, 60, 60)),
         RoundAudit(distances(0.2), distances(0.18, 0.09), turnouts(6.0, 48, 30)),
@@ -338,11 +340,12 @@ def world_of_embedding() -> dict[str, dict[str, Any]]:
 
 
 def decoder(cosine: float = 0.914) -> dict[str, Any]:
-    """What `decoder_pretrain` measures."""
-    scores = {"cosine": cosine, "nearest": 0.981, "token_f1": 0.672, "bleu": 0.318, "exact": 0.123, "rows": 500}
-    samples = [{"given": "Prices rose again.", "decoded": "Prices have risen again.", "cosine": 0.93}]
-    body = {"zone": "public", "encoder": "small", "parameters": 5_400_000, "reconstruction": scores}
-    return body | {"readable_share": 0.875, "samples": samples}
+    """What a decoder is worth."""
+    sample = Decoded("Prices rose again.", "Prices have risen again.", 0.93)
+    return DecoderScores(
+        encoder="small", parameters=5_400_000, rows=500, cosine=cosine, nearest=0.981, token_f1=0.672, bleu=0.318,
+        exact=0.123, readable_share=0.875, samples=(sample,),
+    ).to_json()  # fmt: skip
 
 
 def evolved(variant: str) -> Receipt:
@@ -359,13 +362,12 @@ def selected(variant: str) -> Receipt:
 def world_of_choosing() -> dict[str, dict[str, Any]]:
     """Metrics and receipts of the world with a variant that was voted for by rounds, and one that was selected."""
     metrics, receipts = world_metrics(), world_receipts() | {"evolve3": evolved("evolve3"), "pick3": selected("pick3")}
-    counts = {"zone": "dp", "drawn": 900, "removed": {"length": 9}, "rows": 891}
-    asked = {"rounds": 2, "requests": 4321, "unusable": {"empty": 3}, "tokens": 98_765}
+    asked = replace(COUNTED, rounds=2, requests=4321, unusable={"empty": 3}, tokens=98_765)
     metrics["evolve3"] = {
-        "generation": {"variant": "evolve3", **counts, **asked},
+        "generation": asked.to_json("evolve3", "dp"),
         "evolution": evolution("evolve3", [0.3, 0.2]),
     }
-    metrics["pick3"] = {"generation": {"variant": "pick3", **counts}}
+    metrics["pick3"] = {"generation": COUNTED.to_json("pick3", "dp")}
     return {"metrics": metrics, "receipts": receipts}
 
 

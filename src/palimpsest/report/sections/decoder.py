@@ -1,66 +1,16 @@
 """Decoders of embeddings, and what was readable of what they wrote."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
+from palimpsest.audit.reconstruction import DecoderScores
 from palimpsest.report.drawing import Rows
 from palimpsest.report.formats import number, percent
-from palimpsest.report.results import Document, Metric, Results
+from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Cell, Column, Page, Section, Table
 from palimpsest.report.sections.generation import GENERATION, counted
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """One public text, and what came back from its embedding."""
-
-    given: str
-    decoded: str
-    cosine: float
-
-
-@dataclass(frozen=True)
-class DecoderScores:
-    """How well a decoder writes down public embeddings.
-
-    Attributes:
-        encoder: whose embeddings.
-        parameters: of the decoder.
-        rows: sentences that were written down.
-        cosine: of what was written with what was given.
-        nearest: share of which no other sentence is nearer.
-        token_f1, bleu: how many words come back.
-        exact: share that is right word for word.
-        readable_share: share that the public model finds likely enough.
-        samples: a few of them.
-    """
-
-    encoder: str
-    parameters: int
-    rows: int
-    cosine: float
-    nearest: float
-    token_f1: float
-    bleu: float
-    exact: float
-    readable_share: float
-    samples: tuple[Decoded, ...]
-
-    @classmethod
-    def from_json(cls, body: Document) -> "DecoderScores":
-        measures = ("rows", "cosine", "nearest", "token_f1", "bleu", "exact")
-        samples = tuple(Decoded(one["given"], one["decoded"], one["cosine"]) for one in body["samples"])
-        return cls(
-            body["encoder"],
-            body["parameters"],
-            *(body["reconstruction"][name] for name in measures),
-            body["readable_share"],
-            samples,
-        )
-
 
 DECODERS = Metric(
     "decoders", DecoderScores.from_json, lambda params: params.run.decoder_pretrain, path="decoders/{}.json"
@@ -91,7 +41,7 @@ def filtered(results: Results) -> Rows:
         {"variant": variant, "kept": kept, "label": one.label, "perplexity": one.perplexity, "text": one.text}
         for variant, found in results.of(GENERATION).items()
         for kept, samples in ((True, found.kept_samples), (False, found.unreadable_samples))
-        for one in samples
+        for one in samples or ()
     ]
 
 

@@ -1,13 +1,13 @@
 """How the rows came about: what was written, what was chosen, and what was replaced."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from palimpsest.methods.shared.counts import Generation
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.drawing import Rows
 from palimpsest.report.formats import number, per_word, percent
-from palimpsest.report.results import Document, Metric, Results, measured
+from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.sections.base import Cell, Column, Page, Section, Table
 from palimpsest.report.unit import many
 
@@ -16,60 +16,6 @@ _WRITERS = ("predict", "fewshot")  # methods that read private rows while they w
 
 Receipts = Mapping[str, Receipt]
 Found = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One synthetic text, and how likely the public model finds it."""
-
-    text: str
-    label: str | None
-    perplexity: float
-
-
-@dataclass(frozen=True)
-class Generation:
-    """What the stage that wrote a variant's rows counted; what a method does not count is None.
-
-    Attributes:
-        drawn: rows before any filter.
-        rows: rows that were kept.
-        removed: filter -> rows that it removed.
-        tokens: that were written, or paid for.
-        private_share: of the tokens, those in which private rows had a say.
-        rounds: that were finished.
-        requests: that an author was sent.
-        kept_samples: texts that a readability check let pass.
-        unreadable_samples: texts that it dropped.
-    """
-
-    drawn: int
-    rows: int
-    removed: Mapping[str, int] = field(default_factory=dict)
-    tokens: int | None = None
-    private_share: float | None = None
-    rounds: int | None = None
-    requests: int | None = None
-    kept_samples: tuple[Sample, ...] = ()
-    unreadable_samples: tuple[Sample, ...] = ()
-
-    @classmethod
-    def from_json(cls, body: Document) -> "Generation":
-        kept, dropped = (
-            tuple(Sample(one["text"], one["label"], one["perplexity"]) for one in body.get(key, ()))
-            for key in ("kept_samples", "unreadable_samples")
-        )
-        return cls(
-            drawn=body["drawn"],
-            rows=body["rows"],
-            removed=body.get("removed", {}),
-            tokens=body.get("tokens"),
-            private_share=body.get("private_share"),
-            rounds=body.get("rounds"),
-            requests=body.get("requests"),
-            kept_samples=kept,
-            unreadable_samples=dropped,
-        )
 
 
 GENERATION = Metric("generation", Generation.from_json, measured)

@@ -21,12 +21,15 @@ from palimpsest.report.drawing import (
     tips,
 )
 from palimpsest.report.formats import MISSING, percent
-from palimpsest.report.results import Metric, Results, measured
+from palimpsest.report.results import Document, Metric, Results, measured
 from palimpsest.report.row import BASELINES, EVALUATORS, Interval, Score, Summary
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Plot, Section, Verdict
 from palimpsest.report.theme import GREY, colors
 
 UTILITY = Metric("utility", UtilityScores.from_json, measured)
+PUBLIC: Metric[Document] = Metric(
+    "public", dict, lambda params: ("public",) if params.dataset.public_test else (), path="public.json"
+)
 
 _DASHES = {"real": [1, 0], "public_only": [2, 3]}
 
@@ -252,7 +255,7 @@ def public_figures(scores: Mapping[str, Any], releases: Sequence[Mapping[str, An
 
 SECTION = Section(
     "utility",
-    (UTILITY,),
+    (UTILITY, PUBLIC),
     columns=_columns,
     figures=_figures,
     plots=(Plot("utility", lambda page: frontier(page.summary, EVALUATORS[0])),),
