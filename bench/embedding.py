@@ -28,7 +28,7 @@ from bench.encoding import Encoding
 from bench.evolution import EVALUATORS, Bench, public_only, records
 from bench.evolution_rounds import NONE, SEED, Answering
 from bench.reproduction import TASKS
-from palimpsest.audit.rounds import audit_rounds, document
+from palimpsest.audit.rounds import audit_rounds
 from palimpsest.files import write_json
 from palimpsest.methods.baselines.custext.fit import CusText
 from palimpsest.methods.baselines.custext.plan import plan as plan_custext
@@ -219,7 +219,7 @@ def embedded(bench: Bench, tools: Tools, epsilon: float, aim: Aim | None, args: 
 def rounds(bench: Bench, evolved: Evolved) -> dict[str, Any]:
     """What the audit of rounds finds, test rows in the holdout's place."""
     audits = audit_rounds(evolved.rounds, by_label(bench, bench.train), by_label(bench, bench.test), SEED)
-    return document("embed", audits)
+    return audits.to_json("embed")
 
 
 def by_label(bench: Bench, rows: Sequence[Record]) -> dict[str, np.ndarray]:

@@ -65,12 +65,12 @@ def told(
 ) -> Iterator[dict[str, Any]]:
     """Print the lines of a task, and give the document of each of its rows."""
     real = judged(args, task, args.data / f"{task}_train.jsonl.gz", model, tokenizer)
-    show(task, "zero-shot", "0", [real.to_json("real", real.helps)["zero_shot"]])
+    show(task, "zero-shot", "0", [real.answers(real.helps).to_json("real")["zero_shot"]])
     if not real.helps:
         print(f"| {task} | *this model cannot judge rows: real demonstrations do not beat zero-shot* | | | | | |")
     for name, epsilon, path in [("real", "inf", None), *given(args.rows, task)]:
         audit = real if path is None else judged(args, task, path, model, tokenizer)
-        document = audit.to_json(name, real.helps)
+        document = audit.answers(real.helps).to_json(name)
         show(task, name, epsilon, document["shots"])
         yield {"task": task, "epsilon": epsilon, **document}
 

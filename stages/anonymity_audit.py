@@ -2,26 +2,24 @@
 
 from palimpsest.audit.anonymity import audit_anonymity
 from palimpsest.audit.membership import bag_of_words_control
+from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.audit.text_membership import Released
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.records.write import read_public, read_synthetic
 from palimpsest.report.tradeoff import read_tradeoff
-from palimpsest.workspace import METRICS, PUBLIC, RECEIPTS, SYNTHETIC
-from stages.audited import guessed
+from palimpsest.workspace import METRICS, RECEIPTS
+from stages.audited import guessed, written
 from stages.common import start
+from stages.public import public_texts
 
-CONFIDENCE = 0.95
 NEIGHBOURS = 5  # synthetic rows that each half of a record is linked to
 
 
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows, the receipt -> anonymity.json of the variant."""
     params, guess = load(), guessed()
-    synthetic = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    public = [row.text for row in read_public(PUBLIC / "train.parquet")]
-    released = Released(synthetic, guess.members, guess.others, public, guess.units)
+    released = Released(written(params, name), guess.members, guess.others, public_texts(), guess.units)
     receipt = read_receipt(RECEIPTS / f"{name}.json")
     curve = read_tradeoff(receipt) if receipt.claim is not None else None
     audit = audit_anonymity(

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from palimpsest.audit.reconstruction import Decoded, DecoderScores
 from palimpsest.files import write_json
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.measure import Reconstruction, reconstruction
@@ -10,7 +11,7 @@ from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.decoder.training import train_decoder
 from palimpsest.params.load import load
 from palimpsest.records.write import read_public
-from palimpsest.workspace import BASE_LM, DECODER_METRICS, DECODERS, PUBLIC, Zone
+from palimpsest.workspace import BASE_LM, DECODERS, METRICS, PUBLIC
 from stages.common import start
 from stages.encoding import encoders
 from stages.filters import heldout_limit, public_losses
@@ -33,10 +34,19 @@ def run(name: str) -> None:
         samples=16, corrections=8, temperature=0.7, top_p=0.9, max_tokens=settings.max_tokens, batch=_BATCH
     )
     found = reconstruction(decoder, given, encode.others(given), decode, encode.others, params.seed, vectors)
-    readable = readable_share(found, settings.max_tokens)
-    write_json(
-        DECODER_METRICS / f"{name}.json", measured(found, readable) | {"encoder": params.models.encoder, **trained}
+    scores = DecoderScores(
+        encoder=params.models.encoder,
+        parameters=trained["parameters"],
+        rows=found.sentences,
+        cosine=found.cosine,
+        nearest=found.nearest,
+        token_f1=found.token_f1,
+        bleu=found.bleu,
+        exact=found.exact,
+        readable_share=readable_share(found, settings.max_tokens),
+        samples=tuple(Decoded(one.sentence, one.text, one.cosine) for one in found.samples),
     )
+    write_json(METRICS / "decoders" / f"{name}.json", scores.to_json() | trained)
 
 
 def public_sentences(part: str) -> list[str]:
@@ -48,23 +58,6 @@ def readable_share(found: Reconstruction, max_tokens: int) -> float:
     """Share of the written texts that the public language model finds as likely as most held-out public texts."""
     losses = public_losses(max_tokens, _BATCH)
     return float(np.mean(np.asarray(losses(found.texts)) <= heldout_limit(losses, _READABLE)))
-
-
-def measured(found: Reconstruction, readable: float) -> dict[str, object]:
-    """What the page shows."""
-    return {
-        "zone": Zone.PUBLIC,
-        "reconstruction": {
-            "rows": found.sentences,
-            "cosine": found.cosine,
-            "nearest": found.nearest,
-            "token_f1": found.token_f1,
-            "bleu": found.bleu,
-            "exact": found.exact,
-        },
-        "readable_share": readable,
-        "samples": [{"given": one.sentence, "decoded": one.text, "cosine": one.cosine} for one in found.samples],
-    }
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
 """Train classifiers on synthetic rows and score them on the real test rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from palimpsest.audit.finetune import FinetuneSettings, finetuned
-from palimpsest.audit.statistics import Bootstrap
+from palimpsest.audit.statistics import CONFIDENCE, Bootstrap
 from palimpsest.audit.utility import (
     Evaluation,
     LinearSettings,
+    Scored,
     UtilityAudit,
     gap_closed,
     minilm_lr,
@@ -21,26 +24,22 @@ from palimpsest.models.encoder import Encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
-from palimpsest.records.write import read_synthetic
-from palimpsest.workspace import BASELINES, METRICS, SYNTHETIC
-from stages.audited import one_row_each
+from palimpsest.workspace import METRICS, PRIVATE
+from stages.audited import one_row_each, written
 from stages.common import start
 from stages.vouching import vouched
 
-CONFIDENCE = 0.95
+BASELINES = PRIVATE / "baselines.json"
 RESAMPLES = 2000
 
 
 def run(name: str) -> None:
     """data/synthetic/<variant>.parquet, data/private/test.parquet -> utility.json of the variant."""
     params = load()
-    rows = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    audit = score(params, rows, private_test())
-    body = audit.to_json(name)
+    audit = score(params, written(params, name), private_test())
     baselines = read_json(BASELINES)
-    for evaluator, evaluation in audit.evaluations.items():
-        body["evaluators"][evaluator] |= compared(evaluation, baselines, evaluator, params.seed)
-    write_json(METRICS / name / "utility.json", body)
+    scores = audit.scores(lambda evaluator, evaluation: compared(evaluation, baselines, evaluator, params.seed))
+    write_json(METRICS / name / "utility.json", scores.to_json(name))
 
 
 def private_test() -> list[Record]:
@@ -58,16 +57,13 @@ def score(params: Params, rows: Sequence[Record], test: Sequence[Record]) -> Uti
     return UtilityAudit(len(rows), len(test), found)
 
 
-def compared(evaluation: Evaluation, baselines: dict, evaluator: str, seed: int) -> dict:  # type: ignore[type-arg]
-    """Retention and gap closed against the baselines' answers on the same test rows."""
+def compared(evaluation: Evaluation, baselines: Mapping[str, Any], evaluator: str, seed: int) -> Scored:
+    """With retention and gap closed against the baselines' answers on the same test rows."""
     own = evaluation.item_accuracy
     real, public = (np.array(baselines[row][evaluator]) for row in ("real", "public_only"))
     draws = Bootstrap(resamples=RESAMPLES, confidence=CONFIDENCE, seed=seed)
     closed = gap_closed(own, public, real, draws)
-    return {
-        "retention": retention(own, real, draws).to_json(),
-        "gap_closed": None if closed is None else closed.to_json(),
-    }
+    return replace(evaluation.scored, retention=retention(own, real, draws), gap_closed=closed, compared=True)
 
 
 def _minilm(params: Params, rows: Sequence[Record], test: Sequence[Record], settings: LinearSettings) -> Evaluation:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from palimpsest.audit.rounds import audit_rounds, document
+from palimpsest.audit.rounds import audit_rounds
 from palimpsest.files import write_json
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.load import load
@@ -23,7 +23,7 @@ def run(name: str) -> None:
     rounds = read_evolved(EVOLVED / f"{name}.npz")
     encode = encoders(params, _AT_ONCE).rows
     train, holdout = (by_label(encode, part) for part in ("train", "holdout"))
-    write_json(METRICS / name / "evolution.json", document(name, audit_rounds(rounds, train, holdout, params.seed)))
+    write_json(METRICS / name / "evolution.json", audit_rounds(rounds, train, holdout, params.seed).to_json(name))
 
 
 def by_label(encode: KeptVectors, part: str) -> Mapping[str, np.ndarray]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 from palimpsest.audit.separation import ForestSettings, Projection, SeparationAudit, project, separation
+from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.files import write_json
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.model import ConditionalLm, new_model, require_context
@@ -16,7 +17,6 @@ from palimpsest.workspace import BASE_LM, MODEL_METRICS, MODELS
 from stages.audited import one_row_each
 from stages.common import start
 
-CONFIDENCE = 0.95
 _BATCH = 100
 
 

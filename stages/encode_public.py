@@ -9,9 +9,8 @@ from palimpsest.models.encoder import Encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_public
-from palimpsest.workspace import PUBLIC
+from palimpsest.workspace import EMBEDDINGS, PUBLIC
 from stages.common import start
-from stages.public import EMBEDDINGS
 from stages.vouching import vouched
 
 

@@ -1,21 +1,19 @@
 """Look for the invented world's facts in the synthetic rows."""
 
 from palimpsest.audit.facts import audit_facts
+from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.records.world.facts import load_facts
-from palimpsest.records.write import read_synthetic
-from palimpsest.workspace import FACTS, METRICS, SYNTHETIC
+from palimpsest.workspace import METRICS
+from stages.audited import written
 from stages.common import start
-
-CONFIDENCE = 0.95
 
 
 def run(name: str) -> None:
     """Synthetic rows, data/raw/facts.json -> facts.json of the variant."""
     params = load()
-    rows = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    audit = audit_facts(load_facts(FACTS), [row.text for row in rows], CONFIDENCE)
+    audit = audit_facts(load_facts("data/raw/facts.json"), [row.text for row in written(params, name)], CONFIDENCE)
     unit = params.schema_of_data.unit  # what the answer key counts
     write_json(METRICS / name / "facts.json", audit.to_json(name) | {"unit": unit})
 

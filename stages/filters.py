@@ -3,7 +3,7 @@
 from palimpsest.methods.shared import filters, postprocess
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.workspace import BASE_LM
-from stages.public import heldout
+from stages.public import heldout_texts
 
 
 def chain(wanted: Filters, max_tokens: int, batch: int) -> postprocess.Chain:
@@ -15,7 +15,7 @@ def chain(wanted: Filters, max_tokens: int, batch: int) -> postprocess.Chain:
         batch: texts that it reads at once.
     """
     return filters.chain(
-        wanted, lambda: filters.perplexity(public_losses(max_tokens, batch), heldout(), wanted.quantile)
+        wanted, lambda: filters.perplexity(public_losses(max_tokens, batch), heldout_texts(), wanted.quantile)
     )
 
 
@@ -26,4 +26,4 @@ def public_losses(max_tokens: int, batch: int) -> filters.Losses:
 
 def heldout_limit(losses: filters.Losses, quantile: float) -> float:
     """The loss that this share of the held-out public texts does not exceed."""
-    return postprocess.perplexity_limit(losses(heldout()), quantile)
+    return postprocess.perplexity_limit(losses(heldout_texts()), quantile)

@@ -7,19 +7,17 @@ import torch
 
 from palimpsest.audit.incontext import InContextAudit, audit_in_context
 from palimpsest.audit.incontext_settings import InContext
-from palimpsest.audit.statistics import Bootstrap
+from palimpsest.audit.statistics import CONFIDENCE, Bootstrap
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.models.lm import load_lm
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
-from palimpsest.records.write import read_synthetic
-from palimpsest.workspace import BASE_LM, METRICS, SYNTHETIC
-from stages.audited import one_row_each
+from palimpsest.workspace import BASE_LM, METRICS
+from stages.audited import one_row_each, written
 from stages.common import start
 
-CONFIDENCE = 0.95
 REAL = "real"
 RESAMPLES = 2000
 
@@ -41,7 +39,7 @@ def run(name: str) -> None:
     known = None if name == REAL else can_judge()
     labels = tuple(params.dataset.labels)
     audit = score(settings, labels, demonstrations(params, name), rows_of("test"), params.seed)
-    write_json(metric(name), audit.to_json(name, audit.helps if known is None else known))
+    write_json(metric(name), audit.answers(audit.helps if known is None else known).to_json(name))
 
 
 def score(
@@ -64,7 +62,7 @@ def demonstrations(params: Params, name: str) -> list[Record]:
     """The rows that are shown: the private training rows for `real`, else the synthetic rows of that name."""
     if name == REAL:
         return rows_of("train")
-    return read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
+    return written(params, name)
 
 
 def rows_of(part: str) -> list[Record]:

@@ -1,18 +1,18 @@
 """Count what the synthetic rows repeat of single private records, beside what they share with records no one read."""
 
 from palimpsest.audit.memorisation import Corpora, Secrets, Settings, memorisation
+from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.world.details import CANARY_KIND, Mint
 from palimpsest.records.world.draw import Draw
 from palimpsest.records.world.facts import load_facts
-from palimpsest.records.write import read_public, read_synthetic
-from palimpsest.workspace import FACTS, METRICS, PUBLIC, SYNTHETIC
-from stages.audited import guessed
+from palimpsest.workspace import METRICS
+from stages.audited import guessed, written
 from stages.common import start
+from stages.public import public_texts
 
-CONFIDENCE = 0.95
 CLOSENESS = 0.8  # of a near match: one character in five may be wrong
 _DECOYS = 200  # more than there are secrets: they cost no private row
 
@@ -20,9 +20,7 @@ _DECOYS = 200  # more than there are secrets: they cost no private row
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows, the world's secrets -> memorisation.json of the variant."""
     params, guess = load(), guessed()
-    synthetic = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    public = [row.text for row in read_public(PUBLIC / "train.parquet")]
-    texts = Corpora([row.text for row in synthetic], *guess.texts, public, guess.units)
+    texts = Corpora([row.text for row in written(params, name)], *guess.texts, public_texts(), guess.units)
     settings = Settings(params.audit.similarity, params.audit.shingle, CLOSENESS, CONFIDENCE)
     audit = memorisation(texts, planted_secrets(params), settings)
     write_json(METRICS / name / "memorisation.json", audit.to_json(name))
@@ -32,7 +30,7 @@ def planted_secrets(params: Params) -> Secrets | None:
     """The canaries of the invented world, and as many as needed that were never planted; None for another data set."""
     if params.world is None:
         return None
-    planted = tuple(canary.value for canary in load_facts(FACTS).canaries)
+    planted = tuple(canary.value for canary in load_facts("data/raw/facts.json").canaries)
     mint, draw = Mint(), Draw(params.seed, "decoys")
     decoys = {mint.value(CANARY_KIND, draw) for _ in range(_DECOYS)} - set(planted)
     return Secrets(planted, tuple(sorted(decoys))) if planted else None

@@ -17,6 +17,7 @@ from palimpsest.audit.membership import (
     reference_attack,
     zlib_attack,
 )
+from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.files import write_json
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
@@ -30,7 +31,6 @@ from palimpsest.workspace import BASE_LM, METRICS, MODELS, RECEIPTS
 from stages.audited import guessed
 from stages.common import start
 
-CONFIDENCE = 0.95
 MIN_K = 0.2  # share of a record's tokens that Min-K%++ averages, as published
 _BATCH = 100
 _POSITIONS = 1024  # tokens whose logits are held at once

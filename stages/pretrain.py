@@ -14,9 +14,8 @@ from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.records.write import read_public
-from palimpsest.workspace import BASE_LM, METRICS, PUBLIC
+from palimpsest.workspace import BASE_LM, EMBEDDINGS, METRICS, PUBLIC
 from stages.common import start
-from stages.public import EMBEDDINGS
 from stages.vouching import vouched
 
 

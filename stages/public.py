@@ -3,14 +3,12 @@
 from palimpsest.records.write import read_public
 from palimpsest.workspace import PUBLIC
 
-EMBEDDINGS = PUBLIC / "embeddings.npz"
 
-
-def texts() -> list[str]:
+def public_texts() -> list[str]:
     """Those that may be chosen from and trained on."""
     return [row.text for row in read_public(PUBLIC / "train.parquet")]
 
 
-def heldout() -> list[str]:
+def heldout_texts() -> list[str]:
     """Those that measure what a model makes of public text."""
     return [row.text for row in read_public(PUBLIC / "heldout.parquet")]

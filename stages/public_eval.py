@@ -6,6 +6,7 @@ holdout and the `real` row are not read.
 
 from typing import Any
 
+from palimpsest.audit.statistics import Estimate
 from palimpsest.audit.utility import UtilityAudit
 from palimpsest.errors import ParamsError
 from palimpsest.files import write_json
@@ -15,13 +16,13 @@ from palimpsest.records.read import Columns, read_rows
 from palimpsest.records.record import Record
 from palimpsest.records.snapshot import unchanged
 from palimpsest.records.write import read_synthetic
-from palimpsest.workspace import SCORES, SYNTHETIC
+from palimpsest.workspace import METRICS, SYNTHETIC
 from stages.common import start
 from stages.downstream_eval import score
 from stages.vouching import vouched
 
 PUBLIC_ROW = "public_only"
-_FIELDS = ("accuracy", "low", "high")
+SCORES = METRICS / "public.json"
 
 
 def run() -> None:
@@ -36,15 +37,18 @@ def run() -> None:
 
 def scores(audits: dict[str, UtilityAudit]) -> dict[str, Any]:
     """Rows, test rows, and each row's accuracy by each evaluator with its 95 % interval: nothing else."""
-    found = {name: audit.to_json(name)["evaluators"] for name, audit in audits.items()}
     return {
         "rows": {name: audit.rows for name, audit in audits.items()},
         "test_rows": {name: audit.test_rows for name, audit in audits.items()},
         "variants": {
-            name: {evaluator: {key: score[key] for key in _FIELDS} for evaluator, score in evaluators.items()}
-            for name, evaluators in found.items()
+            name: {evaluator: _interval(evaluation.accuracy) for evaluator, evaluation in audit.evaluations.items()}
+            for name, audit in audits.items()
         },
     }
+
+
+def _interval(accuracy: Estimate) -> dict[str, float]:
+    return {"accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high}
 
 
 def public_test(params: Params) -> list[Record]:

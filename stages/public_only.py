@@ -5,9 +5,8 @@ import numpy as np
 from palimpsest.methods.baselines.public_only import select_public
 from palimpsest.params.load import load
 from palimpsest.records.write import read_public, write_synthetic
-from palimpsest.workspace import PUBLIC, SYNTHETIC
+from palimpsest.workspace import EMBEDDINGS, PUBLIC, SYNTHETIC
 from stages.common import start
-from stages.public import EMBEDDINGS
 
 
 def run() -> None:

@@ -14,38 +14,23 @@ import palimpsest
 from palimpsest.files import atomic_path, read_json, write_json
 from palimpsest.graph.expand import MADE, expand, unrepeated
 from palimpsest.params.load import ledger_url, load
-from palimpsest.params.schema import RESERVED, Params
+from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.receipt import Receipt, read_receipt
-from palimpsest.report import evidence, tables
+from palimpsest.report import sections
 from palimpsest.report.card import PUBLISHABLE, render_card
 from palimpsest.report.page import render_internal
+from palimpsest.report.results import Metric, Results
+from palimpsest.report.sections.base import Page
+from palimpsest.report.sections.twins import TWINS
+from palimpsest.report.sections.utility import PUBLIC
 from palimpsest.report.statement import statement
-from palimpsest.report.summary import EVALUATORS, summarise
-from palimpsest.workspace import (
-    CARD,
-    DECODER_METRICS,
-    GRAPH,
-    METRICS,
-    MODEL_METRICS,
-    PAGE,
-    PARAMS,
-    PLOTS,
-    RECEIPTS,
-    SCORES,
-    STATEMENT,
-    SUMMARY,
-    TWINS,
-)
+from palimpsest.report.summary import summarise
+from palimpsest.workspace import CARD, GRAPH, METRICS, PAGE, PARAMS, PLOTS, RECEIPTS, STATEMENT, SUMMARY
 from stages.common import start
 from stages.vouching import told
 
-_KINDS = (
-    "utility", "incontext", "membership", "text_membership", "shadow_membership", "ngrams", "memorisation", "anonymity",
-    "fidelity", "facts", "structure", "evolution", "generation",
-)  # fmt: skip
-_CONTENT = ("text_membership", "memorisation", "anonymity", "fidelity")
 _PACKAGES = ("torch", "transformers", "dp-accounting", "opendp", "dvc", "scikit-learn")
 
 
@@ -54,24 +39,20 @@ def run() -> None:
     params = load()
     ledger = Ledger.open(ledger_url(params))
     books = ledger_summary(ledger.books(), params.dataset.asset)
-    metrics, receipts, stages = read_metrics(params), read_receipts(params), read_stages(GRAPH)
-    summary = summarise(metrics, receipts, books)
+    results, receipts, stages = read_results(params), read_receipts(params), read_stages(GRAPH)
+    summary = summarise(results, receipts, books)
     document = statement(receipts, books, asdict(params.schema_of_data), stages, sources=told(params))
-    examined = read_models(params), read_decoders(params)
-    page = render_internal(summary, metrics, receipts, books, document, stages, provenance(), *examined)
-    _write(PAGE, page)
-    scores, twins = read_scores(params), read_twins(params)
+    _write(PAGE, render_internal(summary, results, receipts, books, document, stages, provenance()))
+    scores, twins = read_scores(params), results.of(TWINS)
     card = render_card(
         document, books, receipts, stages, provenance(), variants=params.may_leave, scores=scores, twins=twins
     )
     _write(CARD, card)
     write_json(STATEMENT, document)
     write_json(SUMMARY, summary.to_json())
-    write_json(PLOTS / "utility.json", tables.frontier(summary, EVALUATORS[0]))
-    write_json(PLOTS / "overlap.json", tables.excess(metrics))
-    write_json(PLOTS / "bracket.json", tables.bracket(summary))
-    write_json(PLOTS / "risk.json", evidence.risks(metrics))
-    write_json(PLOTS / "fidelity.json", evidence.fidelity(metrics))
+    page = Page(summary, results, receipts, books)
+    for plot in (plot for section in sections.SECTIONS for plot in section.plots):
+        write_json(PLOTS / f"{plot.name}.json", plot.rows(page))
 
 
 def _write(path: Path, page: str) -> None:
@@ -81,50 +62,17 @@ def _write(path: Path, page: str) -> None:
 
 def read_scores(params: Params) -> dict[str, Any] | None:
     """What classifiers score on the declared public test file; None where there is none."""
-    found = dict(read_json(SCORES)) if params.dataset.public_test is not None and SCORES.is_file() else {}
+    found = _read(PUBLIC, params).get(PUBLIC.name, {})
     return found if found.get("zone") == PUBLISHABLE else None
 
 
-def read_twins(params: Params) -> dict[str, dict[str, Any]]:
-    """method -> its end-to-end audit on invented canaries, of the methods that were audited."""
-    paths = {name: TWINS / f"{name}.json" for name in params.run.twins}
-    return {name: dict(read_json(path)) for name, path in paths.items() if path.is_file()}
+def read_results(params: Params) -> Results:
+    """Every metric file of this run that there is; those of settings that were taken back are left out."""
+    return Results({metric.name: _read(metric, params) for metric in sections.METRICS})
 
 
-def read_metrics(params: Params) -> dict[str, dict[str, Any]]:
-    """variant -> kind -> metric file, of the variants that run and of the two baselines; others are left out."""
-    names = (*params.run.evaluate, *RESERVED)
-    asked = {name: _kinds(params, name) for name in names}
-    paths = {(name, kind): METRICS / name / f"{kind}.json" for name in names for kind in asked[name]}
-    found: dict[str, dict[str, Any]] = {}
-    for (name, kind), path in paths.items():
-        if path.is_file():
-            found.setdefault(name, {})[kind] = read_json(path)
-    return found
-
-
-def _kinds(params: Params, name: str) -> list[str]:
-    """Kinds of metric files of a row; files of settings that were taken back may still lie there."""
-    run = params.run
-    taken_back = {
-        "incontext": name not in (*run.in_context, *run.in_context_baseline),
-        "structure": params.dataset.json_schema is None,
-        "evolution": name not in (*run.private_evolve, *run.eda_evolve),
-    }
-    taken_back["shadow_membership"] = name not in run.shadow_mia
-    taken_back |= dict.fromkeys(_CONTENT, name not in run.audit)
-    return [kind for kind in _KINDS if not taken_back.get(kind, False)]
-
-
-def read_models(params: Params) -> dict[str, Any]:
-    """model -> what its states tell of the labels, of the models that are examined."""
-    paths = {name: MODEL_METRICS / f"{name}.json" for name in params.run.embedding_audit}
-    return {name: read_json(path) for name, path in paths.items() if path.is_file()}
-
-
-def read_decoders(params: Params) -> dict[str, Any]:
-    """decoder -> how well it writes down public embeddings, of the decoders that are trained."""
-    paths = {name: DECODER_METRICS / f"{name}.json" for name in params.run.decoder_pretrain}
+def _read(metric: Metric[Any], params: Params) -> dict[str, Any]:
+    paths = {name: METRICS / metric.file(name) for name in metric.asked(params)}
     return {name: read_json(path) for name, path in paths.items() if path.is_file()}
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from palimpsest.audit.membership import Scores, audit_membership, bag_of_words_control
 from palimpsest.audit.shadow import Population, lira_attack, rmia_attack
+from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.files import write_json
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
@@ -29,7 +30,6 @@ from stages.audited import guessed
 from stages.common import start
 from stages.mia import losses
 
-CONFIDENCE = 0.95
 SHADOWS = 4
 OFFSET, GAMMA = 0.5, 1.0  # of RMIA
 _BATCH = 100

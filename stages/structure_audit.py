@@ -1,25 +1,24 @@
 """Ask how many synthetic rows of task json are JSON and conform to the public schema."""
 
+from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.audit.structure import audit_structure
 from palimpsest.errors import ParamsError
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.records.write import read_synthetic
-from palimpsest.workspace import METRICS, RECEIPTS, SYNTHETIC
+from palimpsest.workspace import METRICS, RECEIPTS
+from stages.audited import written
 from stages.common import start
-
-CONFIDENCE = 0.95
 
 
 def run(name: str) -> None:
     """Synthetic rows -> structure.json of the variant, in the zone of the rows."""
-    data = load().dataset
+    params = load()
+    data = params.dataset
     if data.json_schema is None:
         raise ParamsError(f"dataset.task is {data.task!r}, which has no JSON schema.", "Run this stage for task json.")
-    rows = read_synthetic(SYNTHETIC / name, data.text, data.label)
     zone = read_receipt(RECEIPTS / f"{name}.json").zone
-    audit = audit_structure([row.text for row in rows], data.json_schema, CONFIDENCE)
+    audit = audit_structure([row.text for row in written(params, name)], data.json_schema, CONFIDENCE)
     write_json(METRICS / name / "structure.json", audit.to_json(name, zone))
 
 

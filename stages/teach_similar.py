@@ -10,10 +10,9 @@ from palimpsest.models.similar import learn_similar, neighbours
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_public
-from palimpsest.workspace import BASE_LM, PUBLIC, TAUGHT
+from palimpsest.workspace import BASE_LM, EMBEDDINGS, PUBLIC, TAUGHT
 from stages.common import start
 from stages.pretrain import guessed_labels
-from stages.public import EMBEDDINGS
 from stages.vouching import vouched
 
 

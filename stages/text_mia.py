@@ -3,19 +3,28 @@
 import secrets
 
 from palimpsest.audit.membership import Scores, audit_membership, bag_of_words_control
-from palimpsest.audit.text_membership import Phantom, Released, embedding_attack, phantom_test, text_attacks
+from palimpsest.audit.statistics import CONFIDENCE
+from palimpsest.audit.text_membership import (
+    Phantom,
+    Released,
+    TextMembershipAudit,
+    embedding_attack,
+    phantom_test,
+    text_attacks,
+)
 from palimpsest.audit.units import Guessed
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.records.write import read_public, read_split, read_synthetic
-from palimpsest.workspace import METRICS, PRIVATE, PUBLIC, RECEIPTS, SYNTHETIC
+from palimpsest.records.write import read_split
+from palimpsest.workspace import METRICS, PRIVATE, RECEIPTS
+from stages.audited import written
 from stages.common import start
 from stages.encode_public import public_vectors
 from stages.encoding import encoders
+from stages.public import public_texts
 
-CONFIDENCE = 0.95
 NGRAM = 3  # longest n-gram of the n-gram model
 RARE = (1, 2, 3, 5)  # n of the n-grams that a single private record has
 _AT_ONCE = 64  # no guarantee rests on these vectors
@@ -43,14 +52,12 @@ def run(name: str) -> None:
         guessed="members",  # of most records a release says nothing: that is no sign of a non-member
         units=guess.units,
     )
-    write_json(METRICS / name / "text_membership.json", audit.to_json(name) | {"phantom": phantom.to_json()})
+    write_json(METRICS / name / "text_membership.json", TextMembershipAudit(audit, phantom).to_json(name))
 
 
 def released_rows(params: Params, name: str, guess: Guessed) -> Released:
     """The synthetic rows of a variant, the guess records of train and holdout, and the public texts."""
-    synthetic = read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    public = [row.text for row in read_public(PUBLIC / "train.parquet")]
-    return Released(synthetic, guess.members, guess.others, public, guess.units)
+    return Released(written(params, name), guess.members, guess.others, public_texts(), guess.units)
 
 
 def attacks(params: Params, released: Released, phantom: Phantom) -> dict[str, Scores]:

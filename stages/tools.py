@@ -71,17 +71,17 @@ class Artifacts:
     def texts(self) -> list[str]:
         """The public texts."""
         self.require(Reads.TEXTS)
-        return public.texts()
+        return public.public_texts()
 
     def embeddings(self) -> Mapping[str, np.ndarray]:
         """Those of the public texts and of the labels' descriptions."""
         self.require(Reads.EMBEDDINGS)
-        return np.load(public.EMBEDDINGS) if self.params.dataset.labels else {}
+        return np.load(EMBEDDINGS) if self.params.dataset.labels else {}
 
     def heldout(self) -> list[str]:
         """Held-out public texts."""
         self.require(Reads.HELDOUT)
-        return public.heldout()
+        return public.heldout_texts()
 
     def base(self) -> Path:
         """The public language model."""
@@ -137,7 +137,7 @@ class Artifacts:
             case Reads.TEXTS:
                 return sha256(PUBLIC / "train.parquet")
             case Reads.EMBEDDINGS:
-                return sha256(public.EMBEDDINGS) if self.params.dataset.labels else "none"
+                return sha256(EMBEDDINGS) if self.params.dataset.labels else "none"
             case Reads.HELDOUT:
                 return sha256(PUBLIC / "heldout.parquet")
             case Reads.SOURCE:

@@ -1,5 +1,6 @@
 """Rows that copy members single out, link and give away; rows that know nothing do so of members and others alike."""
 
+import json
 import math
 from dataclasses import replace
 from itertools import combinations
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from palimpsest.audit.anonymity import (
+    AnonymityAudit,
     View,
     audit_anonymity,
     infer_label,
@@ -203,5 +205,6 @@ def test_json_has_the_published_shape_and_calls_nothing_anonymous():
     evidence = document["attacks"]["linkability"]
     assert set(evidence) == {"criterion", "main", "control", "baseline", "risk", "cap", "informed"}
     assert {one["criterion"] for one in document["attacks"].values()} == {"singling out", "linkability", "inference"}
+    assert AnonymityAudit.from_json(json.loads(json.dumps(document))).to_json("dp3") == document
     assert 0.0 <= evidence["cap"] <= 1 - math.exp(-1) + 1e-6
     assert "anonym" not in str(document)

@@ -1,6 +1,8 @@
 """What of a small invented world three texts hold."""
 
-from palimpsest.audit.facts import PopulationFactAudit, audit_facts, support_bins
+import json
+
+from palimpsest.audit.facts import FactAudit, PopulationFactAudit, audit_facts, support_bins
 from palimpsest.records.world.facts import Canary, Facts, IndividualFact, PopulationFact
 
 FACTS = Facts(
@@ -53,3 +55,4 @@ def test_json_has_the_published_shape():
     assert (document["carried"], document["total"]) == (1, 3)
     assert document["individual"] == {"leaked": 0, "total": 2}
     assert document["canaries"] == {"leaked": 0, "planted": 1}
+    assert FactAudit.from_json(json.loads(json.dumps(document))).to_json("dp3") == document

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from palimpsest.audit.fidelity import (
     Sides,
     diversities,
     fidelity,
+    label_shares,
     length_bins,
     length_distance,
     mmd,
@@ -294,8 +296,15 @@ def test_a_limit_bounds_every_measure() -> None:
     assert {one.n for one in fidelity(sides, 0, most=40, repeats=1).measures} == {40}
 
 
+def test_shares_of_labels_are_those_of_the_public_list() -> None:
+    found = label_shares(("a", "b"), {"synthetic": ["a", "a", "b", None], "train": ["b"]})
+    assert found == {"synthetic": {"a": 0.5, "b": 0.25}, "train": {"a": 0.0, "b": 1.0}}
+    assert label_shares((), {"train": ["what somebody wrote"]}) == {}
+
+
 def test_json_has_the_published_shape_and_no_text() -> None:
-    document = audit(sample(60, 9)).to_json("dp3")
+    document = replace(audit(sample(60, 9)), labels={"train": {"a": 0.25, "b": 0.75}}).to_json("dp3")
+    assert FidelityAudit.from_json(json.loads(json.dumps(document))).to_json("dp3") == document
     assert (document["variant"], document["zone"], document["diversity"]["n"]) == ("dp3", "internal", 60)
     assert set(document["measures"]) == LOWER | HIGHER
     assert set(document["measures"]["mauve"]) == {

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausalLM
 
-from palimpsest.audit.incontext import InContextAudit, Shot, audit_in_context, chosen_items, draw_rows
+from palimpsest.audit.incontext import InContextAnswers, InContextAudit, Shot, audit_in_context, chosen_items, draw_rows
 from palimpsest.audit.incontext_answers import Chooser, Writer, content_free, same_wording
 from palimpsest.audit.incontext_model import Prompts, answer_text, read, read_items, score_answers, write_tokens
 from palimpsest.audit.incontext_settings import InContext
@@ -391,7 +391,7 @@ def test_what_does_not_fit_is_said_and_not_cut(random_gpt2, tokenizer):
     found = audited(random_gpt2, tokenizer, {"shots": (0, 2, 30, 50)})
     assert [shot.lacks for shot in found.shots] == [None, None, "context", "context"]
     assert found.shots[1].needs <= CONTEXT < found.shots[2].needs
-    late = found.to_json("v", False)["shots"][1]
+    late = found.answers(False).to_json("v")["shots"][1]
     assert (late["fits"], late["accuracy"], late["gain"], late["per_draw"]) == (False, None, None, [])
 
 
@@ -496,23 +496,23 @@ def test_numbers_that_were_not_measured_judge_nothing():
 def test_the_deviation_is_that_of_the_draws():
     """Draws of 10, 20 and 30 % right are 10 points apart; a single draw has no spread."""
     correct = np.arange(300) / 300 < np.array([[0.1], [0.2], [0.3]])
-    zero, shot = result(answers(0.5, draws=1), correct).to_json("dp3", True)["zero_shot"], Shot(4, 10, None, correct)
-    assert zero["deviation"] is None
-    assert shot.deviation == pytest.approx(0.1)
-    assert shot.to_json(None, None)["deviation"] == shot.deviation
+    found = result(answers(0.5, draws=1), correct).answers(True)
+    assert found.zero_shot.deviation is None
+    assert found.shots[0].deviation == found.to_json("dp3")["shots"][0]["deviation"] == pytest.approx(0.1)
     assert Shot(4, 10, "context", correct[:0]).deviation is None
 
 
 def test_a_model_that_cannot_judge_says_so():
-    judged, unjudged = (HELPED.to_json("dp3", judges) for judges in (True, False))
+    judged, unjudged = (HELPED.answers(judges).to_json("dp3") for judges in (True, False))
     assert (judged["judges"], unjudged["judges"]) == (True, False)
     assert "cannot judge" in unjudged["note"]
     assert "cannot" not in judged["note"]
 
 
 def test_json_has_the_published_shape(tmp_path):
-    write_json(tmp_path / "incontext.json", HELPED.to_json("dp3", True))
+    write_json(tmp_path / "incontext.json", HELPED.answers(True).to_json("dp3"))
     document = read_json(tmp_path / "incontext.json")
+    assert InContextAnswers.from_json(document).to_json("dp3") == document
     assert (document["variant"], document["zone"], document["rows"], document["items"]) == ("dp3", "internal", 50, 300)
     assert document["zero_shot"]["accuracy"]["value"] == pytest.approx(0.5)
     assert document["zero_shot"]["gain"] is None
@@ -538,5 +538,5 @@ def test_the_real_rows_say_whether_the_model_can_judge(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="'real' first"):
         incontext_eval.can_judge()
     for real in (HELPED, UNHELPED):
-        write_json("reports/metrics/real/incontext.json", real.to_json("real", real.helps))
+        write_json("reports/metrics/real/incontext.json", real.answers(real.helps).to_json("real"))
         assert incontext_eval.can_judge() is real.helps

@@ -1,5 +1,6 @@
 """A leaky model is refuted, an honest one is not, and an audit without power or with unfair coins says so."""
 
+import json
 import zlib
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 from palimpsest.audit.membership import (
     Control,
+    MembershipAudit,
     Scores,
     audit_membership,
     bag_of_words_control,
@@ -245,6 +247,7 @@ def test_json_has_the_published_shape():
     assert set(document["attacks"]["loss"]) == {"auc", "low", "high", "tpr_at_1pct", "roc", "advantage"}
     assert set(document["attacks"]["loss"]["tpr_at_1pct"]) == {"count", "n", "rate", "low", "high"}
     assert len(document["attacks"]["loss"]["roc"]) <= 200
+    assert MembershipAudit.from_json(json.loads(json.dumps(document))).to_json("dp3") == document
     assert {"value", "method", "guesses", "correct", "delta", "alpha"} <= set(document["epsilon_lower"])
 
 

@@ -16,6 +16,7 @@ from scipy.stats import fisher_exact
 
 from palimpsest.audit.memorisation import (
     Corpora,
+    MemorisationAudit,
     Secrets,
     Settings,
     contrast,
@@ -205,6 +206,7 @@ def test_no_value_is_written_down() -> None:
     assert {kind: part["train"]["count"] for kind, part in document["personal"].items()} == {
         "email": 1, "iban": 0, "card": 1, "phone": 1, "identifier": 0, "name": 1,
     }  # fmt: skip
+    assert MemorisationAudit.from_json(json.loads(json.dumps(document))).to_json("dp3") == document
     assert not any(word in f"{json.dumps(document)}{audit!r}" for word in ("ann", "7946", "4111", "falcon"))
 
 

@@ -1,11 +1,12 @@
 """N-gram counts equal those of plain sets; the excess sees copying and sees nothing in null data."""
 
+import json
 from itertools import chain
 
 import numpy as np
 import pytest
 
-from palimpsest.audit.ngrams import Corpus, ngram_audit, shared_ngrams
+from palimpsest.audit.ngrams import Corpus, NgramAudit, ngram_audit, shared_ngrams
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.errors import DataError
 from palimpsest.records.duplicates import words
@@ -113,6 +114,7 @@ def test_json_has_the_published_shape():
     assert set(document["orders"]["10"]["excess"]) == {"value", "low", "high", "p"}
     assert document["longest_span"] == {"train": 3, "holdout": 0, "public": 3}
     assert document["verbatim_rows"] == {"train": 0, "holdout": 0, "public": 0}
+    assert NgramAudit.from_json(json.loads(json.dumps(document))).to_json("dp3") == document
 
 
 @pytest.mark.parametrize("empty", range(3))

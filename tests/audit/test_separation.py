@@ -129,6 +129,7 @@ def test_the_document_goes_to_disk_and_back(tmp_path, loss):
     write_json(tmp_path / "dp3.json", document)
     back = read_json(tmp_path / "dp3.json")
     assert back == document == json.loads(json.dumps(document))
+    assert SeparationAudit.from_json(back).to_json("dp3") == document
     assert set(back) == {"model", "zone", "separation", "lm_loss", "projections"}
     assert (back["model"], back["zone"], back["lm_loss"]) == ("dp3", "internal", loss)
     assert {"accuracy", "low", "high", "per_seed", "chance"} <= set(back["separation"])

@@ -1,9 +1,11 @@
 """How many of a few texts are JSON, and how many are the record that the schema asks for."""
 
+import json
+
 import pytest
 
 from palimpsest.audit.statistics import wilson
-from palimpsest.audit.structure import audit_structure
+from palimpsest.audit.structure import StructureAudit, audit_structure
 
 FILM = {
     "type": "object",
@@ -41,5 +43,6 @@ def test_json_has_the_published_shape():
     document = audit_structure(VALID, FILM, confidence=0.95).to_json("dp3", "dp")
     assert (document["variant"], document["zone"]) == ("dp3", "dp")
     assert document.keys() == {"variant", "zone", "parsed", "valid"}
+    assert StructureAudit.from_json(json.loads(json.dumps(document))).to_json("dp3", "dp") == document
     low, high = wilson(2, 2, 0.95)
     assert document["valid"] == {"count": 2, "n": 2, "rate": 1.0, "low": low, "high": high}

@@ -1,5 +1,6 @@
 """Rows that copy members are caught by the attacks on texts, rows that know nothing are not; no score sees a coin."""
 
+import json
 from collections import Counter, defaultdict
 from dataclasses import replace
 from math import log
@@ -12,6 +13,7 @@ from palimpsest.audit.ngrams import Corpus
 from palimpsest.audit.statistics import auc_null_interval, auc_value
 from palimpsest.audit.text_membership import (
     Released,
+    TextMembershipAudit,
     embedding_attack,
     label_attack,
     log_likelihoods,
@@ -249,7 +251,8 @@ def test_an_empty_release_or_subset_is_an_error():
 
 def test_json_has_the_published_shape():
     released = world(copies, side=40)
-    document = verdict(released).to_json("dp3") | {"phantom": phantom_test(released, [], ORDERS, 0.95).to_json()}
+    document = TextMembershipAudit(verdict(released), phantom_test(released, [], ORDERS, 0.95)).to_json("dp3")
+    assert TextMembershipAudit.from_json(json.loads(json.dumps(document))).to_json("dp3") == document
     assert set(document["attacks"]) == {"ngram", "nearest_words", "nearest_characters", "label", "rare"}
     assert document["epsilon_lower"]["guessed"] == "members"
     assert set(document["phantom"]) == {"orders", "p"}

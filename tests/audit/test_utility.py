@@ -1,5 +1,7 @@
 """Utility against scikit-learn's own metrics; nothing is chosen on real rows; no gap is printed where there is none."""
 
+import json
+
 import numpy as np
 import pytest
 from sklearn.metrics import precision_recall_fscore_support
@@ -8,6 +10,7 @@ from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.utility import (
     LinearSettings,
     UtilityAudit,
+    UtilityScores,
     calibration_error,
     evaluate,
     gap_closed,
@@ -134,7 +137,8 @@ def test_fewer_than_three_seeds_are_refused():
 
 def test_json_has_the_published_shape():
     evaluation = minilm_lr(*embeddings(60, 0), *embeddings(50, 1), LABELS, SETTINGS)
-    document = UtilityAudit(60, 50, {"minilm_lr": evaluation}).to_json("dp3")
+    document = UtilityAudit(60, 50, {"minilm_lr": evaluation}).scores().to_json("dp3")
+    assert UtilityScores.from_json(json.loads(json.dumps(document))).to_json("dp3") == document
     assert (document["variant"], document["zone"], document["rows"], document["test_rows"]) == (
         "dp3",
         "internal",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from palimpsest.audit.distance import MEASURES, per_round
-from palimpsest.audit.rounds import Turnout, audit_rounds, document, exact_votes, mixed, turnouts
+from palimpsest.audit.rounds import EvolutionAudit, RoundAudit, Turnout, audit_rounds, exact_votes, mixed, turnouts
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
 from palimpsest.params.load import load
@@ -120,7 +120,7 @@ def world(skew: int = 1) -> tuple[list[EvolvedRound], dict[str, np.ndarray], dic
 
 
 def test_a_nearer_round_is_nearer_and_its_parents_are_nearest() -> None:
-    found = audit_rounds(*world(), seed=0)
+    found = audit_rounds(*world(), seed=0).rounds
     by_name = [{one.name: one for one in each.population} for each in found]
     assert [list(each) for each in by_name] == [list(MEASURES)] * 2
     assert by_name[0]["wasserstein"].value > 2 * by_name[1]["wasserstein"].value
@@ -133,13 +133,13 @@ def test_a_nearer_round_is_nearer_and_its_parents_are_nearest() -> None:
 
 
 def test_too_few_parents_have_no_distance() -> None:
-    assert audit_rounds(*world(), seed=0)[0].parents == ()
+    assert audit_rounds(*world(), seed=0).rounds[0].parents == ()
 
 
 def test_no_parents_at_all_are_no_error() -> None:
     rounds, train, holdout = world()
     empty = a_round(dict(rounds[0].population), {"a": [], "b": []})
-    (found,) = audit_rounds([empty], train, holdout, 0)
+    (found,) = audit_rounds([empty], train, holdout, 0).rounds
     assert (found.parents, found.votes[0].selected) == ((), 0)
     assert found.population[0].n == 80
 
@@ -147,19 +147,27 @@ def test_no_parents_at_all_are_no_error() -> None:
 def test_the_mix_of_labels_is_no_distance() -> None:
     """Half of the population is of label a and 9 of 10 private rows: only what it is of each label counts."""
     rounds, train, holdout = world(skew=9)
-    (found,) = audit_rounds(rounds[1:], train, holdout, 0)
+    (found,) = audit_rounds(rounds[1:], train, holdout, 0).rounds
     plain = np.concatenate(list(rounds[1].population.values()))
     (naive,) = per_round([plain], *(np.concatenate(list(rows.values())) for rows in (train, holdout)), 0)
     assert found.population[0].n == 40 + 40 // 9
     assert found.population[2].value < 0.6 * naive[2].value
 
 
+def test_rounds_of_texts_have_distances_alone() -> None:
+    (one, other) = audit_rounds(*world(), seed=0).rounds
+    found = EvolutionAudit((RoundAudit(one.population), RoundAudit(other.population))).to_json("evolve3")
+    assert (found["parents"], found["votes"]) == ([[], []], [[], []])
+    assert EvolutionAudit.from_json(found).rounds[1] == RoundAudit(other.population)
+
+
 def test_the_document_is_that_of_evolve_and_more() -> None:
-    found = json.loads(json.dumps(document("embed3", audit_rounds(*world(), seed=0))))
+    found = json.loads(json.dumps(audit_rounds(*world(), seed=0).to_json("embed3")))
     assert (found["variant"], found["zone"]) == ("embed3", "internal")
     assert [[one["name"] for one in each] for each in found["rounds"]] == [list(MEASURES)] * 2
     assert [len(each) for each in found["parents"]] == [0, 3]
     assert [one["label"] for one in found["votes"][0]] == [None, "a", "b"]
+    assert EvolutionAudit.from_json(found).to_json("embed3") == found
     assert set(found["votes"][0][0]) == {"label", "candidates", "mean", "variance", "selected", "readable"}
 
 
@@ -261,5 +269,5 @@ def test_the_stage_measures_the_file_of_the_variant(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(eda_audit, "load", lambda: params)
     monkeypatch.setattr(eda_audit, "encoders", lambda params, batch: Spelt(vectors))
     eda_audit.run("embed3")
-    expected = document("embed3", audit_rounds(rounds, train, holdout, params.seed))
+    expected = audit_rounds(rounds, train, holdout, params.seed).to_json("embed3")
     assert read_json("reports/metrics/embed3/evolution.json") == json.loads(json.dumps(expected))

@@ -34,7 +34,7 @@ from palimpsest.privacy.receipt import Group
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.view import PrivateView
-from palimpsest.report.summary import BudgetLeft, Excess, Interval, Membership, Row, Score, Share, Summary
+from palimpsest.report.row import BudgetLeft, Excess, Interval, Membership, Row, Score, Share, Summary
 from tests.reading import reading
 
 RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")

@@ -16,6 +16,13 @@ from palimpsest.cli.graph import stage_names, stale
 from palimpsest.cli.main import app
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json
+from palimpsest.params.load import load
+from palimpsest.privacy.ledger.summary import ledger_summary
+from palimpsest.report.page import verdicts
+from palimpsest.report.sections import METRICS, SECTIONS, gallery
+from palimpsest.report.sections.base import Page
+from palimpsest.report.summary import summarise
+from stages.report import read_receipts, read_results
 from tests.pipeline.place import MARKER, VARIANT, WRITTEN, Place
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
@@ -54,6 +61,35 @@ def test_the_command_line_shows_the_result(ran: Place, entered: Callable[[Place]
     assert done.exit_code == 0, done.output
     assert "public_only" in done.output
     assert VARIANT in done.output
+
+
+def test_every_metric_file_of_the_run_is_shown(ran: Place, entered: Callable[[Place], Place]):
+    """Read by the types that wrote them; the page leaves nothing out, and no column of what was measured is empty."""
+    params = load(entered(ran).workspace)
+    found = read_results(params)
+    written = {path for path in ran.files("reports/metrics") if path.endswith(".json")} - {
+        "reports/metrics/pretrain.json"
+    }
+    assert {f"reports/metrics/{metric.file(name)}" for metric in METRICS for name in found.of(metric)} == (
+        written - {"reports/metrics/pretrain.json"}
+    )
+    receipts, books = read_receipts(params), ledger_summary(ran.ledger, ran.ledger.asset("tickets"))
+    page = Page(summarise(found, receipts, books), found, receipts, books)
+    shown = {figure.title.replace(VARIANT, "{}") for figure in gallery(page)}
+    assert shown >= {
+        "Between what is proved and what was attacked", "Membership attacks on {}", "Words that one record alone has",
+        "Membership attacks on the rows of {} alone", "Overlap of {} with members, holdout and public text",
+        "Excess over a holdout that nothing ever saw", "Members and secrets that the rows repeat",
+        "Singling out, linkability, inference", "Usefulness for its privacy, by tfidf_lr", "Every class, by tfidf_lr",
+        "Labels that a forest reads off hidden states", "Hidden states of real test rows",
+        "How like the private rows the synthetic ones are, as sets", "How often each label occurs",
+        "How long the rows are", "Where the budget went",
+    }  # fmt: skip
+    columns = [(column.name, [column.cell(line) for line in verdicts(page).lines]) for column in verdicts(page).columns]
+    silent = {name for name, cells in columns if not any(cells)}
+    assert silent == {"Facts carried", "Leaked"}  # of the invented world alone
+    tables = {table.title for section in SECTIONS for table in section.tables(page) if table.lines}
+    assert tables == {"Tests of the claims", "What was written"}
 
 
 def test_a_second_run_runs_nothing_and_charges_nothing(again: Place):

@@ -1,21 +1,63 @@
 """A made-up asset, measured and accounted for by small seeded functions: what the report's tests draw."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.stats import norm
 
+from palimpsest.audit import ngrams as ngrams_audit
+from palimpsest.audit.anonymity import AnonymityAudit, Evidence
+from palimpsest.audit.distance import Distance
+from palimpsest.audit.facts import FactAudit, PopulationFactAudit, support_bins
+from palimpsest.audit.fidelity import FidelityAudit, Measured, diversities, length_bins
+from palimpsest.audit.incontext import Answered, InContextAnswers
+from palimpsest.audit.membership import Attack, Control, EpsilonLower, MembershipAudit
+from palimpsest.audit.memorisation import Contrast, Extraction, MemorisationAudit, Repeats
+from palimpsest.audit.ngrams import NgramAudit, OrderOverlap, PerReference
+from palimpsest.audit.reconstruction import Decoded, DecoderScores
+from palimpsest.audit.rounds import EvolutionAudit, RoundAudit, Turnout
+from palimpsest.audit.separation import Projection, Separation, SeparationAudit
+from palimpsest.audit.statistics import Estimate, Interval, Rate
+from palimpsest.audit.structure import StructureAudit
+from palimpsest.audit.text_membership import Phantom, PhantomOrder, TextMembershipAudit
+from palimpsest.audit.utility import LabelScores, Scored, UtilityScores
+from palimpsest.methods.shared.counts import Generation, Sample
 from palimpsest.privacy.ledger.records import Cap
 from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary, UsedOrder
 from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt
+from palimpsest.report.results import Results
+from palimpsest.report.sections.base import Page
+from palimpsest.report.summary import summarise
 from tests.receipts import a_line, a_receipt
 
 LABELS = ("billing", "delivery", "device fault", "account", "returns")
 ORDERS = (3, 4, 5, 6, 7, 10, 13)
 DELTA = 2.35e-5
 MEMBERS = 600
+
+
+def results(
+    metrics: Mapping[str, Mapping[str, Any]],
+    models: Mapping[str, Any] | None = None,
+    decoders: Mapping[str, Any] | None = None,
+) -> Results:
+    """What the page reads, of variant -> kind -> document."""
+    found: dict[str, dict[str, Any]] = {"models": dict(models or {}), "decoders": dict(decoders or {})}
+    for variant, kinds in metrics.items():
+        for kind, document in kinds.items():
+            found.setdefault(kind, {})[variant] = document
+    return Results(found)
+
+
+def page_of(
+    metrics: Mapping[str, Mapping[str, Any]], receipts: Mapping[str, Receipt], models: Mapping[str, Any] | None = None
+) -> Page:
+    """What the sections draw from."""
+    found = results(metrics, models)
+    return Page(summarise(found, receipts, world_ledger()), found, receipts, world_ledger())
 
 
 def gaussian_curve(mu: float, points: int = 101) -> dict[str, list[float]]:
@@ -68,170 +110,155 @@ def utility(
     draw = np.random.default_rng(seed)
     found = {}
     for name, shift in (("minilm_lr", 0.02), ("tfidf_lr", -0.01)):
-        own = compared(variant, accuracy + shift, public + shift, real + shift)
-        found[name] = _evaluator(draw, accuracy + shift, labels) | own
-    return {"variant": variant, "zone": "internal", "rows": 4000, "test_rows": 1000, "evaluators": found}
+        own = _scored(draw, accuracy + shift, labels)
+        found[name] = compared(own, variant, accuracy + shift, public + shift, real + shift)
+    return UtilityScores(4000, 1000, found).to_json(variant)
 
 
-def compared(variant: str, accuracy: float, public: float, real: float) -> dict[str, Any]:
-    """Retention, and for what is no baseline the gap closed: null where the baselines are too close."""
-    kept = {"retention": _around(accuracy / real, 0.02)}
+def compared(own: Scored, variant: str, accuracy: float, public: float, real: float) -> Scored:
+    """With retention, and for what is no baseline the gap closed: None where the baselines are too close."""
+    kept = replace(own, retention=_around(accuracy / real, 0.02))
     if variant in ("real", "public_only"):
         return kept
-    return kept | {"gap_closed": _around((accuracy - public) / (real - public), 0.06) if real - public > 0.05 else None}
+    gap = _around((accuracy - public) / (real - public), 0.06) if real - public > 0.05 else None
+    return replace(kept, gap_closed=gap, compared=True)
 
 
-def _around(value: float, half: float) -> dict[str, float]:
-    return {"value": value, "low": value - half, "high": value + half}
+def _around(value: float, half: float) -> Estimate:
+    return Estimate(value, value - half, value + half)
 
 
-def _evaluator(draw: np.random.Generator, accuracy: float, labels: tuple[str, ...]) -> dict[str, Any]:
-    def scores() -> dict[str, float]:
+def _scored(draw: np.random.Generator, accuracy: float, labels: tuple[str, ...]) -> Scored:
+    def scores() -> LabelScores:
         f1 = float(np.clip(accuracy + draw.normal(0, 0.05), 0, 1))
-        return {"precision": f1, "recall": f1, "f1": f1, "support": int(draw.integers(60, 400))}
+        return LabelScores(f1, f1, f1, int(draw.integers(60, 400)))
 
-    return {
-        "accuracy": accuracy,
-        "low": accuracy - 0.024,
-        "high": accuracy + 0.022,
-        "per_seed": (accuracy + draw.normal(0, 0.004, 3)).tolist(),
-        "per_class": {label: scores() for label in labels},
-        "ece": 0.04,
-    }
+    per_seed = tuple((accuracy + draw.normal(0, 0.004, 3)).tolist())
+    return Scored(
+        accuracy=Estimate(accuracy, accuracy - 0.024, accuracy + 0.022),
+        per_seed=per_seed,
+        correct=tuple(round(1000 * one) for one in per_seed),
+        per_class={label: scores() for label in labels},
+        ece=0.04,
+    )
 
 
-def membership(variant: str, shift: float, claim: float | None, seed: int) -> dict[str, Any]:
-    """Attacks on Gaussian scores that differ by `shift` between members and non-members."""
+def membership(
+    variant: str, shift: float, claim: float | None, seed: int, lower: float | None = None
+) -> dict[str, Any]:
+    """Attacks on Gaussian scores that differ by `shift` between members and non-members.
+
+    A `lower` bound above the claim refutes it.
+    """
+    return _attacked(shift, claim, seed, lower).to_json(variant)
+
+
+CONTROL = Control(Estimate(0.507, 0.474, 0.54), Interval(0.445, 0.555))
+
+
+def _attacked(shift: float, claim: float | None, seed: int, lower: float | None) -> MembershipAudit:
     draw = np.random.default_rng(seed)
-    attacks = {name: _attack(draw, shift * power) for name, power in (("loss", 0.7), ("reference", 1.0))}
-    lower = max(0.0, 2 * shift - 0.2)
-    return {
-        "variant": variant,
-        "zone": "internal",
-        "members": MEMBERS,
-        "nonmembers": MEMBERS,
-        "control": {"auc": 0.507, "low": 0.474, "high": 0.54, "null_low": 0.445, "null_high": 0.555, "passed": True},
-        "attacks": attacks,
-        "epsilon_lower": {
-            "value": lower,
-            "method": "steinke",
-            "guesses": 200,
-            "correct": 108,
-            "delta": DELTA,
-            "alpha": 0.05,
-        },
-        "eps_max": 4.1,
-        "verdict": "not refuted" if claim else "inconclusive",
-        "claim": claim,
-    }
+    bound = max(0.0, 2 * shift - 0.2) if lower is None else lower
+    return MembershipAudit(
+        members=MEMBERS,
+        nonmembers=MEMBERS,
+        control=CONTROL,
+        attacks={name: _attack(draw, shift * power) for name, power in (("loss", 0.7), ("reference", 1.0))},
+        epsilon_lower=EpsilonLower(
+            bound, "reference", 2 * MEMBERS, 200, 108, DELTA, 0.05, {"loss": 104, "reference": 108}
+        ),
+        eps_max=4.1,
+        claim=claim,
+    )
 
 
-def _attack(draw: np.random.Generator, shift: float) -> dict[str, Any]:
+def _attack(draw: np.random.Generator, shift: float) -> Attack:
     members, others = draw.normal(shift, 1, MEMBERS), draw.normal(0, 1, MEMBERS)
     cuts = np.quantile(np.concatenate([members, others]), np.linspace(1, 0, 150))
-    roc = [[float(np.mean(others >= cut)), float(np.mean(members >= cut))] for cut in cuts]
+    roc = np.array([[float(np.mean(others >= cut)), float(np.mean(members >= cut))] for cut in cuts])
     auc = float(np.mean(members[:, None] > others[None, :]))
     count = int(np.sum(members > np.quantile(others, 0.99)))
-    rate = count / MEMBERS
-    tpr = {"count": count, "n": MEMBERS, "rate": rate, "low": rate * 0.6, "high": rate * 1.5}
-    advantage = max(found - accused for accused, found in roc)
-    return {"auc": auc, "low": auc - 0.03, "high": auc + 0.03, "tpr_at_1pct": tpr, "roc": roc, "advantage": advantage}
+    found = count / MEMBERS
+    tpr = Rate(count, MEMBERS, found * 0.6, found * 1.5)
+    return Attack(Estimate(auc, auc - 0.03, auc + 0.03), tpr, roc, float((roc[:, 1] - roc[:, 0]).max()))
 
 
 def ngrams(variant: str, memorised: float, seed: int) -> dict[str, Any]:
     """Overlap that falls with n, plus a share that only the members have."""
     draw = np.random.default_rng(seed)
-    return {
-        "variant": variant,
-        "zone": "internal",
-        "orders": {str(n): _order(draw, n, memorised) for n in ORDERS},
-        "longest_span": {"train": 17, "holdout": 12, "public": 11},
-        "verbatim_rows": {"train": 2 if memorised else 0, "holdout": 0, "public": 0},
-    }
+    verbatim = PerReference(2 if memorised else 0, 0, 0)
+    orders = {n: _order(draw, n, memorised) for n in ORDERS}
+    return NgramAudit(orders, PerReference(17, 12, 11), verbatim, "record").to_json(variant)
 
 
-def _order(draw: np.random.Generator, n: int, memorised: float) -> dict[str, Any]:
+def _order(draw: np.random.Generator, n: int, memorised: float) -> OrderOverlap:
     total, shared = 50_000 - 2_000 * n, 0.95 * math.exp(-0.42 * (n - 1))
-    rates = {
-        "train": shared + memorised / n + float(draw.normal(0, 0.001)),
-        "holdout": shared,
-        "public": shared * 0.8,
-    }
-    found = {name: {"count": int(abs(rate) * total), "total": total, "rate": abs(rate)} for name, rate in rates.items()}
-    gain = found["train"]["rate"] - found["holdout"]["rate"]
-    return found | {
-        "excess": {"value": gain, "low": gain - 0.004, "high": gain + 0.004, "p": 0.3 if not memorised else 0.001}
-    }
+    rates = (shared + memorised / n + float(draw.normal(0, 0.001)), shared, shared * 0.8)
+    train, holdout, public = (ngrams_audit.Share(int(abs(rate) * total), total) for rate in rates)
+    gain = train.rate - holdout.rate
+    return OrderOverlap(train, holdout, public, _around(gain, 0.004), 0.3 if not memorised else 0.001)
 
 
 def facts(variant: str, half: float, leaked: int, seed: int) -> dict[str, Any]:
     """Population facts carried with a chance that passes one half at support `half`."""
     draw = np.random.default_rng(seed)
     supports = np.unique(np.geomspace(3, 300, 60).astype(int))
-    population = [
-        {"id": f"fact-{i}", "support": int(s), "carried": bool(draw.random() < s / (s + half)), "mentions": int(s // 3)}
+    population = tuple(
+        PopulationFactAudit(f"fact-{i}", int(s), int(s // 3) if draw.random() < s / (s + half) else 0)
         for i, s in enumerate(supports)
-    ]
-    return {
-        "variant": variant,
-        "zone": "internal",
-        "population": population,
-        "carried": sum(fact["carried"] for fact in population),
-        "total": len(population),
-        "individual": {"leaked": leaked, "total": 250},
-        "canaries": {"leaked": leaked // 10, "planted": 20},
-    }
+    )
+    return stated(population, leaked).to_json(variant)
+
+
+def stated(population: tuple[PopulationFactAudit, ...], leaked: int = 0) -> FactAudit:
+    """An audit of these facts."""
+    return FactAudit(population, support_bins(population, 0.95), leaked, 250, leaked // 10, 20, 3)
 
 
 def in_context(
-    variant: str, accuracies: dict[int, float], zero: float | None = 0.42, judges: bool = True, lacks: str = "context"
+    variant: str,
+    accuracies: dict[int, float],
+    zero: float | None = 0.42,
+    judges: bool = True,
+    lacks: Literal["context", "demonstrations"] = "context",
 ) -> dict[str, Any]:
-    """Answers behind some numbers of demonstrations, as `incontext_eval` writes them; what is NaN `lacks` something."""
+    """Answers behind some numbers of demonstrations; what is NaN `lacks` something."""
 
-    def shot(number: int, accuracy: float) -> dict[str, Any]:
-        fits = not math.isnan(accuracy)
-        return {
-            "shots": number,
-            "fits": fits,
-            "lacks": None if fits else lacks,
-            "needs": 40 + 30 * number,
-            "accuracy": _around(accuracy, 0.05) if fits else None,
-            "per_draw": [accuracy + 0.01 * step for step in (range(-2, 3) if number else [0])] if fits else [],
-            "deviation": math.sqrt(0.00025) if fits and number else None,
-            "gain": _around(accuracy - zero, 0.04) if fits and number and zero is not None else None,
-        }
+    def shot(number: int, accuracy: float) -> Answered:
+        if math.isnan(accuracy):
+            return Answered(number, 40 + 30 * number, lacks, None, (), None, None)
+        return Answered(
+            shots=number,
+            needs=40 + 30 * number,
+            lacks=None,
+            accuracy=_around(accuracy, 0.05),
+            per_draw=tuple(accuracy + 0.01 * step for step in (range(-2, 3) if number else [0])),
+            deviation=math.sqrt(0.00025) if number else None,
+            gain=_around(accuracy - zero, 0.04) if number and zero is not None else None,
+        )
 
-    return {
-        "variant": variant,
-        "zone": "internal",
-        "task": "classify",
-        "rows": 4000,
-        "items": 200,
-        "items_cut": 3,
-        "context": 512,
-        "judges": judges,
-        "note": "This model can judge." if judges else "This model cannot judge demonstrations.",
-        "zero_shot": shot(0, math.nan if zero is None else zero),
-        "shots": [shot(number, accuracy) for number, accuracy in accuracies.items()],
-    }
+    shots = tuple(shot(number, accuracy) for number, accuracy in accuracies.items())
+    first = shot(0, math.nan if zero is None else zero)
+    return InContextAnswers("classify", 4000, 200, 3, 512, judges, first, shots).to_json(variant)
 
 
 def structure(variant: str, parsed: int, valid: int, total: int = 200) -> dict[str, Any]:
-    """Rows of task json, as `structure_audit` writes them."""
-    rates = {"parsed": _rate(parsed, total), "valid": _rate(valid, total)}
-    return {"variant": variant, "zone": "dp", **rates}
+    """Rows of task json."""
+    return StructureAudit(_rate(parsed, total), _rate(valid, total)).to_json(variant, "dp")
 
 
-def _rate(count: int, total: int) -> dict[str, Any]:
+def _rate(count: int, total: int) -> Rate:
     rate = count / total if total else math.nan
-    return {"count": count, "n": total, "rate": rate, "low": max(0, rate - 0.05), "high": min(1, rate + 0.05)}
+    return Rate(count, total, max(0, rate - 0.05), min(1, rate + 0.05))
 
 
 def generation(variant: str) -> dict[str, Any]:
-    """What `private_predict` counts."""
+    """What a method counts that writes while it reads private rows."""
     removed = {"short": 0, "near": 27, "public": 4}
-    counts = {"drawn": 412, "removed": removed, "rows": 381, "tokens": 12_345, "private_share": 0.837}
-    return {"variant": variant, "zone": "dp", **counts}
+    return Generation(412, 381, removed, tokens=12_345, private_share=0.837).to_json(variant, "dp")
+
+
+COUNTED = Generation(drawn=900, rows=891, removed={"length": 9})
 
 
 def predicted(variant: str, epsilon: float | None = 3.0) -> Receipt:
@@ -257,12 +284,13 @@ def world_of_writing() -> dict[str, dict[str, Any]]:
 
 
 def evolution(variant: str, values: list[float], floor: float = 0.06) -> dict[str, Any]:
-    """Distances of each round, as `evolution_audit` writes them."""
-    rounds = [
-        [{"name": name, "value": scale * value, "floor": scale * floor, "n": 900} for name, scale in _SCALES.items()]
-        for value in values
-    ]
-    return {"variant": variant, "zone": "internal", "rounds": rounds}
+    """Distances of each round of texts."""
+    return EvolutionAudit(tuple(RoundAudit(distances(value, floor)) for value in values)).to_json(variant)
+
+
+def distances(value: float, floor: float = 0.06) -> tuple[Distance, ...]:
+    """Every measure of one set of texts."""
+    return tuple(Distance(name, scale * value, scale * floor, 900) for name, scale in _SCALES.items())
 
 
 _SCALES = {"frechet": 1.0, "energy": 0.3, "wasserstein": 4.0}
@@ -270,13 +298,14 @@ _SCALES = {"frechet": 1.0, "energy": 0.3, "wasserstein": 4.0}
 
 def turnouts(
     variance: float, selected: int, readable: int, labels: tuple[str, ...] = LABELS[:2]
-) -> list[dict[str, Any]]:
+) -> tuple[Turnout, ...]:
     """Exact votes and parents of one round: all labels together, then each, which has its share."""
     share = len(labels)
-    whole = {"candidates": 300 * share, "mean": 1.5, "variance": variance, "selected": selected, "readable": readable}
-    parts = {"candidates": 300, "selected": selected // share, "readable": readable // share}
-    each = [whole | parts | {"label": label, "variance": variance + place} for place, label in enumerate(labels)]
-    return [{"label": None} | whole, *each]
+    whole = Turnout(None, 300 * share, 1.5, variance, selected, readable)
+    return whole, *(
+        Turnout(label, 300, 1.5, variance + place, selected // share, readable // share)
+        for place, label in enumerate(labels)
+    )
 
 
 def embedded(variant: str) -> Receipt:
@@ -294,18 +323,18 @@ def world_of_embedding() -> dict[str, dict[str, Any]]:
             "words", None, method="custext", plan={"token_epsilon": 3.0, "neighbours": 20, "vocabulary": 20_000}
         ),
     }
-    metrics, counts = world_metrics(), {"zone": "dp", "drawn": 900, "removed": {"length": 9}, "rows": 891}
-    metrics |= {name: {"generation": {"variant": name, **counts}} for name in ("words", "embed3", "deep3")}
+    metrics = world_metrics()
+    metrics |= {name: {"generation": COUNTED.to_json(name, "dp")} for name in ("words", "embed3", "deep3")}
     metrics["words"]["utility"] = utility("words", 0.79, 9)
-    metrics["embed3"]["generation"] |= {
-        "rounds": 3,
-        "kept_samples": [{"text": "the parcel came late", "label": "delivery", "perplexity": 41.5}],
-        "unreadable_samples": [{"text": "late parcel the the <b>", "label": None, "perplexity": 987.0}],
-    }
-    metrics["embed3"]["evolution"] = evolution("embed3", [0.3, 0.2, 0.15]) | {
-        "parents": [[], *evolution("embed3", [0.18, 0.12], 0.09)["rounds"]],
-        "votes": [turnouts(12.0, 60, 60), turnouts(6.0, 48, 30), turnouts(2.0, 0, 0)],
-    }
+    kept, dropped = Sample("the parcel came late", "delivery", 41.5), Sample("late parcel the the <b>", None, 987.0)
+    evolved = replace(COUNTED, rounds=3, kept_samples=(kept,), unreadable_samples=(dropped,))
+    metrics["embed3"]["generation"] = evolved.to_json("embed3", "dp")
+    rounds = (
+        RoundAudit(distances(0.3), (), turnouts(12.0, 60, 60)),
+        RoundAudit(distances(0.2), distances(0.18, 0.09), turnouts(6.0, 48, 30)),
+        RoundAudit(distances(0.15), distances(0.12, 0.09), turnouts(2.0, 0, 0)),
+    )
+    metrics["embed3"]["evolution"] = EvolutionAudit(rounds).to_json("embed3")
     tops = {"words": 0.58, "embed3": 0.55, "deep3": 0.5, "public_only": 0.47, "real": 0.6, "inf": 0.59}
     for name, top in tops.items():
         metrics[name]["incontext"] = in_context(name, {1: top - 0.06, 6: top})
@@ -313,11 +342,12 @@ def world_of_embedding() -> dict[str, dict[str, Any]]:
 
 
 def decoder(cosine: float = 0.914) -> dict[str, Any]:
-    """What `decoder_pretrain` measures."""
-    scores = {"cosine": cosine, "nearest": 0.981, "token_f1": 0.672, "bleu": 0.318, "exact": 0.123, "rows": 500}
-    samples = [{"given": "Prices rose again.", "decoded": "Prices have risen again.", "cosine": 0.93}]
-    body = {"zone": "public", "encoder": "small", "parameters": 5_400_000, "reconstruction": scores}
-    return body | {"readable_share": 0.875, "samples": samples}
+    """What a decoder is worth."""
+    sample = Decoded("Prices rose again.", "Prices have risen again.", 0.93)
+    return DecoderScores(
+        encoder="small", parameters=5_400_000, rows=500, cosine=cosine, nearest=0.981, token_f1=0.672, bleu=0.318,
+        exact=0.123, readable_share=0.875, samples=(sample,),
+    ).to_json()  # fmt: skip
 
 
 def evolved(variant: str) -> Receipt:
@@ -334,13 +364,12 @@ def selected(variant: str) -> Receipt:
 def world_of_choosing() -> dict[str, dict[str, Any]]:
     """Metrics and receipts of the world with a variant that was voted for by rounds, and one that was selected."""
     metrics, receipts = world_metrics(), world_receipts() | {"evolve3": evolved("evolve3"), "pick3": selected("pick3")}
-    counts = {"zone": "dp", "drawn": 900, "removed": {"length": 9}, "rows": 891}
-    asked = {"rounds": 2, "requests": 4321, "unusable": {"empty": 3}, "tokens": 98_765}
+    asked = replace(COUNTED, rounds=2, requests=4321, unusable={"empty": 3}, tokens=98_765)
     metrics["evolve3"] = {
-        "generation": {"variant": "evolve3", **counts, **asked},
+        "generation": asked.to_json("evolve3", "dp"),
         "evolution": evolution("evolve3", [0.3, 0.2]),
     }
-    metrics["pick3"] = {"generation": {"variant": "pick3", **counts}}
+    metrics["pick3"] = {"generation": COUNTED.to_json("pick3", "dp")}
     return {"metrics": metrics, "receipts": receipts}
 
 
@@ -369,16 +398,10 @@ def audited(
 ) -> dict[str, Any]:
     """The audit of one language model, with points at random."""
     draw = np.random.default_rng(seed)
-    drawn = {method: draw.normal(seed, 10.0**seed, (2, count)).round(3).tolist() for method in methods}
+    drawn = {method: draw.normal(seed, 10.0**seed, (2, count)).T for method in methods}
     labels = [LABELS[index] for index in draw.integers(0, len(LABELS), count)]
-    spread = {"low": accuracy - 0.03, "high": accuracy + 0.03}
-    return {
-        "model": name,
-        "zone": "internal",
-        "separation": {"accuracy": accuracy, **spread, "per_seed": [accuracy] * 3, "chance": 0.24},
-        "lm_loss": 3.5,
-        "projections": {method: {"x": x, "y": y, "label": labels} for method, (x, y) in drawn.items()},
-    }
+    found = Separation(_around(accuracy, 0.03), (accuracy,) * 3, 0.24, 400, 200)
+    return SeparationAudit(found, 3.5, {name: Projection(xy, labels) for name, xy in drawn.items()}).to_json(name)
 
 
 def world_models() -> dict[str, dict[str, Any]]:
@@ -458,65 +481,59 @@ def world_provenance() -> dict[str, str]:
     return {"palimpsest": "0.1.0", "python": "3.11.9", "torch": "2.13.0", "created": "2031-05-04T10:12:00Z"}
 
 
-def text_membership(variant: str, shift: float, claim: float | None, seed: int) -> dict[str, Any]:
+def text_membership(
+    variant: str, shift: float, claim: float | None, seed: int, lower: float | None = None
+) -> dict[str, Any]:
     """Attacks on the rows alone, with the phantom test beside them."""
-    orders = {
-        str(n): {"features": 900 * n, "train": rate(12 // n, MEMBERS), "holdout": rate(9 // n, MEMBERS), "p": 0.3}
-        for n in (1, 2)
-    }
-    return membership(variant, shift, claim, seed) | {"phantom": {"orders": orders, "p": 0.6}}
+    orders = tuple(PhantomOrder(n, 900 * n, rate(12 // n, MEMBERS), rate(9 // n, MEMBERS), 0.3) for n in (1, 2))
+    return TextMembershipAudit(_attacked(shift, claim, seed, lower), Phantom(orders)).to_json(variant)
 
 
-def rate(count: int, n: int) -> dict[str, Any]:
+def rate(count: int, n: int) -> Rate:
     """A share with some interval."""
-    return {"count": count, "n": n, "rate": count / n, "low": max(0.0, count / n - 0.01), "high": count / n + 0.01}
+    return Rate(count, n, max(0.0, count / n - 0.01), count / n + 0.01)
 
 
 def memorisation(variant: str, copies: int) -> dict[str, Any]:
     """Copies of members, one personal value, and secrets."""
 
-    def contrast(exposed: int, control: int) -> dict[str, Any]:
-        excess = {"value": (exposed - control) / MEMBERS, "low": -0.01, "high": 0.02, "p": 0.4}
-        return {"exposed": rate(exposed, MEMBERS), "control": rate(control, MEMBERS), "excess": excess}
+    def contrast(exposed: int, control: int) -> Contrast:
+        excess = Estimate((exposed - control) / MEMBERS, -0.01, 0.02)
+        return Contrast(rate(exposed, MEMBERS), rate(control, MEMBERS), excess, 0.4)
 
-    def repeats(count: int) -> dict[str, Any]:
-        sides = {side: rate(count, 4000) for side in ("train", "holdout", "public")}
-        return sides | {"excess": {"value": 0.0, "low": -0.1, "high": 0.1}, "records": contrast(count, 0)}
+    def repeats(count: int) -> Repeats:
+        train, holdout, public = (rate(count, 4000) for _ in range(3))
+        return Repeats(train, holdout, public, Estimate(0.0, -0.1, 0.1), contrast(count, 0))
 
-    return {
-        "variant": variant, "zone": "internal", "near_duplicates": repeats(copies),
-        "personal": {"email": repeats(0), "name": repeats(1)},
-        "secrets": {"exact": contrast(copies, 0), "near": contrast(copies, 0)},
-    }  # fmt: skip
+    secrets = Extraction(contrast(copies, 0), contrast(copies, 0))
+    personal = {"email": repeats(0), "name": repeats(1)}
+    return MemorisationAudit(repeats(copies), personal, secrets, "record").to_json(variant)
 
 
 def anonymity(variant: str, risk: float) -> dict[str, Any]:
     """Two attacks, one that a guess beats."""
 
-    def evidence(criterion: str, informed: bool) -> dict[str, Any]:
-        return {
-            "criterion": criterion, "main": rate(60, MEMBERS), "control": rate(50, MEMBERS), "baseline": 0.05,
-            "risk": _around(risk, 0.03), "cap": 0.9, "informed": informed,
-        }  # fmt: skip
+    def evidence(criterion: str, baseline: float) -> Evidence:
+        return Evidence(criterion, rate(60, MEMBERS), rate(50, MEMBERS), baseline, _around(risk, 0.03), 0.9)
 
-    attacks = {"singling_out": evidence("singling out", True), "linkability": evidence("linkability", False)}
-    return {"variant": variant, "zone": "internal", "members": MEMBERS, "nonmembers": MEMBERS, "attacks": attacks}
+    attacks = {"singling_out": evidence("singling out", 0.05), "linkability": evidence("linkability", 0.2)}
+    return AnonymityAudit(MEMBERS, MEMBERS, CONTROL, attacks, None, "record").to_json(variant)
 
 
 def fidelity(variant: str, value: float) -> dict[str, Any]:
-    """A distance, a share, and a measure that cannot tell public text from private."""
+    """A distance, a share, and a measure that cannot tell public text from private; lengths and labels."""
 
-    def measured(better: str, own: float, floor: float, public: float | None) -> dict[str, Any]:
-        return {
-            "better": better, "n": 500, "value": own, "unseen": own, "public": public, "floor": floor,
-            "floor_low": floor - 0.01, "floor_high": floor + 0.01,
-        }  # fmt: skip
+    def measured(name: str, better: str, own: float, floor: float, public: float | None) -> Measured:
+        return Measured(name, better, 500, own, own, public, floor, floor - 0.01, floor + 0.01)
 
-    measures = {
-        "frechet": measured("lower", value, 0.2, 0.9), "coverage": measured("higher", 0.6, 0.9, 0.3),
-        "precision": measured("higher", 0.7, 0.9, 0.89), "length": measured("lower", 0.7, 0.4, None),
-    }  # fmt: skip
-    return {"variant": variant, "zone": "internal", "measures": measures}
+    measures = (
+        measured("frechet", "lower", value, 0.2, 0.9), measured("coverage", "higher", 0.6, 0.9, 0.3),
+        measured("precision", "higher", 0.7, 0.9, 0.89), measured("length", "lower", 0.7, 0.4, None),
+    )  # fmt: skip
+    texts = {side: ["word " * n for n in range(2, most)] for side, most in (("synthetic", 20), ("train", 30))}
+    labels = {"synthetic": {"billing": 0.75, "returns": 0.25}, "train": {"billing": 0.6, "returns": 0.4}}
+    audit = FidelityAudit(measures, diversities(texts), 18, length_bins(texts), labels)
+    return audit.to_json(variant)
 
 
 def world_of_audits() -> dict[str, Any]:

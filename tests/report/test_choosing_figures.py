@@ -2,15 +2,15 @@
 
 import pytest
 import vl_convert
-from report_world import evolution, world_ledger, world_of_choosing
+from report_world import distances, evolution, page_of, results, world_of_choosing
 
-from palimpsest.report import embedding, figures, tables
-from palimpsest.report.gallery import gallery
-from palimpsest.report.summary import summarise
+from palimpsest.audit.rounds import EvolutionAudit, RoundAudit
+from palimpsest.report.sections import evolution as rounds
+from palimpsest.report.sections import gallery, generation
 
 
 def test_each_round_is_a_row_for_each_measure() -> None:
-    rows = embedding.distances({"evolve3": {"evolution": evolution("evolve3", [0.3, 0.2])}, "dp3": {}})
+    rows = rounds.distances(results({"evolve3": {"evolution": evolution("evolve3", [0.3, 0.2])}, "dp3": {}}))
     assert [(row["measure"], row["round"]) for row in rows] == [
         (measure, number) for number in (1, 2) for measure in ("frechet", "energy", "wasserstein")
     ]
@@ -19,8 +19,7 @@ def test_each_round_is_a_row_for_each_measure() -> None:
 
 
 def test_each_measure_has_a_figure_with_its_floor() -> None:
-    world = world_of_choosing()
-    found = gallery(summarise(*world.values(), world_ledger()), *world.values(), world_ledger())
+    found = gallery(page_of(*world_of_choosing().values()))
     titles = {figure.title: figure for figure in found if figure.section == "Fidelity"}
     names = ("Fréchet", "Energy", "Wasserstein")
     assert list(titles) == [f"{name} distance, round by round" for name in names]
@@ -30,14 +29,16 @@ def test_each_measure_has_a_figure_with_its_floor() -> None:
 
 
 def test_the_floor_is_drawn_dashed() -> None:
-    rows = [{"variant": "a", "series": "a", "round": n, "value": 0.3 / n, "floor": 0.05, "n": 9} for n in (1, 2)]
-    drawn = str(vl_convert.vegalite_to_svg(figures.distances(rows).properties(width=600).to_dict()))
+    audit = EvolutionAudit(tuple(RoundAudit(distances(0.3 / n)[:1]) for n in (1, 2)))
+    rows = rounds.distances(results({"a": {"evolution": audit.to_json("a")}}))
+    drawn = str(vl_convert.vegalite_to_svg(rounds.distances_chart(rows).properties(width=600).to_dict()))
     assert "NaN" not in drawn
     assert 'stroke-dasharray="4,4"' in drawn
 
 
 def test_only_variants_that_were_chosen_are_in_the_table() -> None:
-    rows = tables.chosen(*world_of_choosing().values())
+    page = page_of(*world_of_choosing().values())
+    rows = generation.chosen(page.results, page.receipts)
     assert [(row["variant"], row["rounds"], row["sigma"]) for row in rows] == [
         ("evolve3", 2, 3.25), ("pick3", None, 1.36),
     ]  # fmt: skip

@@ -8,20 +8,22 @@ import vl_convert
 from report_world import (
     decoder,
     in_context,
+    page_of,
     receipt,
-    world_ledger,
+    results,
     world_metrics,
     world_of_choosing,
     world_of_embedding,
     world_receipts,
 )
 
-from palimpsest.report import embedding, figures, tables
-from palimpsest.report.gallery import Figure, gallery
-from palimpsest.report.summary import summarise
+from palimpsest.report.drawing import Chart
+from palimpsest.report.sections import decoder as of_decoder
+from palimpsest.report.sections import evolution, gallery, generation, incontext, utility
+from palimpsest.report.sections.base import Figure
 
 
-def svg(chart: figures.Chart) -> str:
+def svg(chart: Chart) -> str:
     """The chart as its own library draws it; no number in it is broken."""
     drawn = str(vl_convert.vegalite_to_svg(chart.properties(width=600).to_dict()))
     assert "NaN" not in drawn
@@ -29,11 +31,11 @@ def svg(chart: figures.Chart) -> str:
 
 
 def shown(world: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Figure]:
-    found = gallery(summarise(*world.values(), world_ledger()), *world.values(), world_ledger())
-    return {figure.title: figure for figure in found}
+    return {figure.title: figure for figure in gallery(page_of(*world.values()))}
 
 
 WORLD = world_of_embedding()
+RESULTS, RECEIPTS = results(WORLD["metrics"]), WORLD["receipts"]
 FIGURES = shown(WORLD)
 
 
@@ -67,7 +69,7 @@ def test_a_method_without_parents_says_nothing_of_them() -> None:
 
 def test_the_spread_of_votes_is_drawn_for_all_labels_and_for_each() -> None:
     figure = FIGURES["How votes spread, round by round"]
-    assert [(row["round"], row["variance"]) for row in figure.rows if row["label"] == embedding.ALL] == [
+    assert [(row["round"], row["variance"]) for row in figure.rows if row["label"] == evolution.ALL] == [
         (1, 12.0), (2, 6.0), (3, 2.0),
     ]  # fmt: skip
     assert len(figure.rows) == 9
@@ -79,8 +81,8 @@ def test_the_spread_of_votes_is_drawn_for_all_labels_and_for_each() -> None:
 
 
 def test_votes_of_a_task_without_labels_are_one_line() -> None:
-    rows = [row for row in embedding.votes(WORLD["metrics"]) if row["label"] == embedding.ALL]
-    assert svg(figures.votes(rows)).count('aria-roledescription="line mark"') == 1
+    rows = [row for row in evolution.votes(RESULTS) if row["label"] == evolution.ALL]
+    assert svg(evolution.votes_chart(rows)).count('aria-roledescription="line mark"') == 1
 
 
 def test_parents_are_counted_before_and_after_the_check() -> None:
@@ -96,7 +98,8 @@ def test_parents_are_counted_before_and_after_the_check() -> None:
 
 
 def test_rounds_of_texts_have_no_votes_to_show() -> None:
-    assert embedding.votes(world_of_choosing()["metrics"]) == embedding.parents(world_of_choosing()["metrics"]) == []
+    found = results(world_of_choosing()["metrics"])
+    assert evolution.votes(found) == evolution.parents(found) == []
     assert "Parents, round by round" not in shown(world_of_choosing())
 
 
@@ -104,14 +107,14 @@ def test_rounds_of_texts_have_no_votes_to_show() -> None:
 
 
 def test_chosen_rows_have_the_noise_of_their_method() -> None:
-    rows = tables.chosen(*WORLD.values())
+    rows = generation.chosen(RESULTS, RECEIPTS)
     assert [(row["variant"], row["method"], row["sigma"], row["rounds"]) for row in rows] == [
         ("embed3", "embed", 2.75, 3), ("deep3", "sentdp", 0.87, None),
     ]  # fmt: skip
 
 
 def test_replaced_words_have_an_epsilon_in_words() -> None:
-    (row,) = embedding.replaced(*WORLD.values())
+    (row,) = generation.replaced(RESULTS, RECEIPTS)
     assert row == {
         "variant": "words", "epsilon": "3 per word (not per record)", "neighbours": 20, "vocabulary": 20_000,
         "kept": 891,
@@ -119,19 +122,19 @@ def test_replaced_words_have_an_epsilon_in_words() -> None:
 
 
 def test_samples_say_whether_they_were_kept() -> None:
-    rows = embedding.filtered(WORLD["metrics"])
+    rows = of_decoder.filtered(RESULTS)
     assert [(row["variant"], row["kept"], row["perplexity"]) for row in rows] == [
         ("embed3", True, 41.5), ("embed3", False, 987.0),
     ]  # fmt: skip
-    assert embedding.filtered(world_of_choosing()["metrics"]) == []
+    assert of_decoder.filtered(results(world_of_choosing()["metrics"])) == []
 
 
 def test_a_decoder_is_its_reconstruction_and_its_samples() -> None:
-    found = {"a": decoder(), "b": decoder(0.8)}
-    assert [(row["name"], row["cosine"], row["rows"], row["readable_share"]) for row in embedding.decoders(found)] == [
+    found = results({}, decoders={"a": decoder(), "b": decoder(0.8)})
+    assert [(row["name"], row["cosine"], row["rows"], row["readable_share"]) for row in of_decoder.decoders(found)] == [
         ("a", 0.914, 500, 0.875), ("b", 0.8, 500, 0.875),
     ]  # fmt: skip
-    assert [(row["name"], row["cosine"]) for row in embedding.decoded(found)] == [("a", 0.93), ("b", 0.93)]
+    assert [(row["name"], row["cosine"]) for row in of_decoder.decoded(found)] == [("a", 0.93), ("b", 0.93)]
 
 
 def test_a_method_of_words_is_a_level_and_never_a_point_at_an_epsilon() -> None:
@@ -141,8 +144,8 @@ def test_a_method_of_words_is_a_level_and_never_a_point_at_an_epsilon() -> None:
     text = json.dumps(figure.chart.to_dict())
     assert "per word" not in text
     assert svg(figure.chart).count('aria-roledescription="point"') == 1  # dp3
-    summary = summarise(*WORLD.values(), world_ledger())
-    assert [row["epsilon"] for row in tables.frontier(summary, "tfidf_lr") if row["variant"] == "words"] == [None]
+    summary = page_of(*WORLD.values()).summary
+    assert [row["epsilon"] for row in utility.frontier(summary, "tfidf_lr") if row["variant"] == "words"] == [None]
     assert {row.variant: row.token_epsilon for row in summary.rows if row.token_epsilon} == {"words": 3.0}
 
 
@@ -150,7 +153,7 @@ def test_a_method_of_words_is_a_level_and_never_a_point_at_an_epsilon() -> None:
 
 
 def test_zero_shot_comes_first_then_real_rows_then_public_ones() -> None:
-    rows = tables.in_context(*WORLD.values())
+    rows = incontext.in_context(RESULTS, RECEIPTS)
     assert [(row["variant"], row["shots"]) for row in rows[:5]] == [
         ("zero-shot", 0), ("real", 1), ("real", 6), ("public_only", 1), ("public_only", 6),
     ]  # fmt: skip
@@ -162,19 +165,19 @@ def test_zero_shot_comes_first_then_real_rows_then_public_ones() -> None:
 
 
 def test_the_deviation_is_between_draws_and_one_draw_has_none() -> None:
-    zero, first, *_ = tables.in_context(*WORLD.values())
+    zero, first, *_ = incontext.in_context(RESULTS, RECEIPTS)
     assert (zero["deviation"], zero["draws"], first["draws"]) == (None, 1, 5)
     assert first["deviation"] == pytest.approx(0.0158, abs=1e-4)
 
 
 def test_zero_shot_levels_that_differ_are_both_shown() -> None:
     metrics = {name: {"incontext": in_context(name, {1: 0.5}, zero)} for name, zero in (("real", 0.4), ("dp3", 0.3))}
-    rows = tables.in_context(metrics, {"dp3": receipt("dp3", 1.0)})
+    rows = incontext.in_context(results(metrics), {"dp3": receipt("dp3", 1.0)})
     assert [(row["variant"], row["accuracy"]) for row in rows[:2]] == [("zero-shot", 0.4), ("zero-shot", 0.3)]
 
 
 def test_rows_are_folded_by_their_number_of_demonstrations() -> None:
-    lines = tables.by_shots(tables.in_context(*WORLD.values()))
+    lines = incontext.by_shots(incontext.in_context(RESULTS, RECEIPTS))
     assert [line["variant"] for line in lines[:3]] == ["zero-shot", "real", "public_only"]
     assert {number: row["accuracy"] for number, row in lines[1]["shots"].items()} == pytest.approx({1: 0.54, 6: 0.6})
 

@@ -19,12 +19,15 @@ from report_world import (
     LABELS,
     decoder,
     facts,
+    fidelity,
     generation,
     in_context,
     membership,
     query,
     receipt,
+    results,
     shots_written,
+    text_membership,
     utility,
     world_ledger,
     world_metrics,
@@ -44,8 +47,9 @@ from selenium.webdriver.common.by import By
 from palimpsest.files import write_json
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.report.claims import claims, digest
+from palimpsest.report.claims import claims
 from palimpsest.report.page import render_internal
+from palimpsest.report.sections.base import digest
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import summarise
 
@@ -64,10 +68,10 @@ def page(
 ) -> str:
     metrics, receipts = metrics or world_metrics(), receipts or world_receipts()
     ledger, stages = ledger or world_ledger(), stages or world_stages()
-    summary = summarise(metrics, receipts, ledger)
+    found = results(metrics, models or world_models(), decoders)
+    summary = summarise(found, receipts, ledger)
     promise = statement(receipts, ledger, world_schema(), stages)
-    origin, models = provenance or world_provenance(), models or world_models()
-    return render_internal(summary, metrics, receipts, ledger, promise, stages, origin, models, decoders or {})
+    return render_internal(summary, found, receipts, ledger, promise, stages, provenance or world_provenance())
 
 
 def test_the_page_on_a_desk(opened: Open) -> None:
@@ -82,7 +86,7 @@ def test_the_page_on_a_desk(opened: Open) -> None:
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_a_page_with_audits_of_the_rows(opened: Open, width: int, scheme: str) -> None:
     shown = opened(page(**world_of_audits()), width, scheme)
-    assert assert_drawn(shown) == 21
+    assert assert_drawn(shown) == 23
     assert_can_be_read_out(shown)
     assert shown.execute_script("return document.documentElement.scrollWidth") <= width
     (line,) = (line for line in lines(shown, "Verdict per variant") if line[0].startswith("dp3"))
@@ -92,7 +96,7 @@ def test_a_page_with_audits_of_the_rows(opened: Open, width: int, scheme: str) -
 
 def test_an_attack_on_the_rows_alone_refutes_as_one_on_the_model_does() -> None:
     world = world_of_audits()
-    world["metrics"]["dp3"]["text_membership"] |= {"verdict": "refuted"}
+    world["metrics"]["dp3"]["text_membership"] = text_membership("dp3", 0.1, 2.98, 9, lower=3.5)
     seen = first_screen(page(**world))
     assert REFUTED in seen
     assert '<b class="stop">refuted</b>' in seen
@@ -171,7 +175,7 @@ def test_an_epsilon_of_words_is_never_shown_as_one_of_records() -> None:
     *others, last = ledger.charges
     ledger = replace(ledger, charges=(*others, replace(last, variant="words", epsilon=None)))
     html = page(**world, ledger=ledger)
-    verdict = html.partition('<tr class="reference">\n        <th scope="row">words')[2].partition("</tr>")[0]
+    verdict = html.partition('<th scope="row">words<small>reference, ')[2].partition("</tr>")[0]
     assert '<td data-label="Proved ε">3 per word (not per record)</td>' in verdict
     assert "∞" not in verdict
     answer = html.partition("Answers in context")[2].partition('<th scope="row">words</th>')[2].partition("</tr>")[0]
@@ -210,8 +214,10 @@ def test_a_model_that_cannot_judge_is_said_to_first() -> None:
         if "incontext" in kinds:
             kinds["incontext"] = in_context("real", {2: 0.4}, judges=False)
     html = page(**world)
-    assert "<figcaption>This model cannot judge demonstrations. The public" in html
-    assert "<small><b>This model cannot judge demonstrations. </b>Real test rows" in html
+    assert "<figcaption>Real demonstrations do not beat no demonstrations" in html
+    assert "cannot judge demonstrations, and these figures say nothing about the rows. The public" in html
+    assert "<small><b>Real demonstrations do not beat" in html
+    assert "say nothing about the rows. </b>Real test rows" in html
 
 
 def test_the_page_on_a_phone_in_the_dark(opened: Open) -> None:
@@ -261,9 +267,9 @@ def test_real_data_without_facts_and_labels_with_shapes(opened: Open) -> None:
     metrics = without(world_metrics(), "facts")
     for name, kinds in metrics.items():
         kinds["utility"] = utility(name, 0.8, 6, labels=(), public=0.9)
-    metrics["dp3"]["shape"] = {"labels": {"a": 3, "b": 1}, "lengths": {"edges": [0, 10, 20, 40], "counts": [1, 3, 2]}}
+    metrics["dp3"]["fidelity"] = fidelity("dp3", 0.5)
     shown = opened(page(metrics=metrics))
-    assert assert_drawn(shown) == 14
+    assert assert_drawn(shown) == 15
     assert "n/a" in shown.find_element(By.CSS_SELECTOR, ".verdicts").text
     assert_quiet(shown)
 
@@ -312,8 +318,9 @@ def test_the_epsilon_stands_under_the_name_of_its_accountant(
     html, ledger = page(receipts=receipts), world_ledger()
     assert [word for word in shown if word not in html] + [word for word in hidden if word in html] == []
     promise = statement(receipts, ledger, world_schema(), world_stages())
-    summary = summarise(world_metrics(), receipts, ledger)
-    ids = {claim.id for claim in claims(summary, world_metrics(), receipts, ledger, promise)}
+    measured = results(world_metrics())
+    summary = summarise(measured, receipts, ledger)
+    ids = {claim.id for claim in claims(summary, measured, receipts, ledger, promise)}
     assert ("A-dp3" in ids) == (accountant != "rdp")
 
 
@@ -328,12 +335,13 @@ def test_parts_of_the_data_set_are_shown_with_each_query() -> None:
 
 def test_a_refuted_claim_stops_the_reader_and_is_no_longer_proved() -> None:
     metrics, receipts, ledger = world_metrics(), world_receipts(), world_ledger()
-    metrics["dp3"]["membership"] |= {"verdict": "refuted"}
+    metrics["dp3"]["membership"] = membership("dp3", 0.05, 2.98, 11, lower=3.5)
     seen = first_screen(page(metrics=metrics))
     assert REFUTED in seen
     assert '<b class="stop">refuted</b>' in seen
     promise = statement(receipts, ledger, world_schema(), world_stages())
-    found = {c.id: c for c in claims(summarise(metrics, receipts, ledger), metrics, receipts, ledger, promise)}
+    measured = results(metrics)
+    found = {c.id: c for c in claims(summarise(measured, receipts, ledger), measured, receipts, ledger, promise)}
     assert {found["P-dp3"].status, found["P-total"].status} == {"not covered"}
 
 
@@ -358,6 +366,7 @@ def test_a_digest_is_that_of_the_file(tmp_path: Path) -> None:
 def test_claims_are_cited_by_their_own_id() -> None:
     metrics, receipts, ledger = world_metrics(), world_receipts(), world_ledger()
     promise = statement(receipts, ledger, world_schema(), world_stages())
-    found = claims(summarise(metrics, receipts, ledger), metrics, receipts, ledger, promise)
+    measured = results(metrics)
+    found = claims(summarise(measured, receipts, ledger), measured, receipts, ledger, promise)
     assert len({claim.id for claim in found}) == len(found)
     assert {claim.status for claim in found} == {"proved", "tested", "assumed", "not covered"}

@@ -20,8 +20,9 @@ from ruamel.yaml import YAML
 import stages.report
 from palimpsest.files import read_json, write_json
 from palimpsest.params.load import load
+from palimpsest.report.results import Results
 from palimpsest.report.statement import statement
-from stages.report import read_decoders, read_metrics, read_stages
+from stages.report import read_results, read_stages
 from tests.report.release_world import VARIANT, copied, inside, released
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +95,16 @@ def metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def asked(**run: Any) -> dict[str, list[str]]:
     params = load(ROOT)
     changed = params.model_copy(update={"run": params.run.model_copy(update=run)})
-    return {name: list(kinds) for name, kinds in read_metrics(changed).items()}
+    return by_variant(read_results(changed))
+
+
+def by_variant(found: Results) -> dict[str, list[str]]:
+    """Whose -> the kinds of its files."""
+    kinds: dict[str, list[str]] = {}
+    for kind, documents in found.documents.items():
+        for name in documents:
+            kinds.setdefault(name, []).append(kind)
+    return kinds
 
 
 def test_metrics_of_settings_that_were_taken_back_are_left_out(metrics: Path) -> None:
@@ -103,13 +113,13 @@ def test_metrics_of_settings_that_were_taken_back_are_left_out(metrics: Path) ->
 
 def test_metrics_of_this_run_are_read(metrics: Path) -> None:
     found = asked(in_context=("predict3", "public_only"), in_context_baseline=("real",))
-    assert found == {"predict3": ["incontext", "generation"], "real": ["incontext"], "public_only": ["incontext"]}
+    assert found == {"predict3": ["generation", "incontext"], "real": ["incontext"], "public_only": ["incontext"]}
 
 
 def test_structure_is_read_where_records_are_json(metrics: Path) -> None:
     params = load(ROOT)
     data = params.dataset.model_copy(update={"json_schema": {"type": "object", "properties": {}}})
-    found = read_metrics(params.model_copy(update={"dataset": data}))
+    found = by_variant(read_results(params.model_copy(update={"dataset": data})))
     assert all("structure" in found[name] for name in ("dp3", "predict3"))
 
 
@@ -121,7 +131,7 @@ def test_rounds_are_read_of_both_methods_that_have_some(metrics: Path) -> None:
     )
     assert {name: kinds for name, kinds in taken.items() if "evolution" in kinds} == {
         "dp3": ["evolution"],
-        "predict3": ["evolution", "generation"],
+        "predict3": ["generation", "evolution"],
     }
     assert "evolution" not in asked(private_evolve={"dp3": "base"}, eda_evolve={})["predict3"]
 
@@ -131,7 +141,7 @@ def test_decoders_of_this_run_are_read_where_they_were_measured(metrics: Path) -
         write_json(f"reports/metrics/decoders/{name}.json", decoder())
     params = load(ROOT)
     changed = params.model_copy(update={"run": params.run.model_copy(update={"decoder_pretrain": ("later", "prefix")})})
-    assert read_decoders(changed) == {"prefix": decoder()}
+    assert read_results(changed).documents["decoders"] == {"prefix": decoder()}
 
 
 def test_what_may_be_shared_says_nothing_of_an_attack_on_private_rows(tmp_path: Path) -> None:
@@ -139,8 +149,8 @@ def test_what_may_be_shared_says_nothing_of_an_attack_on_private_rows(tmp_path: 
     path = own.folder / "reports/metrics" / VARIANT
     (path / "text_membership.json").unlink()
     write_json(path / "utility.json", utility(VARIANT, 0.8, 1))
-    for verdict in ("not refuted", "refuted"):
-        write_json(path / "membership.json", membership(VARIANT, 0.05, 3.0, 1) | {"verdict": verdict})
+    for verdict, lower in (("not refuted", 0.5), ("refuted", 3.5)):
+        write_json(path / "membership.json", membership(VARIANT, 0.05, 3.0, 1, lower))
         with inside(own), pytest.MonkeyPatch.context() as patch:
             patch.setattr(stages.report, "provenance", dict)
             stages.report.run()

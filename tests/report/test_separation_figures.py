@@ -2,18 +2,34 @@
 
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 import vl_convert
-from report_world import LABELS, audited, world_ledger, world_metrics, world_models, world_receipts
+from report_world import LABELS, audited, page_of, results, world_metrics, world_models, world_receipts
 
-from palimpsest.report import figures, tables
-from palimpsest.report.gallery import gallery, separations
-from palimpsest.report.summary import summarise
+from palimpsest.audit.separation import Projection, Separation, SeparationAudit
+from palimpsest.audit.statistics import Estimate
+from palimpsest.report.drawing import Chart, Rows
+from palimpsest.report.sections import gallery, separation
+from palimpsest.report.sections.base import Figure
+
+RESULTS = results({}, models=world_models())
 
 
-def svg(chart: figures.Chart) -> str:
+def projected(**drawings: Projection) -> Rows:
+    """The rows of one model's drawings."""
+    audit = SeparationAudit(Separation(Estimate(0.5, 0.4, 0.6), (0.5,), 0.3, 10, 10), None, drawings)
+    return separation.projection(results({}, models={"base": audit.to_json("base")}))
+
+
+def separations(models: dict[str, dict[str, Any]]) -> list[Figure]:
+    """The section's figures."""
+    return list(separation.SECTION.figures(page_of({}, {}, models)))
+
+
+def svg(chart: Chart) -> str:
     """The chart as its own library draws it; no number in it is broken."""
     drawn = str(vl_convert.vegalite_to_svg(chart.properties(width=600).to_dict()))
     assert "NaN" not in drawn
@@ -21,13 +37,13 @@ def svg(chart: figures.Chart) -> str:
 
 
 def test_scores_are_rows_of_their_models() -> None:
-    rows = tables.separation(world_models())
+    rows = separation.separation(RESULTS)
     assert [row["name"] for row in rows] == ["base", "dp3", "inf"]
     assert rows[1] == {"name": "dp3", "accuracy": 0.78, "low": 0.75, "high": 0.81, "chance": 0.24, "lm_loss": 3.5}
 
 
 def test_every_panel_goes_from_0_to_1() -> None:
-    rows = tables.projection(world_models())
+    rows = separation.projection(RESULTS)
     assert list(rows[0]) == ["name", "method", "x", "y", "label"]
     for name in world_models():
         for method in ("pca", "umap"):
@@ -38,15 +54,14 @@ def test_every_panel_goes_from_0_to_1() -> None:
 
 
 def test_stretching_keeps_proportions_and_labels() -> None:
-    drawn = {"x": [2.0, 4.0, 10.0], "y": [5.0, 5.0, 5.0], "label": ["a", "b", "a"]}
-    rows = tables.projection({"base": {"projections": {"pca": drawn}}})
+    rows = projected(pca=Projection(np.array([[2.0, 5.0], [4.0, 5.0], [10.0, 5.0]]), ["a", "b", "a"]))
     assert [(row["x"], row["y"], row["label"]) for row in rows] == [(0, 0.5, "a"), (0.25, 0.5, "b"), (1, 0.5, "a")]
 
 
 @pytest.mark.parametrize(("count", "shown"), [(299, 299), (300, 300), (301, 300), (5000, 300)])
 def test_a_panel_shows_at_most_300_points_from_all_over_the_rows(count: int, shown: int) -> None:
-    drawn = {"x": list(range(count)), "y": list(range(count)), "label": [str(index) for index in range(count)]}
-    rows = tables.projection({"base": {"projections": {"pca": drawn, "umap": drawn}}})
+    drawn = Projection(np.repeat(np.arange(count), 2).reshape(-1, 2), [str(index) for index in range(count)])
+    rows = projected(pca=drawn, umap=drawn)
     kept = [int(row["label"]) for row in rows]
     assert kept[:shown] == kept[shown:] == sorted(set(kept))
     assert (kept[0], kept[shown - 1]) == (0, count - 1)
@@ -60,19 +75,19 @@ def test_models_come_with_two_figures_with_words() -> None:
     assert "never the text" in scores.caption
     assert "private zone" in dots.caption
     assert all(word in dots.alt for word in ("base, dp3, inf", "pca, umap", *LABELS))
-    assert (scores.rows, dots.rows) == (tables.separation(world_models()), tables.projection(world_models()))
+    assert (scores.rows, dots.rows) == (separation.separation(RESULTS), separation.projection(RESULTS))
 
 
 def test_scores_are_drawn_with_interval_and_chance() -> None:
-    chart = figures.separation(tables.separation(world_models()))
+    chart = separation.scores_chart(separation.separation(RESULTS))
     marks = [layer["mark"]["type"] for layer in chart.to_dict()["layer"]]
     assert marks == ["tick", "rule", "point"]
     assert svg(chart).count('aria-roledescription="point"') == 3
 
 
 def test_every_point_is_drawn_in_its_place_inside_its_panel() -> None:
-    rows = tables.projection(world_models())
-    chart = figures.projections(rows)
+    rows = separation.projection(RESULTS)
+    chart = separation.projections_chart(rows)
     found = re.findall(r'aria-roledescription="point" transform="translate\(([\d.]+),([\d.]+)\)"', svg(chart))
     places = np.array(found, dtype=float) / [300, chart.to_dict()["height"] / 3]  # in panels from the top left
     columns, lines = ["pca", "umap"], ["base", "dp3", "inf"]
@@ -84,22 +99,22 @@ def test_every_point_is_drawn_in_its_place_inside_its_panel() -> None:
 
 def test_many_labels_differ_in_colour_or_shape() -> None:
     rows = [{"name": "base", "method": "pca", "x": 0.5, "y": 0.5, "label": f"label {i:02}"} for i in range(30)]
-    encoding = figures.projections(rows).to_dict()["layer"][0]["encoding"]
+    encoding = separation.projections_chart(rows).to_dict()["layer"][0]["encoding"]
     looks = zip(*(encoding[channel]["scale"]["range"] for channel in ("color", "shape")), strict=True)
     assert len(set(looks)) == 30
 
 
 def test_what_was_not_measured_has_no_figure() -> None:
-    assert list(separations({})) == []
+    assert separations({}) == []
     (scores,) = separations({"base": audited("base", 0.6, 0, methods=())})
     assert scores.title.startswith("Labels")
 
 
 def test_the_gallery_shows_models_only_where_it_is_given_some() -> None:
-    metrics, receipts, ledger = world_metrics(), world_receipts(), world_ledger()
-    summary = summarise(metrics, receipts, ledger)
-    without = gallery(summary, metrics, receipts, ledger)
-    with_models = gallery(summary, metrics, receipts, ledger, models=world_models())
-    assert "Separation" not in {figure.section for figure in without}
-    assert [figure for figure in with_models if figure.section != "Separation"] == list(without)
-    assert sum(figure.section == "Separation" for figure in with_models) == 2
+    without, with_models = (
+        [(figure.section, figure.title) for figure in gallery(page_of(world_metrics(), world_receipts(), models))]
+        for models in ({}, world_models())
+    )
+    assert "Separation" not in {section for section, _ in without}
+    assert [figure for figure in with_models if figure[0] != "Separation"] == without
+    assert sum(section == "Separation" for section, _ in with_models) == 2

@@ -2,21 +2,22 @@ import json
 from typing import Any
 
 import pytest
-from report_world import utility, world_ledger, world_metrics, world_receipts
+from report_world import results, utility, world_ledger, world_metrics, world_receipts
 
 from palimpsest.errors import DataError
-from palimpsest.report.summary import Interval, Score, Share, summarise
+from palimpsest.report.row import Interval, Score, Share
+from palimpsest.report.summary import summarise
 
 
 def test_releases_come_first_and_baselines_last() -> None:
-    summary = summarise(world_metrics(), world_receipts(), world_ledger())
+    summary = summarise(results(world_metrics()), world_receipts(), world_ledger())
     assert [row.variant for row in summary.rows] == ["dp3", "inf", "real", "public_only"]
     assert [row.role for row in summary.rows] == ["release", "reference", "real", "public_only"]
     assert summary.evaluators == ("tfidf_lr", "minilm_lr")
 
 
 def score_of(metrics: dict[str, dict[str, Any]], variant: str = "dp3") -> Score:
-    rows = {row.variant: row for row in summarise(metrics, world_receipts(), world_ledger()).rows}
+    rows = {row.variant: row for row in summarise(results(metrics), world_receipts(), world_ledger()).rows}
     score = rows[variant].score("tfidf_lr")
     assert score is not None
     return score
@@ -58,7 +59,7 @@ def test_baselines_are_compared_with_the_real_row_and_close_no_gap() -> None:
 
 
 def test_the_strongest_attack_is_shown() -> None:
-    row = summarise(world_metrics(), world_receipts(), world_ledger()).of("reference")[0]
+    row = summarise(results(world_metrics()), world_receipts(), world_ledger()).of("reference")[0]
     attacks = world_metrics()["inf"]["membership"]["attacks"]
     assert row.membership is not None
     assert row.membership.auc.value == max(attack["auc"] for attack in attacks.values())
@@ -66,17 +67,17 @@ def test_the_strongest_attack_is_shown() -> None:
 
 def test_what_was_not_measured_is_none() -> None:
     metrics = {"dp3": {"facts": world_metrics()["dp3"]["facts"]}}
-    row = summarise(metrics, world_receipts(), world_ledger()).rows[0]
+    row = summarise(results(metrics), world_receipts(), world_ledger()).rows[0]
     assert (row.membership, row.ngram_excess, row.scores, row.rows) == (None, None, (), None)
     assert row.canaries_leaked == Share(0, 20)
 
 
 def test_a_measured_variant_needs_a_receipt() -> None:
     with pytest.raises(DataError, match="'stray'"):
-        summarise({"stray": {}}, world_receipts(), world_ledger())
+        summarise(results({"stray": {"facts": world_metrics()["dp3"]["facts"]}}), world_receipts(), world_ledger())
 
 
 def test_json_holds_plain_values() -> None:
-    found = summarise(world_metrics(), world_receipts(), world_ledger()).to_json()
+    found = summarise(results(world_metrics()), world_receipts(), world_ledger()).to_json()
     assert json.loads(json.dumps(found))["rows"][0]["epsilon_proved"] == 2.98
     assert found["zone"] == "internal"

@@ -5,7 +5,7 @@ from functools import cache
 from html.parser import HTMLParser
 
 import pytest
-from report_world import decoder, whole_world, world_models, world_provenance, world_stages
+from report_world import decoder, results, whole_world, world_models, world_provenance, world_stages
 from test_card import scores, twin
 
 from palimpsest.params.release import Release
@@ -57,10 +57,9 @@ def texts(unit: str) -> dict[str, str]:
         promise, ledger, receipts, stages, world_provenance(),
         variants=shown, scores=scores(**dict.fromkeys((*shown, "public_only"), 0.7)), twins={"dp_lm": twin()},
     )  # fmt: skip
-    summary = summarise(metrics, receipts, ledger)
-    page = render_internal(
-        summary, metrics, receipts, ledger, promise, stages, world_provenance(), world_models(), {"small": decoder()}
-    )
+    measured = results(metrics, world_models(), {"small": decoder()})
+    summary = summarise(measured, receipts, ledger)
+    page = render_internal(summary, measured, receipts, ledger, promise, stages, world_provenance())
     release = Release.model_validate(
         {"variants": shown, "title": "Tickets", "license": None, "gates": {"accuracy": None}}
     )

@@ -8,24 +8,28 @@ import vl_convert
 from report_world import (
     generation,
     in_context,
+    page_of,
     predicted,
     receipt,
+    results,
     shots_written,
     structure,
-    world_ledger,
     world_metrics,
     world_of_writing,
     world_receipts,
 )
 
-from palimpsest.report import figures, tables
-from palimpsest.report.gallery import Figure, gallery
-from palimpsest.report.summary import summarise
+from palimpsest.report.drawing import Chart
+from palimpsest.report.results import Results
+from palimpsest.report.sections import gallery, incontext
+from palimpsest.report.sections import generation as written
+from palimpsest.report.sections import structure as of_structure
+from palimpsest.report.sections.base import Figure
 
 TITLES = ("Answers behind demonstrations", "Rows that are JSON, and rows that conform")
 
 
-def svg(chart: figures.Chart) -> str:
+def svg(chart: Chart) -> str:
     """The chart as its own library draws it; no number in it is broken."""
     drawn = str(vl_convert.vegalite_to_svg(chart.properties(width=600).to_dict()))
     assert "NaN" not in drawn
@@ -33,17 +37,16 @@ def svg(chart: figures.Chart) -> str:
 
 
 def drawn(metrics: dict[str, Any], receipts: dict[str, Any]) -> dict[str, Figure]:
-    found = gallery(summarise(metrics, receipts, world_ledger()), metrics, receipts, world_ledger())
-    return {figure.title: figure for figure in found if figure.title in TITLES}
+    return {figure.title: figure for figure in gallery(page_of(metrics, receipts)) if figure.title in TITLES}
 
 
-def asked(**rows: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {name: {"incontext": found} for name, found in rows.items()}
+def asked(**rows: dict[str, Any]) -> Results:
+    return results({name: {"incontext": found} for name, found in rows.items()})
 
 
 def test_each_number_of_demonstrations_is_a_row_with_both_intervals() -> None:
     found = asked(dp3=in_context("dp3", {4: 0.5, 8: math.nan}, zero=0.4))
-    _, row = tables.in_context(found, {"dp3": receipt("dp3", 2.98)})
+    _, row = incontext.in_context(found, {"dp3": receipt("dp3", 2.98)})
     assert row == pytest.approx(
         {"variant": "dp3", "epsilon": 2.98, "shots": 4, "draws": 5, "accuracy": 0.5, "low": 0.45, "high": 0.55}
         | {"deviation": 0.0158114, "gain": 0.1, "gain_low": 0.06, "gain_high": 0.14, "zero_shot": 0.4}
@@ -53,16 +56,16 @@ def test_each_number_of_demonstrations_is_a_row_with_both_intervals() -> None:
 def test_what_was_not_answered_is_told_with_its_reason() -> None:
     real = in_context("real", {4: 0.5, 8: math.nan})
     few = in_context("dp3", {4: math.nan, 8: math.nan}, lacks="demonstrations")
-    missing = tables.unanswered(asked(real=real, dp3=few))
+    missing = incontext.unanswered(asked(real=real, dp3=few))
     assert [tuple(row.values()) for row in missing] == [
         ("real", 8, "context"), ("dp3", 4, "demonstrations"), ("dp3", 8, "demonstrations"),
     ]  # fmt: skip
 
 
 def test_without_a_zero_shot_level_there_is_no_gain_and_no_line() -> None:
-    rows = tables.in_context(asked(dp3=in_context("dp3", {4: 0.5}, zero=None)))
+    rows = incontext.in_context(asked(dp3=in_context("dp3", {4: 0.5}, zero=None)))
     assert [rows[0][key] for key in ("gain", "gain_low", "gain_high", "zero_shot")] == [None] * 4
-    marks = [layer["mark"]["type"] for layer in figures.in_context(rows).to_dict()["layer"]]
+    marks = [layer["mark"]["type"] for layer in incontext.chart(rows).to_dict()["layer"]]
     assert marks == ["line", "rule", "point"]
     metrics = world_metrics() | {"real": {"incontext": in_context("real", {4: 0.5}, zero=None)}}
     assert "Without demonstrations nothing was answered." in drawn(metrics, world_receipts())[TITLES[0]].caption
@@ -79,7 +82,7 @@ def test_answers_are_a_line_a_row_over_the_level_without_demonstrations() -> Non
     assert "Dashed: without demonstrations, 42.0%." in figure.caption
     assert "16 of real, public_only, predict3 (the model's context is too short)" in figure.caption
     assert "predict3 8 0.55" in figure.alt
-    assert figure.rows == tables.in_context(*world_of_writing().values())
+    assert figure.rows == incontext.in_context(results(world_of_writing()["metrics"]), world_of_writing()["receipts"])
     assert (figure.rows[0]["variant"], figure.rows[0]["shots"], figure.rows[0]["accuracy"]) == ("zero-shot", 0, 0.42)
 
 
@@ -87,13 +90,13 @@ def test_answers_are_a_line_a_row_over_the_level_without_demonstrations() -> Non
 def test_a_model_that_cannot_judge_is_named_before_its_figures(judges: bool) -> None:
     metrics = world_metrics() | {"real": {"incontext": in_context("real", {4: 0.4}, judges=judges)}}
     caption = drawn(metrics, world_receipts())[TITLES[0]].caption
-    assert caption.startswith("This model cannot judge demonstrations. ") != judges
+    assert caption.startswith("Real demonstrations do not beat no demonstrations") != judges
 
 
 def test_shares_of_structure_are_those_of_the_file() -> None:
-    rows = tables.structure({"dp3": {"structure": structure("dp3", 100, 40)}})
+    rows = of_structure.structure(results({"dp3": {"structure": structure("dp3", 100, 40)}}))
     shares = [(row["what"], row["count"], row["total"], row["share"]) for row in rows]
-    assert shares == [(tables.PARSED, 100, 200, 0.5), (tables.VALID, 40, 200, 0.2)]
+    assert shares == [(of_structure.PARSED, 100, 200, 0.5), (of_structure.VALID, 40, 200, 0.2)]
     assert [(row["low"], row["high"]) for row in rows] == [(0.45, 0.55), pytest.approx((0.15, 0.25))]
 
 
@@ -114,7 +117,7 @@ def test_no_rows_have_no_shares() -> None:
 def test_what_was_written_is_plan_and_count() -> None:
     receipts = {"p": predicted("p"), "free": predicted("free", None), "shots": shots_written("shots")}
     receipts |= {"dp3": receipt("dp3", 2.98)}
-    rows = tables.written({name: {"generation": generation(name)} for name in receipts}, receipts)
+    rows = written.written(results({name: {"generation": generation(name)} for name in receipts}), receipts)
     keys = ("variant", "method", "clip", "batch_tokens", "batches")
     assert [tuple(row[key] for key in keys) for row in rows] == [
         ("p", "predict", 0.731, 96, 40), ("free", "predict", None, 96, 40), ("shots", "fewshot", None, None, None),
@@ -126,4 +129,4 @@ def test_what_was_written_is_plan_and_count() -> None:
 
 def test_what_was_not_measured_has_no_figure_and_no_line() -> None:
     assert drawn(world_metrics(), world_receipts()) == {}
-    assert tables.written(world_metrics(), world_receipts()) == []
+    assert written.written(results(world_metrics()), world_receipts()) == []

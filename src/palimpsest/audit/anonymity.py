@@ -84,6 +84,12 @@ class Evidence:
             "informed": self.informed,
         }
 
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Evidence":
+        main, control = Rate.from_json(body["main"]), Rate.from_json(body["control"])
+        risk = Estimate.from_json(body["risk"])
+        return cls(body["criterion"], main, control, body["baseline"], risk, body["cap"])
+
 
 @dataclass(frozen=True)
 class AnonymityAudit:
@@ -115,6 +121,12 @@ class AnonymityAudit:
             "attacks": {name: evidence.to_json() for name, evidence in self.attacks.items()},
             "claim": self.claim,
         }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "AnonymityAudit":
+        attacks = {name: Evidence.from_json(evidence) for name, evidence in body["attacks"].items()}
+        coins = Control.from_json(body["control"])
+        return cls(body["members"], body["nonmembers"], coins, attacks, body["claim"], body["unit"])
 
 
 def audit_anonymity(

@@ -6,7 +6,7 @@ rows and the holdout, which differ by fair coins only, at the same number of row
 that the rows are copies of training rows rather than of their kind.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,10 @@ class Distance:
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "value": self.value, "floor": self.floor, "n": self.n}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Distance":
+        return cls(body["name"], body["value"], body["floor"], body["n"])
 
 
 def frechet(first: np.ndarray, second: np.ndarray) -> float:

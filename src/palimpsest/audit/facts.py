@@ -1,6 +1,6 @@
 """The demo world's own yardstick: population facts should come over, individual ones must not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,10 @@ class PopulationFactAudit:
     def to_json(self) -> dict[str, Any]:
         return {"id": self.id, "support": self.support, "carried": self.carried, "mentions": self.mentions}
 
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "PopulationFactAudit":
+        return cls(body["id"], body["support"], body["mentions"])
+
 
 @dataclass(frozen=True)
 class SupportBin:
@@ -34,6 +38,10 @@ class SupportBin:
 
     def to_json(self) -> dict[str, Any]:
         return {"first": self.first, "last": self.last, **self.carried.to_json()}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "SupportBin":
+        return cls(body["first"], body["last"], Rate.from_json(body))
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,19 @@ class FactAudit:
             "individual": {"leaked": self.individual_leaked, "total": self.individual_total},
             "canaries": {"leaked": self.canaries_leaked, "planted": self.canaries_planted},
         }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "FactAudit":
+        individual, canaries = body["individual"], body["canaries"]
+        return cls(
+            population=tuple(PopulationFactAudit.from_json(fact) for fact in body["population"]),
+            by_support=tuple(SupportBin.from_json(group) for group in body["by_support"]),
+            individual_leaked=individual["leaked"],
+            individual_total=individual["total"],
+            canaries_leaked=canaries["leaked"],
+            canaries_planted=canaries["planted"],
+            mispaired=body["mispaired"],
+        )
 
 
 def audit_facts(facts: Facts, synthetic: Sequence[str], confidence: float) -> FactAudit:

@@ -8,7 +8,7 @@ members and holdout dealt anew by fair coins (the floor: as good as real), and f
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,10 @@ class Measured:
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "name"}
 
+    @classmethod
+    def from_json(cls, name: str, body: Mapping[str, Any]) -> "Measured":
+        return cls(**{one.name: {"name": name, **body}[one.name] for one in fields(cls)})
+
 
 @dataclass(frozen=True)
 class Diversity:
@@ -139,6 +143,11 @@ class Diversity:
         distinct = {f"distinct_{order}": share for order, share in self.distinct.items()}
         return {"words": self.words, "deciles": list(self.deciles), "duplicates": self.duplicates, **distinct}
 
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Diversity":
+        distinct = {order: body[f"distinct_{order}"] for order in _ORDERS}
+        return cls(body["words"], tuple(body["deciles"]), body["duplicates"], distinct)
+
 
 @dataclass(frozen=True)
 class LengthBin:
@@ -151,6 +160,11 @@ class LengthBin:
     def to_json(self) -> dict[str, Any]:
         return {"first": self.first, "last": self.last, **self.shares}
 
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "LengthBin":
+        shares = {name: share for name, share in body.items() if name not in ("first", "last")}
+        return cls(body["first"], body["last"], shares)
+
 
 @dataclass(frozen=True)
 class FidelityAudit:
@@ -160,13 +174,15 @@ class FidelityAudit:
         measures: one by one, in a fixed order.
         diversity: name of a set -> its own figures.
         n: texts that each set's figures rest on.
-        lengths: for a figure.
+        lengths: shares of each set's texts by their number of words.
+        labels: name of a set -> label -> share of its rows; none where rows have no public list of labels.
     """
 
     measures: tuple[Measured, ...]
     diversity: dict[str, Diversity]
     n: int
     lengths: tuple[LengthBin, ...]
+    labels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def to_json(self, variant: str) -> dict[str, Any]:
         return {
@@ -175,7 +191,19 @@ class FidelityAudit:
             "measures": {measured.name: measured.to_json() for measured in self.measures},
             "diversity": {"n": self.n, **{name: found.to_json() for name, found in self.diversity.items()}},
             "lengths": [one.to_json() for one in self.lengths],
+            "labels": {name: dict(shares) for name, shares in self.labels.items()},
         }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "FidelityAudit":
+        sets = {name: Diversity.from_json(one) for name, one in body["diversity"].items() if name != "n"}
+        return cls(
+            measures=tuple(Measured.from_json(name, one) for name, one in body["measures"].items()),
+            diversity=sets,
+            n=body["diversity"]["n"],
+            lengths=tuple(LengthBin.from_json(one) for one in body["lengths"]),
+            labels=body["labels"],
+        )
 
 
 def fidelity(sides: Sides, seed: int, *, most: int = _ALL, repeats: int = 3) -> FidelityAudit:
@@ -356,6 +384,18 @@ def length_bins(texts: Mapping[str, Sequence[str]]) -> tuple[LengthBin, ...]:
         )
         for number in range(_BINS)
     )
+
+
+def label_shares(labels: Sequence[str], sets: Mapping[str, Sequence[str | None]]) -> dict[str, dict[str, float]]:
+    """Each set's share of rows with each label; none where no labels are public.
+
+    Args:
+        labels: the public list.
+        sets: name of a set -> the label of each of its rows.
+    """
+    return {
+        name: {label: found.count(label) / len(found) for label in labels} for name, found in sets.items() if labels
+    }
 
 
 def _alike_many(sides: Sides, n: int, seed: int) -> dict[str, Sequence[str]]:

@@ -5,7 +5,7 @@ each answer's probability is divided by the one it gets, behind the same demonst
 Nothing is trained. A model that real demonstrations do not help cannot judge others, and the result says so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, TypeAlias
@@ -29,6 +29,112 @@ _CANNOT_JUDGE = (
     "Real demonstrations do not beat no demonstrations at any number of shots: this model cannot judge demonstrations, "
     "and these figures say nothing about the rows."
 )
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What came of one number of demonstrations.
+
+    Attributes:
+        shots: how many demonstrations.
+        needs: positions of the longest prompt and answer that the settings allow.
+        lacks: what is too small for so many; None if nothing is.
+        accuracy: mean over draws, with the interval over items; None where nothing was measured.
+        per_draw: of each draw.
+        deviation: between draws; None where there are not two.
+        gain: what the demonstrations add to none, item by item; None where nothing compares.
+    """
+
+    shots: int
+    needs: int
+    lacks: Lack | None
+    accuracy: Estimate | None
+    per_draw: tuple[float, ...]
+    deviation: float | None
+    gain: Estimate | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "shots": self.shots,
+            "fits": self.lacks is None,
+            "lacks": self.lacks,
+            "needs": self.needs,
+            "accuracy": None if self.accuracy is None else self.accuracy.to_json(),
+            "per_draw": list(self.per_draw),
+            "deviation": self.deviation,
+            "gain": None if self.gain is None else self.gain.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Answered":
+        accuracy, gain = (None if body[key] is None else Estimate.from_json(body[key]) for key in ("accuracy", "gain"))
+        return cls(
+            shots=body["shots"],
+            needs=body["needs"],
+            lacks=body["lacks"],
+            accuracy=accuracy,
+            per_draw=tuple(body["per_draw"]),
+            deviation=body["deviation"],
+            gain=gain,
+        )
+
+
+@dataclass(frozen=True)
+class InContextAnswers:
+    """Private zone: what the answers behind demonstrations from one set of rows come to.
+
+    Attributes:
+        task: "classify" chooses among the labels, "span" writes a free label.
+        rows: demonstrations that could be drawn.
+        items: test items that were answered.
+        cut: how many of their texts were longer than allowed.
+        context: positions of the model.
+        judges: whether real demonstrations beat none under the same settings.
+        zero_shot: without demonstrations.
+        shots: ascending numbers of demonstrations.
+    """
+
+    task: Literal["classify", "span"]
+    rows: int
+    items: int
+    cut: int
+    context: int
+    judges: bool
+    zero_shot: Answered
+    shots: tuple[Answered, ...]
+
+    @property
+    def note(self) -> str:
+        """What the answers are worth."""
+        return _JUDGES if self.judges else _CANNOT_JUDGE
+
+    def to_json(self, variant: str) -> dict[str, Any]:
+        return {
+            "variant": variant,
+            "zone": "internal",
+            "task": self.task,
+            "rows": self.rows,
+            "items": self.items,
+            "items_cut": self.cut,
+            "context": self.context,
+            "judges": self.judges,
+            "note": self.note,
+            "zero_shot": self.zero_shot.to_json(),
+            "shots": [shot.to_json() for shot in self.shots],
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "InContextAnswers":
+        return cls(
+            task=body["task"],
+            rows=body["rows"],
+            items=body["items"],
+            cut=body["items_cut"],
+            context=body["context"],
+            judges=body["judges"],
+            zero_shot=Answered.from_json(body["zero_shot"]),
+            shots=tuple(Answered.from_json(shot) for shot in body["shots"]),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,18 +168,6 @@ class Shot:
     def deviation(self) -> float | None:
         """Standard deviation of the draws' accuracies (divisor draws - 1); None where there are not two."""
         return float(self.correct.mean(axis=1).std(ddof=1)) if len(self.correct) > 1 else None
-
-    def to_json(self, accuracy: Estimate | None, gain: Estimate | None) -> dict[str, Any]:
-        return {
-            "shots": self.shots,
-            "fits": self.fits,
-            "lacks": self.lacks,
-            "needs": self.needs,
-            "accuracy": None if accuracy is None else accuracy.to_json(),
-            "per_draw": self.correct.mean(axis=1).tolist(),
-            "deviation": self.deviation,
-            "gain": None if gain is None else gain.to_json(),
-        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,27 +212,25 @@ class InContextAudit:
         gains = map(self.gain, self.shots)
         return any(gain is not None and gain.low > 0.0 for gain in gains)
 
-    def to_json(self, variant: str, judges: bool) -> dict[str, Any]:
-        """The document of a row of the results.
+    def answers(self, judges: bool) -> InContextAnswers:
+        """What they come to.
 
         Args:
-            variant: its name.
             judges: `helps` of the real rows under the same settings.
         """
-        zero, *others = (shot.to_json(self.accuracy(shot), self.gain(shot)) for shot in self.shots)
-        return {
-            "variant": variant,
-            "zone": "internal",
-            "task": self.task,
-            "rows": self.rows,
-            "items": self.items,
-            "items_cut": self.cut,
-            "context": self.context,
-            "judges": judges,
-            "note": _JUDGES if judges else _CANNOT_JUDGE,
-            "zero_shot": zero,
-            "shots": others,
-        }
+        zero, *others = map(self._answered, self.shots)
+        return InContextAnswers(self.task, self.rows, self.items, self.cut, self.context, judges, zero, tuple(others))
+
+    def _answered(self, shot: Shot) -> Answered:
+        return Answered(
+            shots=shot.shots,
+            needs=shot.needs,
+            lacks=shot.lacks,
+            accuracy=self.accuracy(shot),
+            per_draw=tuple(shot.correct.mean(axis=1).tolist()),
+            deviation=shot.deviation,
+            gain=self.gain(shot),
+        )
 
     def _mean(self, values: np.ndarray) -> Estimate:
         interval = bootstrap_ratio(values, np.ones_like(values), self.bootstrap)

@@ -7,7 +7,7 @@ coins depend on each other, which can double the variance of the number of right
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -88,6 +88,10 @@ class Control:
             "passed": self.passed,
         }
 
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Control":
+        return cls(Estimate.from_json(body, "auc"), Interval(body["null_low"], body["null_high"]))
+
 
 @dataclass(frozen=True, eq=False)
 class Attack:
@@ -114,6 +118,11 @@ class Attack:
             "roc": self.roc.tolist(),
             "advantage": self.advantage,
         }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Attack":
+        rate, roc = Rate.from_json(body["tpr_at_1pct"]), np.asarray(body["roc"], dtype=np.float64)
+        return cls(Estimate.from_json(body, "auc"), rate, roc, body["advantage"])
 
 
 @dataclass(frozen=True)
@@ -155,6 +164,10 @@ class EpsilonLower:
             "delta": self.delta,
             "alpha": self.alpha,
         }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "EpsilonLower":
+        return cls(**{one.name: body[one.name] for one in fields(cls)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,6 +225,19 @@ class MembershipAudit:
             "claim": self.claim,
             "p": self.p,
         }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "MembershipAudit":
+        return cls(
+            members=body["members"],
+            nonmembers=body["nonmembers"],
+            control=Control.from_json(body["control"]),
+            attacks={name: Attack.from_json(attack) for name, attack in body["attacks"].items()},
+            epsilon_lower=EpsilonLower.from_json(body["epsilon_lower"]),
+            eps_max=body["eps_max"],
+            claim=body["claim"],
+            unit=body["unit"],
+        )
 
 
 def audit_membership(

@@ -11,7 +11,7 @@ Counts are exact: pairs of similar texts come from a prefix filter, which misses
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
@@ -72,6 +72,11 @@ class Contrast:
         excess = {**self.excess.to_json(), "p": self.p}
         return {"exposed": self.exposed.to_json(), "control": self.control.to_json(), "excess": excess}
 
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Contrast":
+        exposed, control = Rate.from_json(body["exposed"]), Rate.from_json(body["control"])
+        return cls(exposed, control, Estimate.from_json(body["excess"]), body["excess"]["p"])
+
 
 @dataclass(frozen=True)
 class Repeats:
@@ -97,6 +102,11 @@ class Repeats:
         rates = {name: rate.to_json() for name, rate in sides.items()}
         return {**rates, "excess": self.excess.to_json(), "records": self.records.to_json()}
 
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Repeats":
+        train, holdout, public = (Rate.from_json(body[side]) for side in ("train", "holdout", "public"))
+        return cls(train, holdout, public, Estimate.from_json(body["excess"]), Contrast.from_json(body["records"]))
+
 
 @dataclass(frozen=True)
 class Extraction:
@@ -107,6 +117,10 @@ class Extraction:
 
     def to_json(self) -> dict[str, Any]:
         return {"exact": self.exact.to_json(), "near": self.near.to_json()}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Extraction":
+        return cls(Contrast.from_json(body["exact"]), Contrast.from_json(body["near"]))
 
 
 @dataclass(frozen=True)
@@ -142,6 +156,12 @@ class MemorisationAudit:
             "personal": {kind: repeats.to_json() for kind, repeats in self.personal.items()},
             "secrets": self.secrets.to_json() if self.secrets else None,
         }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "MemorisationAudit":
+        personal = {kind: Repeats.from_json(found) for kind, found in body["personal"].items()}
+        secrets = None if body["secrets"] is None else Extraction.from_json(body["secrets"])
+        return cls(Repeats.from_json(body["near_duplicates"]), personal, secrets, body["unit"])
 
 
 @dataclass(frozen=True)

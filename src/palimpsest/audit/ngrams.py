@@ -7,7 +7,7 @@ All counts are exact. N-grams are not hashed: the (n+1)-grams of two corpora are
 n-gram, next word), packed into 64 bits, so only positions that still match are carried from one order to the next.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -44,6 +44,10 @@ class Share:
     def to_json(self) -> dict[str, float]:
         return {"count": self.count, "total": self.total, "rate": self.rate}
 
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Share":
+        return cls(body["count"], body["total"])
+
 
 @dataclass(frozen=True)
 class OrderOverlap:
@@ -63,10 +67,19 @@ class OrderOverlap:
     excess: Estimate
     p: float
 
+    @property
+    def shares(self) -> dict[str, Share]:
+        """Corpus -> its share."""
+        return {"train": self.train, "holdout": self.holdout, "public": self.public}
+
     def to_json(self) -> dict[str, Any]:
-        shares = {"train": self.train, "holdout": self.holdout, "public": self.public}
         excess = {**self.excess.to_json(), "p": self.p}
-        return {**{name: share.to_json() for name, share in shares.items()}, "excess": excess}
+        return {**{name: share.to_json() for name, share in self.shares.items()}, "excess": excess}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "OrderOverlap":
+        train, holdout, public = (Share.from_json(body[name]) for name in ("train", "holdout", "public"))
+        return cls(train, holdout, public, Estimate.from_json(body["excess"]), body["excess"]["p"])
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,10 @@ class PerReference:
 
     def to_json(self) -> dict[str, int]:
         return {"train": self.train, "holdout": self.holdout, "public": self.public}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "PerReference":
+        return cls(body["train"], body["holdout"], body["public"])
 
 
 @dataclass(frozen=True)
@@ -102,6 +119,12 @@ class NgramAudit:
             "longest_span": self.longest_span.to_json(),
             "verbatim_rows": self.verbatim_rows.to_json(),
         }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "NgramAudit":
+        orders = {int(order): OrderOverlap.from_json(overlap) for order, overlap in body["orders"].items()}
+        span, verbatim = (PerReference.from_json(body[name]) for name in ("longest_span", "verbatim_rows"))
+        return cls(orders, span, verbatim, body["unit"])
 
 
 def ngram_audit(

@@ -6,7 +6,7 @@ size of the parent set. Votes that spread evenly over the candidates tell none o
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,10 @@ class Turnout:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Turnout":
+        return cls(**{one.name: body[one.name] for one in fields(cls)})
+
 
 @dataclass(frozen=True)
 class RoundAudit:
@@ -52,16 +56,38 @@ class RoundAudit:
 
     Attributes:
         population: distances of what was voted for from the private rows.
-        parents: distances of what was selected; none where that were too few.
-        votes: all labels together, then each label.
+        parents: distances of what was selected; none where that were too few, or nobody told them apart.
+        votes: all labels together, then each label; none where the exact votes are not known.
     """
 
     population: tuple[Distance, ...]
-    parents: tuple[Distance, ...]
-    votes: tuple[Turnout, ...]
+    parents: tuple[Distance, ...] = ()
+    votes: tuple[Turnout, ...] = ()
 
 
-def audit_rounds(rounds: Sequence[EvolvedRound], train: ByLabel, holdout: ByLabel, seed: int) -> list[RoundAudit]:
+@dataclass(frozen=True)
+class EvolutionAudit:
+    """Private zone: the rounds of one evolution, the first one first."""
+
+    rounds: tuple[RoundAudit, ...]
+
+    def to_json(self, variant: str) -> dict[str, Any]:
+        return {
+            "variant": variant,
+            "zone": "internal",
+            "rounds": [[distance.to_json() for distance in one.population] for one in self.rounds],
+            "parents": [[distance.to_json() for distance in one.parents] for one in self.rounds],
+            "votes": [[turnout.to_json() for turnout in one.votes] for one in self.rounds],
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "EvolutionAudit":
+        distances = ([_distances(one) for one in body[name]] for name in ("rounds", "parents"))
+        votes = [tuple(map(Turnout.from_json, one)) for one in body["votes"]]
+        return cls(tuple(RoundAudit(*one) for one in zip(*distances, votes, strict=True)))
+
+
+def audit_rounds(rounds: Sequence[EvolvedRound], train: ByLabel, holdout: ByLabel, seed: int) -> EvolutionAudit:
     """Measure every round; the populations at one n, and the parents at one n of their own, that of the fewest.
 
     As many candidates of each label are compared as its share of the training rows asks for (`mixed`): a population
@@ -85,21 +111,16 @@ def audit_rounds(rounds: Sequence[EvolvedRound], train: ByLabel, holdout: ByLabe
     measured = per_round([parents[number] for number in enough], private, others, seed) if enough else []
     of_parents = dict(zip(enough, measured, strict=True))
     of_populations = per_round(populations, private, others, seed)
-    return [
-        RoundAudit(of_populations[number], of_parents.get(number, ()), turnouts(one, train))
-        for number, one in enumerate(rounds)
-    ]
+    return EvolutionAudit(
+        tuple(
+            RoundAudit(of_populations[number], of_parents.get(number, ()), turnouts(one, train))
+            for number, one in enumerate(rounds)
+        )
+    )
 
 
-def document(variant: str, rounds: Sequence[RoundAudit]) -> dict[str, Any]:
-    """The metric file: that of `evolve`, whose rounds are distances, with parents and votes beside it."""
-    return {
-        "variant": variant,
-        "zone": "internal",
-        "rounds": [[distance.to_json() for distance in one.population] for one in rounds],
-        "parents": [[distance.to_json() for distance in one.parents] for one in rounds],
-        "votes": [[turnout.to_json() for turnout in one.votes] for one in rounds],
-    }
+def _distances(body: Sequence[Mapping[str, Any]]) -> tuple[Distance, ...]:
+    return tuple(Distance.from_json(one) for one in body)
 
 
 def exact_votes(rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:

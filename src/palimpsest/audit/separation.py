@@ -71,6 +71,11 @@ class Separation:
             "test_rows": self.test_rows,
         }
 
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Separation":
+        accuracy = Estimate.from_json(body, "accuracy")
+        return cls(accuracy, tuple(body["per_seed"]), body["chance"], body["train_rows"], body["test_rows"])
+
 
 @dataclass(frozen=True, eq=False)
 class Projection:
@@ -87,6 +92,10 @@ class Projection:
     def to_json(self) -> dict[str, list[Any]]:
         x, y = np.round(np.asarray(self.points, dtype=np.float64), _DECIMALS).T.tolist()
         return {"x": x, "y": y, "label": list(self.labels)}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Projection":
+        return cls(np.array([body["x"], body["y"]], dtype=np.float64).T, body["label"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +121,11 @@ class SeparationAudit:
             "lm_loss": self.lm_loss,
             "projections": {method: drawn.to_json() for method, drawn in self.projections.items()},
         }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "SeparationAudit":
+        drawn = {method: Projection.from_json(points) for method, points in body["projections"].items()}
+        return cls(Separation.from_json(body["separation"]), body["lm_loss"], drawn)
 
 
 def separation(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -12,6 +12,7 @@ from scipy.stats import beta, binom, norm, rankdata
 
 from palimpsest import validate
 
+CONFIDENCE = 0.95  # of every interval that an audit writes
 _LARGEST_EPSILON = 64.0
 _LARGEST_MU = 16.0
 _LEAST_LOG_P = -700.0
@@ -35,6 +36,11 @@ class Estimate:
     def to_json(self) -> dict[str, float]:
         return {"value": self.value, "low": self.low, "high": self.high}
 
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any], value: str = "value") -> "Estimate":
+        """The estimate whose value stands under `value`, with its interval beside it."""
+        return cls(body[value], body["low"], body["high"])
+
 
 @dataclass(frozen=True)
 class Rate:
@@ -52,6 +58,10 @@ class Rate:
 
     def to_json(self) -> dict[str, float]:
         return {"count": self.count, "n": self.n, "rate": self.rate, "low": self.low, "high": self.high}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Rate":
+        return cls(body["count"], body["n"], body["low"], body["high"])
 
 
 @dataclass(frozen=True)

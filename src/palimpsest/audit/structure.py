@@ -25,6 +25,10 @@ class StructureAudit:
         """The metric file of a variant; its zone is that of the rows."""
         return {"variant": variant, "zone": zone, "parsed": self.parsed.to_json(), "valid": self.valid.to_json()}
 
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "StructureAudit":
+        return cls(Rate.from_json(body["parsed"]), Rate.from_json(body["valid"]))
+
 
 def audit_structure(texts: Sequence[str], schema: Mapping[str, Any], confidence: float) -> StructureAudit:
     """Parse every synthetic text and hold it against the schema.

@@ -5,7 +5,7 @@ is fitted on a coin, so the bound of one run holds for them (`audit_membership`)
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from palimpsest import validate
-from palimpsest.audit.membership import Scores
+from palimpsest.audit.membership import MembershipAudit, Scores
 from palimpsest.audit.ngrams import Corpus
 from palimpsest.audit.statistics import Rate, clopper_pearson
 from palimpsest.audit.units import Units
@@ -265,7 +265,8 @@ class PhantomOrder:
         train: member units of which such an n-gram is in the synthetic texts, out of all of them.
         holdout: the same of non-members.
         p: how likely fair coins alone put as many of these units among the members.
-        found: how many such n-grams of each record's unit are in the synthetic texts, (records,), members first.
+        found: how many such n-grams of each record's unit are in the synthetic texts, (records,), members first; none
+            where the test was read from a file, which holds no number of a single record.
     """
 
     order: int
@@ -273,7 +274,7 @@ class PhantomOrder:
     train: Rate
     holdout: Rate
     p: float
-    found: np.ndarray
+    found: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -282,6 +283,11 @@ class PhantomOrder:
             "holdout": self.holdout.to_json(),
             "p": self.p,
         }
+
+    @classmethod
+    def from_json(cls, order: int, body: Mapping[str, Any]) -> "PhantomOrder":
+        train, holdout = Rate.from_json(body["train"]), Rate.from_json(body["holdout"])
+        return cls(order, body["features"], train, holdout, body["p"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,6 +316,30 @@ class Phantom:
 
     def to_json(self) -> dict[str, Any]:
         return {"orders": {str(one.order): one.to_json() for one in self.orders}, "p": self.p}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Phantom":
+        return cls(tuple(PhantomOrder.from_json(int(order), one) for order, one in body["orders"].items()))
+
+
+@dataclass(frozen=True, eq=False)
+class TextMembershipAudit:
+    """Private zone: attacks on the released rows alone, and the rare n-grams that came out.
+
+    Attributes:
+        membership: the attacks and their verdict.
+        phantom: the n-grams.
+    """
+
+    membership: MembershipAudit
+    phantom: Phantom
+
+    def to_json(self, variant: str) -> dict[str, Any]:
+        return self.membership.to_json(variant) | {"phantom": self.phantom.to_json()}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "TextMembershipAudit":
+        return cls(MembershipAudit.from_json(body), Phantom.from_json(body["phantom"]))
 
 
 def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int], confidence: float) -> Phantom:

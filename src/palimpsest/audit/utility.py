@@ -3,7 +3,7 @@
 Every choice (regularisation, vocabulary) is made on synthetic rows alone; the test rows are only scored.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -36,6 +36,88 @@ class LabelScores:
     def to_json(self) -> dict[str, float]:
         return {"precision": self.precision, "recall": self.recall, "f1": self.f1, "support": self.support}
 
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "LabelScores":
+        return cls(body["precision"], body["recall"], body["f1"], body["support"])
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What one evaluator's predictions come to.
+
+    Attributes:
+        accuracy: mean over seeds, with the Wilson interval over test rows.
+        per_seed: of each seed.
+        correct: rows that each seed predicted right.
+        per_class: scores per label; none where the task has no public labels.
+        ece: expected calibration error of the top label.
+        retention: what is kept of the real rows' accuracy; None where it was not compared.
+        gap_closed: of the gap between public text and real rows; None where it was not compared, or there is no gap.
+        compared: whether the gap was asked for.
+    """
+
+    accuracy: Estimate
+    per_seed: tuple[float, ...]
+    correct: tuple[int, ...]
+    per_class: Mapping[str, LabelScores]
+    ece: float
+    retention: Estimate | None = None
+    gap_closed: Estimate | None = None
+    compared: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        body = {
+            "accuracy": self.accuracy.value,
+            "low": self.accuracy.low,
+            "high": self.accuracy.high,
+            "per_seed": list(self.per_seed),
+            "correct": list(self.correct),
+            "per_class": {label: scores.to_json() for label, scores in self.per_class.items()},
+            "ece": self.ece,
+        }
+        body |= {} if self.retention is None else {"retention": self.retention.to_json()}
+        gap = None if self.gap_closed is None else self.gap_closed.to_json()
+        return body | ({"gap_closed": gap} if self.compared else {})
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Scored":
+        kept, gap = (
+            None if body.get(key) is None else Estimate.from_json(body[key]) for key in ("retention", "gap_closed")
+        )
+        return cls(
+            accuracy=Estimate.from_json(body, "accuracy"),
+            per_seed=tuple(body["per_seed"]),
+            correct=tuple(body["correct"]),
+            per_class={label: LabelScores.from_json(scores) for label, scores in body["per_class"].items()},
+            ece=body["ece"],
+            retention=kept,
+            gap_closed=gap,
+            compared="gap_closed" in body,
+        )
+
+
+@dataclass(frozen=True)
+class UtilityScores:
+    """Private zone: the scores of one variant by every evaluator."""
+
+    rows: int
+    test_rows: int
+    evaluators: Mapping[str, Scored]
+
+    def to_json(self, variant: str) -> dict[str, Any]:
+        return {
+            "variant": variant,
+            "zone": "internal",
+            "rows": self.rows,
+            "test_rows": self.test_rows,
+            "evaluators": {name: scored.to_json() for name, scored in self.evaluators.items()},
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "UtilityScores":
+        scored = {name: Scored.from_json(one) for name, one in body["evaluators"].items()}
+        return cls(body["rows"], body["test_rows"], scored)
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
@@ -59,16 +141,11 @@ class Evaluation:
         """Each test row's share of seeds that predicted it right; shape (test rows,)."""
         return self.correct.mean(axis=0)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "accuracy": self.accuracy.value,
-            "low": self.accuracy.low,
-            "high": self.accuracy.high,
-            "per_seed": self.correct.mean(axis=1).tolist(),
-            "correct": self.correct.sum(axis=1).tolist(),
-            "per_class": {label: scores.to_json() for label, scores in self.per_class.items()},
-            "ece": self.ece,
-        }
+    @property
+    def scored(self) -> Scored:
+        """What it comes to, without a word about single rows; it is compared with nothing."""
+        per_seed, correct = self.correct.mean(axis=1).tolist(), self.correct.sum(axis=1).tolist()
+        return Scored(self.accuracy, tuple(per_seed), tuple(correct), self.per_class, self.ece)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,14 +156,10 @@ class UtilityAudit:
     test_rows: int
     evaluations: Mapping[str, Evaluation]
 
-    def to_json(self, variant: str) -> dict[str, Any]:
-        return {
-            "variant": variant,
-            "zone": "internal",
-            "rows": self.rows,
-            "test_rows": self.test_rows,
-            "evaluators": {name: evaluation.to_json() for name, evaluation in self.evaluations.items()},
-        }
+    def scores(self, compared: Callable[[str, Evaluation], Scored] = lambda _, one: one.scored) -> UtilityScores:
+        """What each evaluation comes to, by its name, and compared as the caller likes."""
+        found = {name: compared(name, evaluation) for name, evaluation in self.evaluations.items()}
+        return UtilityScores(self.rows, self.test_rows, found)
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from markupsafe import Markup
 from palimpsest.errors import DataError
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.report import figures, tables
-from palimpsest.report.claims import Claim, public_claims
+from palimpsest.report.claims import public_claims
 from palimpsest.report.formats import number
-from palimpsest.report.gallery import Figure, pipeline, waterfall
 from palimpsest.report.page import drawings, environment, library, numbered, policy, sections
+from palimpsest.report.sections import budget, pipeline, promise, utility
+from palimpsest.report.sections.base import Figure
+from palimpsest.report.sections.twins import figures as twin_figures
 from palimpsest.report.tradeoff import read_tradeoff
 from palimpsest.report.unit import Unit
 
@@ -78,7 +79,7 @@ def render_card(
             raise DataError(f"The document {name!r} is not publishable.", "Leave it out of the card.")
     releases = [release for release in statement["releases"] if release["variant"] in variants]
     unit = Unit.stated(statement)
-    drawn = [*_figures(releases, unit, receipts, ledger, scores, twins), pipeline(stages)]
+    drawn = [*_figures(releases, unit, receipts, ledger, scores, twins), pipeline.figure(stages)]
     script = Markup(environment().get_template("internal.js").render())
     return (
         environment()
@@ -91,7 +92,7 @@ def render_card(
             alerts=_alerts(statement, releases),
             gates=gates(statement, releases, twins),
             accountants=accountants,
-            claims=_claims(statement, receipts, ledger, twins),
+            claims=public_claims(statement, receipts, ledger, twins),
             sections=sections(drawn[:-1]),
             pipeline=numbered(drawn)[-1],
             provenance=provenance,
@@ -159,12 +160,6 @@ def _alerts(statement: Mapping[str, Any], releases: Sequence[Mapping[str, Any]])
     return stops + [("look", f"{release['variant']}: {flag}") for release in releases for flag in release["flags"]]
 
 
-def _claims(
-    statement: Mapping[str, Any], receipts: Mapping[str, Receipt], ledger: LedgerSummary, twins: Documents
-) -> tuple[Claim, ...]:
-    return public_claims(statement, receipts, ledger, twins)
-
-
 def _figures(
     releases: Sequence[Mapping[str, Any]],
     unit: Unit,
@@ -173,46 +168,8 @@ def _figures(
     scores: Mapping[str, Any] | None,
     twins: Documents,
 ) -> Iterator[Figure]:
-    if words := tables.plain(releases):
-        yield Figure(
-            section="Privacy",
-            title="What epsilon means",
-            caption=f"Of 100 {unit.many}, how many the best possible attack finds while it wrongly accuses 1 in 100 "
-            f"outsiders; and how sure someone may be about a {unit.name}, who held 1 in 100 likely before. Proved, for "
-            "any attack.",
-            alt="; ".join(f"{row['variant']}, {row['what']}: {100 * row['share']:.1f} in 100" for row in words) + ".",
-            chart=figures.plain(words, unit.many),
-            rows=words,
-        )
     curves = {release["variant"]: read_tradeoff(receipts[release["variant"]]) for release in releases}
-    if limits := tables.limits({name: curve for name, curve in curves.items() if curve}):
-        yield Figure(
-            section="Privacy",
-            title="What no attack can pass",
-            caption="The most members that any attack finds, for each share of outsiders it accuses. Grey: guessing.",
-            alt=f"Upper bounds of the ROC curve of {', '.join(curves)}.",
-            chart=figures.limits(limits),
-            rows=limits,
-        )
-    if bars := tables.twins(twins):
-        yield Figure(
-            section="Privacy",
-            title="Could the audit have failed?",
-            caption="Each method's own code on invented records at a claim small enough to be refuted. The attack on "
-            "the code as it is must stay left of its claim; versions broken on purpose must pass it.",
-            alt="; ".join(f"{row['method']}, {row['kind']}: {row['epsilon']:.3g}" for row in bars) + ".",
-            chart=figures.twins(bars),
-            rows=bars,
-            wide=True,
-        )
-    for evaluator, rows in (tables.public_scores(scores, releases) if scores else {}).items():
-        yield Figure(
-            section="Utility",
-            title=f"Usefulness for its privacy, by {evaluator}",
-            caption="A classifier trained on the rows and tested on a file that was declared public, with 95% "
-            "intervals. Level line: public text alone.",
-            alt="; ".join(f"{row['variant']} {row['accuracy']:.3g}" for row in rows) + ".",
-            chart=figures.frontier(rows),
-            rows=rows,
-        )
-    yield waterfall(ledger)
+    yield from promise.figures(releases, curves, unit)
+    yield from twin_figures(twins)
+    yield from utility.public_figures(scores, releases) if scores else ()
+    yield budget.figure(ledger)

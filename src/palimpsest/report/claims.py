@@ -1,47 +1,23 @@
 """The claims of the audit page: an id, a sentence, how far it holds, and the evidence."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.report.formats import number, points
-from palimpsest.report.summary import Metrics, Row, Summary
+from palimpsest.report.formats import number
+from palimpsest.report.results import Results
+from palimpsest.report.row import Summary
+from palimpsest.report.sections import SECTIONS
+from palimpsest.report.sections.base import Claim, digest
 from palimpsest.report.unit import Unit
 
 STATUSES = ("proved", "tested", "assumed", "not covered")
 
 
-@dataclass(frozen=True)
-class Claim:
-    """One claim.
-
-    Attributes:
-        id: short and stable, for citing.
-        sentence: what is claimed.
-        status: "proved" (a theorem), "tested" (an attack or test that could have failed), "assumed", "not covered".
-        evidence: the file or test that carries it.
-        digest: SHA-256 of that file, or "".
-    """
-
-    id: str
-    sentence: str
-    status: str
-    evidence: str
-    digest: str = ""
-
-
-def digest(document: Any) -> str:
-    """SHA-256 of the file that `files.write_json` makes of a document read from one."""
-    return hashlib.sha256((json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()).hexdigest()
-
-
 def claims(
     summary: Summary,
-    metrics: Metrics,
+    results: Results,
     receipts: Mapping[str, Receipt],
     ledger: LedgerSummary,
     statement: Mapping[str, Any],
@@ -51,7 +27,7 @@ def claims(
     sound = statement["status"] == "DIFFERENTIALLY PRIVATE" and not refuted
     found = [*_proved(receipts, statement, refuted), _total(ledger, sound)]
     for row in summary.of("release"):
-        found += _measured(row, metrics.get(row.variant, {}), summary.unit)
+        found += [claim for section in SECTIONS for claim in section.claims(row, results, summary.unit)]
     return _in_order([*found, *_stated(statement)])
 
 
@@ -120,40 +96,6 @@ def _total(ledger: LedgerSummary, sound: bool) -> Claim:
         f"of {number(ledger.cap_epsilon)} at δ = {number(ledger.delta)}."
     )
     return Claim("P-total", sentence, "proved" if sound else "not covered", "ledger", str(ledger.head))
-
-
-def _measured(row: Row, found: Mapping[str, Any], unit: str) -> Iterator[Claim]:
-    audits = (
-        ("M", "membership", "model", row.membership),
-        ("R", "text_membership", "rows alone", row.text_membership),
-        ("S", "shadow_membership", "model beside shadow models", row.shadow_membership),
-    )
-    for prefix, kind, seen, audit in audits:
-        if audit:
-            power = (
-                "" if audit.eps_max is None else f" (they could refute a claim of up to ε = {number(audit.eps_max, 2)})"
-            )
-            sentence = f"Membership attacks on {row.variant} that see its {seen}: {audit.verdict}{power}."
-            yield _claim(prefix, row, kind, sentence, found, audit.verdict != "inconclusive")
-    if row.ngram_excess:
-        rate = row.ngram_excess.rate
-        sentence = (
-            f"{row.ngram_excess.order}-grams of {row.variant} that occur in members, minus those in a holdout it never "
-            f"saw: {points(rate.value)} percentage points ({points(rate.low)} to {points(rate.high)})."
-        )
-        yield _claim("G", row, "ngrams", sentence, found, True)
-    if row.individual_leaked and row.canaries_leaked:
-        sentence = (
-            f"{row.variant} contains {row.individual_leaked.count} of {row.individual_leaked.total} facts about one "
-            f"{unit} and {row.canaries_leaked.count} of {row.canaries_leaked.total} planted secrets."
-        )
-        yield _claim("F", row, "facts", sentence, found, True)
-
-
-def _claim(prefix: str, row: Row, kind: str, sentence: str, found: Mapping[str, Any], conclusive: bool) -> Claim:
-    status = "tested" if conclusive else "not covered"
-    path = f"reports/metrics/{row.variant}/{kind}.json"
-    return Claim(f"{prefix}-{row.variant}", sentence, status, path, digest(found[kind]))
 
 
 def _assumption(item: Mapping[str, Any]) -> Claim:

@@ -14,25 +14,24 @@ from markupsafe import Markup
 
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
-from palimpsest.report import embedding, tables
 from palimpsest.report.claims import claims
-from palimpsest.report.formats import number, percent, points
-from palimpsest.report.gallery import Figure, cannot_judge, gallery, pipeline
-from palimpsest.report.summary import Metrics, Summary
+from palimpsest.report.formats import number, percent
+from palimpsest.report.results import Results
+from palimpsest.report.row import Summary
+from palimpsest.report.sections import SECTIONS, gallery, pipeline
+from palimpsest.report.sections.base import Cell, Column, Figure, Page, Table, Verdict
 from palimpsest.report.theme import PAGE_CONFIG
 from palimpsest.report.unit import Unit
 
 
 def render_internal(
     summary: Summary,
-    metrics: Metrics,
+    results: Results,
     receipts: Mapping[str, Receipt],
     ledger: LedgerSummary,
     statement: Mapping[str, Any],
     stages: Sequence[Mapping[str, Any]],
     provenance: Mapping[str, str],
-    models: Mapping[str, Any],
-    decoders: Mapping[str, Any],
 ) -> str:
     """The page as HTML text: styles, drawings and the drawing library inside, no address outside.
 
@@ -40,17 +39,15 @@ def render_internal(
 
     Args:
         summary: the final table.
-        metrics: variant -> kind -> the metric file's content.
+        results: what was measured.
         receipts: variant -> its receipt.
         ledger: the asset's ledger summary.
         statement: the privacy statement.
         stages: the DAG.
         provenance: name -> version of everything that matters, and "created".
-        models: language model -> what its states tell of the labels.
-        decoders: decoder -> how well it writes down public embeddings.
     """
-    answers, unit = tables.in_context(metrics, receipts), Unit.stated(statement)
-    drawn = [*gallery(summary, metrics, receipts, ledger, models=models), pipeline(stages)]
+    page = Page(summary, results, receipts, ledger)
+    drawn = [*gallery(page), pipeline.figure(stages)]
     script = Markup(environment().get_template("internal.js").render())
     return (
         environment()
@@ -61,21 +58,13 @@ def render_internal(
             statement=statement,
             stages=stages,
             provenance=provenance,
-            claims=claims(summary, metrics, receipts, ledger, statement),
+            claims=claims(summary, results, receipts, ledger, statement),
             alerts=_alerts(summary, statement),
             bar=_bar(ledger),
-            hard=tables.hard_gates(summary),
-            written=tables.written(metrics, receipts),
-            chosen=tables.chosen(metrics, receipts),
-            replaced=embedding.replaced(metrics, receipts),
-            decoders=embedding.decoders(decoders),
-            decoded=embedding.decoded(decoders),
-            filtered=embedding.filtered(metrics),
-            answers=tables.by_shots(answers),
-            shots=sorted({row["shots"] for row in answers}),
-            doubt=cannot_judge(metrics),
+            verdicts=verdicts(page),
+            tables=[table for section in SECTIONS for table in section.tables(page) if table.lines],
             words=summary.per_word,
-            unit=unit,
+            unit=Unit.stated(statement),
             sections=sections(drawn[:-1]),
             pipeline=numbered(drawn)[-1],
             drawings=drawings(drawn),
@@ -95,8 +84,28 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"number": number, "percent": percent, "points": points}
+    found.filters |= {"number": number, "percent": percent}
     return found
+
+
+_ROLES = {
+    "release": "for release",
+    "reference": "reference, never released",
+    "real": "the private rows",
+    "public_only": "public text alone",
+}
+
+
+def verdicts(page: Page) -> Table[Verdict]:
+    """The table of verdicts: a line per variant, and the columns of every section."""
+    named: Column[Verdict] = Column("Variant", lambda line: Cell(line.row.variant, (_ROLES[line.row.role],)))
+    return Table(
+        "Verdict per variant",
+        "",
+        (named, *(column for section in SECTIONS for column in section.columns(page.summary))),
+        [Verdict(row, page.results) for row in page.summary.rows],
+        role=lambda line: line.row.role,
+    )
 
 
 def numbered(drawn: Sequence[Figure]) -> list[tuple[int, Figure]]:

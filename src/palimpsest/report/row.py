@@ -1,0 +1,170 @@
+"""The final table: one row per variant."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from palimpsest.audit.statistics import Estimate
+from palimpsest.report.formats import per_word
+
+BASELINES = ("real", "public_only")
+ROLES = ("release", "reference", *BASELINES)
+EVALUATORS = ("tfidf_lr", "minilm_lr")  # first the one that shares no weights with any generator
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A measured value with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, found: Estimate) -> "Interval":
+        """What an audit measured."""
+        return cls(found.value, found.low, found.high)
+
+
+@dataclass(frozen=True)
+class Share:
+    """`count` of `total`."""
+
+    count: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Score:
+    """What one evaluator, trained on a variant's rows, scores on the real test rows.
+
+    Attributes:
+        evaluator: its name.
+        accuracy: on the real test rows.
+        retention: accuracy / accuracy of the real row, paired by test row; None where it was not compared.
+        gap_closed: (accuracy - public_only) / (real - public_only), paired alike; None where `gap_note` says why.
+        gap_note: the reason for a missing gap, or None.
+    """
+
+    evaluator: str
+    accuracy: Interval
+    retention: Interval | None
+    gap_closed: Interval | None
+    gap_note: str | None
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The strongest attack on one variant (highest AUC) and the verdict over all of them, with the claim's p value."""
+
+    attack: str
+    auc: Interval
+    true_positives: Interval
+    epsilon_lower: float
+    eps_max: float | None
+    control_passed: bool
+    verdict: str
+    p: float | None
+
+
+@dataclass(frozen=True)
+class Excess:
+    """n-gram overlap with the members minus overlap with the holdout."""
+
+    order: int
+    rate: Interval
+    p: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant; a measurement that was not made is None.
+
+    `token_epsilon` is the epsilon of one word, where a method protects words alone.
+    """
+
+    variant: str
+    role: str
+    method: str | None
+    rows: int | None
+    epsilon_target: float | None
+    epsilon_proved: float | None
+    token_epsilon: float | None
+    scores: tuple[Score, ...]
+    membership: Membership | None
+    text_membership: Membership | None
+    shadow_membership: Membership | None
+    ngram_excess: Excess | None
+    facts_carried: Share | None
+    individual_leaked: Share | None
+    canaries_leaked: Share | None
+
+    @property
+    def attacks(self) -> tuple[Membership, ...]:
+        """The membership audits that were made: of the model, of the rows alone, with shadow models."""
+        audits = (self.membership, self.text_membership, self.shadow_membership)
+        return tuple(found for found in audits if found is not None)
+
+    @property
+    def verdict(self) -> str | None:
+        """Over all membership audits: refuted if one refutes; inconclusive unless one could have; None without any."""
+        verdicts = [found.verdict for found in self.attacks]
+        return next((word for word in ("refuted", "not refuted", "inconclusive") if word in verdicts), None)
+
+    @property
+    def epsilon_lower(self) -> float | None:
+        """The highest lower bound that an attack showed; None without any."""
+        return max((found.epsilon_lower for found in self.attacks), default=None)
+
+    @property
+    def strongest(self) -> Membership | None:
+        """The audit that showed the highest lower bound."""
+        return max(self.attacks, key=lambda found: found.epsilon_lower, default=None)
+
+    def score(self, evaluator: str) -> Score | None:
+        """The score by this evaluator, or None."""
+        return next((score for score in self.scores if score.evaluator == evaluator), None)
+
+
+@dataclass(frozen=True)
+class BudgetLeft:
+    """The asset's budget, in epsilon at its delta; `spent` counts standing reservations too."""
+
+    asset: str
+    delta: float
+    cap: float
+    spent: float
+    left: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The final table: releases first, then reference runs, then `real` and `public_only`; and the unit of privacy."""
+
+    rows: tuple[Row, ...]
+    budget: BudgetLeft
+    unit: str
+
+    @property
+    def per_word(self) -> dict[str, str]:
+        """Variant -> the epsilon of a method that protects words, in words of its own."""
+        found = {row.variant: row.token_epsilon for row in self.rows}
+        return {name: per_word(epsilon, self.unit) for name, epsilon in found.items() if epsilon is not None}
+
+    def of(self, *roles: str) -> tuple[Row, ...]:
+        """The rows with one of these roles."""
+        return tuple(row for row in self.rows if row.role in roles)
+
+    @property
+    def evaluators(self) -> tuple[str, ...]:
+        """Every evaluator used, the unrelated one first."""
+        names = {score.evaluator for row in self.rows for score in row.scores}
+        return tuple(name for name in EVALUATORS if name in names) + tuple(sorted(names - set(EVALUATORS)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for reports/summary.json."""
+        return {
+            "zone": "internal",
+            "rows": [asdict(row) for row in self.rows],
+            "budget": asdict(self.budget),
+            "unit": self.unit,
+        }

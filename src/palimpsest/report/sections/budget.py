@@ -1,0 +1,71 @@
+"""The budget, charge by charge."""
+
+import math
+from collections.abc import Iterator
+
+import altair as alt
+
+from palimpsest.privacy.ledger.summary import LedgerSummary
+from palimpsest.report.drawing import ROW, Chart, Rows, data, finish, names, tips
+from palimpsest.report.sections.base import Figure, Page, Section
+from palimpsest.report.theme import BLUE, GREEN, GREY, ORANGE, PURPLE
+
+_STEPS = {"committed": BLUE, "begun": ORANGE, "answered": ORANGE, "reserved": PURPLE}
+_STEPS |= {"composition": GREEN, "total": GREY}
+
+
+def waterfall(ledger: LedgerSummary) -> Rows:
+    """step, kind, start, end: each counted charge alone, what composing them changes, and the total that counts."""
+    rows: Rows = []
+    height = 0.0
+    for charge in ledger.charges:
+        if charge.released and charge.epsilon is not None:
+            step = f"{charge.seq} · {charge.variant} · {charge.query}"
+            rows.append({"step": step, "kind": charge.state, "start": height, "end": height + charge.epsilon})
+            height += charge.epsilon
+    total = ledger.spent_epsilon
+    if rows and not math.isclose(height, total):
+        rows.append({"step": "composition", "kind": "composition", "start": height, "end": total})
+    return [*rows, {"step": "total", "kind": "total", "start": 0.0, "end": total}]
+
+
+def chart(rows: Rows, cap: float) -> Chart:
+    """Each charge after the other, what composing them changes, the total, and the cap."""
+    kinds = names(rows, "kind")
+    steps = alt.Scale(domain=kinds, range=[_STEPS[kind] for kind in kinds])
+    bars = (
+        alt.Chart(data(rows))
+        .mark_bar(height=14)
+        .encode(
+            y=alt.Y("step:N", title=None, sort=None, axis=alt.Axis(labelLimit=170)),
+            x=alt.X("start:Q", title="ε", scale=alt.Scale(domainMin=0)),
+            x2="end:Q",
+            color=alt.Color("kind:N", title=None, scale=steps),
+            tooltip=tips("step:N", "kind:N", "start:Q", "end:Q"),
+        )
+    )
+    line = alt.Chart(data([{"cap": cap}])).mark_rule(strokeWidth=2, strokeDash=[5, 3], color=ORANGE).encode(x="cap:Q")
+    label = line.mark_text(align="right", dx=-5, baseline="top", y=4, text="cap", fontSize=12).encode(x="cap:Q")
+    return finish(alt.layer(bars, line, label), ROW * len(rows) + 20)
+
+
+def figure(ledger: LedgerSummary) -> Figure:
+    """The budget, charge by charge."""
+    rows = waterfall(ledger)
+    return Figure(
+        section="Budget",
+        title="Where the budget went",
+        caption="Each charge as if it stood alone, then what composing them takes off or adds (the total must hold "
+        "for adaptive plans too), then the total that counts. Reference runs and refunds are outside it.",
+        alt=f"The charges add up to epsilon {ledger.spent_epsilon:.3g} of {ledger.cap_epsilon:.3g}.",
+        chart=chart(rows, ledger.cap_epsilon),
+        rows=rows,
+        wide=True,
+    )
+
+
+def _figures(page: Page) -> Iterator[Figure]:
+    yield figure(page.ledger)
+
+
+SECTION = Section("budget", figures=_figures)

@@ -1,0 +1,107 @@
+"""Facts of the invented world: what many state, what one states, and what was planted."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import altair as alt
+from markupsafe import Markup
+
+from palimpsest.audit.facts import FactAudit, PopulationFactAudit
+from palimpsest.audit.statistics import CONFIDENCE, wilson
+from palimpsest.report.drawing import Chart, Rows, by_color, by_shape, data, finish, listed, names, tips
+from palimpsest.report.results import Metric, Results, measured
+from palimpsest.report.row import Row, Share, Summary
+from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, Verdict, claim_of
+from palimpsest.report.unit import many
+
+FACTS = Metric("facts", FactAudit.from_json, measured)
+
+
+def shares(results: Results, variant: str) -> dict[str, Share | None]:
+    """Fields of a line of the final table."""
+    audit = results.get(FACTS, variant)
+    return {
+        "facts_carried": Share(audit.carried, len(audit.population)) if audit else None,
+        "individual_leaked": Share(audit.individual_leaked, audit.individual_total) if audit else None,
+        "canaries_leaked": Share(audit.canaries_leaked, audit.canaries_planted) if audit else None,
+    }
+
+
+def carried(results: Results) -> Rows:
+    """variant, support, carried, total, share, low, high: facts pooled by how many units state them (doubling)."""
+    return [row for variant, audit in results.of(FACTS).items() for row in _carried(variant, audit.population)]
+
+
+def _carried(variant: str, facts: Sequence[PopulationFactAudit]) -> Rows:
+    bins: dict[int, list[PopulationFactAudit]] = {}
+    for fact in facts:
+        bins.setdefault(int(math.log2(max(fact.support, 1))), []).append(fact)
+    rows = []
+    for members in (bins[key] for key in sorted(bins)):
+        count, total = sum(fact.carried for fact in members), len(members)
+        low, high = wilson(count, total, CONFIDENCE)
+        support = math.exp(sum(math.log(max(fact.support, 1)) for fact in members) / total)
+        row = {"variant": variant, "support": support, "carried": count, "total": total, "share": count / total}
+        rows.append(row | {"low": low, "high": high})
+    return rows
+
+
+def chart(rows: Rows, units: str) -> Chart:
+    """Share of population facts that the synthetic text states, against how many private `units` state them."""
+    variants = names(rows, "variant")
+    counts = alt.Scale(type="log", nice=False, padding=16)
+    base = alt.Chart(data(rows)).encode(
+        x=alt.X("support:Q", title=f"private {units} that state the fact (log)", scale=counts),
+        color=by_color(variants),
+        tooltip=tips("variant:N", "support:Q", "carried:Q", "total:Q", "share:Q", "low:Q", "high:Q"),
+    )
+    share = alt.Axis(format="%", tickCount=5)
+    band = base.mark_area(opacity=0.18).encode(
+        y=alt.Y("low:Q", title="facts carried over", axis=share, scale=alt.Scale(domain=[0, 1])), y2="high:Q"
+    )
+    line = base.mark_line(strokeWidth=2).encode(y="share:Q")
+    dots = base.mark_point(filled=True, size=70, opacity=1).encode(y="share:Q", shape=by_shape(variants))
+    return finish(alt.layer(band, line, dots), 280)
+
+
+def _figures(page: Page) -> Iterator[Figure]:
+    rows, units = carried(page.results), many(page.summary.unit)
+    if rows:
+        yield Figure(
+            section="Facts",
+            title=f"What many {units} agree on, and what survives",
+            caption=f"Good synthetic text keeps the facts that many {units} state and drops what only one does. "
+            "Bands: Wilson, 95%.",
+            alt=listed("Share of population facts carried over", rows, "variant", "support", value="share"),
+            chart=chart(rows, units),
+            rows=rows,
+            wide=True,
+        )
+
+
+def _columns(_: Summary) -> Iterator[Column[Verdict]]:
+    yield Column("Facts carried", lambda line: _cell(line.row.facts_carried))
+    yield Column("Leaked", lambda line: _leaked(line.row))
+
+
+def _cell(found: Share | None, *small: str) -> Cell | None:
+    if found is None:
+        return None
+    return Cell(Markup('{}<span class="of"> of {}</span>').format(found.count, found.total), small)
+
+
+def _leaked(row: Row) -> Cell | None:
+    planted = row.canaries_leaked
+    return _cell(row.individual_leaked, f"{planted.count} of {planted.total} canaries") if planted else None
+
+
+def _claims(row: Row, results: Results, unit: str) -> Iterator[Claim]:
+    if row.individual_leaked and row.canaries_leaked:
+        sentence = (
+            f"{row.variant} contains {row.individual_leaked.count} of {row.individual_leaked.total} facts about one "
+            f"{unit} and {row.canaries_leaked.count} of {row.canaries_leaked.total} planted secrets."
+        )
+        yield claim_of("F", row, FACTS, sentence, results)
+
+
+SECTION = Section("facts", (FACTS,), columns=_columns, figures=_figures, claims=_claims)

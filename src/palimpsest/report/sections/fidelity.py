@@ -1,0 +1,163 @@
+"""How like the private rows the synthetic ones are, as sets: by measures, by length, and by label."""
+
+from collections.abc import Iterator
+
+import altair as alt
+
+from palimpsest.audit.fidelity import FidelityAudit, Measured
+from palimpsest.report.drawing import ROW, Chart, Rows, by_color, by_shape, data, finish, listed, names, tips
+from palimpsest.report.results import Metric, Results
+from palimpsest.report.sections.base import Figure, Page, Plot, Section
+from palimpsest.report.theme import GREY, cycle
+
+FIDELITY = Metric("fidelity", FidelityAudit.from_json, lambda params: params.run.audit)
+
+REAL = "real"  # the members that the audit compares with
+
+
+def fidelity(results: Results) -> Rows:
+    """variant, measure, better, value, unseen, public, floor, n, place: each measure beside what it is read against.
+
+    `place` is 0 at the floor, 1 at public text; None where a measure puts public text within its floor's scatter, and
+    so tells nothing apart.
+    """
+    return [
+        {"variant": variant, "measure": one.name.replace("_", " "), "better": one.better, "value": one.value}
+        | {"unseen": one.unseen, "public": one.public, "floor": one.floor, "n": one.n, "place": _place(one)}
+        for variant, audit in results.of(FIDELITY).items()
+        for one in audit.measures
+    ]
+
+
+def _place(one: Measured) -> float | None:
+    scatter = abs(one.floor_high - one.floor_low)
+    if one.public is None or abs(one.public - one.floor) <= scatter:
+        return None
+    return (one.value - one.floor) / (one.public - one.floor)
+
+
+def lengths(results: Results) -> Rows:
+    """variant, length, share: the share of rows per word of length, at each bin's middle; the real rows come last.
+
+    Bins of two audits differ in width, so a share is divided by its bin's width.
+    """
+    return [
+        {"variant": name, "length": (one.first + one.last) / 2, "share": one.shares[side] / (one.last - one.first + 1)}
+        for name, side, audit in _sides(results)
+        for one in audit.lengths
+    ]
+
+
+def label_shares(results: Results) -> Rows:
+    """variant, label, share: the share of rows with each label of the public list; the real rows come last."""
+    return [
+        {"variant": name, "label": label, "share": share}
+        for name, side, audit in _sides(results)
+        for label, share in audit.labels.get(side, {}).items()
+    ]
+
+
+def _sides(results: Results) -> list[tuple[str, str, FidelityAudit]]:
+    """Each variant by its synthetic rows, and the members once: they are the same for all."""
+    audits = results.of(FIDELITY)
+    found = [(variant, "synthetic", audit) for variant, audit in audits.items()]
+    return [*found, *((REAL, "train", audit) for audit in list(audits.values())[:1])]
+
+
+def likeness_chart(rows: Rows) -> Chart:
+    """Where each measure puts each variant between rows like the private ones and public text."""
+    variants, kinds = names(rows, "variant"), names(rows, "measure")
+    ends = alt.Chart(data([{"level": 0.0}, {"level": 1.0}]))
+    marks = ends.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x="level:Q")
+    dots = (
+        alt.Chart(data(rows))
+        .mark_point(filled=True, size=80, opacity=1)
+        .encode(
+            x=alt.X("place:Q", title="0: as private rows to each other; 1: as public text"),
+            y=alt.Y("measure:N", title=None, sort=kinds, axis=alt.Axis(labelLimit=200)),
+            yOffset=alt.YOffset("variant:N", sort=variants),
+            color=by_color(variants),
+            shape=by_shape(variants),
+            tooltip=tips("variant:N", "measure:N", "value:Q", "unseen:Q", "public:Q", "floor:Q", "n:Q"),
+        )
+    )
+    return finish(alt.layer(marks, dots), max(ROW, 9 * len(variants)) * len(kinds) + 20)
+
+
+def lengths_chart(rows: Rows) -> Chart:
+    """How long the rows are, per variant."""
+    variants = names(rows, "variant")
+    dashes = alt.Scale(domain=variants, range=cycle(variants, ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])))
+    line = (
+        alt.Chart(data(rows))
+        .mark_line(strokeWidth=2, interpolate="monotone")
+        .encode(
+            x=alt.X("length:Q", title="words"),
+            y=alt.Y("share:Q", title="rows, per word of length", axis=alt.Axis(format="%")),
+            color=by_color(variants),
+            strokeDash=alt.StrokeDash("variant:N", title=None, scale=dashes),
+            tooltip=tips("variant:N", "length:Q", "share:Q"),
+        )
+    )
+    return finish(alt.layer(line), 240)
+
+
+def labels_chart(rows: Rows) -> Chart:
+    """How often each label occurs, per variant."""
+    variants = names(rows, "variant")
+    dots = (
+        alt.Chart(data(rows))
+        .mark_point(filled=True, size=90, opacity=1)
+        .encode(
+            y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=150)),
+            x=alt.X("share:Q", title="rows with the label", axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0)),
+            color=by_color(variants),
+            shape=by_shape(variants),
+            tooltip=tips("label:N", "variant:N", "share:Q"),
+        )
+    )
+    return finish(alt.layer(dots), ROW * len(names(rows, "label")) + 20)
+
+
+def _figures(page: Page) -> Iterator[Figure]:
+    rows = fidelity(page.results)
+    drawn = [row for row in rows if row["place"] is not None]
+    if drawn:
+        yield Figure(
+            section="Fidelity",
+            title="How like the private rows the synthetic ones are, as sets",
+            caption="Each measure at one number of rows, between what two halves of the private rows measure (0) and "
+            "what public text does (1). Left of 0 is nearer to the members than private rows are to each other: look "
+            "at the column unseen, against the holdout. What cannot tell public text from private is not drawn.",
+            alt=listed("Place", drawn, "variant", "measure", value="place"),
+            chart=likeness_chart(drawn),
+            rows=rows,
+            wide=True,
+        )
+    yield from _shapes(label_shares(page.results), lengths(page.results))
+
+
+def _shapes(labels: Rows, lengths: Rows) -> Iterator[Figure]:
+    if labels:
+        yield Figure(
+            section="Shape",
+            title="How often each label occurs",
+            caption="Shares of rows per label, beside those of the private rows.",
+            alt=listed("Share", labels, "label", "variant", value="share"),
+            chart=labels_chart(labels),
+            rows=labels,
+        )
+    if lengths:
+        yield Figure(
+            section="Shape",
+            title="How long the rows are",
+            caption="Share of rows per word of length, beside that of the private rows.",
+            alt=f"Length distributions of {', '.join(names(lengths, 'variant'))}.",
+            chart=lengths_chart(lengths),
+            rows=lengths,
+        )
+
+
+SECTION = Section(
+    "fidelity", (FIDELITY,), figures=_figures, plots=(Plot("fidelity", lambda page: fidelity(page.results)),)
+)

@@ -1,0 +1,287 @@
+"""Membership: what attacks on the model, on the rows alone, and beside shadow models give away."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import altair as alt
+import numpy as np
+from scipy.stats import betabinom
+
+from palimpsest.audit.membership import MembershipAudit
+from palimpsest.audit.statistics import holm, thin
+from palimpsest.audit.text_membership import TextMembershipAudit
+from palimpsest.report.drawing import ROW, Chart, Rows, data, finish, listed, names, rates, tips
+from palimpsest.report.formats import number
+from palimpsest.report.results import Metric, Results, measured
+from palimpsest.report.row import BASELINES, Interval, Membership, Row, Summary
+from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, Table, Verdict, badge, claim_of
+from palimpsest.report.theme import BLUE, GREY, ORANGE, SERIES, cycle
+from palimpsest.report.tradeoff import TradeOff, read_tradeoff
+from palimpsest.report.unit import many
+
+MODEL = Metric("membership", MembershipAudit.from_json, measured)
+TEXT = Metric("text_membership", TextMembershipAudit.from_json, lambda params: params.run.audit)
+SHADOW = Metric("shadow_membership", MembershipAudit.from_json, lambda params: params.run.shadow_mia)
+
+MEMBERS, OTHERS = "members", "never read"
+_CORNERS = 80  # of one ROC curve
+
+
+# --- the final table -------------------------------------------------------------------------------------------
+
+
+def audits(results: Results, variant: str) -> dict[str, Membership | None]:
+    """Fields of a line of the final table: the strongest attack of each audit."""
+    text = results.get(TEXT, variant)
+    found = {
+        "membership": results.get(MODEL, variant),
+        "text_membership": text.membership if text else None,
+        "shadow_membership": results.get(SHADOW, variant),
+    }
+    return {name: _strongest(audit) for name, audit in found.items()}
+
+
+def _strongest(audit: MembershipAudit | None) -> Membership | None:
+    if audit is None or not audit.attacks:
+        return None
+    attack, best = max(audit.attacks.items(), key=lambda item: item[1].auc.value)
+    rate = best.tpr_at_1pct
+    return Membership(
+        attack=attack,
+        auc=Interval.of(best.auc),
+        true_positives=Interval(rate.rate, rate.low, rate.high),
+        epsilon_lower=audit.epsilon_lower.value,
+        eps_max=audit.eps_max,
+        control_passed=audit.control.passed,
+        verdict=audit.verdict,
+        p=audit.p,
+    )
+
+
+def _columns(_: Summary) -> Iterator[Column[Verdict]]:
+    name = "Membership AUC"
+    yield Column(name, lambda line: _auc(line.row.membership), note="the model", label=f"{name}, model")
+    yield Column(name, lambda line: _auc(line.row.text_membership), note="the rows alone", label=f"{name}, rows")
+    yield Column("Verdict", lambda line: Cell(badge(line.row.verdict)) if line.row.verdict else None)
+
+
+def _auc(found: Membership | None) -> Cell | None:
+    if found is None:
+        return None
+    return Cell(number(found.auc.value), (f"{number(found.auc.low)} to {number(found.auc.high)}, {found.attack}",))
+
+
+# --- tests of the claims ---------------------------------------------------------------------------------------
+
+
+def hard_gates(summary: Summary, alpha: float = 0.05) -> Rows:
+    """gate, variant, seen, claim, lower, eps_max, p, verdict, refuted: every test that could refute a released claim.
+
+    Many tests refute a true claim more often than one does. `refuted` is what stands after Holm's correction over all
+    of them; None where a test is inconclusive, which takes no part.
+    """
+    audits = {
+        f"{row.variant}, {seen}": (row, seen, audit) for row in summary.of("release") for seen, audit in _seen(row)
+    }
+    tested = {
+        name: one.p for name, (_, _, one) in audits.items() if one.verdict != "inconclusive" and one.p is not None
+    }
+    rejected = holm(tested, alpha)
+    return [
+        {"gate": name, "variant": row.variant, "seen": seen, "claim": row.epsilon_proved, "lower": audit.epsilon_lower}
+        | {"eps_max": audit.eps_max, "p": audit.p, "verdict": audit.verdict, "refuted": rejected.get(name)}
+        for name, (row, seen, audit) in audits.items()
+    ]
+
+
+def _seen(row: Row) -> list[tuple[str, Membership]]:
+    seen = {"the model": row.membership, "the rows alone": row.text_membership}
+    seen["the model beside shadow models"] = row.shadow_membership
+    return [(name, audit) for name, audit in seen.items() if audit is not None]
+
+
+def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
+    yield Table(
+        "Tests of the claims",
+        "Every test that could refute a released claim. p: how likely a true claim lets the attacks guess so well. "
+        "The last column holds for all tests together (Holm, 5%); an inconclusive test takes no part in it.",
+        (
+            Column("Variant", lambda row: Cell(row["variant"])),
+            Column("The attack sees", lambda row: Cell(row["seen"])),
+            Column("Claim", lambda row: Cell(number(row["claim"])), number=True),
+            Column("Shown", lambda row: Cell(number(row["lower"], 2)), number=True),
+            Column("Could show", lambda row: Cell(number(row["eps_max"], 2)), number=True),
+            Column("p", lambda row: Cell(number(row["p"], 2)), number=True),
+            Column("Verdict", lambda row: Cell(badge(row["verdict"]))),
+            Column("Of all together", lambda row: Cell(_TOGETHER[row["refuted"]])),
+        ),
+        hard_gates(page.summary),
+    )
+
+
+_TOGETHER = {True: "refuted", None: "inconclusive", False: "not refuted"}
+
+
+# --- ROC curves ------------------------------------------------------------------------------------------------
+
+
+def roc(audit: MembershipAudit) -> Rows:
+    """attack, fpr, tpr: zero rates are lifted to half a member, so that a logarithmic axis can hold them."""
+    floor = rate_floor(audit)
+    return [
+        {"attack": name, "fpr": max(fpr, floor), "tpr": max(tpr, floor)}
+        for name, attack in audit.attacks.items()
+        for fpr, tpr in thin(attack.roc, _CORNERS).tolist()
+    ]
+
+
+def rate_floor(audit: MembershipAudit) -> float:
+    """Half a member: the smallest rate drawn."""
+    return 0.5 / max(audit.members, audit.nonmembers)
+
+
+def null_band(members: int, nonmembers: int, points: int = 40) -> Rows:
+    """fpr, low, high: pointwise 95 % band of the ROC where members and non-members are exchangeable.
+
+    The k-th highest of m non-member scores cuts off a Beta(k, m - k + 1) share of a continuous score, so the count
+    among n members is beta-binomial, exactly.
+    """
+    ranks = np.unique(np.geomspace(1, nonmembers, points).astype(int))
+    low, high = (betabinom.ppf(tail, members, ranks, nonmembers - ranks + 1) / members for tail in (0.025, 0.975))
+    floor = 0.5 / max(members, nonmembers)
+    return [
+        {"fpr": float(rank / nonmembers), "low": max(float(bottom), floor), "high": max(float(top), floor)}
+        for rank, bottom, top in zip(ranks, low, high, strict=True)
+    ]
+
+
+def forbidden(curve: TradeOff, floor: float, points: int = 60) -> Rows:
+    """fpr, limit, top: above `limit` no attack may lie if the proven curve holds."""
+    grid = np.geomspace(floor, 1.0, points)
+    return [{"fpr": float(fpr), "limit": curve.true_positives(float(fpr)), "top": 1.0} for fpr in grid]
+
+
+def roc_chart(curves: Rows, band: Rows, forbidden: Rows) -> Chart:
+    """Membership ROC on log axes, the band of chance, and (where a curve is proved) the region it forbids."""
+    floor = min(row["fpr"] for row in curves + band)
+    scale = alt.Scale(type="log", domain=[floor, 1], nice=False, clamp=True)
+    x = alt.X("fpr:Q", title="non-members accused (log)", scale=scale, axis=rates(floor))
+    y = alt.Y("tpr:Q", title="members found (log)", scale=scale, axis=rates(floor))
+    attacks = names(curves, "attack")
+    lines = (
+        alt.Chart(data(curves))
+        .mark_line(strokeWidth=2, interpolate="step-after", clip=True)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color("attack:N", title=None, scale=alt.Scale(domain=attacks, range=cycle(attacks, SERIES))),
+            strokeDash=alt.StrokeDash(
+                "attack:N", title=None, scale=alt.Scale(domain=attacks, range=cycle(attacks, ([1, 0], [6, 3], [2, 2])))
+            ),
+            tooltip=tips("attack:N", "fpr:Q", "tpr:Q"),
+        )
+    )
+    chance = alt.Chart(data(band)).mark_area(color=GREY, opacity=0.25)
+    chance = chance.encode(x=x, y=alt.Y("low:Q", scale=scale), y2="high:Q")
+    layers = [chance, lines]
+    if forbidden:
+        area = alt.Chart(data(forbidden)).mark_area(color=ORANGE, opacity=0.16, clip=True)
+        layers.insert(0, area.encode(x=x, y=alt.Y("limit:Q", scale=scale), y2="top:Q"))
+    return finish(alt.layer(*layers), 300)
+
+
+def _rocs(page: Page, found: Mapping[str, MembershipAudit], title: str) -> Iterator[Figure]:
+    for variant, audit in found.items():
+        if variant in BASELINES:
+            continue
+        points, band = roc(audit), null_band(audit.members, audit.nonmembers)
+        curve = read_tradeoff(page.receipts[variant]) if variant in page.receipts else None
+        region = forbidden(curve, rate_floor(audit)) if curve else []
+        claim = " No attack may enter the shaded corner at the top left if the proof holds." if region else ""
+        aucs = ", ".join(f"{name} {attack.auc.value:.3f}" for name, attack in audit.attacks.items())
+        yield Figure(
+            section="Privacy",
+            title=title.format(variant),
+            caption=f"Inside the grey band an attack does no better than chance (95%, pointwise).{claim}",
+            alt=f"Share of members found against share of non-members accused, both on log axes. AUC: {aucs}.",
+            chart=roc_chart(points, band, region),
+            rows=points,
+        )
+
+
+# --- rare n-grams ----------------------------------------------------------------------------------------------
+
+
+def phantoms(results: Results) -> Rows:
+    """variant, order, side, rate, low, high, count, n, p: whose own n-grams came out, by whether they trained."""
+    return [
+        {"variant": variant, "order": one.order, "side": side}
+        | {"rate": found.rate, "low": found.low, "high": found.high, "count": found.count, "n": found.n, "p": one.p}
+        for variant, audit in results.of(TEXT).items()
+        for one in audit.phantom.orders
+        for side, found in ((MEMBERS, one.train), (OTHERS, one.holdout))
+        if found.n
+    ]
+
+
+def phantom_chart(rows: Rows, units: str) -> Chart:
+    """Who is given away by n-grams that they alone have: members beside `units` that were never read, per n."""
+    sides, variants = [MEMBERS, OTHERS], names(rows, "variant")
+    base = alt.Chart(data(rows)).encode(
+        y=alt.Y("variant:N", title=None, sort=variants, axis=alt.Axis(labelLimit=150)),
+        yOffset=alt.YOffset("order:O"),
+        color=alt.Color("side:N", title=None, scale=alt.Scale(domain=sides, range=[ORANGE, BLUE])),
+        tooltip=tips("variant:N", "order:O", "side:N", "count:Q", "n:Q", "rate:Q", "low:Q", "high:Q", "p:Q"),
+    )
+    low = alt.X("low:Q", title=f"{units} whose own n-grams came out", axis=alt.Axis(format="%"))
+    spread = base.mark_rule(strokeWidth=2).encode(x=low, x2="high:Q")
+    shape = alt.Shape("side:N", title=None, scale=alt.Scale(domain=sides, range=["circle", "square"]))
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(x="rate:Q", shape=shape)
+    return finish(alt.layer(spread, dots), ROW * len(variants) * max(2, len(names(rows, "order"))) + 20)
+
+
+def _phantoms(page: Page) -> Iterator[Figure]:
+    """What the rows alone give away, whatever wrote them."""
+    unit, rows = page.summary.unit, phantoms(page.results)
+    if rows:
+        yield Figure(
+            section="Privacy",
+            title=f"Words that one {unit} alone has",
+            caption=f"Share of {many(unit)} with an n-gram in the rows that no other {unit} and no public text has; "
+            "the lines of a variant are n. As many that were never read are given away by chance. 95% intervals.",
+            alt=listed(f"Share of {many(unit)}", rows, "variant", "order", "side", value="rate"),
+            chart=phantom_chart(rows, many(unit)),
+            rows=rows,
+            wide=True,
+        )
+
+
+# --- the section -----------------------------------------------------------------------------------------------
+
+
+def _figures(page: Page) -> Iterator[Figure]:
+    text = {variant: audit.membership for variant, audit in page.results.of(TEXT).items()}
+    yield from _rocs(page, page.results.of(MODEL), "Membership attacks on {}")
+    yield from _rocs(page, text, "Membership attacks on the rows of {} alone")
+    yield from _rocs(page, page.results.of(SHADOW), "Membership attacks on {} with shadow models")
+    yield from _phantoms(page)
+
+
+def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
+    audits = (
+        ("M", MODEL, "model", row.membership),
+        ("R", TEXT, "rows alone", row.text_membership),
+        ("S", SHADOW, "model beside shadow models", row.shadow_membership),
+    )
+    for prefix, metric, seen, audit in audits:
+        if audit:
+            power = (
+                "" if audit.eps_max is None else f" (they could refute a claim of up to ε = {number(audit.eps_max, 2)})"
+            )
+            sentence = f"Membership attacks on {row.variant} that see its {seen}: {audit.verdict}{power}."
+            yield claim_of(prefix, row, metric, sentence, results, audit.verdict != "inconclusive")
+
+
+SECTION = Section(
+    "membership", (MODEL, TEXT, SHADOW), columns=_columns, tables=_tables, figures=_figures, claims=_claims
+)

@@ -1,0 +1,138 @@
+"""Shared n-grams: overlap with members, with a holdout that nothing saw, and with public text."""
+
+from collections.abc import Iterator
+
+import altair as alt
+
+from palimpsest.audit.ngrams import NgramAudit
+from palimpsest.report.drawing import Chart, Rows, by_color, by_shape, data, finish, level, listed, names, tips
+from palimpsest.report.formats import points
+from palimpsest.report.results import Metric, Results, measured
+from palimpsest.report.row import BASELINES, Excess, Interval, Row, Summary
+from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Plot, Section, Verdict, claim_of
+from palimpsest.report.theme import CORPORA
+
+NGRAMS = Metric("ngrams", NgramAudit.from_json, measured)
+
+EXCESS_ORDER = 5  # n of the final table
+
+
+def excess_of(results: Results, variant: str) -> Excess | None:
+    """Field of a line of the final table."""
+    audit = results.get(NGRAMS, variant)
+    overlap = audit.orders.get(EXCESS_ORDER) if audit else None
+    return Excess(EXCESS_ORDER, Interval.of(overlap.excess), overlap.p) if overlap else None
+
+
+def overlap(audit: NgramAudit) -> Rows:
+    """order, corpus, rate, count, total: how much of the synthetic text occurs in each corpus."""
+    return [
+        {"order": order, "corpus": corpus, "rate": share.rate, "count": share.count, "total": share.total}
+        for order, found in audit.orders.items()
+        for corpus, share in found.shares.items()
+    ]
+
+
+def excess(results: Results) -> Rows:
+    """variant, order, value, low, high, p: overlap with members minus overlap with the holdout."""
+    return [
+        {"variant": variant, "order": order} | found.excess.to_json() | {"p": found.p}
+        for variant, audit in results.of(NGRAMS).items()
+        for order, found in audit.orders.items()
+    ]
+
+
+def overlap_chart(rows: Rows, gains: Rows) -> Chart:
+    """Share of synthetic n-grams that occur in members, holdout and public text; above, members minus holdout."""
+    corpora = list(CORPORA)
+    tops = {order: max(row["rate"] for row in rows if row["order"] == order) for order in names(rows, "order")}
+    room = alt.Scale(domain=[0, 1.12 * max(tops.values())], nice=False)
+    x = alt.X("order:O", title="n", axis=alt.Axis(labelAngle=0))
+    bars = (
+        alt.Chart(data(rows))
+        .mark_bar()
+        .encode(
+            x=x,
+            xOffset=alt.XOffset("corpus:N", sort=corpora),
+            y=alt.Y("rate:Q", title="synthetic n-grams that occur in it", axis=alt.Axis(format="%"), scale=room),
+            color=alt.Color("corpus:N", title=None, scale=alt.Scale(domain=corpora, range=list(CORPORA.values()))),
+            tooltip=tips("order:O", "corpus:N", "rate:Q", "count:Q", "total:Q"),
+        )
+    )
+    notes = [{"order": row["order"], "top": tops[row["order"]], "note": points(row["value"], 1)} for row in gains]
+    text = alt.Chart(data(notes)).mark_text(dy=-8, fontSize=11).encode(x=x, y="top:Q", text="note:N")
+    return finish(alt.layer(bars, text), 260)
+
+
+def excess_chart(rows: Rows) -> Chart:
+    """Overlap with members minus overlap with the holdout, with intervals, per n and variant."""
+    variants = names(rows, "variant")
+    base = alt.Chart(data(rows)).encode(
+        x=alt.X("order:O", title="n", axis=alt.Axis(labelAngle=0)),
+        xOffset=alt.XOffset("variant:N", sort=variants),
+        color=by_color(variants),
+        tooltip=tips("variant:N", "order:O", "value:Q", "low:Q", "high:Q", "p:Q"),
+    )
+    spread = base.mark_rule(strokeWidth=2).encode(
+        y=alt.Y("low:Q", title="excess over the holdout", axis=alt.Axis(format="+.1%")), y2="high:Q"
+    )
+    dots = base.mark_point(filled=True, size=70, opacity=1).encode(y="value:Q", shape=by_shape(variants))
+    return finish(alt.layer(level(0.0), spread, dots), 260)
+
+
+def _figures(page: Page) -> Iterator[Figure]:
+    rows = excess(page.results)
+    for variant, audit in page.results.of(NGRAMS).items():
+        if variant in BASELINES:
+            continue
+        bars, own = overlap(audit), [row for row in rows if row["variant"] == variant]
+        yield Figure(
+            section="Memorisation",
+            title=f"Overlap of {variant} with members, holdout and public text",
+            caption="The number on top is members minus holdout, in percentage points: overlap alone says nothing, for "
+            "text of one kind always shares phrases.",
+            alt=listed(f"Share of {variant}'s n-grams found", bars, "order", "corpus", value="rate"),
+            chart=overlap_chart(bars, own),
+            rows=bars,
+        )
+    if rows:
+        yield Figure(
+            section="Memorisation",
+            title="Excess over a holdout that nothing ever saw",
+            caption="An interval that stays above zero means that the text repeats rows it was trained on more than "
+            "chance explains.",
+            alt=listed("Excess with 95% intervals", rows, "variant", "order", value="value"),
+            chart=excess_chart(rows),
+            rows=rows,
+            wide=True,
+        )
+
+
+def _columns(_: Summary) -> Iterator[Column[Verdict]]:
+    yield Column(f"{EXCESS_ORDER}-gram excess", lambda line: _cell(line.row.ngram_excess))
+
+
+def _cell(found: Excess | None) -> Cell | None:
+    if found is None:
+        return None
+    return Cell(points(found.rate.value), (f"{points(found.rate.low)} to {points(found.rate.high)} points",))
+
+
+def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
+    if row.ngram_excess:
+        rate = row.ngram_excess.rate
+        sentence = (
+            f"{row.ngram_excess.order}-grams of {row.variant} that occur in members, minus those in a holdout it never "
+            f"saw: {points(rate.value)} percentage points ({points(rate.low)} to {points(rate.high)})."
+        )
+        yield claim_of("G", row, NGRAMS, sentence, results)
+
+
+SECTION = Section(
+    "ngrams",
+    (NGRAMS,),
+    columns=_columns,
+    figures=_figures,
+    claims=_claims,
+    plots=(Plot("overlap", lambda page: excess(page.results)),),
+)

@@ -1,0 +1,250 @@
+"""Usefulness: classifiers that are trained on the rows and tested on real ones."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+from markupsafe import Markup
+
+from palimpsest.audit.utility import LabelScores, Scored, UtilityScores
+from palimpsest.report.drawing import ROW, Chart, Rows, by_color, by_shape, data, finish, listed, names, split, tips
+from palimpsest.report.formats import MISSING, percent
+from palimpsest.report.results import Document, Metric, Results, measured
+from palimpsest.report.row import BASELINES, EVALUATORS, Interval, Score, Summary
+from palimpsest.report.sections.base import Cell, Column, Figure, Page, Plot, Section, Verdict
+from palimpsest.report.theme import GREY, colors
+
+UTILITY = Metric("utility", UtilityScores.from_json, measured)
+PUBLIC: Metric[Document] = Metric(
+    "public", dict, lambda params: ("public",) if params.dataset.public_test else (), path="public.json"
+)
+
+_DASHES = {"real": [1, 0], "public_only": [2, 3]}
+
+
+# --- the final table -------------------------------------------------------------------------------------------
+
+
+def scores(results: Results, variant: str) -> tuple[Score, ...]:
+    """Field of a line of the final table: each evaluator's score, the unrelated one first."""
+    known = results.of(UTILITY)
+    real, public, own = (known[name].evaluators if name in known else {} for name in (*BASELINES, variant))
+    order = [name for name in EVALUATORS if name in own] + sorted(set(own) - set(EVALUATORS))
+    return tuple(_score(name, own[name], both=name in real and name in public) for name in order)
+
+
+def _score(name: str, own: Scored, both: bool) -> Score:
+    kept, gap = (None if found is None else Interval.of(found) for found in (own.retention, own.gap_closed))
+    return Score(name, Interval.of(own.accuracy), kept, gap, None if gap else _gap_note(own, both))
+
+
+def _gap_note(own: Scored, both: bool) -> str:
+    """Why there is no gap to close: a ratio over a difference that may be zero says nothing."""
+    if not both:
+        return "needs both the real and the public_only row"
+    if not own.compared:
+        return "not compared with the baselines"
+    return "the gap between public_only and real is within its 95% interval"
+
+
+def _columns(summary: Summary) -> Iterator[Column[Verdict]]:
+    for name in summary.evaluators:
+        yield Column("Retention", _retention(name), note=name, label=f"Retention, {name}")
+        yield Column("Gap closed", _gap(name), note=name, label=f"Gap closed, {name}")
+
+
+def _retention(name: str) -> Any:
+    def cell(line: Verdict) -> Cell | None:
+        score = line.row.score(name)
+        if score is None:
+            return None
+        ratio = _ratio(score.retention, 1)
+        return Cell(ratio.text, (*ratio.small, f"accuracy {percent(score.accuracy.value)}"))
+
+    return cell
+
+
+def _gap(name: str) -> Any:
+    def cell(line: Verdict) -> Cell | None:
+        score = line.row.score(name)
+        if score is None or line.row.role not in ("release", "reference"):
+            return None
+        if score.gap_note:
+            return Cell(Markup('<span class="na" title="{}">n/a</span>').format(score.gap_note))
+        return _ratio(score.gap_closed, 0)
+
+    return cell
+
+
+def _ratio(found: Interval | None, digits: int) -> Cell:
+    if found is None:
+        return Cell(MISSING)
+    return Cell(percent(found.value, digits), (f"{percent(found.low, digits)} to {percent(found.high, digits)}",))
+
+
+# --- the frontier ----------------------------------------------------------------------------------------------
+
+
+def frontier(summary: Summary, evaluator: str) -> Rows:
+    """One row per variant scored by `evaluator`; `epsilon` is None for what has no proven epsilon."""
+    scored = [(row, score) for row in summary.rows if (score := row.score(evaluator)) is not None]
+    return [
+        {
+            "variant": row.variant,
+            "series": row.method if row.role == "release" else row.variant,
+            "role": row.role,
+            "epsilon": row.epsilon_proved if row.role == "release" else None,
+            "accuracy": score.accuracy.value,
+            "low": score.accuracy.low,
+            "high": score.accuracy.high,
+        }
+        for row, score in scored
+    ]
+
+
+def public_scores(scores: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> dict[str, Rows]:
+    """Evaluator -> the rows of its frontier: accuracy on the declared public test file, no epsilon for public text."""
+    known = {release["variant"]: release for release in releases}
+    found: dict[str, Rows] = {}
+    for variant, evaluators in scores["variants"].items():
+        release = known.get(variant)
+        if release is None and variant not in BASELINES:
+            continue
+        for evaluator, score in evaluators.items():
+            row = {"variant": variant, "series": release["method"] if release else variant}
+            row |= {"epsilon": release["epsilon"] if release else None}
+            found.setdefault(evaluator, []).append(row | {key: score[key] for key in ("accuracy", "low", "high")})
+    return found
+
+
+def frontier_chart(rows: Rows) -> Chart:
+    """Utility against proven epsilon, a line per method, with the variants that have no epsilon as level lines."""
+    dots, levels = split(rows, lambda row: isinstance(row["epsilon"], float))
+    methods, lines = names(dots, "series"), names(levels, "series")
+    series = methods + lines
+    key = alt.Legend(symbolType="stroke", symbolSize=300)
+    color = alt.Color("series:N", title=None, legend=key, scale=alt.Scale(domain=series, range=colors(series)))
+    dash = alt.StrokeDash("series:N", title=None, legend=key, scale=_dashes(methods, lines))
+    y = alt.Y("accuracy:Q", title="accuracy on real test rows", scale=alt.Scale(zero=False), axis=alt.Axis(format="%"))
+    tooltip = tips("variant:N", "epsilon:Q", "accuracy:Q", "low:Q", "high:Q")
+    rules = (
+        alt.Chart(data(levels))
+        .mark_rule(strokeWidth=2)
+        .encode(y=y, color=color, strokeDash=dash, tooltip=tips("variant:N", "accuracy:Q", "low:Q", "high:Q"))
+    )
+    return finish(alt.layer(*([rules] if levels else []), *_points(dots, y, color, dash, tooltip)), 280)
+
+
+def _points(dots: Rows, y: alt.Y, color: alt.Color, dash: alt.StrokeDash, shown: list[alt.Tooltip]) -> list[alt.Chart]:
+    """The layers of the variants that have an epsilon; none without such variants, for an empty axis has no extent."""
+    if not dots:
+        return []
+    x = alt.X("epsilon:Q", title="proved ε (log)", scale=alt.Scale(type="log", domain=_around(dots)))
+    base = alt.Chart(data(dots)).encode(x=x, color=color, tooltip=shown)
+    line = base.mark_line(strokeWidth=2).encode(y=y, strokeDash=dash)
+    spread = base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q"), y2="high:Q")
+    return [line, spread, base.mark_point(filled=True, size=90, opacity=1).encode(y=y)]
+
+
+def _dashes(methods: list[str], lines: list[str]) -> alt.Scale:
+    strokes = [[1, 0]] * len(methods) + [_DASHES.get(name, [8, 4]) for name in lines]
+    return alt.Scale(domain=methods + lines, range=strokes)
+
+
+def _around(points: Rows) -> list[float]:
+    """An epsilon axis that leaves room on both sides, also around a single point."""
+    values = [row["epsilon"] for row in points]
+    return [min(values) / 2, max(values) * 2]
+
+
+# --- every class -----------------------------------------------------------------------------------------------
+
+
+def per_class(results: Results, evaluator: str) -> Rows:
+    """label, variant, f1, support: one row per class and variant; empty where the task has no classes."""
+    found = results.of(UTILITY)
+    return [
+        {"label": label, "variant": variant, "f1": scores.f1, "support": scores.support}
+        for variant in sorted(found, key=lambda variant: variant in BASELINES)
+        for label, scores in _classes(found[variant], evaluator).items()
+    ]
+
+
+def _classes(found: UtilityScores, evaluator: str) -> Mapping[str, LabelScores]:
+    return found.evaluators[evaluator].per_class if evaluator in found.evaluators else {}
+
+
+def classes_chart(rows: Rows) -> Chart:
+    """F1 per class: one mark per variant, joined."""
+    variants = names(rows, "variant")
+    base = alt.Chart(data(rows)).encode(y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=150)))
+    near = alt.Scale(zero=False, padding=10)
+    join = base.mark_rule(strokeWidth=3, opacity=0.35, color=GREY).encode(
+        x=alt.X("min(f1):Q", title="F1 on real test rows", axis=alt.Axis(format="%"), scale=near),
+        x2="max(f1):Q",
+    )
+    dots = base.mark_point(filled=True, size=100, opacity=1).encode(
+        x="f1:Q",
+        color=by_color(variants),
+        shape=by_shape(variants),
+        tooltip=tips("label:N", "variant:N", "f1:Q", "support:Q"),
+    )
+    return finish(alt.layer(join, dots), ROW * len(names(rows, "label")) + 20)
+
+
+# --- the section -----------------------------------------------------------------------------------------------
+
+
+def _figures(page: Page) -> Iterator[Figure]:
+    summary = page.summary
+    for evaluator in summary.evaluators:
+        rows = frontier(summary, evaluator)
+        yield Figure(
+            section="Utility",
+            title=f"Usefulness for its privacy, by {evaluator}",
+            caption="A classifier trained on each variant and tested on real rows, with 95% intervals. Level lines: "
+            "the real rows, public text alone, and runs without noise.",
+            alt=listed("Accuracy", rows, "variant", value="accuracy"),
+            chart=frontier_chart(rows),
+            rows=_in_words(rows, summary),
+        )
+    for evaluator in summary.evaluators:
+        rows = per_class(page.results, evaluator)
+        if rows:
+            yield Figure(
+                section="Utility",
+                title=f"Every class, by {evaluator}",
+                caption="Each mark is one variant; the bar joins the best and the worst.",
+                alt=listed("F1", rows, "label", "variant", value="f1"),
+                chart=classes_chart(rows),
+                rows=rows,
+            )
+
+
+def _in_words(rows: Rows, summary: Summary) -> Rows:
+    """The rows, and the epsilon of a method that protects words in its own unit."""
+    words = summary.per_word
+    return [row | ({"epsilon": words[row["variant"]]} if row["variant"] in words else {}) for row in rows]
+
+
+def public_figures(scores: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
+    """The frontier on a test file that was declared public: the card's."""
+    for evaluator, rows in public_scores(scores, releases).items():
+        yield Figure(
+            section="Utility",
+            title=f"Usefulness for its privacy, by {evaluator}",
+            caption="A classifier trained on the rows and tested on a file that was declared public, with 95% "
+            "intervals. Level line: public text alone.",
+            alt="; ".join(f"{row['variant']} {row['accuracy']:.3g}" for row in rows) + ".",
+            chart=frontier_chart(rows),
+            rows=rows,
+        )
+
+
+SECTION = Section(
+    "utility",
+    (UTILITY, PUBLIC),
+    columns=_columns,
+    figures=_figures,
+    plots=(Plot("utility", lambda page: frontier(page.summary, EVALUATORS[0])),),
+)
