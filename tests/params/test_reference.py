@@ -74,6 +74,6 @@ def test_every_key_is_described() -> None:
 
 def test_ranges_are_shown() -> None:
     page = render()
-    assert "| `privacy.budget.delta` | number or null | > 0, < 1 |" in page
+    assert "| `privacy.budget.delta` | number or null | > 0, < 1 | `null` |" in page
     assert "| `dataset.task` | one of `classify`, `span`, `text`, `json` |" in page
     assert "| `dataset.json_schema` | text → anything or null |" in page
