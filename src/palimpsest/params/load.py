@@ -1,6 +1,7 @@
 """Reading params.yaml. Only stages, flows and the command line do this."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,17 @@ from ruamel.yaml.error import YAMLError
 
 from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
-from palimpsest.params.schema import Params
+from palimpsest.params.file import File
+from palimpsest.params.resolve import SECTIONS, resolve
+from palimpsest.params.schema import Dataset, Params
 from palimpsest.privacy.database import sqlite_path
 
 FILE = "params.yaml"
 LEDGER_VARIABLE = "PALIMPSEST_LEDGER"
 _SQLITE = "sqlite:///"
+
+
+Parts = tuple[int | str, ...]
 
 
 def load(workspace: Path | str = ".") -> Params:
@@ -42,17 +48,44 @@ def loads(text: str) -> Params:
     Raises:
         ParamsError: naming each wrong key, its value and what is allowed.
     """
+    return parse(_content(text))
+
+
+def file_of(text: str) -> File:
+    """What a person wrote.
+
+    Raises:
+        ParamsError: it is no YAML, or a key of the first level is missing or unknown.
+    """
     try:
-        body = YAML(typ="safe", pure=True).load(text)
+        return File.model_validate(_content(text))
+    except ValidationError as error:
+        raise _refused(error, _as_it_is) from None
+
+
+def _content(text: str) -> Any:
+    try:
+        return YAML(typ="safe", pure=True).load(text)
     except YAMLError as error:
         place = getattr(error, "problem_mark", None)
         where = f" at line {place.line + 1}" if place else ""
         raise ParamsError(f"{FILE} cannot be read{where} ({type(error).__name__}).", "Correct the YAML.") from None
-    return parse(body)
+
+
+def resolved(file: File) -> Params:
+    """Everything that a file stands for.
+
+    Raises:
+        ParamsError: naming each wrong key, its value and what is allowed.
+    """
+    try:
+        return Params.model_validate(resolve(file))
+    except ValidationError as error:
+        raise _refused(error, _as_written) from None
 
 
 def parse(body: Any) -> Params:
-    """Check the content of a params.yaml.
+    """Check values, each at its place in `Params`.
 
     Raises:
         ParamsError: naming each wrong key, its value and what is allowed.
@@ -60,8 +93,7 @@ def parse(body: Any) -> Params:
     try:
         return Params.model_validate(body)
     except ValidationError as error:
-        problems = "; ".join(_problem(item) for item in error.errors())
-        raise ParamsError(f"{FILE}: {problems}.", "Correct the values; docs/params.md describes every key.") from None
+        raise _refused(error, _as_it_is) from None
 
 
 def ledger_url(params: Params, workspace: Path | str = ".") -> str:
@@ -88,8 +120,28 @@ def ledger_url(params: Params, workspace: Path | str = ".") -> str:
     return place if "://" in place else f"{_SQLITE}{path}"
 
 
-def _problem(item: Any) -> str:
-    key = ".".join(str(part) for part in item["loc"])
+def _refused(error: ValidationError, key_of: Callable[[Parts], Parts]) -> ParamsError:
+    title = f"{error.title.lower()}." if error.title == Dataset.__name__ else ""  # the one section checked alone
+    problems = "; ".join(_problem(item, title + ".".join(map(str, key_of(item["loc"])))) for item in error.errors())
+    return ParamsError(f"{FILE}: {problems}.", "Correct the values; docs/params.md describes every key.")
+
+
+def _as_it_is(parts: Parts) -> Parts:
+    return parts
+
+
+def _as_written(parts: Parts) -> Parts:
+    """A key as the file has it: without the method or the kind that the schema was chosen by, and without the section
+    of an entry's settings.
+    """
+    if len(parts) > 2 and parts[0] in ("variants", "authors"):
+        parts = parts[:2] + parts[3:]
+    if len(parts) > 2 and parts[2] in SECTIONS.get(str(parts[0]), ()):
+        parts = parts[:2] + parts[3:]
+    return parts
+
+
+def _problem(item: Any, key: str) -> str:
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "value_error" or not key:
         return f"{key}: {message}" if key else message

@@ -83,7 +83,9 @@ class Dataset(Settings):
     test: str | None = Field(
         default=None, description="Private test file; null cuts a test part from the private file."
     )
-    test_share: float = Field(ge=0, lt=1, description="Probability of the test part where no test file is given.")
+    test_share: float = Field(
+        default=0.1, ge=0, lt=1, description="Probability of the test part where no test file is given."
+    )
     public: str = Field(
         min_length=1,
         description="A public file with text of the same kind, in the same text column. For task json that may hold "
