@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 
 import palimpsest
 from palimpsest.files import atomic_path, read_json, write_json
+from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import RESERVED, Params
 from palimpsest.privacy.books import ledger_summary
@@ -125,11 +126,11 @@ def read_receipts(params: Params) -> dict[str, Receipt]:
 def read_stages(path: Path) -> list[dict[str, Any]]:
     """The graph as dvc.yaml writes it, matrices folded: name, desc, zone, and the stages it needs.
 
-    A stage that is repeated needs what any of its repetitions needs, by the names in the params.yaml beside it.
+    A stage that is repeated needs what any of its repetitions needs, by the names in the values beside it.
     """
     yaml = YAML(typ="safe", pure=True)
     found = yaml.load(path.read_text(encoding="utf-8"))["stages"]
-    params = yaml.load(path.with_name("params.yaml").read_text(encoding="utf-8"))
+    params = yaml.load(path.with_name(RESOLVED).read_text(encoding="utf-8"))
     body = {name: stage.get("do", stage) for name, stage in found.items()}
     values = {name: _repetitions(stage, params) for name, stage in found.items()}
     makers = [(output, name) for name, stage in body.items() for output in _filled(_outputs(stage), values[name])]

@@ -14,6 +14,7 @@ from dvc.repo import Repo
 
 from palimpsest.cli.context import environment
 from palimpsest.closure import DYNAMIC, PLUMBING, code, digest
+from palimpsest.params.file import FILE, RESOLVED
 from stages import inputs
 
 ROOT = Path(__file__).parents[1]
@@ -109,10 +110,13 @@ def test_every_file_that_is_shipped_is_somebodys():
 def test_plumbing_exists_and_hides_nothing_but_the_schema_and_the_ledgers_place(imports: grimp.ImportGraph):
     assert PLUMBING.keys() <= dict(sources()).keys()
     behind = {name: imports.find_modules_directly_imported_by(name) - PLUMBING.keys() for name in PLUMBING}
-    assert {name for name, found in behind.items() if found} == {"palimpsest.params.load", "palimpsest.params.schema"}
-    assert behind["palimpsest.params.load"] == {"palimpsest.privacy.database"}  # what the ledger's address means
+    settings = {f"palimpsest.params.{name}" for name in ("file", "load", "schema")}
+    assert {name for name, found in behind.items() if found} == settings
+    assert behind["palimpsest.params.file"] == {"palimpsest.settings"}
+    read = {name for name in behind["palimpsest.params.load"] if "params" not in name}
+    assert read == {"palimpsest.privacy.database"}  # what the ledger's address means
     own = {"palimpsest.records.conformity", "palimpsest.records.schema", "palimpsest.records.structured"}
-    assert {name for name in behind["palimpsest.params.schema"] if "params" not in name} == own
+    assert {name for name in behind["palimpsest.params.schema"] if name.startswith("palimpsest.records")} == own
 
 
 # Sources of every shape, in a project of their own.
@@ -194,7 +198,8 @@ class Copy:
         self.workspace.mkdir()
         Repo.init(str(self.workspace), no_scm=True).close()
         (self.workspace / "dvc.yaml").write_text(GRAPH)
-        copy(ROOT / "params.yaml", self.workspace)
+        for name in (FILE, RESOLVED):
+            copy(ROOT / name, self.workspace)
 
     def edit(self, path: str) -> None:
         (self.code / path).write_text((self.code / path).read_text() + "\nEDITED = True\n")

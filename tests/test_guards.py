@@ -15,6 +15,8 @@ from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from flows.graph import read_graph
+from palimpsest.cli.render import contents
+from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.vouched import OWN
@@ -45,15 +47,15 @@ def read_yaml(path: Path) -> Any:
     return YAML(typ="safe", pure=True).load(path.read_text())
 
 
-def rendered(json: bool) -> str:
-    """The template's graph for the clone, or what it were if its records were JSON."""
+def of_json() -> str:
+    """What the graph of the clone were if its records were JSON."""
     files = Environment(loader=PackageLoader("palimpsest.cli"), undefined=StrictUndefined, keep_trailing_newline=True)
-    has = dict.fromkeys(("world", "test", "public_test", "labels"), True)
-    return files.get_template("dvc.yaml.j2").render(**has, json=json)
+    has = dict.fromkeys(("world", "test", "public_test", "labels", "json"), True)
+    return files.get_template("dvc.yaml.j2").render(**has)
 
 
 STAGES: dict[str, Body] = read_yaml(ROOT / "dvc.yaml")["stages"]
-EVERY: dict[str, Body] = YAML(typ="safe", pure=True).load(rendered(json=True))["stages"] | STAGES
+EVERY: dict[str, Body] = YAML(typ="safe", pure=True).load(of_json())["stages"] | STAGES
 DVC: dict[str, Body] = {name: stage.get("do", stage) for name, stage in EVERY.items()}
 ONE = re.compile(r"\$\{(item|key|item\.\w+)\}")  # what stands for one of the names that a stage is repeated for
 
@@ -188,8 +190,8 @@ def test_a_receipt_is_an_output_of_its_stage():
 # One graph.
 
 
-def test_the_graph_is_the_templates_for_a_clone():
-    assert rendered(json=False) == (ROOT / "dvc.yaml").read_text()
+def test_what_follows_from_params_is_rendered():
+    assert {name: (ROOT / name).read_text() for name in ("params.resolved.yaml", "dvc.yaml")} == contents(load(ROOT))
 
 
 def test_stages_of_other_tasks_are_guarded_too():
@@ -219,7 +221,8 @@ def used_keys(params: Body) -> list[tuple[str, ...]]:
         filled(key, name, model)
         for stage in STAGES.values()
         for name, model in names(stage, params)
-        for key in stage.get("do", stage).get("params", [])
+        for entry in stage.get("do", stage).get("params", [])
+        for key in entry[RESOLVED]
     ]
     return [tuple(key.split(".")) for key in dict.fromkeys(written)]
 
@@ -249,14 +252,14 @@ def test_params_are_valid_and_private():
 
 
 def test_every_key_of_params_is_used_by_a_stage():
-    params = read_yaml(ROOT / "params.yaml")
+    params = read_yaml(ROOT / RESOLVED)
     used = used_keys(params)
     unused = [".".join(leaf) for leaf in leaves(params) if not any(leaf[: len(key)] == key for key in used)]
     assert sorted(unused) == sorted(UNUSED_KEYS)
 
 
 def test_every_key_that_a_stage_names_is_in_params():
-    params = read_yaml(ROOT / "params.yaml")
+    params = read_yaml(ROOT / RESOLVED)
     known = list(leaves(params))
     assert [key for key in used_keys(params) if not any(leaf[: len(key)] == key for leaf in known)] == []
 

@@ -23,7 +23,8 @@ PLUMBING: Mapping[str, str] = {
     "palimpsest.progress": "how progress is told",
     "palimpsest.validate": "refuses arguments, changes none",
     "palimpsest.params": "empty",
-    "palimpsest.params.load": "reads params.yaml",
+    "palimpsest.params.load": "reads params.yaml, and the values that it stands for",
+    "palimpsest.params.file": "what a person writes there",
     "palimpsest.params.schema": "checks params.yaml; what it says is in `params:` of each stage and in a run's key",
     "stages": "empty",
     "stages.common": "paths, and how a stage starts and fails",
@@ -31,7 +32,8 @@ PLUMBING: Mapping[str, str] = {
 
 # Modules that reach something otherwise than by an import statement -> the project's files among it, as patterns.
 DYNAMIC: Mapping[str, tuple[str, ...]] = {
-    "palimpsest.cli.init": ("palimpsest/cli/templates/*",),
+    "palimpsest.cli.init": (),  # starts DVC
+    "palimpsest.cli.render": ("palimpsest/cli/templates/*",),
     "palimpsest.cli.run": (),  # starts DVC
     "palimpsest.models.chat.wire": (),  # the package openai
     "palimpsest.models.sources": (),  # the folder of a package with an encoder

@@ -7,6 +7,9 @@ from pydantic import ConfigDict, Field
 
 from palimpsest.settings import Settings
 
+FILE = "params.yaml"
+RESOLVED = "params.resolved.yaml"  # every value that it stands for
+
 Section = Mapping[str, Any]
 _NOTHING: Mapping[str, Any] = {}
 

@@ -12,12 +12,17 @@ from ruamel.yaml.error import YAMLError
 
 from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
-from palimpsest.params.file import File
+from palimpsest.params.file import FILE, RESOLVED, File
 from palimpsest.params.resolve import SECTIONS, resolve
 from palimpsest.params.schema import Dataset, Params
+from palimpsest.params.shorten import plain
+from palimpsest.params.text import to_yaml
 from palimpsest.privacy.database import sqlite_path
 
-FILE = "params.yaml"
+HEAD = (
+    "# Every value that params.yaml stands for, defaults included. `palimpsest render` writes this file and nobody\n"
+    "# edits it: DVC compares it, so that a changed default is a change.\n"
+)
 LEDGER_VARIABLE = "PALIMPSEST_LEDGER"
 _SQLITE = "sqlite:///"
 
@@ -26,29 +31,51 @@ Parts = tuple[int | str, ...]
 
 
 def load(workspace: Path | str = ".") -> Params:
-    """Read and check the workspace's params.yaml.
+    """Everything that the workspace's params.yaml stands for, held equal to the file that DVC compares.
+
+    Raises:
+        ParamsError: naming each wrong key, its value and what is allowed; or the file with every value is another's.
+    """
+    params = read(workspace)
+    path = Path(workspace) / RESOLVED
+    if not path.is_file() or path.read_bytes() != rendered(params).encode():
+        raise ParamsError(
+            f"{RESOLVED} does not hold what {FILE} stands for.",
+            "Run `palimpsest render`, which writes it; nothing was charged and no row was read.",
+        )
+    return params
+
+
+def read(workspace: Path | str = ".") -> Params:
+    """Everything that the workspace's params.yaml stands for, whether or not it is rendered.
 
     Raises:
         ParamsError: naming each wrong key, its value and what is allowed.
     """
-    try:
-        text = (Path(workspace) / FILE).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ParamsError(
-            f"There is no {FILE} here.", "Run this in a workspace, or make one with `palimpsest init`."
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ParamsError(f"{FILE} cannot be read ({type(error).__name__}).", "Save it as UTF-8 text.") from None
-    return loads(text)
+    return loads(_text(workspace))
+
+
+def written(workspace: Path | str = ".") -> File:
+    """What a person wrote into the workspace's params.yaml.
+
+    Raises:
+        ParamsError: it cannot be read, or a key of the first level is missing or unknown.
+    """
+    return file_of(_text(workspace))
+
+
+def rendered(params: Params) -> str:
+    """Every value as text, for the file that DVC compares."""
+    return HEAD + to_yaml(plain(params), folded=False)
 
 
 def loads(text: str) -> Params:
-    """Check the text of a params.yaml.
+    """Everything that the text of a params.yaml stands for.
 
     Raises:
         ParamsError: naming each wrong key, its value and what is allowed.
     """
-    return parse(_content(text))
+    return resolved(file_of(text))
 
 
 def file_of(text: str) -> File:
@@ -61,6 +88,17 @@ def file_of(text: str) -> File:
         return File.model_validate(_content(text))
     except ValidationError as error:
         raise _refused(error, _as_it_is) from None
+
+
+def _text(workspace: Path | str) -> str:
+    try:
+        return (Path(workspace) / FILE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ParamsError(
+            f"There is no {FILE} here.", "Run this in a workspace, or make one with `palimpsest init`."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ParamsError(f"{FILE} cannot be read ({type(error).__name__}).", "Save it as UTF-8 text.") from None
 
 
 def _content(text: str) -> Any:

@@ -15,6 +15,7 @@ from pathlib import Path as File
 from typing import Any
 
 from palimpsest.errors import DataError, ParamsError
+from palimpsest.params.file import RESOLVED
 from palimpsest.records.vouched import EMBEDDED
 
 RELEASE = "release"
@@ -190,7 +191,8 @@ def nodes(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any], wor
 def _node(name: str, body: Mapping[str, Any], values: Mapping[str, Any], workspace: File) -> Node:
     _refuse_keys(name, body)
     declared = [path for path in map(values.get("dataset", {}).get, _DECLARED) if path is not None]
-    files = [file for entry in body.get("params", []) if not isinstance(entry, str) for file in entry]
+    named = (file for entry in body.get("params", []) if not isinstance(entry, str) for file in entry)
+    files = [file for file in named if file != RESOLVED]
     read, made = _filled((*body.get("deps", []), *files), values), _filled(_named(body, _MADE), values)
     for path in (*read, *made):
         _refuse_path(name, path, declared, workspace)
@@ -213,11 +215,17 @@ def _gates(listed: Sequence[str], values: Mapping[str, Any]) -> list[str]:
 
 def _models(body: Mapping[str, Any], values: Mapping[str, Any], workspace: File) -> Iterator[str]:
     """The folders of models that the stage's parameters name, from the workspace; a hub's name is a path to nothing."""
-    entries = _filled((entry for entry in body.get("params", []) if isinstance(entry, str)), values)
+    entries = _filled(_keys(body), values)
     sections = {"models": values.get("models", {}), "authors": values.get("authors", {})}
     for key, name in _leaves(sections):
         if _MODEL.fullmatch(key) and name not in (None, EMBEDDED) and any(_within(key, entry) for entry in entries):
             yield from dict.fromkeys(_plain(key, place, workspace) for place in _places(str(name), workspace))
+
+
+def _keys(body: Mapping[str, Any]) -> Iterator[str]:
+    """The keys that a stage depends on, of params.yaml and of the values that it stands for."""
+    for entry in body.get("params", []):
+        yield from [entry] if isinstance(entry, str) else entry.get(RESOLVED, [])
 
 
 def _within(key: str, entry: str) -> bool:
