@@ -13,7 +13,7 @@ from ruamel.yaml.error import YAMLError
 from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
 from palimpsest.params.file import FILE, RESOLVED, File
-from palimpsest.params.resolve import SECTIONS, resolve
+from palimpsest.params.resolve import Parts, as_written, resolve
 from palimpsest.params.schema import Dataset, Params
 from palimpsest.params.shorten import plain
 from palimpsest.params.text import to_yaml
@@ -25,9 +25,6 @@ HEAD = (
 )
 LEDGER_VARIABLE = "PALIMPSEST_LEDGER"
 _SQLITE = "sqlite:///"
-
-
-Parts = tuple[int | str, ...]
 
 
 def load(workspace: Path | str = ".") -> Params:
@@ -169,14 +166,10 @@ def _as_it_is(parts: Parts) -> Parts:
 
 
 def _as_written(parts: Parts) -> Parts:
-    """A key as the file has it: without the method or the kind that the schema was chosen by, and without the section
-    of an entry's settings.
-    """
+    """A key as the file has it, without the method or the kind that its schema was chosen by."""
     if len(parts) > 2 and parts[0] in ("variants", "authors"):
         parts = parts[:2] + parts[3:]
-    if len(parts) > 2 and parts[2] in SECTIONS.get(str(parts[0]), ()):
-        parts = parts[:2] + parts[3:]
-    return parts
+    return as_written(parts)
 
 
 def _problem(item: Any, key: str) -> str:

@@ -20,6 +20,8 @@ _TAUGHT = "taught/"
 _ENTRIES = ("lms", "discriminators", "variants", "taught", "authors", "decoders")
 _WORKED_OUT = {*_ENTRIES, "runs"}
 
+Parts = tuple[int | str, ...]  # of a key: sections, names of the file's own, and places in a list
+
 
 class Way(NamedTuple):
     """Where a variant of a method runs.
@@ -91,6 +93,13 @@ SECTIONS: Mapping[str, Collection[str]] = {
     "discriminators": {settings_of(Discriminator)},
     "variants": {settings_of(kind) for kind in VARIANTS.values()},
 }
+
+
+def as_written(parts: Parts) -> Parts:
+    """A key of `Params` as the file has it: without the section of an entry's settings."""
+    if len(parts) > 2 and parts[2] in SECTIONS.get(str(parts[0]), ()):
+        return parts[:2] + parts[3:]
+    return parts
 
 
 def _parted(written: Mapping[str, Any], kind: type[BaseModel] | None) -> dict[str, Any]:
