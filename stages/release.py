@@ -19,7 +19,8 @@ from ruamel.yaml import YAML
 import palimpsest
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
-from palimpsest.params.load import FILE, ledger_url, load
+from palimpsest.params.file import RESOLVED
+from palimpsest.params.load import ledger_url, load
 from palimpsest.params.release import Release
 from palimpsest.params.schema import Params
 from palimpsest.privacy import accounting
@@ -223,7 +224,7 @@ def graph(variants: Sequence[str], charges: Sequence[Charge], receipts: Mapping[
     Raises:
         DataError: no stage of dvc.yaml writes the release.
     """
-    params = read_yaml(Path(FILE))
+    params = read_yaml(Path(RESOLVED))
     found = nodes(read_yaml(GRAPH)["stages"], params)
     if not any(RELEASE in node.writes for node in found):
         raise DataError(

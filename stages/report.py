@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 import palimpsest
 from palimpsest.files import atomic_path, read_json, write_json
 from palimpsest.graph.expand import MADE, expand, unrepeated
+from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
@@ -27,7 +28,7 @@ from palimpsest.report.sections.twins import TWINS
 from palimpsest.report.sections.utility import PUBLIC
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import summarise
-from palimpsest.workspace import CARD, GRAPH, METRICS, PAGE, PARAMS, PLOTS, RECEIPTS, STATEMENT, SUMMARY
+from palimpsest.workspace import CARD, GRAPH, METRICS, PAGE, PLOTS, RECEIPTS, STATEMENT, SUMMARY
 from stages.common import start
 from stages.vouching import told
 
@@ -84,11 +85,11 @@ def read_receipts(params: Params) -> dict[str, Receipt]:
 def read_stages(path: Path) -> list[dict[str, Any]]:
     """The graph as dvc.yaml writes it, matrices folded: name, desc, zone, and the stages it needs.
 
-    A stage that is repeated needs what any of its repetitions needs, by the names in the params.yaml beside it.
+    A stage that is repeated needs what any of its repetitions needs, by the names in the values beside it.
     """
     yaml = YAML(typ="safe", pure=True)
     graph = yaml.load(path.read_text(encoding="utf-8"))["stages"]
-    params = yaml.load(path.with_name(PARAMS.name).read_text(encoding="utf-8"))
+    params = yaml.load(path.with_name(RESOLVED).read_text(encoding="utf-8"))
     written, repeated = unrepeated(graph, params), expand(graph, params)
     running = {one.stage for one in repeated}
     nodes = [*repeated, *(one for one in written if one.stage not in running)]

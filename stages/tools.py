@@ -17,8 +17,8 @@ from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.vouched import fingerprint_of, sha256
 from palimpsest.records.write import read_synthetic
-from palimpsest.workspace import BASE_LM, CHECKPOINTS, DECODERS, MODELS, PUBLIC, SYNTHETIC
-from stages import public
+from palimpsest.workspace import BASE_LM, CHECKPOINTS, DECODERS, EMBEDDINGS, MODELS, PUBLIC, SYNTHETIC
+from stages.public import heldout_texts, public_texts
 from stages.spenders import Spender
 
 ANSWERS = CHECKPOINTS / "answers"
@@ -71,7 +71,7 @@ class Artifacts:
     def texts(self) -> list[str]:
         """The public texts."""
         self.require(Reads.TEXTS)
-        return public.public_texts()
+        return public_texts()
 
     def embeddings(self) -> Mapping[str, np.ndarray]:
         """Those of the public texts and of the labels' descriptions."""
@@ -81,7 +81,7 @@ class Artifacts:
     def heldout(self) -> list[str]:
         """Held-out public texts."""
         self.require(Reads.HELDOUT)
-        return public.heldout_texts()
+        return heldout_texts()
 
     def base(self) -> Path:
         """The public language model."""

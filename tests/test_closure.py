@@ -16,6 +16,7 @@ from palimpsest.cli.context import environment
 from palimpsest.closure import DYNAMIC, PLUMBING, code, digest
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.method import Method
+from palimpsest.params.file import FILE, RESOLVED
 from stages import inputs, spenders
 
 ROOT = Path(__file__).parents[1]
@@ -143,15 +144,15 @@ def test_every_file_that_is_shipped_is_somebodys():
 def test_plumbing_exists_and_hides_nothing_but_the_schema_and_the_ledgers_place(imports: grimp.ImportGraph):
     assert PLUMBING.keys() <= dict(sources()).keys()
     behind = {name: imports.find_modules_directly_imported_by(name) - PLUMBING.keys() for name in PLUMBING}
-    reads_params = {"palimpsest.params.load", "palimpsest.params.schema"}
+    reads_params = {f"palimpsest.params.{name}" for name in ("file", "load", "schema")}
     assert {name for name, found in behind.items() if found} == {*reads_params, "palimpsest.methods.registry"}
     declared = {method.module for method in METHODS}
     assert behind["palimpsest.methods.registry"] == {*declared, "palimpsest.methods.shared.method"}
-    assert behind["palimpsest.params.load"] == {"palimpsest.privacy.ledger.database"}  # what the ledger's address means
+    assert behind["palimpsest.params.file"] == {"palimpsest.settings"}
+    read = {name for name in behind["palimpsest.params.load"] if "params" not in name}
+    assert read == {"palimpsest.privacy.ledger.database"}  # what the ledger's address means
     own = {"palimpsest.records.conformity", "palimpsest.records.schema", "palimpsest.records.structured"}
-    own |= {"palimpsest.methods.shared.method", "palimpsest.methods.evolve.authors"}  # which hold settings
-    settings = ("params", "settings")
-    assert {name for name in behind["palimpsest.params.schema"] if not any(word in name for word in settings)} == own
+    assert {name for name in behind["palimpsest.params.schema"] if name.startswith("palimpsest.records")} == own
 
 
 # Sources of every shape, in a project of their own.
@@ -233,7 +234,8 @@ class Copy:
         self.workspace.mkdir()
         Repo.init(str(self.workspace), no_scm=True).close()
         (self.workspace / "dvc.yaml").write_text(GRAPH)
-        copy(ROOT / "params.yaml", self.workspace)
+        for name in (FILE, RESOLVED):
+            copy(ROOT / name, self.workspace)
 
     def edit(self, path: str) -> None:
         (self.code / path).write_text((self.code / path).read_text() + "\nEDITED = True\n")

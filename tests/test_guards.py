@@ -14,9 +14,11 @@ from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from flows.graph import read_graph
-from palimpsest.graph.expand import expand
-from palimpsest.graph.render import document, features, render
+from palimpsest.cli.render import contents
+from palimpsest.graph.expand import expand, filled, params_keys
+from palimpsest.graph.render import document
 from palimpsest.graph.stage import Feature
+from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.workspace import CODE, OWN, SOURCES
@@ -181,8 +183,8 @@ def test_a_receipt_is_an_output_of_its_stage():
 # One graph.
 
 
-def test_the_graph_is_what_the_declarations_say():
-    assert render(features(load(ROOT))) == (ROOT / "dvc.yaml").read_text()
+def test_what_follows_from_params_is_rendered():
+    assert {name: (ROOT / name).read_text() for name in ("params.resolved.yaml", "dvc.yaml")} == contents(load(ROOT))
 
 
 def test_stages_of_other_tasks_are_guarded_too():
@@ -208,7 +210,7 @@ def leaves(body: Any, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 
 def used_keys(params: Body) -> list[tuple[str, ...]]:
     """The keys that stages name, written out for every name that their stage is repeated for."""
-    written = [key for one in expand(STAGES, params) for key in one.paths("params")]
+    written = [key for one in expand(STAGES, params) for key in filled(params_keys(one.body), one.values)]
     return [tuple(key.split(".")) for key in dict.fromkeys(written)]
 
 
@@ -219,14 +221,14 @@ def test_params_are_valid_and_private():
 
 
 def test_every_key_of_params_is_used_by_a_stage():
-    params = read_yaml(ROOT / "params.yaml")
+    params = read_yaml(ROOT / RESOLVED)
     used = used_keys(params)
     unused = [".".join(leaf) for leaf in leaves(params) if not any(leaf[: len(key)] == key for key in used)]
     assert sorted(unused) == sorted(UNUSED_KEYS)
 
 
 def test_every_key_that_a_stage_names_is_in_params():
-    params = read_yaml(ROOT / "params.yaml")
+    params = read_yaml(ROOT / RESOLVED)
     known = list(leaves(params))
     assert [key for key in used_keys(params) if not any(leaf[: len(key)] == key for leaf in known)] == []
 

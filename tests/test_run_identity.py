@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from dp_accounting import SelfComposedDpEvent
-from ruamel.yaml import YAML
 
 import stages.preprocess
 from palimpsest.closure import digest
@@ -28,6 +27,7 @@ from palimpsest.workspace import PRIVATE
 from stages import dp_train
 from stages.spenders import spender, spenders
 from stages.spending import charged, identify, private_rows
+from tests.settings_file import demo, write_settings
 
 ROOT = Path(__file__).parents[1]
 LABELS = ("returns", "workshop", "helpline", "accounts", "logistics")
@@ -67,7 +67,7 @@ class Place:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.content = YAML(typ="safe", pure=True).load((ROOT / "params.yaml").read_text())
+        self.content = demo()
         every_spender(self.content)
         self.content["dataset"] |= {"private": "rows.jsonl", "test": None, "test_share": 0.2, "public": "public.jsonl"}
         self.write("rows", rows(60))
@@ -92,7 +92,7 @@ class Place:
         """Change settings and split the file: stage@name -> run key of everything that spends."""
         for section, values in (edit or {}).items():
             self.content[section] = {**self.content[section], **values} if isinstance(values, dict) else values
-        (self.home / "params.yaml").write_text(json.dumps(self.content))
+        write_settings(self.home, self.content)
         stages.preprocess.run()
         params = load()
         found = spenders(params)

@@ -26,7 +26,8 @@ PLUMBING: Mapping[str, str] = {
     "palimpsest.methods.shared.columns": "what `palimpsest plan` shows",
     "palimpsest.workspace": "names of files; the graph has those that a stage reads and writes",
     "palimpsest.params": "empty",
-    "palimpsest.params.load": "reads params.yaml",
+    "palimpsest.params.load": "reads params.yaml, and the values that it stands for",
+    "palimpsest.params.file": "what a person writes there",
     "palimpsest.params.schema": "checks params.yaml; what it says is in `params:` of each stage and in a run's key",
     "stages": "empty",
     "stages.common": "how a stage starts and fails",
@@ -34,7 +35,8 @@ PLUMBING: Mapping[str, str] = {
 
 # Modules that reach something otherwise than by an import statement -> the project's files among it, as patterns.
 DYNAMIC: Mapping[str, tuple[str, ...]] = {
-    "palimpsest.cli.init": ("palimpsest/cli/templates/*",),
+    "palimpsest.cli.init": (),  # starts DVC
+    "palimpsest.cli.render": ("palimpsest/cli/templates/*",),
     "palimpsest.cli.run": (),  # starts DVC
     "palimpsest.models.chat.wire": (),  # the package openai
     "palimpsest.models.sources": (),  # the folder of a package with an encoder

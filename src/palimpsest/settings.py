@@ -4,6 +4,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Settings(BaseModel):
-    """A section of settings: unknown keys are errors, values never change after loading."""
+    """A section of settings: unknown keys are errors, defaults are checked too, values never change after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)

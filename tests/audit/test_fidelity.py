@@ -27,6 +27,7 @@ from palimpsest.audit.fidelity import (
 from palimpsest.audit.manifold import manifold, radii
 from palimpsest.audit.mauve import frontier_area, mauve, quantised
 from palimpsest.errors import DataError, ModelError
+from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split, write_synthetic
@@ -328,7 +329,8 @@ def test_samples_that_cannot_be_measured_are_errors() -> None:
 
 def test_the_stage_measures_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    for name in (FILE, RESOLVED):
+        shutil.copy(ROOT / name, tmp_path)
     for folder in ("private", "public", "synthetic"):
         (tmp_path / "data" / folder).mkdir(parents=True)
     own = texts(75, 0)

@@ -30,6 +30,7 @@ from palimpsest.audit.memorisation import (
 )
 from palimpsest.audit.personal import KINDS, personal_values
 from palimpsest.errors import DataError
+from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.records.duplicates import shingles_of, words
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
@@ -336,7 +337,8 @@ def test_settings_out_of_range_are_errors(wrong: dict[str, float]) -> None:
 def test_the_stage_finds_what_was_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_world(_WORLD)
     monkeypatch.chdir(tmp_path)
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    for name in (FILE, RESOLVED):
+        shutil.copy(ROOT / name, tmp_path)
     private = [SplitRow(row.text, row.label, guess=True) for row in world.private]
     (tmp_path / "data/private").mkdir(parents=True)
     (tmp_path / "data/public").mkdir()

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import Result
-from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from palimpsest.cli.main import app
 from palimpsest.params.load import LEDGER_VARIABLE
+from tests.settings_file import edit_settings
 
 _OPTIONS = {
     "text": "body", "label": "team", "labels": "a=The first, b=The second",
@@ -48,9 +48,4 @@ class Place:
 
     def edit(self, *path: str, **values: Any) -> None:
         """Change values of params.yaml."""
-        yaml, file = YAML(), self.workspace / "params.yaml"
-        body = section = yaml.load(file)
-        for key in path:
-            section = section[key]
-        section.update(values)
-        yaml.dump(body, file)
+        edit_settings(self.workspace, *path, **values)

@@ -98,7 +98,8 @@ def summary() -> Summary:
 
 
 def test_a_plan_needs_neither_data_nor_base_model_and_prices_every_variant(place: Place) -> None:
-    place.edit("run", dp_train=["dp3", "inf"], dp_lm={"dp3": "dp3", "inf": "inf"}, evaluate=["dp3", "inf"])
+    place.edit("lms", inf={"epsilon": float("inf")})
+    place.edit("variants", inf={"method": "dp_lm"})
     (place.home / "own.csv").unlink()
     done = place.call("plan")
     assert done.exit_code == 0, done.output

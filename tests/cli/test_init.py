@@ -11,10 +11,11 @@ from cli_place import Place, call, init, write_files
 from ruamel.yaml import YAML
 
 from palimpsest.cli.context import environment
-from palimpsest.cli.init import Source, _scalar, check_source, read_labels, read_schema, rendered
+from palimpsest.cli.init import Source, check_source, read_labels, read_schema, rendered
 from palimpsest.errors import ParamsError
 from palimpsest.params.load import load, loads
 from palimpsest.params.schema import Params
+from palimpsest.params.text import scalar
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.records.schema import default_delta
 
@@ -63,7 +64,7 @@ def test_an_asset_that_looks_like_something_else_stays_text() -> None:
 
 @pytest.mark.parametrize("value", ["", "\x85", "\ufeff", "é", "\\", "\U0001f989", 1e-07, None, True])
 def test_a_scalar_reads_back(value: object) -> None:
-    assert YAML(typ="safe", pure=True).load(f"key: {_scalar(value)}\n")["key"] == value
+    assert YAML(typ="safe", pure=True).load(f"key: {scalar(value)}\n")["key"] == value
 
 
 @pytest.mark.parametrize(("epsilon", "name"), [(3.0, "dp3"), (0.5, "dp0_5"), (1e-7, "dp1e_07"), (1e20, "dp1e_20")])
@@ -330,7 +331,6 @@ def test_the_first_variant_is_evolved_where_that_is_wanted(task: dict[str, Any])
     params = settings(wanted="evolve", **task)
     assert (params.run.dp_train, params.run.dp_lm, params.run.evaluate) == ((), {}, ("evolve3",))
     assert params.run.private_evolve == {"evolve3": "base"}
-    assert params.authors["endpoint"].prompts.paraphrase.endswith("{text}")
     assert (params.variants["evolve3"].evolve.steering is None) == bool(task)
 
 
@@ -345,7 +345,6 @@ def test_the_first_variant_is_evolved_as_embeddings_where_that_is_wanted(task: d
 def test_the_first_variant_is_selected_where_that_is_wanted() -> None:
     params = settings(wanted="select")
     assert (params.run.select, params.run.evaluate, params.run.teach_similar) == (("select3",), ("select3",), ())
-    assert "endpoint" not in params.authors
 
 
 @pytest.mark.parametrize(

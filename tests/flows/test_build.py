@@ -16,6 +16,7 @@ import psutil
 import pytest
 from ruamel.yaml import YAML
 
+from palimpsest.params.file import FILE, RESOLVED
 from tests.receipts import a_receipt
 
 pytestmark = pytest.mark.usefixtures("api")
@@ -138,7 +139,8 @@ def test_facts_are_read_anew_only_where_they_differ(make_workspace: Make) -> Non
         "  inputs: {cmd: python -m stages.inputs, always_changed: true, outs: [data/inputs: {cache: false}]}\n"
         "  after: {cmd: touch after.txt, deps: [data/inputs/code/select.json], outs: [after.txt]}\n"
     )
-    copy(ROOT / "params.yaml", folder)
+    for name in (FILE, RESOLVED):
+        copy(ROOT / name, folder)
     for state in ("Completed", "Cached"):
         assert states(run_flow(folder)) == {"inputs": state, "after": state}
     (folder / "data/inputs/code/mia.json").write_text("{}")

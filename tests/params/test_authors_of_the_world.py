@@ -9,7 +9,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from palimpsest.errors import ParamsError
-from palimpsest.params.load import parse
+from palimpsest.params.load import loads
+from palimpsest.params.text import to_yaml
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +21,7 @@ def read(text: str) -> dict[str, Any]:
 
 def update(content: Any, changes: Mapping[str, Any]) -> None:
     for key, value in changes.items():
-        if isinstance(value, dict) and isinstance(content[key], dict):
+        if isinstance(value, dict) and isinstance(content.get(key), dict):
             update(content[key], value)
         else:
             content[key] = value
@@ -36,7 +37,7 @@ def documented() -> dict[str, Any]:
 
 
 def test_the_documented_changes_make_the_person_the_unit():
-    params = parse(documented())
+    params = loads(to_yaml(documented()))
     assert params.world is not None
     assert (params.schema_of_data.unit, params.schema_of_data.unit_column) == ("person", "customer")
     assert params.world.authors == params.schema_of_data.n_units == 2500
@@ -58,5 +59,5 @@ def test_a_world_of_authors_that_does_not_fit_the_unit_is_refused(changes: dict[
     content = documented()
     update(content, changes)
     with pytest.raises(ParamsError) as caught:
-        parse(content)
+        loads(to_yaml(content))
     assert told in caught.value.problem

@@ -1,24 +1,25 @@
 """Each wrong params.yaml is refused with the key, the value and what is allowed."""
 
-import copy
 import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from palimpsest.errors import ParamsError
+from palimpsest.models.chat.settings import Prompts
+from palimpsest.params.file import FILE
 from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load, loads, parse
+from tests.settings_file import demo
 
-DEMO = Path(__file__).parents[2] / "params.yaml"
+DEMO = Path(__file__).parents[2] / FILE
 Change = Callable[[dict[str, Any]], None]
 
 
 def body() -> dict[str, Any]:
-    """The demo's params.yaml as plain values, its merge keys resolved; nothing leaves, so that any variant may go."""
-    content = copy.deepcopy(YAML(typ="safe", pure=True).load(DEMO.read_text(encoding="utf-8")))
+    """Every value of the demo; nothing leaves, so that any variant may go."""
+    content = demo()
     content["run"]["audit"], content["release"]["variants"] = [], []
     return content
 
@@ -337,13 +338,12 @@ def voting(source: str, **changes: Any) -> Change:
 
 def endpoint(content: dict[str, Any]) -> None:
     """The demo's evolved variant with an author behind an endpoint."""
-    prompts = DEMO.parent / "src" / "palimpsest" / "cli" / "templates" / "author_prompts.yaml"
     content["authors"]["far"] = {
         "kind": "endpoint", "url": "http://localhost:1/v1", "model": "m", "key": None, "concurrency": 1,
         "requests_a_minute": None, "timeout": 1.0, "retries": 0, "most_tokens": None,
         "price": {"read": 0.0, "written": 0.0, "most": None}, "temperature": 1.0, "top_p": 1.0, "tries": 1,
         "length": {"typical": 9, "least": 3, "spread": 0.0, "tokens_a_word": 2.0, "cap": 64},
-        "prompts": YAML(typ="safe", pure=True).load(prompts.read_text(encoding="utf-8")),
+        "prompts": Prompts().model_dump(),
     }  # fmt: skip
     content["run"]["private_evolve"] = {"evolve3": "far"}
 

@@ -1,20 +1,18 @@
 """Whatever params.yaml names as public is on the list of what is checked, loaded and stated."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from ruamel.yaml import YAML
 
 from palimpsest.models.chat.settings import Endpoint, LocalChat
 from palimpsest.params.load import parse
 from palimpsest.params.schema import Params
 from palimpsest.params.sources import public_sources
 from tests.models.chat.asked import LENGTH, PROMPTS
+from tests.settings_file import demo
 
-DEMO = Path(__file__).parents[2] / "params.yaml"
 WORDS = (
     "folder",
     "file",
@@ -30,7 +28,7 @@ TALKS = {"prompts": PROMPTS, "length": LENGTH, "temperature": 1.0, "top_p": 1.0,
 
 def body(**models: Any) -> dict[str, Any]:
     """The demo's, with authors that talk, one of them in use."""
-    found = YAML(typ="safe", pure=True).load(DEMO.read_text(encoding="utf-8"))
+    found = demo()
     local = {"kind": "local", "model": "someone/chat@1", "batch": 1, **TALKS}
     cloud = {
         "kind": "endpoint", "url": "http://x/v1", "model": "writer", "key": None, "concurrency": 1, "timeout": 1,

@@ -2,11 +2,9 @@
 
 import copy
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.dp_lm.plan import training_plan
@@ -14,8 +12,9 @@ from palimpsest.params.load import parse
 from palimpsest.params.schema import Params
 from palimpsest.records.schema import default_delta
 from palimpsest.records.split import audit_rate
+from tests.settings_file import demo
 
-CONTENT = YAML(typ="safe", pure=True).load((Path(__file__).parents[2] / "params.yaml").read_text(encoding="utf-8"))
+CONTENT = demo()
 RECORDS, PERSONS = 10_000, 5_000
 BATCH = CONTENT["lms"]["dp3"]["train"]["batch"]
 

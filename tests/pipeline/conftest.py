@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -69,19 +70,21 @@ def _initialised(place: Place, settings: WorldSettings, **unit: object) -> Place
 def _shrink(place: Place) -> None:
     place.edit("models", "embedded_lm", layers=1, width=32, vocabulary=512, epochs=1)
     place.edit("models", "prompts", epochs=1, max_tokens=24)
-    place.edit("lms", VARIANT, "train", epochs=1, batch=32, prefix_step=4, max_tokens=24)
-    place.edit("variants", VARIANT, "generate", rows=30, iterations=1, max_tokens=16)
+    training = {"epochs": 1, "batch": 32, "prefix_step": 4, "max_tokens": 24}
+    drawing = {"rows": 30, "iterations": 1, "max_tokens": 16}
+    place.edit("lms", VARIANT, **training)
+    place.edit("lms", inf={"epsilon": math.inf, **training})
+    place.edit("variants", VARIANT, **drawing)
+    place.edit("variants", inf={"method": "dp_lm", **drawing})
     place.edit("public_only", rows=50)
     place.edit("utility", evaluators=["tfidf_lr"])
     place.edit("audit", resamples=100)
     place.edit("audit", "separation", rows=40, trees=10, projections=["pca"])
     place.edit("taught", "similar", epochs=1, neighbours=1, max_tokens=16)
-    place.edit("variants", WRITTEN, "predict", batch_size=40, tokens=16, max_tokens=8, together=200)
-    place.edit("variants", WRITTEN, "predict", "prompt", text_tokens=16)
-    place.edit("variants", WRITTEN, "predict", "means", batch=64)
-    names = [VARIANT, "inf"]
-    place.edit("run", dp_train=names, dp_lm=dict(zip(names, names, strict=True)), evaluate=[*names, WRITTEN], twins=[])
-    place.edit("run", teach_similar=["similar"], private_predict={WRITTEN: "taught/similar"})
+    written = {"method": "predict", "epsilon": 0.5, "from": "taught/similar", "batch_size": 40, "tokens": 16}
+    place.edit("variants", **{WRITTEN: {**written, "max_tokens": 8, "together": 200}})
+    place.edit("variants", WRITTEN, prompt={"text_tokens": 16}, means={"batch": 64})
+    place.edit("runs", audit=[VARIANT], twins=[], embedding_audit=["base", VARIANT])
 
 
 @pytest.fixture(scope="session")

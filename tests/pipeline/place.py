@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from palimpsest.cli.context import environment
 from palimpsest.params.load import LEDGER_VARIABLE
@@ -22,6 +20,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge
 from stages.common import start
 from tests.pipeline.warm import bin_folder
+from tests.settings_file import edit_settings
 
 MARKER = "qvxzkwjy"  # a word that only planted private rows hold
 VARIANT = "dp0_5"
@@ -123,19 +122,8 @@ class Place:
         return sum(charge.query == query for charge in begun)
 
     def edit(self, *keys: str, **values: object) -> None:
-        """Set values of the section of params.yaml that the keys lead to."""
-        yaml, path = YAML(), self.workspace / "params.yaml"
-        params = section = yaml.load(path.read_text())
-        for key in keys:
-            section = section[key]
-        section.update(values)
-        with path.open("w") as stream:
-            yaml.dump(params, stream)
-
-    def variant(self, name: str) -> dict[str, Any]:
-        """A variant's settings, aliases resolved, to be changed and set under another name."""
-        content = YAML(typ="safe", pure=True).load((self.workspace / "params.yaml").read_text())
-        return dict(content["variants"][name])
+        """Set values of the section of params.yaml that the keys lead to, and render it."""
+        edit_settings(self.workspace, *keys, **values)
 
     def stage(self, module: ModuleType, *arguments: str) -> tuple[int, str]:
         """Run a stage in this process, in the working directory: its exit status and what it printed."""

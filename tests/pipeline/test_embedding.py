@@ -1,6 +1,7 @@
 """Embeddings that private rows choose, and two baselines: killed, finished, measured, kept."""
 
 import json
+import math
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,16 +29,14 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """The workspace with a decoder, a variant of each kind, and one that cannot work."""
     place = copy(ran)
     place.edit("decoders", "small", epochs=1, sentences=300, heldout=20, max_tokens=16)
-    place.edit("variants", EVOLVED, "embed", rows=20, rounds=ROUNDS, start=30, offspring=20, parents=5, batch=64)
-    place.edit("variants", EVOLVED, "embed", "decode", samples=2, corrections=1, max_tokens=12, batch=32)
-    place.edit("variants", DEEP, "sentdp", rows=40, directions=10, batch=64)
-    place.edit("variants", WORDS, "custext", vocabulary=60, neighbours=5)
-    limited = place.variant(EVOLVED)
-    limited["embed"]["selection"] = {"kind": "limited_domain", "domain": 20, "delta_share": 0.5}
-    place.edit("variants", **{LIMITED: limited})
-    names = {"sentdp": [DEEP], "custext": [WORDS], "decoder_pretrain": ["small"]}
-    place.edit("run", eda_evolve={EVOLVED: "small", LIMITED: "small"}, **names)
-    place.edit("run", evaluate=["dp0_5", "inf", "predict0_5", EVOLVED, LIMITED, DEEP, WORDS])
+    decode = {"samples": 2, "corrections": 1, "max_tokens": 12, "batch": 32}
+    sizes = {"rows": 20, "rounds": ROUNDS, "start": 30, "offspring": 20, "parents": 5, "batch": 64, "decode": decode}
+    evolved = {"method": "embed", "epsilon": 0.5, "from": "small", **sizes}
+    limited = {"kind": "limited_domain", "domain": 20, "delta_share": 0.5}
+    place.edit("variants", **{EVOLVED: evolved, LIMITED: {**evolved, "selection": limited}})
+    place.edit("variants", **{DEEP: {"method": "sentdp", "epsilon": 0.5, "rows": 40, "directions": 10, "batch": 64}})
+    words = {"method": "custext", "epsilon": math.inf, "token_epsilon": 0.5, "vocabulary": 60, "neighbours": 5}
+    place.edit("variants", **{WORDS: words})
     place.cap(100.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place.workspace)

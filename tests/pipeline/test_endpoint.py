@@ -2,12 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterator
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ruamel.yaml import YAML
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 import stages.fit
@@ -22,7 +20,7 @@ from tests.models.chat import tiny
 from tests.models.chat.recorder import recording
 from tests.models.chat.served import transformers_serve
 from tests.models.chat.server import Running
-from tests.pipeline.place import MARKER, VARIANT, WRITTEN, Place
+from tests.pipeline.place import MARKER, Place
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 
@@ -72,21 +70,17 @@ def recorder(folder: Path) -> Iterator[Running]:
 def evolved(ran: Place, copy: Callable[[Place], Place], recorder: Running, folder: Path) -> Iterator[Place]:
     """The workspace after one round with the endpoint as author."""
     place = copy(ran)
-    prompts = YAML(typ="safe").load(
-        resources.files("palimpsest.cli").joinpath("templates", "author_prompts.yaml").read_text(encoding="utf-8")
-    )
     endpoint = {
         "kind": "endpoint", "url": recorder.url, "model": str(folder), "key": None, "concurrency": 4,
         "requests_a_minute": None, "timeout": 60.0, "retries": 2, "most_tokens": 200_000,
         "price": {"read": 1.0, "written": 2.0, "most": 1.0}, "temperature": 1.0, "top_p": 1.0, "tries": 3,
-        "length": {"typical": 4, "least": 3, "spread": 1.0, "tokens_a_word": 8.0, "cap": 24}, "prompts": prompts,
+        "length": {"typical": 4, "least": 3, "spread": 1.0, "tokens_a_word": 8.0, "cap": 24},
     }  # fmt: skip
     votes = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
     settings = {"rows": 10, "rounds": 2, "expand": 2, "batch": 64, "votes": votes, "steering": None}
     settings["label_counts"] = "prior"  # so that another look asks for the same texts
     place.edit("authors", endpoint=endpoint)
-    place.edit("variants", EVOLVED, "evolve", **settings)
-    place.edit("run", private_evolve={EVOLVED: "endpoint"}, evaluate=[VARIANT, "inf", WRITTEN, EVOLVED])
+    place.edit("variants", **{EVOLVED: {"method": "evolve", "epsilon": 0.5, "from": "endpoint", **settings}})
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place.workspace)
         patch.setenv(LEDGER_VARIABLE, str(place.books))

@@ -27,15 +27,12 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """The workspace with a variant of each kind, small and slow enough to be stopped on the way."""
     place = copy(ran)
     votes = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
-    place.edit("variants", SELECTED, "select", rows=60, batch=64)
-    place.edit("variants", EVOLVED, "evolve", rows=40, rounds=ROUNDS, expand=3, batch=64, votes=votes)
-    place.edit("authors", "base", max_tokens=12, batch=16)
-    settings = {"keep": 0.5, "votes": votes, "batch": 64}
-    chosen = {"method": "vote_select", "purpose": "release", "epsilon": 1.0, "vote_select": settings}
+    place.edit("variants", **{SELECTED: {"method": "select", "epsilon": 0.5, "rows": 60, "batch": 64}})
+    rounds = {"rows": 40, "rounds": ROUNDS, "expand": 3, "batch": 64, "votes": votes}
+    place.edit("variants", **{EVOLVED: {"method": "evolve", "epsilon": 0.5, **rounds}})
+    place.edit("authors", base={"kind": "base", "max_tokens": 12, "batch": 16})
+    chosen = {"method": "vote_select", "epsilon": 1.0, "from": VARIANT, "keep": 0.5, "votes": votes, "batch": 64}
     place.edit("variants", **{VOTED: chosen})
-    place.edit("run", select=[SELECTED], private_evolve={EVOLVED: "base"}, vote_select={VOTED: VARIANT})
-    names = [VARIANT, "inf", "predict0_5", SELECTED, EVOLVED, VOTED]
-    place.edit("run", evaluate=names)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place.workspace)
         patch.setenv(LEDGER_VARIABLE, str(place.books))

@@ -18,7 +18,7 @@ from tests.pipeline.place import VARIANT, Place
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 
 OTHERS = 0o077
-PUBLIC = {"params.yaml", "dvc.yaml", ".gitignore", ".dvcignore"}
+PUBLIC = {"params.yaml", "params.resolved.yaml", "dvc.yaml", ".gitignore", ".dvcignore"}
 
 
 @pytest.fixture

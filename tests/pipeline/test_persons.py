@@ -61,16 +61,15 @@ def ran(made_for_persons: Place, copy: Callable[[Place], Place]) -> Place:
     place = copy(made_for_persons)
     place.edit("audit", size=GUESSED)
     _judged(place)
-    place.edit("variants", WRITTEN, "predict", batch_size=8, tokens=24)
-    place.edit("variants", WRITTEN, "predict", "means", keep=0.9)
-    place.edit("variants", SELECTED, "select", rows=60, batch=64)
+    place.edit("variants", WRITTEN, batch_size=8, tokens=24, **{"from": "base"})
+    place.edit("variants", WRITTEN, "means", keep=0.9)
+    place.edit("variants", **{SELECTED: {"method": "select", "epsilon": 0.5, "rows": 60, "batch": 64}})
     votes = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
-    place.edit("variants", EVOLVED, "evolve", rows=40, rounds=2, expand=2, batch=64, votes=votes)
-    place.edit("authors", "base", max_tokens=12)
-    place.edit("variants", DEEP, "sentdp", rows=40, directions=10, batch=64)
-    place.edit("run", teach_similar=[], private_predict={WRITTEN: "base"}, select=[SELECTED], sentdp=[DEEP])
-    place.edit("run", private_evolve={EVOLVED: "base"}, twins=["select"], embedding_audit=["base"])
-    place.edit("run", evaluate=list(MADE), audit=[SELECTED, WRITTEN])
+    rounds = {"rows": 40, "rounds": 2, "expand": 2, "batch": 64, "votes": votes}
+    place.edit("variants", **{EVOLVED: {"method": "evolve", "epsilon": 0.5, **rounds}})
+    place.edit("authors", base={"kind": "base", "max_tokens": 12})
+    place.edit("variants", **{DEEP: {"method": "sentdp", "epsilon": 0.5, "rows": 40, "directions": 10, "batch": 64}})
+    place.edit("runs", evaluate=list(MADE), audit=[SELECTED, WRITTEN], twins=["select"], embedding_audit=["base"])
     place.edit("release", variants=list(RELEASED))
     keys.new_key(place.home / "release.pem")
     variables = {word.VARIABLE: word.YES, keys.VARIABLE: str(place.home / "release.pem")}
@@ -81,17 +80,10 @@ def ran(made_for_persons: Place, copy: Callable[[Place], Place]) -> Place:
 
 def _judged(place: Place) -> None:
     """The language model has half of epsilon, a discriminator on the public encoder the rest."""
-    train = {
-        "reads": "encoder", "width": 0, "prefix_step": 4, "epochs": 4, "batch": PERSONS, "learning_rate": 0.01,
-        "schedule": "linear", "warmup": 0.0, "betas": [0.9, 0.98], "adam_eps": 1e-8, "weight_decay": 0.0,
-        "noise_correction": False, "clipping_norm": 0.5, "max_tokens": 24, "micro_batch": 64, "person": "joint",
-        "checkpoint_steps": 50,
-    }  # fmt: skip
     place.edit("lms", VARIANT, epsilon=0.25)
-    place.edit("discriminators", **{JUDGE: {"purpose": "release", "epsilon": 0.5, "train": train}})
-    place.edit("variants", VARIANT, variant="filter")
-    place.edit("variants", VARIANT, "generate", best_of=2)
-    place.edit("run", dp_train=[VARIANT], discriminator={JUDGE: VARIANT}, dp_lm={VARIANT: JUDGE})
+    training = {"epochs": 4, "batch": PERSONS, "max_tokens": 24, "micro_batch": 64}
+    place.edit("discriminators", **{JUDGE: {"from": VARIANT, "epsilon": 0.5, **training}})
+    place.edit("variants", VARIANT, variant="filter", best_of=2, **{"from": JUDGE})
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ class After:
 def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """A workspace whose variant would train again, slowly enough to be stopped on the way."""
     place = copy(ran)
-    place.edit("lms", VARIANT, "train", micro_batch=4)
+    place.edit("lms", VARIANT, micro_batch=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place.workspace)
         patch.setenv(LEDGER_VARIABLE, str(place.books))

@@ -124,7 +124,7 @@ def mounted(place: Place) -> Iterator[Callable[[str], Place]]:
     def mount(options: str) -> Place:
         disk.mkdir()
         _mount("-t", "tmpfs", "-o", "size=64k", "none", str(disk))
-        for name in ("params.yaml", "dvc.yaml"):
+        for name in ("params.yaml", "params.resolved.yaml", "dvc.yaml"):
             (disk / name).write_bytes((place.workspace / name).read_bytes())
         _mount("-o", f"remount,{options}", str(disk))
         os.chdir(disk)

@@ -1,5 +1,6 @@
 """How many private rows there are is said by no line, no artifact and no file name, whatever stage reads them."""
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -72,21 +73,21 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """The workspace with planted numbers of rows, and small settings for every stage that reads them."""
     place = copy(ran)
     votes = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
-    chosen = {"method": "vote_select", "purpose": "release", "epsilon": 1.0}
-    place.edit("variants", SELECTED, "select", rows=60, batch=64)
-    place.edit("variants", EVOLVED, "evolve", rows=20, rounds=2, expand=2, batch=64, votes=votes)
-    place.edit("authors", "base", max_tokens=12, batch=16)
-    place.edit("variants", **{VOTED: chosen | {"vote_select": {"keep": 0.5, "votes": votes, "batch": 64}}})
+    place.edit("variants", **{SELECTED: {"method": "select", "epsilon": 0.5, "rows": 60, "batch": 64}})
+    rounds = {"rows": 20, "rounds": 2, "expand": 2, "batch": 64, "votes": votes}
+    place.edit("variants", **{EVOLVED: {"method": "evolve", "epsilon": 0.5, **rounds}})
+    place.edit("authors", base={"kind": "base", "max_tokens": 12, "batch": 16})
+    chosen = {"method": "vote_select", "epsilon": 1.0, "from": VARIANT, "keep": 0.5, "votes": votes, "batch": 64}
+    place.edit("variants", **{VOTED: chosen})
     place.edit("decoders", "small", epochs=0.2, sentences=300, heldout=20, max_tokens=16)
-    place.edit("variants", EMBEDDED, "embed", rows=20, rounds=2, start=30, offspring=20, parents=5, batch=64)
-    place.edit("variants", EMBEDDED, "embed", "decode", samples=2, corrections=1, max_tokens=12, batch=32)
-    place.edit("variants", DEEP, "sentdp", rows=40, directions=10, batch=64)
-    place.edit("variants", WORDS, "custext", vocabulary=60, neighbours=5)
+    decode = {"samples": 2, "corrections": 1, "max_tokens": 12, "batch": 32}
+    sizes = {"rows": 20, "rounds": 2, "start": 30, "offspring": 20, "parents": 5, "batch": 64, "decode": decode}
+    place.edit("variants", **{EMBEDDED: {"method": "embed", "epsilon": 0.5, "from": "small", **sizes}})
+    place.edit("variants", **{DEEP: {"method": "sentdp", "epsilon": 0.5, "rows": 40, "directions": 10, "batch": 64}})
+    words = {"method": "custext", "epsilon": math.inf, "token_epsilon": 0.5, "vocabulary": 60, "neighbours": 5}
+    place.edit("variants", **{WORDS: words})
     place.edit("models", "prompts", epochs=0.1)
-    place.edit("run", select=[SELECTED], private_evolve={EVOLVED: "base"}, vote_select={VOTED: VARIANT})
-    place.edit("run", eda_evolve={EMBEDDED: "small"}, sentdp=[DEEP], custext=[WORDS], decoder_pretrain=["small"])
-    place.edit("run", shadow_mia={VARIANT: VARIANT})
-    place.edit("run", evaluate=[VARIANT, "inf", WRITTEN, SELECTED, EVOLVED, VOTED, EMBEDDED, DEEP, WORDS])
+    place.edit("runs", shadow_mia=[VARIANT])
     place.cap(100.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place.workspace)

@@ -21,7 +21,7 @@ KEPT = "models/checkpoints/predict"
 def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """A workspace whose variant would be written again, in many waves and slowly enough to be stopped on the way."""
     place = copy(ran)
-    place.edit("variants", WRITTEN, "predict", together=80, tokens=60, checkpoint_tokens=2, micro_batch=4)
+    place.edit("variants", WRITTEN, together=80, tokens=60, checkpoint_tokens=2, micro_batch=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place.workspace)
         patch.setenv(LEDGER_VARIABLE, str(place.books))

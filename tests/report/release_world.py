@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 import stages.release
 from palimpsest.cli.context import asset_of
 from palimpsest.files import read_json, write_json
-from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load, loads
+from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load
 from palimpsest.params.release import Release
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
@@ -34,6 +34,7 @@ from palimpsest.records.write import write_synthetic
 from palimpsest.report.release import word
 from palimpsest.report.release.keys import VARIABLE, new_key
 from tests.reading import reading
+from tests.settings_file import demo, edit_settings, write_settings
 
 PERSONS = {"column": "customer", "max_rows": 4, "persons": 2500, "missing": "drop"}
 ROOT = Path(__file__).parents[2]
@@ -106,7 +107,7 @@ def graph() -> dict[str, Any]:
 
 def content(unit: str = "record", **data: Any) -> dict[str, Any]:
     """params.yaml of the repository, with one variant of method select and a reference beside it."""
-    body = _yaml.load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    body = demo()
     run: dict[str, Any] = {name: [] for name in _EMPTY} | {name: {} for name in _NO_ROWS}
     body["run"] |= run | {"select": [VARIANT, REFERENCE], "twins": ["select"]}
     body["run"] |= {"evaluate": [VARIANT, REFERENCE], "audit": [VARIANT]}
@@ -163,10 +164,7 @@ class Workspace:
 
     def edit(self, section: str, **values: Any) -> None:
         """Set values of a section of params.yaml."""
-        body = _yaml.load((self.folder / "params.yaml").read_text(encoding="utf-8"))
-        body[section] |= values
-        with (self.folder / "params.yaml").open("w", encoding="utf-8") as file:
-            _yaml.dump(body, file)
+        edit_settings(self.folder, section, **values)
 
     def rows(self, *texts: str, label: str = "returns") -> None:
         """Write other synthetic rows."""
@@ -198,9 +196,8 @@ class Workspace:
 def workspace(folder: Path, key: Path, unit: str = "record") -> Workspace:
     """Make one, with a key to sign with, for one unit of privacy."""
     folder.mkdir(parents=True)
-    with (folder / "params.yaml").open("w", encoding="utf-8") as file:
-        _yaml.dump(content(unit), file)
-    made, params = Workspace(folder, key), loads((folder / "params.yaml").read_text(encoding="utf-8"))
+    write_settings(folder, content(unit))
+    made, params = Workspace(folder, key), load(folder)
     Ledger.create(ledger_url(params, folder)).register(asset_of(params))
     made.graph()
     made.charge()

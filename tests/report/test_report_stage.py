@@ -19,6 +19,7 @@ from ruamel.yaml import YAML
 
 import stages.report
 from palimpsest.files import read_json, write_json
+from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import load
 from palimpsest.report.results import Results
 from palimpsest.report.statement import statement
@@ -46,7 +47,7 @@ RUN: dict[str, list[str] | dict[str, str]] = {
 
 def needs(folder: Path, **run: list[str] | dict[str, str]) -> dict[str, list[str]]:
     (folder / "dvc.yaml").write_text(GRAPH, encoding="utf-8")
-    with (folder / "params.yaml").open("w", encoding="utf-8") as file:
+    with (folder / RESOLVED).open("w", encoding="utf-8") as file:
         YAML(typ="safe", pure=True).dump({"dataset": {"private": "x.csv"}, "run": RUN | run}, file)
     return {stage["name"]: stage["deps"] for stage in read_stages(folder / "dvc.yaml")}
 

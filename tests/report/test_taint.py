@@ -20,6 +20,7 @@ from palimpsest.report.taint import Flow, Node, narrowed, nodes, taint
 from palimpsest.workspace import Zone
 from stages.release import chosen, sources
 from tests.report.release_world import STAGES
+from tests.settings_file import demo
 
 ROOT = Path(__file__).parents[2]
 TRAIN, HOLDOUT = "data/private/train.parquet", "data/private/holdout.parquet"
@@ -159,7 +160,7 @@ def read(name: str) -> Any:
     return YAML(typ="safe", pure=True).load((ROOT / name).read_text(encoding="utf-8"))
 
 
-PARAMS = read("params.yaml")
+PARAMS = demo()
 GRAPH = STAGES | read("dvc.yaml")["stages"]
 VARIANTS = tuple(PARAMS["release"]["variants"]) if "release" in PARAMS else ("dp3", "predict3", "select3")
 

@@ -1,4 +1,4 @@
-"""Settings of the in-context evaluation. Every value is written in params.yaml."""
+"""Settings of the in-context evaluation."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,24 +14,42 @@ class InContext(Settings):
     """A public language model answers test items behind demonstrations from the rows; nothing is trained."""
 
     shots: tuple[int, ...] = Field(
-        min_length=2, description="Numbers of demonstrations, ascending from 0: zero-shot is what they have to beat."
+        default=(0, 4, 16, 64),
+        min_length=2,
+        description="Numbers of demonstrations, ascending from 0: zero-shot is what they have to beat.",
     )
-    draws: int = Field(ge=1, description="Random draws of the demonstrations for each number above 0.")
-    items: int = Field(ge=1, le=300, description="Test items to answer, at most; the same ones for every row.")
-    batch: int = Field(ge=1, description="Items side by side, each on a copy of the demonstrations' keys and values.")
-    demonstration_tokens: int = Field(ge=1, description="Tokens kept of a demonstration's text; the rest is cut.")
-    item_tokens: int = Field(ge=1, description="Tokens kept of a test item's text; cut ones are counted.")
-    instruction: str = Field(description="Text before the demonstrations, with its line break; may be empty.")
-    item: str = Field(description="Template of a text to answer; holds `{text}` once.")
-    answer: str = Field(description="Template of an answer behind its item; holds `{label}` once.")
+    draws: int = Field(default=5, ge=1, description="Random draws of the demonstrations for each number above 0.")
+    items: int = Field(
+        default=300, ge=1, le=300, description="Test items to answer, at most; the same ones for every row."
+    )
+    batch: int = Field(
+        default=32, ge=1, description="Items side by side, each on a copy of the demonstrations' keys and values."
+    )
+    demonstration_tokens: int = Field(
+        default=40, ge=1, description="Tokens kept of a demonstration's text; the rest is cut."
+    )
+    item_tokens: int = Field(default=60, ge=1, description="Tokens kept of a test item's text; cut ones are counted.")
+    instruction: str = Field(
+        default="", description="Text before the demonstrations, with its line break; may be empty."
+    )
+    item: str = Field(default="{text}\nLabel:", description="Template of a text to answer; holds `{text}` once.")
+    answer: str = Field(
+        default=" {label}\n\n", description="Template of an answer behind its item; holds `{label}` once."
+    )
     verbalisers: Mapping[str, str] | None = Field(
-        description="The word that stands for each label; null: the labels' own names. Unused where labels are free."
+        default=None,
+        description="The word that stands for each label; null: the labels' own names. Unused where labels are free.",
     )
     content_free: tuple[str, ...] = Field(
-        min_length=1, description="Texts that say nothing: the answers to them calibrate those to the items."
+        default=("N/A", "", "[MASK]"),
+        min_length=1,
+        description="Texts that say nothing: the answers to them calibrate those to the items.",
     )
-    answer_tokens: int = Field(ge=1, description="Free labels: tokens of an answer, at most; longer ones are cut.")
+    answer_tokens: int = Field(
+        default=8, ge=1, description="Free labels: tokens of an answer, at most; longer ones are cut."
+    )
     first_tokens: int = Field(
+        default=100,
         ge=1,
         description="Free labels: likeliest first tokens that calibration chooses among; further out the quotient of "
         "two tiny probabilities says nothing.",

@@ -1,27 +1,24 @@
 """`palimpsest init`: a workspace for a file of one's own."""
 
-import json
 import math
 import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from palimpsest import __version__
 from palimpsest.cli.context import environment
+from palimpsest.cli.decisions import Source, params_text
 from palimpsest.cli.register import enter
+from palimpsest.cli.render import contents
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import atomic_path, close_workspace, make_folder
-from palimpsest.graph.render import features, render
-from palimpsest.params.load import FILE, loads
+from palimpsest.params.file import FILE
+from palimpsest.params.load import loads
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.read import Columns, iter_rows
 from palimpsest.records.structured import WHOLE_ROW
@@ -49,71 +46,6 @@ _IGNORED = {
 """,
     ".dvcignore": "__pycache__/\n",
 }
-
-
-@dataclass(frozen=True)
-class Source:
-    """What `init` was told about the data. Nothing in it is read out of the data."""
-
-    data: Path
-    text: str
-    public: Path
-    n_public: int
-    asset: str
-    label: str | None
-    labels: Mapping[str, str]
-    test: Path | None
-    public_test: Path | None
-    public_labels: bool
-    unit: str | None
-    max_rows: int
-    persons: int | None
-    max_length: int
-    epsilon: float
-    budget: float
-    delta: float | None
-    lm: str
-    preset: str = "modern"
-    chosen: str | None = None
-    json_schema: Mapping[str, Any] | None = None
-    wanted: str | None = None
-
-    @property
-    def method(self) -> str:
-        """How the first variant's rows are made: as wanted, else by dp_lm, which does not write a free label."""
-        return self.wanted or ("predict" if self.task == "span" else "dp_lm")
-
-    @property
-    def task(self) -> str:
-        """The chosen task; else classify where there is a label, and text where there is none."""
-        return self.chosen or ("text" if self.label is None else "classify")
-
-    @property
-    def keys(self) -> tuple[str, ...] | None:
-        """The keys of a record that is a JSON object."""
-        return None if self.json_schema is None else tuple(self.json_schema["properties"])
-
-    def named(self, method: str) -> str:
-        """The name of the variant of a method: dp3, dp0_5, predict3."""
-        return re.sub(r"[^a-z0-9]", "_", f"{method.removesuffix('_lm')}{self.epsilon:g}")
-
-    @property
-    def row(self) -> str:
-        """The name of the first variant."""
-        return self.named(self.method)
-
-    @property
-    def batch(self) -> int:
-        """The paper's 128, or about a twelfth of the units of privacy, a power of two from 16 to 1,024: large batches
-        suit DP."""
-        if self.preset == "paper":
-            return min(self.n_units, 128)
-        return min(self.n_units, 2 ** min(10, max(4, (self.n_units // 12).bit_length() - 1)))
-
-    @property
-    def n_units(self) -> int:
-        """The declared number of units of privacy: persons where a column names them."""
-        return self.n_public if self.persons is None else self.persons
 
 
 def read_labels(listed: str | None, path: Path | None) -> dict[str, str]:
@@ -203,12 +135,8 @@ def init_workspace(workspace: Path, source: Source, *, force: bool, lost: bool =
 
 def rendered(source: Source) -> dict[str, str]:
     """File name -> content of the workspace's settings."""
-    template = _environment()
-    prompts = files("palimpsest.cli").joinpath("templates", "author_prompts.yaml").read_text(encoding="utf-8")
-    params = template.get_template("params.yaml.j2").render(
-        source=source, version=__version__, path=_absolute, prompts=prompts.strip()
-    )
-    return {FILE: params, GRAPH.name: render(features(loads(params)))}
+    text = params_text(source)
+    return {FILE: text, **contents(loads(text))}
 
 
 def _write(workspace: Path, files: Mapping[str, str]) -> None:
@@ -296,32 +224,6 @@ def _first_row(path: Path, columns: Columns) -> None:
     if not path.is_file():
         raise DataError(f"There is no file {path.name!r} where you said.", "Correct the path.")
     next(iter_rows(path, columns, max_length=1), None)
-
-
-def _environment() -> Environment:
-    loader = PackageLoader("palimpsest.cli")
-    found = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=False, keep_trailing_newline=True)
-    found.filters["yaml"] = _scalar
-    found.filters["block"] = _block
-    return found
-
-
-def _scalar(value: Any) -> str:
-    """A YAML scalar that reads back as the same value: JSON is YAML too, once what is unprintable is escaped."""
-    return _printable(json.dumps(value, ensure_ascii=False))
-
-
-def _block(value: Any) -> str:
-    """The same for a mapping, over several lines."""
-    return "\n".join(map(_printable, json.dumps(value, ensure_ascii=False, indent=2).split("\n")))
-
-
-def _printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() or ord(sign) > 0xFFFF else f"\\u{ord(sign):04x}" for sign in text)
-
-
-def _absolute(path: Path | None) -> str | None:
-    return None if path is None else str(path.resolve())
 
 
 def _init_dvc(workspace: Path) -> None:

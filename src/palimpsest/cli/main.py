@@ -49,6 +49,27 @@ def plan(workspace: Workspace = Path()) -> None:
     show_plan(workspace)
 
 
+@app.command("params")
+def show_values(
+    every: Annotated[
+        bool, typer.Option("--all/--changed", help="Every value, or only what differs from its default.")
+    ] = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """The values of the workspace, and where each comes from: params.yaml, worked out from it, or a default."""
+    from palimpsest.cli.params import show_params
+
+    show_params(workspace, every=every)
+
+
+@app.command("render")
+def render_files(workspace: Workspace = Path()) -> None:
+    """Write what follows from params.yaml: every value, and the graph. `run` and `plan` do so by themselves."""
+    from palimpsest.cli.render import render
+
+    print("\n".join(f"written: {name}" for name in render(workspace)) or "up to date")
+
+
 @app.command()
 def run(
     targets: Annotated[list[str] | None, typer.Argument(help="Stages to bring up to date; none means all.")] = None,

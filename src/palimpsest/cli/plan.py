@@ -11,6 +11,7 @@ from rich.table import Table
 from palimpsest.cli.console import console, table
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import stale
+from palimpsest.cli.render import render
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.columns import Columns
@@ -119,6 +120,7 @@ def budget_cost(context: Context, item: Priced) -> float:
 
 def show_plan(workspace: Path) -> None:
     """Print the plan of every model, its cost by both accountants and to the budget, and what would be left."""
+    render(workspace)
     context, out = opened(workspace), console()
     require_vouched(context.params, workspace)
     for flag in context.params.flags():

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from palimpsest import __version__
 from palimpsest.cli.context import Context, environment, opened
 from palimpsest.cli.graph import stale, upstream
+from palimpsest.cli.render import render
 from palimpsest.cli.report import show_report
 from palimpsest.cli.word import owners_word, without_release
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
@@ -39,6 +39,7 @@ def run_workspace(
     Raises:
         PalimpsestError: found by the checks, before any stage starts and before any charge.
     """
+    render(workspace)
     context = opened(workspace)
     check_files(context)
     check_budget(context, targets)
@@ -60,16 +61,8 @@ def run_workspace(
 
 
 def check_files(context: Context) -> None:
-    """Inputs exist, nothing private is named as public, the workspace can be written, the disk has room, the version is
-    the workspace's.
-    """
+    """Inputs exist, nothing private is named as public, the workspace can be written, the disk has room."""
     params, workspace = context.params, context.workspace
-    if params.version != __version__:
-        raise ParamsError(
-            f"version is {params.version!r} in params.yaml; installed is palimpsest {__version__}.",
-            "Install that version, or set `version` to the installed one: stages whose code changed then run, and are "
-            "charged, anew.",
-        )
     require_vouched(params, workspace)
     data = params.dataset
     named = {"dataset.private": data.private, "dataset.test": data.test, "dataset.public": data.public}

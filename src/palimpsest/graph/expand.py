@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 from palimpsest.errors import DataError, ParamsError
+from palimpsest.params.file import RESOLVED
 
 MADE = ("outs", "metrics", "plots")
 _NAMED = re.compile(r"\$\{([\w.]+)\}")
@@ -66,6 +67,12 @@ def expand(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any]) ->
 def unrepeated(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any]) -> list[Repetition]:
     """Every stage as it is written, once."""
     return [Repetition(stage, stage, entry.get("do", entry), params) for stage, entry in graph.items()]
+
+
+def params_keys(body: Mapping[str, Any]) -> Iterator[str]:
+    """The keys that a stage depends on, of params.yaml and of the values that it stands for."""
+    for entry in body.get("params", []):
+        yield from [entry] if isinstance(entry, str) else entry.get(RESOLVED, [])
 
 
 def filled(texts: Iterable[str], values: Mapping[str, Any]) -> list[str]:

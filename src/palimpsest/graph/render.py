@@ -9,6 +9,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from palimpsest.graph.stage import PUBLIC_TEST_FILE, TEST_FILE, Feature, Pairs, Stage
 from palimpsest.graph.stages import STAGES
+from palimpsest.params.file import RESOLVED
 from palimpsest.params.schema import Params
 
 _HEAD = """\
@@ -39,10 +40,11 @@ def render(has: frozenset[Feature]) -> str:
     yaml, text = YAML(), StringIO()
     yaml.width = 4096  # no line is broken within a value
     yaml.indent(mapping=2, sequence=4, offset=2)
-    stages = CommentedMap((name, _laid_out(entry)) for name, entry in document(has)["stages"].items())
+    found = document(has)
+    stages = CommentedMap((name, _laid_out(entry)) for name, entry in found["stages"].items())
     for name in list(stages)[1:]:
         stages.yaml_set_comment_before_after_key(name, before="\n")
-    yaml.dump({"stages": stages}, text)
+    yaml.dump(found | {"stages": stages}, text)
     return _HEAD + text.getvalue()
 
 
@@ -54,7 +56,7 @@ def document(has: frozenset[Feature]) -> dict[str, Any]:
     there = [stage for stage in STAGES if has.issuperset(stage.needs)]
     absent = {path for path, feature in _OPTIONAL.items() if feature not in has}
     absent |= {path for stage in STAGES for path in stage.writes} - {path for stage in there for path in stage.writes}
-    return {"stages": {stage.name: _repeated(stage, absent) for stage in there}}
+    return {"vars": [f"{RESOLVED}:run"], "stages": {stage.name: _repeated(stage, absent) for stage in there}}
 
 
 def _repeated(stage: Stage, absent: set[str]) -> Entry:
@@ -73,7 +75,7 @@ def _entry(stage: Stage, absent: set[str]) -> Iterator[tuple[str, Any]]:
     yield "desc", stage.desc
     yield "cmd", stage.command
     yield "always_changed", stage.always
-    yield "params", list(stage.params)
+    yield "params", [{RESOLVED: list(stage.params)}] if stage.params else []
     yield "deps", [path for path in stage.reads if path not in absent]
     yield "outs", [_output(stage, path, {} if stage.cached else {"cache": False}) for path in stage.kept]
     yield "metrics", [_output(stage, str(path)) for path in stage.metrics]
@@ -108,12 +110,13 @@ def _laid_out(value: Any, key: str = "") -> Any:
     """The value as it is laid out: options and short lists of keys in one line, all else a line each."""
     if isinstance(value, list):
         found = CommentedSeq([_laid_out(part, "options") for part in value])
-        if key in ("params", "gates") and len(", ".join(map(str, value))) < _WIDTH:
+        if key in (RESOLVED, "gates") and len(", ".join(map(str, value))) < _WIDTH:
             found.fa.set_flow_style()
         return found
     if not isinstance(value, dict):
         return value
-    inner = CommentedMap((name, _laid_out(part, "held" if key == "options" else name)) for name, part in value.items())
+    held = {name: "held" if key == "options" and name != RESOLVED else name for name in value}
+    inner = CommentedMap((name, _laid_out(part, held[name])) for name, part in value.items())
     if key == "held" or (key == "meta" and "receipt" not in value):
         inner.fa.set_flow_style()
     return inner

@@ -10,17 +10,21 @@ from palimpsest.settings import Settings
 class EmbeddedLm(Settings):
     """The small language model that is trained on public text where no pretrained one is named."""
 
-    layers: int = Field(ge=1, description="Transformer blocks.")
-    width: int = Field(ge=8, description="Width of the hidden states; a multiple of `heads`.")
-    heads: int = Field(ge=1, description="Attention heads.")
-    vocabulary: int = Field(ge=259, description="Tokens of the byte-level BPE vocabulary, fitted on public text.")
+    layers: int = Field(default=4, ge=1, description="Transformer blocks.")
+    width: int = Field(default=192, ge=8, description="Width of the hidden states; a multiple of `heads`.")
+    heads: int = Field(default=4, ge=1, description="Attention heads.")
+    vocabulary: int = Field(
+        default=4096, ge=259, description="Tokens of the byte-level BPE vocabulary, fitted on public text."
+    )
     context: int = Field(ge=8, description="Longest sequence in tokens, prompt included.")
-    epochs: float = Field(gt=0, description="Passes over the public training text.")
-    batch: int = Field(ge=1, description="Texts per step.")
-    learning_rate: float = Field(gt=0, description="Peak learning rate of AdamW.")
-    warmup: float = Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
-    schedule: Literal["constant", "linear", "cosine"] = Field(description="Decay of the learning rate after warm-up.")
-    weight_decay: float = Field(ge=0, description="Weight decay of AdamW on matrices.")
+    epochs: float = Field(default=4, gt=0, description="Passes over the public training text.")
+    batch: int = Field(default=32, ge=1, description="Texts per step.")
+    learning_rate: float = Field(default=0.002, gt=0, description="Peak learning rate of AdamW.")
+    warmup: float = Field(default=0.05, ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="cosine", description="Decay of the learning rate after warm-up."
+    )
+    weight_decay: float = Field(default=0.01, ge=0, description="Weight decay of AdamW on matrices.")
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> "EmbeddedLm":
@@ -32,23 +36,29 @@ class EmbeddedLm(Settings):
 class PromptWarmUp(Settings):
     """Public text behind the prompt of its nearest label, so that the base model knows what a prompt is. Free."""
 
-    epochs: float = Field(ge=0, description="Passes over the public text; 0 leaves the base model as it is.")
-    batch: int = Field(ge=1, description="Texts per step.")
-    learning_rate: float = Field(gt=0, description="Peak learning rate of AdamW.")
-    warmup: float = Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
-    schedule: Literal["constant", "linear", "cosine"] = Field(description="Decay of the learning rate after warm-up.")
-    weight_decay: float = Field(ge=0, description="Weight decay of AdamW on matrices.")
-    max_tokens: int = Field(ge=1, description="Tokens kept of a text.")
+    epochs: float = Field(default=2, ge=0, description="Passes over the public text; 0 leaves the base model as it is.")
+    batch: int = Field(default=64, ge=1, description="Texts per step.")
+    learning_rate: float = Field(default=0.002, gt=0, description="Peak learning rate of AdamW.")
+    warmup: float = Field(default=0.05, ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="cosine", description="Decay of the learning rate after warm-up."
+    )
+    weight_decay: float = Field(default=0.01, ge=0, description="Weight decay of AdamW on matrices.")
+    max_tokens: int = Field(default=64, ge=1, description="Tokens kept of a text.")
 
 
 class Similar(Settings):
     """Public pairs of neighbouring texts, on which a base model learns to go on with a similar text. Free."""
 
-    epochs: float = Field(gt=0, description="Passes over the public texts.")
-    batch: int = Field(ge=1, description="Rows per step.")
-    learning_rate: float = Field(gt=0, description="Peak learning rate of AdamW.")
-    warmup: float = Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
-    schedule: Literal["constant", "linear", "cosine"] = Field(description="Decay of the learning rate after warm-up.")
-    weight_decay: float = Field(ge=0, description="Weight decay of AdamW on matrices.")
+    epochs: float = Field(default=2, gt=0, description="Passes over the public texts.")
+    batch: int = Field(default=64, ge=1, description="Rows per step.")
+    learning_rate: float = Field(default=0.002, gt=0, description="Peak learning rate of AdamW.")
+    warmup: float = Field(default=0.05, ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="cosine", description="Decay of the learning rate after warm-up."
+    )
+    weight_decay: float = Field(default=0.01, ge=0, description="Weight decay of AdamW on matrices.")
     max_tokens: int = Field(ge=1, description="Tokens kept of a text.")
-    neighbours: int = Field(ge=1, description="Nearest public texts, by the sentence encoder, that stand before each.")
+    neighbours: int = Field(
+        default=2, ge=1, description="Nearest public texts, by the sentence encoder, that stand before each."
+    )

@@ -1,6 +1,7 @@
 """Reading params.yaml. Only stages, flows and the command line do this."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,48 +12,115 @@ from ruamel.yaml.error import YAMLError
 
 from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
-from palimpsest.params.schema import Params
+from palimpsest.params.file import FILE, RESOLVED, File
+from palimpsest.params.resolve import Parts, as_written, resolve
+from palimpsest.params.schema import Dataset, Params
+from palimpsest.params.shorten import plain
+from palimpsest.params.text import to_yaml
 from palimpsest.privacy.ledger.database import sqlite_path
 
-FILE = "params.yaml"
+HEAD = (
+    "# Every value that params.yaml stands for, defaults included. `palimpsest render` writes this file and nobody\n"
+    "# edits it: DVC compares it, so that a changed default is a change.\n"
+)
 LEDGER_VARIABLE = "PALIMPSEST_LEDGER"
 _SQLITE = "sqlite:///"
 
 
 def load(workspace: Path | str = ".") -> Params:
-    """Read and check the workspace's params.yaml.
+    """Everything that the workspace's params.yaml stands for, held equal to the file that DVC compares.
+
+    Raises:
+        ParamsError: naming each wrong key, its value and what is allowed; or the file with every value is another's.
+    """
+    params = read(workspace)
+    path = Path(workspace) / RESOLVED
+    if not path.is_file() or path.read_bytes() != rendered(params).encode():
+        raise ParamsError(
+            f"{RESOLVED} does not hold what {FILE} stands for.",
+            "Run `palimpsest render`, which writes it; nothing was charged and no row was read.",
+        )
+    return params
+
+
+def read(workspace: Path | str = ".") -> Params:
+    """Everything that the workspace's params.yaml stands for, whether or not it is rendered.
 
     Raises:
         ParamsError: naming each wrong key, its value and what is allowed.
     """
+    return loads(_text(workspace))
+
+
+def written(workspace: Path | str = ".") -> File:
+    """What a person wrote into the workspace's params.yaml.
+
+    Raises:
+        ParamsError: it cannot be read, or a key of the first level is missing or unknown.
+    """
+    return file_of(_text(workspace))
+
+
+def rendered(params: Params) -> str:
+    """Every value as text, for the file that DVC compares."""
+    return HEAD + to_yaml(plain(params), folded=False)
+
+
+def loads(text: str) -> Params:
+    """Everything that the text of a params.yaml stands for.
+
+    Raises:
+        ParamsError: naming each wrong key, its value and what is allowed.
+    """
+    return resolved(file_of(text))
+
+
+def file_of(text: str) -> File:
+    """What a person wrote.
+
+    Raises:
+        ParamsError: it is no YAML, or a key of the first level is missing or unknown.
+    """
     try:
-        text = (Path(workspace) / FILE).read_text(encoding="utf-8")
+        return File.model_validate(_content(text))
+    except ValidationError as error:
+        raise _refused(error, _as_it_is) from None
+
+
+def _text(workspace: Path | str) -> str:
+    try:
+        return (Path(workspace) / FILE).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ParamsError(
             f"There is no {FILE} here.", "Run this in a workspace, or make one with `palimpsest init`."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ParamsError(f"{FILE} cannot be read ({type(error).__name__}).", "Save it as UTF-8 text.") from None
-    return loads(text)
 
 
-def loads(text: str) -> Params:
-    """Check the text of a params.yaml.
+def _content(text: str) -> Any:
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
+        place = getattr(error, "problem_mark", None)
+        where = f" at line {place.line + 1}" if place else ""
+        raise ParamsError(f"{FILE} cannot be read{where} ({type(error).__name__}).", "Correct the YAML.") from None
+
+
+def resolved(file: File) -> Params:
+    """Everything that a file stands for.
 
     Raises:
         ParamsError: naming each wrong key, its value and what is allowed.
     """
     try:
-        body = YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
-        place = getattr(error, "problem_mark", None)
-        where = f" at line {place.line + 1}" if place else ""
-        raise ParamsError(f"{FILE} cannot be read{where} ({type(error).__name__}).", "Correct the YAML.") from None
-    return parse(body)
+        return Params.model_validate(resolve(file))
+    except ValidationError as error:
+        raise _refused(error, _as_written) from None
 
 
 def parse(body: Any) -> Params:
-    """Check the content of a params.yaml.
+    """Check values, each at its place in `Params`.
 
     Raises:
         ParamsError: naming each wrong key, its value and what is allowed.
@@ -60,8 +128,7 @@ def parse(body: Any) -> Params:
     try:
         return Params.model_validate(body)
     except ValidationError as error:
-        problems = "; ".join(_problem(item) for item in error.errors())
-        raise ParamsError(f"{FILE}: {problems}.", "Correct the values; docs/params.md describes every key.") from None
+        raise _refused(error, _as_it_is) from None
 
 
 def ledger_url(params: Params, workspace: Path | str = ".") -> str:
@@ -88,8 +155,24 @@ def ledger_url(params: Params, workspace: Path | str = ".") -> str:
     return place if "://" in place else f"{_SQLITE}{path}"
 
 
-def _problem(item: Any) -> str:
-    key = ".".join(str(part) for part in item["loc"])
+def _refused(error: ValidationError, key_of: Callable[[Parts], Parts]) -> ParamsError:
+    title = f"{error.title.lower()}." if error.title == Dataset.__name__ else ""  # the one section checked alone
+    problems = "; ".join(_problem(item, title + ".".join(map(str, key_of(item["loc"])))) for item in error.errors())
+    return ParamsError(f"{FILE}: {problems}.", "Correct the values; docs/params.md describes every key.")
+
+
+def _as_it_is(parts: Parts) -> Parts:
+    return parts
+
+
+def _as_written(parts: Parts) -> Parts:
+    """A key as the file has it, without the method or the kind that its schema was chosen by."""
+    if len(parts) > 2 and parts[0] in ("variants", "authors"):
+        parts = parts[:2] + parts[3:]
+    return as_written(parts)
+
+
+def _problem(item: Any, key: str) -> str:
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "value_error" or not key:
         return f"{key}: {message}" if key else message

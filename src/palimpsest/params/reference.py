@@ -1,54 +1,120 @@
 """The reference page of params.yaml, written from its schema."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from palimpsest.params.derived import ANY, Path, derived
+from palimpsest.params.file import Runs
+from palimpsest.params.resolve import SECTIONS, VARIANTS, settings_of
 from palimpsest.params.schema import Params
 
 _HEAD = """# params.yaml
 
-Every knob of a workspace. This page is written from the schema that checks the file: every key must be there, no other
-may be, and a wrong value is named before any stage starts. `<name>` stands for names of one's own. YAML anchors and
-merge keys (`<<: *anchor`) may be used.
+What a person decides. This page is written from the schema that checks the file: a key without a default must be there,
+no key may be there that is not listed, and a wrong value is named before any stage starts. `<name>` stands for names of
+one's own. YAML anchors and merge keys (`<<: *anchor`) may be used.
 
-| Key | Type | Allowed | Description |
-| --- | --- | --- | --- |
+The settings of a language model, a discriminator or a variant stand beside what it is, without a level between:
+`select3: {method: select, epsilon: 3, rows: 2000}`. Of a section that is written in part, the other keys keep their
+defaults. What runs follows from the variants: each runs where its method does, on what its `from` names, with the
+models that it needs, and is evaluated and audited without being named again. `palimpsest render` writes every value
+into `params.resolved.yaml`, which stages depend on; `run` and `plan` do so first. `palimpsest params --all` prints all.
+
 """
+_TABLE = """| Key | Type | Allowed | Default | Description |
+| --- | --- | --- | --- | --- |
+"""
+_METHOD = """
+## Settings of variants of method `{method}`
+
+"""
+_FROM = {
+    "discriminators": ("text", "", "", "Its language model, a key of `lms`."),
+    "variants": (
+        "text",
+        "",
+        'dp_lm: its own name; predict, fewshot, evolve: `"base"`',
+        "What it is drawn from. dp_lm: a key of `lms` or `discriminators`. predict, fewshot: base, the public language "
+        "model as it is, or taught/<name>. evolve: a key of `authors`, or base or corpus, which need none. embed: a "
+        "key of `decoders`. vote_select: another variant. select, sentdp, custext take none.",
+    ),
+}
+_PURPOSE = '`"release"`; `"reference"` where epsilon is .inf'
+_LONGEST = 60  # characters of a default; the words of a prompt are longer
 _SIGNS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 _WORDS = {int: "integer", float: "number", str: "text", bool: "true or false", NoneType: "null", Any: "anything"}
 
 
+class _Row(NamedTuple):
+    key: str
+    kind: str
+    allowed: str
+    default: str
+    words: str
+
+
 def render() -> str:
-    """The page as Markdown: one row per key of the schema, sections before what they hold."""
-    rows = (f"| `{key}` | {kind} | {allowed} | {words} |\n" for key, kind, allowed, words in _rows(Params, ""))
-    return _HEAD + "".join(rows)
+    """The page as Markdown: one row per key, sections before what they hold, and a table of each method's settings."""
+    page = _HEAD + _TABLE + _written(_rows(Params, "", ()))
+    for method, kind in VARIANTS.items():
+        section = settings_of(kind)
+        rows = _rows(_only(kind.model_fields[section]), "", ("variants", ANY, section))
+        page += _METHOD.format(method=method) + _TABLE + _written(rows)
+    return page
 
 
-def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str, str]]:
+def _written(rows: Iterable[_Row]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _rows(section: type[BaseModel], prefix: str, at: Path) -> Iterator[_Row]:
     for name, field in section.model_fields.items():
-        key, inner = f"{prefix}{name}", list(_sections(field.annotation))
-        if not inner:
-            yield key, _type(field.annotation), _allowed(field), _cell(field.description or "")
-            continue
-        below = f"{key}.<name>" if get_origin(field.annotation) is not None and _is_mapping(field.annotation) else key
-        yield key, _type(field.annotation), "", _cell(field.description or _summary(inner[0]))
-        yield from _merged([row for section in inner for row in _rows(section, f"{below}.")])
+        key, here, inner = f"{prefix}{name}", (*at, name), list(_sections(field.annotation))
+        if here == ("run",):
+            yield _Row("`runs`", "section", "", "", _cell(_summary(Runs)))
+            yield from _rows(Runs, "runs.", ("runs",))
+        elif not inner:
+            words = _cell(field.description or "")
+            yield _Row(f"`{key}`", _type(field.annotation), _allowed(field), _default(field, here, section), words)
+        else:
+            yield from _section(field, key, here, inner)
 
 
-def _merged(rows: list[tuple[str, str, str, str]]) -> Iterator[tuple[str, str, str, str]]:
+def _section(field: FieldInfo, key: str, at: Path, inner: list[type[BaseModel]]) -> Iterator[_Row]:
+    named = get_origin(field.annotation) is not None and _is_mapping(field.annotation)
+    if at[-1] in SECTIONS.get(at[0], ()):  # the settings of an entry stand beside what it is
+        if at[0] != "variants":
+            yield from _rows(inner[0], key.removesuffix(at[-1]), at)
+        return
+    words = _cell(field.description or _summary(inner[0]))
+    yield _Row(f"`{key}`", _type(field.annotation), "", _default(field, at, None), words)
+    below = f"{key}.<name>" if named else key
+    if named and at[0] in _FROM:
+        yield _Row(f"`{below}.from`", *_FROM[at[0]])
+    path = (*at, ANY) if named else at
+    yield from _merged([row for section in inner for row in _rows(section, f"{below}.", path)])
+
+
+def _only(field: FieldInfo) -> type[BaseModel]:
+    (section,) = _sections(field.annotation)
+    return section
+
+
+def _merged(rows: list[_Row]) -> Iterator[_Row]:
     """One row for each key of sections that stand for one another, with all the types that it may have."""
     types: dict[str, list[str]] = {}
-    for key, kind, _, _ in rows:
-        types.setdefault(key, []).append(kind)
+    for row in rows:
+        types.setdefault(row.key, []).append(row.kind)
     told: set[str] = set()
-    for key, _, allowed, words in rows:
-        if key not in told:
-            told.add(key)
-            yield key, " or ".join(dict.fromkeys(types[key])), allowed, words
+    for row in rows:
+        if row.key not in told:
+            told.add(row.key)
+            yield row._replace(kind=" or ".join(dict.fromkeys(types[row.key])))
 
 
 def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -92,6 +158,25 @@ def _allowed(field: FieldInfo) -> str:
         if getattr(rule, "allow_inf_nan", None) is False:
             found.append("finite")
     return ", ".join(found)
+
+
+def _default(field: FieldInfo, at: Path, section: type[BaseModel] | None) -> str:
+    """What holds where the file does not say; a section's default is that of its keys."""
+    if item := derived(at, _tag(section)):
+        return _cell(item.words)
+    if at[-1] == "purpose":
+        return _PURPOSE
+    if field.is_required() or isinstance(field.default, BaseModel):
+        return ""
+    value = json.dumps(field.default, ensure_ascii=False)
+    return _cell(f"`{value if len(value) <= _LONGEST else value[:_LONGEST] + '…'}`")
+
+
+def _tag(section: type[BaseModel] | None) -> str | None:
+    """The method or the kind that an entry of this schema is of."""
+    fields = {} if section is None else section.model_fields
+    found = [get_args(fields[name].annotation) for name in ("method", "kind") if name in fields]
+    return next((str(values[0]) for values in found if values), None)
 
 
 def _summary(section: type[BaseModel]) -> str:

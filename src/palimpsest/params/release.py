@@ -1,4 +1,4 @@
-"""Settings of what leaves the workspace. Every value is written in params.yaml."""
+"""Settings of what leaves the workspace."""
 
 from collections import Counter
 
@@ -11,6 +11,7 @@ class Gates(Settings):
     """What a release has to reach beside its privacy."""
 
     accuracy: float | None = Field(
+        default=None,
         ge=0,
         le=1,
         description="Least accuracy of every released variant on dataset.public_test, by its best evaluator; null: "
@@ -22,13 +23,13 @@ class Release(Settings):
     """What leaves the workspace: the rows of some variants, with everything that says what they promise."""
 
     variants: tuple[str, ...] = Field(
-        description="Variants whose rows leave, all of purpose release; [] releases nothing."
+        default=(), description="Variants whose rows leave, all of purpose release; [] releases nothing."
     )
     title: str = Field(min_length=1, max_length=200, description="Name of the released data set.")
     license: str | None = Field(
-        description="Licence of the released rows, as an SPDX identifier or a URL; null: other."
+        default=None, description="Licence of the released rows, as an SPDX identifier or a URL; null: other."
     )
-    gates: Gates
+    gates: Gates = Gates()
 
     @field_validator("variants")
     @classmethod

@@ -33,23 +33,27 @@ class Unit(Settings):
     """
 
     column: str | None = Field(
+        default=None,
         min_length=1,
         description="Column whose exact value is a person, who then is the unit of privacy; null where it is one row. "
         "It never changes for a data set.",
     )
     max_rows: int = Field(
+        default=1,
         ge=1,
         description="Public cap on rows per person, applied after rows that name nobody are left out and before the "
         "split; more are left out, chosen by a keyed hash.",
     )
     persons: int | None = Field(
+        default=None,
         ge=10,
         description="Public, approximate number of persons, at most n_public; delta, rates and sizes follow from it. "
         "null where there is no column.",
     )
     missing: Literal["drop", "refuse"] = Field(
+        default="drop",
         description="A row whose column is null, empty or blank names nobody. drop: each such row is left out by "
-        "itself, before the cap. refuse: it is an error that names file and row. Such rows never count as one person."
+        "itself, before the cap. refuse: it is an error that names file and row. Such rows never count as one person.",
     )
 
     @model_validator(mode="after")
@@ -70,30 +74,38 @@ class Dataset(Settings):
         "record. text: no label. json: each record is a JSON object."
     )
     private: str = Field(min_length=1, description="The private file: CSV, TSV, JSONL or Parquet, plain or gzipped.")
-    test: str | None = Field(description="Private test file; null cuts a test part from the private file.")
-    test_share: float = Field(ge=0, lt=1, description="Probability of the test part where no test file is given.")
+    test: str | None = Field(
+        default=None, description="Private test file; null cuts a test part from the private file."
+    )
+    test_share: float = Field(
+        default=0.1, ge=0, lt=1, description="Probability of the test part where no test file is given."
+    )
     public: str = Field(
         min_length=1,
         description="A public file with text of the same kind, in the same text column. For task json that may hold "
         "records or plain text; where the column is *, a line is a record, or has its plain text under `text`.",
     )
-    public_labels: bool = Field(description="Whether the public file has the label column, with the same labels.")
-    public_test: str | None = Field(description="A labelled test file declared public, or null.")
+    public_labels: bool = Field(
+        default=False, description="Whether the public file has the label column, with the same labels."
+    )
+    public_test: str | None = Field(default=None, description="A labelled test file declared public, or null.")
     text: str = Field(
         min_length=1,
         description='Name of the text column; for task json "*" where each line of a JSONL file is a record.',
     )
-    label: str | None = Field(description="Name of the label column; null for tasks text and json.")
+    label: str | None = Field(default=None, description="Name of the label column; null for tasks text and json.")
     labels: Mapping[str, str] = Field(
-        description="The public list of labels, each with a public description; {} for all tasks but classify."
+        default={},
+        description="The public list of labels, each with a public description; {} for all tasks but classify.",
     )
     json_schema: Mapping[str, Any] | None = Field(
+        default=None,
         description="The public JSON schema (draft 2020-12) of a record, an object with `properties`: its keys and "
-        "their order; null for all tasks but json."
+        "their order; null for all tasks but json.",
     )
     n_public: int = Field(ge=10, description="Public, approximate number of private records.")
-    max_length: int = Field(ge=1, description="Longest text kept, in characters; longer ones are cut.")
-    unit: Unit
+    max_length: int = Field(default=1000, ge=1, description="Longest text kept, in characters; longer ones are cut.")
+    unit: Unit = Unit()
 
     @model_validator(mode="after")
     def _fits_task(self) -> "Dataset":
@@ -130,6 +142,7 @@ class World(Settings):
     public_rows: int = Field(ge=100, description="Public tickets, without labels.")
     public_test_rows: int = Field(ge=100, description="Labelled test tickets declared public.")
     authors: int | None = Field(
+        default=None,
         ge=10,
         description=f"Customers who wrote the private tickets, named in the column {CUSTOMER}; null: each ticket is "
         "somebody else's. docs/world.md has what else to change.",
@@ -141,6 +154,7 @@ class Budget(Settings):
 
     epsilon: float = Field(gt=0, allow_inf_nan=False, description="Cap on the total epsilon over all releases.")
     delta: float | None = Field(
+        default=None,
         gt=0,
         lt=1,
         description="The asset's one delta, for every release and the total, at most 1 / n; null: 1 / (n ln n), with n "
@@ -153,20 +167,28 @@ class Privacy(Settings):
 
     budget: Budget
     ledger: str | None = Field(
-        description="Path or database URL of the ledger; null: the user's data folder. PALIMPSEST_LEDGER overrides it."
+        default=None,
+        description="Path or database URL of the ledger; null: the user's data folder. PALIMPSEST_LEDGER overrides it.",
     )
 
 
 class Models(Settings):
     """Where weights come from."""
 
-    lm: str = Field(min_length=1, description="Causal LM: embedded, a local folder, or a hub name (name@revision).")
-    encoder: str = Field(min_length=1, description="Sentence encoder: embedded, a local folder, or a hub name.")
+    lm: str = Field(
+        default="embedded",
+        min_length=1,
+        description="Causal LM: embedded, a local folder, or a hub name (name@revision).",
+    )
+    encoder: str = Field(
+        default="embedded", min_length=1, description="Sentence encoder: embedded, a local folder, or a hub name."
+    )
     classifier: str | None = Field(
-        description="Encoder to fine-tune as a further evaluator: a local folder or a hub name; null: none."
+        default=None,
+        description="Encoder to fine-tune as a further evaluator: a local folder or a hub name; null: none.",
     )
     embedded_lm: EmbeddedLm
-    prompts: PromptWarmUp
+    prompts: PromptWarmUp = PromptWarmUp()
 
 
 class Fitted(Settings):
@@ -294,41 +316,46 @@ class Run(Settings):
 class Finetune(Settings):
     """Fine-tuning `models.classifier` as an evaluator."""
 
-    epochs: int = Field(ge=1, description="Passes over the synthetic rows.")
-    batch: int = Field(ge=1, description="Rows per step.")
-    learning_rate: float = Field(gt=0, description="Peak learning rate.")
-    max_tokens: int = Field(ge=8, description="Tokens kept of a text.")
+    epochs: int = Field(default=3, ge=1, description="Passes over the synthetic rows.")
+    batch: int = Field(default=32, ge=1, description="Rows per step.")
+    learning_rate: float = Field(default=5e-5, gt=0, description="Peak learning rate.")
+    max_tokens: int = Field(default=128, ge=8, description="Tokens kept of a text.")
 
 
 class PublicOnly(Settings):
     """The epsilon 0 row."""
 
-    rows: int = Field(ge=1, description="Public rows to choose, over all labels.")
+    rows: int = Field(default=1000, ge=1, description="Public rows to choose, over all labels.")
 
 
 class Utility(Settings):
     """Train on synthetic, test on real."""
 
     evaluators: tuple[Literal["minilm_lr", "tfidf_lr", "finetuned"], ...] = Field(
-        min_length=1, description="Classifiers."
+        default=("minilm_lr", "tfidf_lr"), min_length=1, description="Classifiers."
     )
-    seeds: int = Field(ge=3, description="Repetitions of every classifier.")
+    seeds: int = Field(default=3, ge=3, description="Repetitions of every classifier.")
     validation_share: float = Field(
-        gt=0, lt=1, description="Share of the synthetic rows that choose the regularisation."
+        default=0.2, gt=0, lt=1, description="Share of the synthetic rows that choose the regularisation."
     )
-    finetune: Finetune
+    finetune: Finetune = Finetune()
     in_context: InContext | None = Field(
-        description="Answering in context: the public language model reads rows as demonstrations; null: not asked."
+        default=None,
+        description="Answering in context: the public language model reads rows as demonstrations; null: not asked.",
     )
 
 
 class Separation(Settings):
     """How well the states of a language model tell the labels apart."""
 
-    rows: int = Field(ge=20, description="Private rows that are read of the training and of the test part, at most.")
-    max_tokens: int = Field(ge=1, description="Tokens kept of a text.")
-    trees: int = Field(ge=10, description="Trees of the random forest.")
-    projections: tuple[Literal["pca", "umap"], ...] = Field(description="Pictures of the test rows' states.")
+    rows: int = Field(
+        default=1000, ge=20, description="Private rows that are read of the training and of the test part, at most."
+    )
+    max_tokens: int = Field(default=64, ge=1, description="Tokens kept of a text.")
+    trees: int = Field(default=200, ge=10, description="Trees of the random forest.")
+    projections: tuple[Literal["pca", "umap"], ...] = Field(
+        default=("pca", "umap"), description="Pictures of the test rows' states."
+    )
 
 
 class Audit(Settings):
@@ -339,20 +366,25 @@ class Audit(Settings):
         description="Expected records in the audit subset, or persons where there is a unit column: half of them never "
         "train.",
     )
-    similarity: float = Field(gt=0, le=1, description="Jaccard similarity from which two texts are near-duplicates.")
-    shingle: int = Field(ge=1, description="Words per shingle of the near-duplicate test.")
-    orders: tuple[int, ...] = Field(min_length=1, description="n of the n-gram audit.")
-    resamples: int = Field(ge=100, description="Bootstrap and permutation resamples.")
-    guesses: float = Field(gt=0, le=1, description="Share of the audit records that the attacker guesses about.")
-    alpha: float = Field(gt=0, lt=0.5, description="Error probability of the lower bound on epsilon.")
-    separation: Separation
+    similarity: float = Field(
+        default=0.7, gt=0, le=1, description="Jaccard similarity from which two texts are near-duplicates."
+    )
+    shingle: int = Field(default=3, ge=1, description="Words per shingle of the near-duplicate test.")
+    orders: tuple[int, ...] = Field(default=(3, 4, 5, 6, 7, 10, 13), min_length=1, description="n of the n-gram audit.")
+    resamples: int = Field(default=1000, ge=100, description="Bootstrap and permutation resamples.")
+    guesses: float = Field(
+        default=0.2, gt=0, le=1, description="Share of the audit records that the attacker guesses about."
+    )
+    alpha: float = Field(default=0.05, gt=0, lt=0.5, description="Error probability of the lower bound on epsilon.")
+    separation: Separation = Separation()
 
 
 class Testing(Settings):
     """For tests only."""
 
     noise_seed: int | None = Field(
-        description="A fixed seed of the Gaussian noise and Poisson draws; nothing made with one is private."
+        default=None,
+        description="A fixed seed of the Gaussian noise and Poisson draws; nothing made with one is private.",
     )
 
 
@@ -360,23 +392,23 @@ class Params(Settings):
     """params.yaml."""
 
     version: str = Field(description="Version of palimpsest that the workspace was made for.")
-    seed: int = Field(ge=0, description="Governs only what touches no private row.")
+    seed: int = Field(default=7, ge=0, description="Governs only what touches no private row.")
     dataset: Dataset
-    world: World | None
+    world: World | None = None
     privacy: Privacy
     models: Models
     run: Run
-    taught: Mapping[str, Similar]
-    authors: Mapping[str, Author]
-    decoders: Mapping[str, DecoderSettings]
-    lms: Mapping[str, LanguageModel]
-    discriminators: Mapping[str, Discriminator]
+    taught: Mapping[str, Similar] = {}
+    authors: Mapping[str, Author] = {}
+    decoders: Mapping[str, DecoderSettings] = {}
+    lms: Mapping[str, LanguageModel] = {}
+    discriminators: Mapping[str, Discriminator] = {}
     variants: Mapping[str, Variant]
-    public_only: PublicOnly
-    utility: Utility
+    public_only: PublicOnly = PublicOnly()
+    utility: Utility = Utility()
     audit: Audit
     release: Release
-    testing: Testing
+    testing: Testing = Testing()
 
     @field_validator("taught", "authors", "decoders", "lms", "discriminators", "variants")
     @classmethod

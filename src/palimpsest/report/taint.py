@@ -14,7 +14,8 @@ from pathlib import Path as File
 from typing import Any
 
 from palimpsest.errors import DataError
-from palimpsest.graph.expand import MADE, Repetition, expand, filled
+from palimpsest.graph.expand import MADE, Repetition, expand, filled, params_keys
+from palimpsest.params.file import RESOLVED
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.workspace import FACTS, PUBLIC_FILES, Zone
 from palimpsest.workspace import PRIVATE as SPLITS
@@ -183,7 +184,8 @@ def _node(one: Repetition, workspace: File) -> Node:
     name, body, values = one.name, one.body, one.values
     _refuse_keys(name, body)
     declared = [path for path in map(values.get("dataset", {}).get, _DECLARED) if path is not None]
-    files = [file for entry in body.get("params", []) if not isinstance(entry, str) for file in entry]
+    named = (file for entry in body.get("params", []) if not isinstance(entry, str) for file in entry)
+    files = [file for file in named if file != RESOLVED]
     read, made = [*one.paths("deps"), *filled(files, values)], one.paths(*MADE)
     for path in (*read, *made):
         _refuse_path(name, path, declared, workspace)
@@ -212,7 +214,7 @@ def _gates(listed: Sequence[str], values: Mapping[str, Any]) -> list[str]:
 
 def _models(body: Mapping[str, Any], values: Mapping[str, Any], workspace: File) -> Iterator[str]:
     """The folders of models that the stage's parameters name, from the workspace; a hub's name is a path to nothing."""
-    entries = filled((entry for entry in body.get("params", []) if isinstance(entry, str)), values)
+    entries = filled(params_keys(body), values)
     sections = {"models": values.get("models", {}), "authors": values.get("authors", {})}
     for key, name in _leaves(sections):
         if _MODEL.fullmatch(key) and name not in (None, EMBEDDED) and any(_within(key, entry) for entry in entries):

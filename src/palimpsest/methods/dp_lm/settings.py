@@ -2,37 +2,48 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.settings import Settings
 
+Epochs = Annotated[float, Field(gt=0, description="Expected passes over the private rows.")]
+Rate = Annotated[float, Field(gt=0, description="Peak learning rate of DP-AdamW.")]
+WarmUp = Annotated[float, Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")]
+Norm = Annotated[float, Field(gt=0, description="Largest L2 norm of what one unit of privacy adds, C.")]
+MicroBatch = Annotated[int, Field(ge=1, description="Rows whose gradients are in memory at once; always that many.")]
+
 
 class DpSgd(Settings):
-    """What every training with DP-SGD is told."""
+    """What every training with DP-SGD is told. What has no default here has one for each model that is trained."""
 
-    epochs: float = Field(gt=0, description="Expected passes over the private rows.")
+    epochs: Epochs
     batch: int = Field(ge=1, description="Expected batch size, in units of privacy; the sampling rate is batch / n.")
-    learning_rate: float = Field(gt=0, description="Peak learning rate of DP-AdamW.")
-    schedule: Literal["constant", "linear"] = Field(description="Decay of the learning rate after warm-up, to 0.")
-    warmup: float = Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
-    betas: tuple[float, float] = Field(description="AdamW's decay rates of the two moments.")
-    adam_eps: float = Field(gt=0, description="AdamW's epsilon, added to the root of the second moment.")
-    weight_decay: float = Field(ge=0, description="AdamW's weight decay.")
-    noise_correction: bool = Field(
-        description="Take the noise's known variance out of AdamW's second moment (DP-AdamBC). Free; `adam_eps` then "
-        "bounds a step and should be near the size of a gradient's signal."
+    learning_rate: Rate
+    schedule: Literal["constant", "linear"] = Field(
+        default="linear", description="Decay of the learning rate after warm-up, to 0."
     )
-    clipping_norm: float = Field(gt=0, description="Largest L2 norm of what one unit of privacy adds, C.")
-    max_tokens: int = Field(ge=1, description="Tokens kept of a text; the rest is cut.")
-    micro_batch: int = Field(ge=1, description="Rows whose gradients are in memory at once; always that many.")
+    warmup: WarmUp
+    betas: tuple[float, float] = Field(default=(0.9, 0.98), description="AdamW's decay rates of the two moments.")
+    adam_eps: float = Field(default=1e-8, gt=0, description="AdamW's epsilon, added to the root of the second moment.")
+    weight_decay: float = Field(default=0.0, ge=0, description="AdamW's weight decay.")
+    noise_correction: bool = Field(
+        default=False,
+        description="Take the noise's known variance out of AdamW's second moment (DP-AdamBC). Free; `adam_eps` then "
+        "bounds a step and should be near the size of a gradient's signal.",
+    )
+    clipping_norm: Norm
+    max_tokens: int = Field(default=64, ge=1, description="Tokens kept of a text; the rest is cut.")
+    micro_batch: MicroBatch
     person: Literal["joint", "rows"] = Field(
+        default="joint",
         description="How a person's rows are clipped where `dataset.unit` names a column. joint: the gradient of their "
-        "mean loss, once. rows: each row's gradient, and their mean is added. Either way a person adds C at most."
+        "mean loss, once. rows: each row's gradient, and their mean is added. Either way a person adds C at most.",
     )
     checkpoint_steps: int = Field(
+        default=50,
         ge=1,
         description="Steps from one checkpoint to the next. A stopped training continues from the last one under the "
         "same charge; at most these steps are lost.",
@@ -42,40 +53,60 @@ class DpSgd(Settings):
 class DpLmTrain(DpSgd):
     """How a language model is fitted to private rows."""
 
+    epochs: Epochs = 6
+    learning_rate: Rate = 0.002
+    warmup: WarmUp = 0.05
+    clipping_norm: Norm = 0.1
+    micro_batch: MicroBatch = 16
     clipping: Literal["joint", "separate"] = Field(
+        default="joint",
         description="joint: one gradient per record, of both losses together. separate: one clipped gradient per "
-        "loss, as published, charged as the sensitivity sqrt(2) C that it is."
+        "loss, as published, charged as the sensitivity sqrt(2) C that it is.",
     )
     discriminator_weight: float = Field(
         ge=0, description="Weight of the discriminator's loss, lambda; 0 trains the language model alone."
     )
     discriminator_width: int = Field(
-        ge=0, description="Hidden units of the discriminator's MLP; 0 makes it linear, which little noise suits."
+        default=0,
+        ge=0,
+        description="Hidden units of the discriminator's MLP; 0 makes it linear, which little noise suits.",
     )
     discriminator_reads: Literal["hidden", "both"] = Field(
-        description="hidden: the mean last hidden state, as published. both: the mean token embedding beside it."
+        default="both",
+        description="hidden: the mean last hidden state, as published. both: the mean token embedding beside it.",
     )
-    prefix_step: int = Field(ge=1, description="The discriminator classifies every `prefix_step`-th text prefix.")
-    loss_on: Literal["text", "all"] = Field(description="Tokens that the LM loss counts: the text's, or all.")
-    freeze_first: int = Field(ge=0, description="First transformer blocks that stay as they are.")
-    freeze_last: int = Field(ge=0, description="Last transformer blocks that stay as they are.")
+    prefix_step: int = Field(
+        default=4, ge=1, description="The discriminator classifies every `prefix_step`-th text prefix."
+    )
+    loss_on: Literal["text", "all"] = Field(
+        default="text", description="Tokens that the LM loss counts: the text's, or all."
+    )
+    freeze_first: int = Field(default=0, ge=0, description="First transformer blocks that stay as they are.")
+    freeze_last: int = Field(default=0, ge=0, description="Last transformer blocks that stay as they are.")
     freeze_embeddings: bool = Field(
+        default=True,
         description="Keep the token and position embeddings, and a head tied to them, as the public model has them: "
-        "fewer trained parameters mean less noise."
+        "fewer trained parameters mean less noise.",
     )
     lora_rank: int = Field(
+        default=0,
         ge=0,
         description="Rank of the adapters that train in place of the transformer's matrices (LoRA), merged into them "
         "afterwards; 0 trains the matrices themselves. Needs the extra `lora`.",
     )
     precision: Literal["float32", "bf16"] = Field(
-        description="Of the forward and backward passes; norms, clipping, noise and weights are float32 always."
+        default="float32",
+        description="Of the forward and backward passes; norms, clipping, noise and weights are float32 always.",
     )
     label_counts: Literal["noisy", "prior"] = Field(
-        description="Shares of the labels: a noisy histogram, charged, or the public `prior`, free."
+        default="noisy", description="Shares of the labels: a noisy histogram, charged, or the public `prior`, free."
     )
-    prior: Mapping[str, float] | None = Field(description="Public share of each label; null means equal shares.")
-    histogram_share: float = Field(gt=0, lt=1, description="Share of the budget (rho) that the histogram may take.")
+    prior: Mapping[str, float] | None = Field(
+        default=None, description="Public share of each label; null means equal shares."
+    )
+    histogram_share: float = Field(
+        default=0.01, gt=0, lt=1, description="Share of the budget (rho) that the histogram may take."
+    )
 
     @model_validator(mode="after")
     def _prior_is_a_distribution(self) -> "DpLmTrain":
@@ -101,39 +132,59 @@ class DpLmTrain(DpSgd):
 class DiscriminatorTrain(DpSgd):
     """How a discriminator is fitted to private rows, on features that stay as they are."""
 
+    epochs: Epochs = 40
+    learning_rate: Rate = 0.01
+    warmup: WarmUp = 0.0
+    clipping_norm: Norm = 0.5
+    micro_batch: MicroBatch = 2048
     reads: Literal["hidden", "both", "encoder"] = Field(
+        default="encoder",
         description="hidden: the language model's mean last hidden state. both: the mean token embedding beside it. "
-        "encoder: the public sentence encoder `models.encoder`, which can judge texts but not steer tokens."
+        "encoder: the public sentence encoder `models.encoder`, which can judge texts but not steer tokens.",
     )
-    width: int = Field(ge=0, description="Hidden units of the MLP; 0 makes it linear, which little noise suits.")
+    width: int = Field(
+        default=0, ge=0, description="Hidden units of the MLP; 0 makes it linear, which little noise suits."
+    )
     prefix_step: int = Field(
-        ge=1, description="Classify every `prefix_step`-th text prefix; `encoder` whole texts only."
+        default=4, ge=1, description="Classify every `prefix_step`-th text prefix; `encoder` whole texts only."
     )
 
 
 class DpLmGenerate(Settings):
     """How synthetic rows are drawn from a fitted `dp_lm`. All of it is post-processing."""
 
-    rows: int = Field(ge=1, description="Synthetic rows to draw, over all labels.")
-    batch: int = Field(ge=1, description="Texts written side by side.")
-    max_tokens: int = Field(ge=1, description="Longest text in tokens.")
-    top_p: float = Field(gt=0, le=1, description="Nucleus sampling: smallest set of tokens with this probability.")
-    top_k: int = Field(ge=0, description="Draw from the likeliest `top_k` tokens only; 0 means all.")
-    temperature: float = Field(gt=0, description="Divides the logits before sampling.")
-    best_of: int = Field(ge=1, description="Texts drawn for each row; the likeliest to carry its label is kept.")
-    draws: int = Field(ge=1, description="Give up once the filters made this many draws per row necessary.")
-    iterations: int = Field(ge=0, description="PPLM: gradient steps per token.")
-    step_size: float = Field(gt=0, description="PPLM: length of one step.")
-    gamma: float = Field(ge=0, description="PPLM: the gradient is divided by its norm to this power.")
-    kl_scale: float = Field(ge=0, description="PPLM: weight of staying close to the unsteered distribution.")
-    gm_scale: float = Field(ge=0, le=1, description="PPLM: exponent of the steered distribution in the geometric mean.")
-    horizon: int = Field(ge=0, description="PPLM: soft look-ahead tokens that the discriminator also reads.")
-    window: int = Field(ge=0, description="PPLM: newest positions of the past that are moved; 0 means all.")
-    decay: bool = Field(description="PPLM: move the window's older positions less, in proportion to their age.")
-    grad_length: int = Field(ge=0, description="PPLM: text tokens that are steered; 0 means all.")
-    candidates: int = Field(ge=2, description="FUDGE: likeliest next tokens that the discriminator reweights.")
-    strength: float = Field(ge=0, description="FUDGE: exponent of the label's probability.")
-    filters: Filters
+    rows: int = Field(default=1000, ge=1, description="Synthetic rows to draw, over all labels.")
+    batch: int = Field(default=100, ge=1, description="Texts written side by side.")
+    max_tokens: int = Field(default=64, ge=1, description="Longest text in tokens.")
+    top_p: float = Field(
+        default=0.95, gt=0, le=1, description="Nucleus sampling: smallest set of tokens with this probability."
+    )
+    top_k: int = Field(default=0, ge=0, description="Draw from the likeliest `top_k` tokens only; 0 means all.")
+    temperature: float = Field(default=1.0, gt=0, description="Divides the logits before sampling.")
+    best_of: int = Field(
+        default=1, ge=1, description="Texts drawn for each row; the likeliest to carry its label is kept."
+    )
+    draws: int = Field(default=20, ge=1, description="Give up once the filters made this many draws per row necessary.")
+    iterations: int = Field(default=3, ge=0, description="PPLM: gradient steps per token.")
+    step_size: float = Field(default=0.04, gt=0, description="PPLM: length of one step.")
+    gamma: float = Field(default=1.0, ge=0, description="PPLM: the gradient is divided by its norm to this power.")
+    kl_scale: float = Field(
+        default=0.01, ge=0, description="PPLM: weight of staying close to the unsteered distribution."
+    )
+    gm_scale: float = Field(
+        default=0.95, ge=0, le=1, description="PPLM: exponent of the steered distribution in the geometric mean."
+    )
+    horizon: int = Field(default=1, ge=0, description="PPLM: soft look-ahead tokens that the discriminator also reads.")
+    window: int = Field(default=0, ge=0, description="PPLM: newest positions of the past that are moved; 0 means all.")
+    decay: bool = Field(
+        default=False, description="PPLM: move the window's older positions less, in proportion to their age."
+    )
+    grad_length: int = Field(default=0, ge=0, description="PPLM: text tokens that are steered; 0 means all.")
+    candidates: int = Field(
+        default=16, ge=2, description="FUDGE: likeliest next tokens that the discriminator reweights."
+    )
+    strength: float = Field(default=1.0, ge=0, description="FUDGE: exponent of the label's probability.")
+    filters: Filters = Filters()
 
 
 @dataclass(frozen=True)

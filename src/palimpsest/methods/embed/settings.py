@@ -14,7 +14,9 @@ class GaussianHistogram(Settings):
 
     kind: Literal["gaussian"] = Field(description="How parents are selected.")
     neighbours: int = Field(
-        ge=1, description="Nearest candidates that each record votes for, k, 1 / sqrt(k) each; 1 is as published."
+        default=10,
+        ge=1,
+        description="Nearest candidates that each record votes for, k, 1 / sqrt(k) each; 1 is as published.",
     )
 
 
@@ -22,8 +24,9 @@ class LimitedDomain(Settings):
     """Parents picked one by one among the candidates with the most votes, as published, with the corrected cost."""
 
     kind: Literal["limited_domain"] = Field(description="How parents are selected.")
-    domain: int = Field(ge=1, description="Candidates with the most votes that can be picked, Kbar.")
+    domain: int = Field(default=300, ge=1, description="Candidates with the most votes that can be picked, Kbar.")
     delta_share: float = Field(
+        default=0.1,
         gt=0,
         le=0.5,
         description="Share of delta that the thresholds of all rounds may take; the rest converts rho. All releases of "
@@ -34,18 +37,25 @@ class LimitedDomain(Settings):
 class Eda(Settings):
     """The distribution that offspring are drawn from."""
 
-    smoothing: float = Field(ge=0, le=1, description="Weight of the best and the worst parents, alpha.")
-    best: int = Field(ge=1, description="Parents whose spread counts beside that of all, R.")
-    components: int = Field(ge=1, description="Gaussians, each fitted to the parents nearest to it; 1 is as published.")
+    smoothing: float = Field(default=0.1, ge=0, le=1, description="Weight of the best and the worst parents, alpha.")
+    best: int = Field(default=10, ge=1, description="Parents whose spread counts beside that of all, R.")
+    components: int = Field(
+        default=20, ge=1, description="Gaussians, each fitted to the parents nearest to it; 1 is as published."
+    )
 
 
 class Readable(Settings):
     """Which decoded parents may have offspring: those that the public language model finds likely enough."""
 
     quantile: float | None = Field(
-        gt=0, le=1, description="Held-out public text whose perplexity is not above the limit; null: use `perplexity`."
+        default=0.95,
+        gt=0,
+        le=1,
+        description="Held-out public text whose perplexity is not above the limit; null: use `perplexity`.",
     )
-    perplexity: float | None = Field(gt=1, description="The limit itself; 50, as published, means GPT-2's.")
+    perplexity: float | None = Field(
+        default=None, gt=1, description="The limit itself; 50, as published, means GPT-2's."
+    )
 
     @model_validator(mode="after")
     def _one_limit(self) -> "Readable":
@@ -57,26 +67,34 @@ class Readable(Settings):
 class Aim(Settings):
     """A look at the mean embedding of each label that chooses the first population and the final texts."""
 
-    share: float = Field(gt=0, lt=1, description="Share of the budget (rho) that it may take.")
-    domain: float = Field(gt=0, le=1, description="Share of the texts that is in a label's domain.")
-    pool: int = Field(ge=1, description="Texts decoded for each row of the result; the likeliest of a label are kept.")
+    share: float = Field(default=0.5, gt=0, lt=1, description="Share of the budget (rho) that it may take.")
+    domain: float = Field(default=0.75, gt=0, le=1, description="Share of the texts that is in a label's domain.")
+    pool: int = Field(
+        default=2, ge=1, description="Texts decoded for each row of the result; the likeliest of a label are kept."
+    )
 
 
 class EmbedSettings(Counted):
     """Evolution of embeddings: records vote for vectors, and a public decoder writes the last ones down."""
 
-    rounds: int = Field(ge=1, description="Rounds of votes, T.")
-    start: int = Field(ge=1, description="Public texts of each label that the first round votes for.")
-    offspring: int = Field(ge=1, description="New embeddings of each label that every later round votes for.")
-    parents: int = Field(ge=1, description="Embeddings of each label that a round selects, at most.")
-    selection: Annotated[GaussianHistogram | LimitedDomain, Field(discriminator="kind")]
-    eda: Eda
-    readable: Readable | None = Field(description="Perplexity filter of parents and of the result; null: none.")
+    rounds: int = Field(default=3, ge=1, description="Rounds of votes, T.")
+    start: int = Field(default=300, ge=1, description="Public texts of each label that the first round votes for.")
+    offspring: int = Field(
+        default=300, ge=1, description="New embeddings of each label that every later round votes for."
+    )
+    parents: int = Field(default=40, ge=1, description="Embeddings of each label that a round selects, at most.")
+    selection: Annotated[GaussianHistogram | LimitedDomain, Field(discriminator="kind")] = GaussianHistogram(
+        kind="gaussian"
+    )
+    eda: Eda = Eda()
+    readable: Readable | None = Field(
+        default=Readable(), description="Perplexity filter of parents and of the result; null: none."
+    )
     aim: Aim | None = Field(
         description="Noisy class means that choose where to start and what to keep; null: votes alone."
     )
-    decode: DecodeSettings
-    filters: Filters
+    decode: DecodeSettings = DecodeSettings()
+    filters: Filters = Filters()
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> "EmbedSettings":

@@ -12,7 +12,7 @@ class Corpus(Settings):
     """The public texts themselves; a text's variations are public texts near it. Needs no language model."""
 
     kind: Literal["corpus"] = Field(description="Who writes.")
-    neighbours: int = Field(ge=1, description="Nearest public texts that a variation is drawn from.")
+    neighbours: int = Field(default=20, ge=1, description="Nearest public texts that a variation is drawn from.")
 
 
 class Base(Settings):
@@ -20,21 +20,22 @@ class Base(Settings):
 
     kind: Literal["base"] = Field(description="Who writes.")
     vary: Literal["suffix", "infill"] = Field(
+        default="suffix",
         description="suffix: keep the first words of a text and write the rest anew. infill: mask words one by one "
-        "with probability `masked`, and let the model fill each gap, judged by what comes after it too."
+        "with probability `masked`, and let the model fill each gap, judged by what comes after it too.",
     )
     kept: tuple[float, float] = Field(
-        description="suffix: the share of a text's words that is kept is drawn between these two."
+        default=(0.3, 0.8), description="suffix: the share of a text's words that is kept is drawn between these two."
     )
-    masked: float = Field(gt=0, lt=1, description="infill: probability of a word to be masked.")
+    masked: float = Field(default=0.3, gt=0, lt=1, description="infill: probability of a word to be masked.")
     start: Literal["prompt", "corpus", "whole"] = Field(
         description="What new texts begin with. prompt: the label's prompt alone. corpus: the first words of a public "
         "text that is near the label's description. whole: new texts are public ones, and variations alone are written."
     )
-    temperature: float = Field(gt=0, description="Sampling temperature.")
-    top_p: float = Field(gt=0, le=1, description="Nucleus of sampling.")
+    temperature: float = Field(default=1.0, gt=0, description="Sampling temperature.")
+    top_p: float = Field(default=0.95, gt=0, le=1, description="Nucleus of sampling.")
     max_tokens: int = Field(ge=1, description="Longest text in tokens.")
-    batch: int = Field(ge=1, description="Texts that are written side by side.")
+    batch: int = Field(default=128, ge=1, description="Texts that are written side by side.")
 
     @model_validator(mode="after")
     def _kept_is_a_range(self) -> "Base":

@@ -9,23 +9,34 @@ from palimpsest.settings import Settings
 class Steering(Settings):
     """A look at the mean embedding of each label, before the first round, that says which candidates to keep."""
 
-    share: float = Field(gt=0, lt=1, description="Share of the budget (rho) that it may take.")
+    share: float = Field(default=0.5, gt=0, lt=1, description="Share of the budget (rho) that it may take.")
     domain: float = Field(
-        gt=0, le=1, description="Share of what is written that is in a label's domain: what is nearest its rows' mean."
+        default=0.75,
+        gt=0,
+        le=1,
+        description="Share of what is written that is in a label's domain: what is nearest its rows' mean.",
     )
-    first: int = Field(ge=1, description="New texts for each place in the first population; the likeliest are kept.")
-    pool: int = Field(ge=1, description="Variations for each place in a later one; the likeliest of a label are kept.")
+    first: int = Field(
+        default=4, ge=1, description="New texts for each place in the first population; the likeliest are kept."
+    )
+    pool: int = Field(
+        default=2, ge=1, description="Variations for each place in a later one; the likeliest of a label are kept."
+    )
 
 
 class EvolveSettings(Counted):
     """Private evolution (Aug-PE)."""
 
-    rounds: int = Field(ge=1, description="Rounds of votes, T.")
-    expand: int = Field(ge=1, description="Candidates for each row, L: a selected text and L - 1 variations of it.")
-    look_ahead: int = Field(
-        ge=0, description="Variations whose mean embedding, with its own, a candidate is voted by, K; 0: its own alone."
+    rounds: int = Field(default=4, ge=1, description="Rounds of votes, T.")
+    expand: int = Field(
+        default=4, ge=1, description="Candidates for each row, L: a selected text and L - 1 variations of it."
     )
-    votes: Votes
+    look_ahead: int = Field(
+        default=0,
+        ge=0,
+        description="Variations whose mean embedding, with its own, a candidate is voted by, K; 0: its own alone.",
+    )
+    votes: Votes = Votes()
     steering: Steering | None = Field(description="Noisy class means that steer what is kept; null: votes alone.")
     filters: Filters
 

@@ -12,33 +12,46 @@ from palimpsest.settings import Settings
 class Prompt(Settings):
     """What the language model reads; a template may name {label}, {description}, {separator} and {end}."""
 
-    private: str = Field(min_length=1, description="Around one record: names {text} once.")
-    public: str = Field(min_length=1, description="Without a record: what free tokens and differences rest on.")
-    chat: bool = Field(description="Put the prompts into the model's chat template (instruction-tuned models).")
+    private: str = Field(
+        default="{label}{separator}{text}{separator}", min_length=1, description="Around one record: names {text} once."
+    )
+    public: str = Field(
+        default="{label}{separator}",
+        min_length=1,
+        description="Without a record: what free tokens and differences rest on.",
+    )
+    chat: bool = Field(
+        default=False, description="Put the prompts into the model's chat template (instruction-tuned models)."
+    )
     text_tokens: int = Field(ge=1, description="Tokens kept of a record's text.")
     joint: str = Field(
-        min_length=1, description="Task span: stands between a record's label, which comes first, and its text."
+        default=" | ",
+        min_length=1,
+        description="Task span: stands between a record's label, which comes first, and its text.",
     )
     ends: Literal["eos", "line"] = Field(
-        description="What ends an example: the model's end of text, or a new line too."
+        default="eos", description="What ends an example: the model's end of text, or a new line too."
     )
 
 
 class SparseVector(Settings):
     """Lets tokens pass for free on which private and public contexts agree (AboveThreshold)."""
 
-    threshold: float = Field(ge=0, le=2, description="L1 distance of the next-token distributions, theta.")
-    noise: float = Field(gt=0, description="Scale of its Laplace noise, nu.")
-    temperature: float = Field(gt=0, description="Divides the public logits of a free token.")
+    threshold: float = Field(default=0.5, ge=0, le=2, description="L1 distance of the next-token distributions, theta.")
+    noise: float = Field(default=0.2, gt=0, description="Scale of its Laplace noise, nu.")
+    temperature: float = Field(default=1.5, gt=0, description="Divides the public logits of a free token.")
 
 
 class Means(Settings):
     """A look at the mean embedding of each label, by which the written texts are chosen and labelled anew."""
 
-    share: float = Field(gt=0, lt=1, description="Share of the budget (rho) that it may take.")
-    keep: float = Field(gt=0, le=1, description="Share of the written texts that is kept, the likeliest of each label.")
-    domain: float = Field(gt=0, le=1, description="Share of the written texts that counts as in domain.")
+    share: float = Field(default=0.2, gt=0, lt=1, description="Share of the budget (rho) that it may take.")
+    keep: float = Field(
+        default=0.5, gt=0, le=1, description="Share of the written texts that is kept, the likeliest of each label."
+    )
+    domain: float = Field(default=1.0, gt=0, le=1, description="Share of the written texts that counts as in domain.")
     batch: int = Field(
+        default=1,
         ge=1,
         description="Private texts that the encoder reads at once; with 1 none moves another's embedding by rounding.",
     )
@@ -48,35 +61,51 @@ class PredictSettings(Settings):
     """How text is written from batches of private contexts (paper: private prediction)."""
 
     clipping: Literal["fixed", "difference"] = Field(
+        default="difference",
         description="fixed: logits cut below their largest, as published. difference: their difference to the public "
-        "logits is cut, which needs a far smaller clip (InvisibleInk)."
+        "logits is cut, which needs a far smaller clip (InvisibleInk).",
     )
     batch_size: int = Field(ge=1, description="Expected records of a batch, or persons, s: the fixed divisor.")
-    batches: int | None = Field(ge=1, description="Batches that are written from; null: all records, or persons, / s.")
-    clip: float | None = Field(gt=0, description="Clip of one context's logits; null: what `tokens` leaves.")
+    batches: int | None = Field(
+        default=None, ge=1, description="Batches that are written from; null: all records, or persons, / s."
+    )
+    clip: float | None = Field(
+        default=None, gt=0, description="Clip of one context's logits; null: what `tokens` leaves."
+    )
     tokens: int | None = Field(ge=1, description="Private tokens of each batch, r; null: what `clip` leaves.")
-    temperature: float = Field(gt=0, description="Divides the averaged logits, tau.")
-    top_k: int = Field(ge=0, description="difference: draw from the public top-k+ tokens; 0 means all.")
-    sparse_vector: SparseVector | None = Field(description="fixed: lets tokens pass for free; null means never.")
+    temperature: float = Field(default=1.0, gt=0, description="Divides the averaged logits, tau.")
+    top_k: int = Field(default=50, ge=0, description="difference: draw from the public top-k+ tokens; 0 means all.")
+    sparse_vector: SparseVector | None = Field(
+        default=None, description="fixed: lets tokens pass for free; null means never."
+    )
     max_tokens: int = Field(ge=1, description="Longest example in tokens.")
-    most_tokens: int | None = Field(ge=1, description="Most tokens of a batch, free ones included; null: 10 times r.")
+    most_tokens: int | None = Field(
+        default=None, ge=1, description="Most tokens of a batch, free ones included; null: 10 times r."
+    )
     typical_tokens: int = Field(ge=1, description="Tokens of a typical example; only the plan reads it.")
     keep_unfinished: bool = Field(description="Keep the example that a batch's last token leaves unfinished.")
     together: int = Field(
-        ge=1, description="Private contexts, expected at most, whose batches are written side by side."
+        default=1024, ge=1, description="Private contexts, expected at most, whose batches are written side by side."
     )
-    micro_batch: int = Field(ge=1, description="Contexts that one forward pass reads; fewer are filled up to as many.")
+    micro_batch: int = Field(
+        default=256, ge=1, description="Contexts that one forward pass reads; fewer are filled up to as many."
+    )
     rounding: float | None = Field(
+        default=None,
         gt=0,
         description="Nats that a score may move because contexts stand beside others: charged, and listed as an "
         "assumption. null: nothing; bits are tried on public prompts, and a device that moves a context's is refused.",
     )
-    checkpoint_tokens: int = Field(ge=1, description="Tokens a batch may lose when a run is stopped.")
+    checkpoint_tokens: int = Field(default=20, ge=1, description="Tokens a batch may lose when a run is stopped.")
     label_counts: Literal["noisy", "prior"] = Field(
-        description="Shares of the labels: a noisy histogram, charged, or the public `prior`, free."
+        default="noisy", description="Shares of the labels: a noisy histogram, charged, or the public `prior`, free."
     )
-    prior: Mapping[str, float] | None = Field(description="Public share of each label; null means equal shares.")
-    histogram_share: float = Field(gt=0, lt=1, description="Share of the budget (rho) that the histogram may take.")
+    prior: Mapping[str, float] | None = Field(
+        default=None, description="Public share of each label; null means equal shares."
+    )
+    histogram_share: float = Field(
+        default=0.01, gt=0, lt=1, description="Share of the budget (rho) that the histogram may take."
+    )
     means: Means | None = Field(
         description="Noisy class means of the sentence encoder's embeddings choose and label what was written; null: "
         "each text keeps the label of its batch. For task classify."

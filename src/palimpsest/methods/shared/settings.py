@@ -1,7 +1,7 @@
 """Settings that several methods share."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,16 +12,22 @@ class Filters(Settings):
     """Free post-processing of drawn texts: what is removed, in which order."""
 
     chain: tuple[Literal["length", "personal_data", "duplicates", "perplexity", "label"], ...] = Field(
-        description="Names of the filters that run, in order; each sees what the ones before it kept."
+        default=("length", "personal_data", "duplicates"),
+        description="Names of the filters that run, in order; each sees what the ones before it kept.",
     )
-    min_words: int = Field(ge=0, description="length: fewest words.")
-    max_words: int | None = Field(ge=1, description="length: most words; null means no limit.")
-    similarity: float = Field(gt=0, le=1, description="duplicates: Jaccard similarity of two texts that are alike.")
-    shingle: int = Field(ge=1, description="duplicates: words per shingle.")
+    min_words: int = Field(default=2, ge=0, description="length: fewest words.")
+    max_words: int | None = Field(default=None, ge=1, description="length: most words; null means no limit.")
+    similarity: float = Field(
+        default=0.9, gt=0, le=1, description="duplicates: Jaccard similarity of two texts that are alike."
+    )
+    shingle: int = Field(default=3, ge=1, description="duplicates: words per shingle.")
     quantile: float = Field(
-        gt=0, lt=1, description="perplexity: a text may be as unlikely as this quantile of held-out public text is."
+        default=0.95,
+        gt=0,
+        lt=1,
+        description="perplexity: a text may be as unlikely as this quantile of held-out public text is.",
     )
-    threshold: float = Field(ge=0, lt=1, description="label: least probability of the wanted label.")
+    threshold: float = Field(default=0.5, ge=0, lt=1, description="label: least probability of the wanted label.")
 
     @model_validator(mode="after")
     def _named_once(self) -> "Filters":
@@ -30,16 +36,25 @@ class Filters(Settings):
         return self
 
 
+Rows = Annotated[int, Field(ge=1, description="Synthetic rows over all labels.")]
+
+
 class Counted(Settings):
     """What every method that chooses rows label by label is told."""
 
-    rows: int = Field(ge=1, description="Synthetic rows over all labels.")
+    rows: Rows = 1000
     label_counts: Literal["noisy", "prior"] = Field(
-        description="Rows of each label: by a noisy histogram, charged, or by the public `prior`, free."
+        default="noisy",
+        description="Rows of each label: by a noisy histogram, charged, or by the public `prior`, free.",
     )
-    prior: Mapping[str, float] | None = Field(description="Public share of each label; null means equal shares.")
-    histogram_share: float = Field(gt=0, lt=1, description="Share of the budget (rho) that the histogram may take.")
+    prior: Mapping[str, float] | None = Field(
+        default=None, description="Public share of each label; null means equal shares."
+    )
+    histogram_share: float = Field(
+        default=0.01, gt=0, lt=1, description="Share of the budget (rho) that the histogram may take."
+    )
     batch: int = Field(
+        default=1,
         ge=1,
         description="Private texts that the encoder reads at once; with 1 none moves another's embedding by rounding.",
     )
@@ -55,9 +70,12 @@ class Votes(Settings):
     """How records vote for the candidates of their label, and what is made of the noisy counts."""
 
     neighbours: int = Field(
-        ge=1, description="Nearest candidates that each record votes for, k, 1 / sqrt(k) each; 1 is as published."
+        default=10,
+        ge=1,
+        description="Nearest candidates that each record votes for, k, 1 / sqrt(k) each; 1 is as published.",
     )
-    threshold: float = Field(ge=0, description="Noisy counts below it count as 0, H, in votes.")
+    threshold: float = Field(default=0.0, ge=0, description="Noisy counts below it count as 0, H, in votes.")
     selection: Literal["rank", "sample"] = Field(
-        description="rank: the candidates with the largest noisy counts. sample: draws in proportion to them."
+        default="rank",
+        description="rank: the candidates with the largest noisy counts. sample: draws in proportion to them.",
     )

@@ -9,9 +9,10 @@ from palimpsest.settings import Settings
 class VoteSelectSettings(Settings):
     """Rows of another variant, chosen by one noisy vote."""
 
-    keep: float = Field(gt=0, le=1, description="Share of each label's rows that is kept.")
-    votes: Votes
+    keep: float = Field(default=0.25, gt=0, le=1, description="Share of each label's rows that is kept.")
+    votes: Votes = Votes()
     batch: int = Field(
+        default=1,
         ge=1,
         description="Private texts that the encoder reads at once; with 1 none moves another's embedding by rounding.",
     )

@@ -17,30 +17,77 @@ SLOTS: Mapping[str, frozenset[str]] = {
     "blanks": frozenset({"text", "blank", "label", "description", "style", "words"}),
 }  # template -> what it may name
 
+# What an instruction-following author is told unless params.yaml says otherwise. All of it leaves for the model.
+_SYSTEM = "You write realistic texts as many different people would. You answer with the text alone, without a remark."
+_RANDOM = """\
+Write one text of the kind "{label}" ({description}), as a person might have written it. Write it {style}.
+Use about {words} words. Answer with the text alone: no title, no label, no quotation marks."""
+_PARAPHRASE = """\
+Say the text below in other words, {style}. It stays a text of the kind "{label}" and of the same sort, but may
+change details, names and the order of what it says. Use about {words} words. Answer with the new text alone.
+
+{text}"""
+_BLANKS = """\
+In the text below some words were taken out; each gap is marked {blank}. Fill every gap so that a fluent text of the
+kind "{label}" comes out, of about {words} words. You may change other words where that helps. Answer with the
+complete text alone, without any mark.
+
+{text}"""
+_STYLES = (
+    "plainly and briefly",
+    "in a casual, chatty voice",
+    "in a formal voice",
+    "with dry humour",
+    "with strong feeling",
+    "calmly and evenly",
+    "with one concrete detail",
+    "with several small details",
+    "as if in a hurry",
+    "as an expert would",
+    "as a beginner would",
+    "to a friend",
+    "to a stranger",
+    "in short, blunt sentences",
+    "in one long, winding sentence",
+    "by way of a small story",
+    "by way of a comparison",
+    "starting from an expectation",
+    "starting from the conclusion",
+    "with a mild reservation",
+)
+
 
 class Prompts(Settings):
     """What an instruction-following model is told. Templates may name what is listed; a brace is written twice."""
 
-    system: str | None = Field(description="System message; null for none.")
+    system: str | None = Field(default=_SYSTEM, description="System message; null for none.")
     random: str = Field(
-        min_length=1, description="A new text: may name {label}, {description}, {keyword}, {style} and {words}."
+        default=_RANDOM,
+        min_length=1,
+        description="A new text: may name {label}, {description}, {keyword}, {style} and {words}.",
     )
-    vary: Literal["paraphrase", "blanks"] = Field(description="How variations are asked for.")
+    vary: Literal["paraphrase", "blanks"] = Field(default="paraphrase", description="How variations are asked for.")
     paraphrase: str = Field(
-        min_length=1, description="Names {text} once; may name {label}, {description}, {style} and {words}."
+        default=_PARAPHRASE,
+        min_length=1,
+        description="Names {text} once; may name {label}, {description}, {style} and {words}.",
     )
     blanks: str = Field(
+        default=_BLANKS,
         min_length=1,
         description="Names {text} once, which then has blanks for masked words; may name {blank}, {label}, "
         "{description}, {style} and {words}.",
     )
-    blank: str = Field(min_length=1, pattern=r"^\S+$", description="Stands for a masked word.")
-    masked: float = Field(gt=0, lt=1, description="Probability of a word to be masked.")
+    blank: str = Field(default="_", min_length=1, pattern=r"^\S+$", description="Stands for a masked word.")
+    masked: float = Field(default=0.5, gt=0, lt=1, description="Probability of a word to be masked.")
     keywords: Mapping[str, tuple[str, ...]] = Field(
+        default={},
         description="Public keywords of each label, one drawn for each new text; {} for none. A key * is for every "
-        "label without its own."
+        "label without its own.",
     )
-    styles: tuple[str, ...] = Field(min_length=1, description="Public phrases; one is drawn for each request.")
+    styles: tuple[str, ...] = Field(
+        default=_STYLES, min_length=1, description="Public phrases; one is drawn for each request."
+    )
 
     @model_validator(mode="after")
     def _templates_name_what_there_is(self) -> "Prompts":
@@ -86,20 +133,22 @@ def _require_slots(name: str, found: list[str], allowed: Collection[str]) -> Non
 class Length(Settings):
     """How long texts are asked to be: w = max(least, words of the text + a normal draw); new ones: around `typical`."""
 
-    typical: int = Field(ge=1, description="Words of a new text, before the draw.")
-    least: int = Field(ge=1, description="Fewest words that are asked for.")
-    spread: float = Field(ge=0, description="Standard deviation of the draw, in words.")
-    tokens_a_word: float = Field(gt=0, description="max_tokens of an answer is this many times the words, at most cap.")
-    cap: int = Field(ge=1, description="Largest max_tokens.")
+    typical: int = Field(default=30, ge=1, description="Words of a new text, before the draw.")
+    least: int = Field(default=10, ge=1, description="Fewest words that are asked for.")
+    spread: float = Field(default=10.0, ge=0, description="Standard deviation of the draw, in words.")
+    tokens_a_word: float = Field(
+        default=2.0, gt=0, description="max_tokens of an answer is this many times the words, at most cap."
+    )
+    cap: int = Field(default=256, ge=1, description="Largest max_tokens.")
 
 
 class _Instructed(Settings):
-    prompts: Prompts
-    length: Length
-    temperature: float = Field(ge=0, le=2, description="Sampling temperature.")
-    top_p: float = Field(gt=0, le=1, description="Nucleus of sampling.")
+    prompts: Prompts = Prompts()
+    length: Length = Length()
+    temperature: float = Field(default=1.2, ge=0, le=2, description="Sampling temperature.")
+    top_p: float = Field(default=1.0, gt=0, le=1, description="Nucleus of sampling.")
     tries: int = Field(
-        ge=1, description="Times that an unusable answer (empty, cut off, refused, an echo) is asked for."
+        default=3, ge=1, description="Times that an unusable answer (empty, cut off, refused, an echo) is asked for."
     )
 
 
@@ -108,16 +157,18 @@ class LocalChat(_Instructed):
 
     kind: Literal["local"] = Field(description="Who writes.")
     model: str = Field(min_length=1, description="A local folder, or a hub name (name@revision), with a chat template.")
-    batch: int = Field(ge=1, description="Requests that are answered side by side.")
+    batch: int = Field(default=16, ge=1, description="Requests that are answered side by side.")
 
 
 class Price(Settings):
     """What tokens cost, and how much may be spent."""
 
-    read: float = Field(ge=0, description="Price of a million tokens read.")
-    written: float = Field(ge=0, description="Price of a million tokens written.")
+    read: float = Field(default=0.0, ge=0, description="Price of a million tokens read.")
+    written: float = Field(default=0.0, ge=0, description="Price of a million tokens written.")
     most: float | None = Field(
-        gt=0, description="Most that one variant may cost over all its runs, in the same currency; null: no limit."
+        default=None,
+        gt=0,
+        description="Most that one variant may cost over all its runs, in the same currency; null: no limit.",
     )
 
 
@@ -127,12 +178,18 @@ class Endpoint(_Instructed):
     kind: Literal["endpoint"] = Field(description="Who writes.")
     url: str = Field(min_length=1, description="Base URL, up to and with /v1.")
     model: str = Field(min_length=1, description="The model's name there.")
-    key: str | None = Field(description="Name of the environment variable with the key; null where none is needed.")
-    concurrency: int = Field(ge=1, description="Requests under way at once.")
-    requests_a_minute: float | None = Field(gt=0, description="Rate limit; null: none.")
-    timeout: float = Field(gt=0, description="Seconds until a request counts as lost.")
-    retries: int = Field(ge=0, description="Times that a lost or failed request is sent again, with growing pauses.")
-    most_tokens: int | None = Field(
-        ge=1, description="Most tokens, read and written, that one variant may use over all its runs; null: no limit."
+    key: str | None = Field(
+        default=None, description="Name of the environment variable with the key; null where none is needed."
     )
-    price: Price
+    concurrency: int = Field(default=16, ge=1, description="Requests under way at once.")
+    requests_a_minute: float | None = Field(default=None, gt=0, description="Rate limit; null: none.")
+    timeout: float = Field(default=120.0, gt=0, description="Seconds until a request counts as lost.")
+    retries: int = Field(
+        default=4, ge=0, description="Times that a lost or failed request is sent again, with growing pauses."
+    )
+    most_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Most tokens, read and written, that one variant may use over all its runs; null: no limit.",
+    )
+    price: Price = Price()

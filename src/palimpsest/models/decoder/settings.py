@@ -10,36 +10,49 @@ from palimpsest.settings import Settings
 class DecoderSettings(Settings):
     """A model that turns a sentence embedding back into a text, trained once on public text. Free."""
 
-    prefix: int = Field(ge=1, description="Pseudo tokens that stand for an embedding in front of its text, k.")
-    width: int = Field(ge=1, description="Hidden units of the map from an embedding to pseudo tokens.")
-    epochs: float = Field(gt=0, description="Passes over the public sentences.")
-    batch: int = Field(ge=1, description="Sentences per step.")
-    learning_rate: float = Field(gt=0, description="Peak learning rate of AdamW for the language model inside.")
-    warmup: float = Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
-    schedule: Literal["constant", "linear", "cosine"] = Field(description="Decay of the learning rate after warm-up.")
-    weight_decay: float = Field(ge=0, description="Weight decay of AdamW on matrices.")
-    noise: float = Field(
-        ge=0, description="Length of the random vector that is added to an embedding of length 1 in training."
+    prefix: int = Field(
+        default=4, ge=1, description="Pseudo tokens that stand for an embedding in front of its text, k."
     )
-    max_tokens: int = Field(ge=2, description="Tokens of a sentence, at most; longer ones are left out.")
-    sentences: int = Field(ge=1, description="Public sentences to train on, at most.")
-    heldout: int = Field(ge=10, description="Held-out public sentences that measure the reconstruction, at most.")
+    width: int = Field(default=512, ge=1, description="Hidden units of the map from an embedding to pseudo tokens.")
+    epochs: float = Field(default=1.5, gt=0, description="Passes over the public sentences.")
+    batch: int = Field(default=64, ge=1, description="Sentences per step.")
+    learning_rate: float = Field(
+        default=0.0008, gt=0, description="Peak learning rate of AdamW for the language model inside."
+    )
+    warmup: float = Field(default=0.05, ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="cosine", description="Decay of the learning rate after warm-up."
+    )
+    weight_decay: float = Field(default=0.01, ge=0, description="Weight decay of AdamW on matrices.")
+    noise: float = Field(
+        default=0.1,
+        ge=0,
+        description="Length of the random vector that is added to an embedding of length 1 in training.",
+    )
+    max_tokens: int = Field(default=32, ge=2, description="Tokens of a sentence, at most; longer ones are left out.")
+    sentences: int = Field(default=100000, ge=1, description="Public sentences to train on, at most.")
+    heldout: int = Field(
+        default=400, ge=10, description="Held-out public sentences that measure the reconstruction, at most."
+    )
 
 
 class DecodeSettings(Settings):
     """How an embedding becomes a text."""
 
     samples: int = Field(
-        ge=1, description="Texts that are written for an embedding; the one whose own embedding is nearest is kept."
+        default=4,
+        ge=1,
+        description="Texts that are written for an embedding; the one whose own embedding is nearest is kept.",
     )
     corrections: int = Field(
+        default=2,
         ge=0,
         description="Of these, texts that keep a random beginning of the best one before them and end it anew.",
     )
-    temperature: float = Field(gt=0, description="Divides the logits.")
-    top_p: float = Field(gt=0, le=1, description="Share of the probability that tokens are drawn from.")
-    max_tokens: int = Field(ge=1, description="Tokens of a text, at most.")
-    batch: int = Field(ge=1, description="Texts that are written side by side.")
+    temperature: float = Field(default=0.7, gt=0, description="Divides the logits.")
+    top_p: float = Field(default=0.9, gt=0, le=1, description="Share of the probability that tokens are drawn from.")
+    max_tokens: int = Field(default=32, ge=1, description="Tokens of a text, at most.")
+    batch: int = Field(default=256, ge=1, description="Texts that are written side by side.")
 
     @model_validator(mode="after")
     def _something_to_correct(self) -> "DecodeSettings":

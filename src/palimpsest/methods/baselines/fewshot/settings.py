@@ -12,35 +12,47 @@ from palimpsest.settings import Settings
 class FewShotPrompt(Settings):
     """What the language model reads: a head, then some records; {separator} and {end} may be used."""
 
-    head: str = Field(min_length=1, description="Before the records; may name {label} and {description}.")
-    shot: str = Field(min_length=1, description="One record: names {text} once.")
-    text_tokens: int = Field(ge=1, description="Tokens kept of a record's text.")
-    joint: str = Field(
-        min_length=1, description="Task span: stands between a record's label, which comes first, and its text."
+    head: str = Field(
+        default="{label}{separator}",
+        min_length=1,
+        description="Before the records; may name {label} and {description}.",
     )
-    ends: Literal["eos", "line"] = Field(description="What ends a demonstration: end of text, or a new line too.")
+    shot: str = Field(default="{text}{separator}", min_length=1, description="One record: names {text} once.")
+    text_tokens: int = Field(default=30, ge=1, description="Tokens kept of a record's text.")
+    joint: str = Field(
+        default=" | ",
+        min_length=1,
+        description="Task span: stands between a record's label, which comes first, and its text.",
+    )
+    ends: Literal["eos", "line"] = Field(
+        default="eos", description="What ends a demonstration: end of text, or a new line too."
+    )
 
 
 class FewShotSettings(Settings):
     """How few-shot demonstrations are written (Tang et al. 2024): a fresh sample of records for every token."""
 
-    rows: int = Field(ge=1, description="Demonstrations of each label.")
-    prompts: int = Field(ge=1, description="Prompts that each token is averaged over, M.")
+    rows: int = Field(default=4, ge=1, description="Demonstrations of each label.")
+    prompts: int = Field(default=10, ge=1, description="Prompts that each token is averaged over, M.")
     shots: int = Field(
+        default=2,
         ge=1,
         description="Expected records in a prompt, one of a person; the sampling rate is M shots over all of them.",
     )
-    top_k: int = Field(ge=1, description="Likeliest tokens in public that may be drawn.")
-    max_tokens: int = Field(ge=1, description="Longest demonstration in tokens.")
-    prior: Mapping[str, float] | None = Field(description="Public share of each label; null means equal shares.")
-    micro_batch: int = Field(ge=1, description="Contexts that one forward pass reads.")
+    top_k: int = Field(default=100, ge=1, description="Likeliest tokens in public that may be drawn.")
+    max_tokens: int = Field(default=30, ge=1, description="Longest demonstration in tokens.")
+    prior: Mapping[str, float] | None = Field(
+        default=None, description="Public share of each label; null means equal shares."
+    )
+    micro_batch: int = Field(default=64, ge=1, description="Contexts that one forward pass reads.")
     rounding: float | None = Field(
+        default=None,
         gt=0,
         description="Nats that a logit may move because prompts stand beside others: charged, and listed as an "
         "assumption. null: nothing; bits are tried on public prompts, and a device that moves a prompt's is refused.",
     )
-    checkpoint_tokens: int = Field(ge=1, description="Tokens that a stopped run may lose.")
-    prompt: FewShotPrompt
+    checkpoint_tokens: int = Field(default=20, ge=1, description="Tokens that a stopped run may lose.")
+    prompt: FewShotPrompt = FewShotPrompt()
     filters: Filters
 
     @model_validator(mode="after")

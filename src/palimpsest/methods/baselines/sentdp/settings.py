@@ -8,4 +8,6 @@ from palimpsest.methods.shared.settings import Counted
 class SentDpSettings(Counted):
     """Public texts picked by the exponential mechanism among those deep in the cloud of a label's rows."""
 
-    directions: int = Field(ge=1, description="Public random directions that the depth of a text is taken over.")
+    directions: int = Field(
+        default=100, ge=1, description="Public random directions that the depth of a text is taken over."
+    )

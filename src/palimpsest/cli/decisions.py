@@ -1,0 +1,156 @@
+"""What `palimpsest init` writes into params.yaml: what it was told, and no default."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from palimpsest import __version__
+from palimpsest.params.text import to_yaml
+
+_HEAD = """\
+# What a person decides. docs/params.md has every key and its default; `palimpsest params --all` prints all values,
+# `palimpsest plan` what they cost. A setting is changed by writing it beside its variant or model: `rows: 2000`.
+"""
+_VARIANTS = """\
+# Rows of the results, each named once; what runs follows. Others to add, with what they are drawn from:
+#   predict3: {method: predict, epsilon: 3, from: base}    select3: {method: select, epsilon: 3}
+#   evolve3: {method: evolve, epsilon: 3, from: base}      embed3: {method: embed, epsilon: 3, from: small}
+#   inf: {method: dp_lm}  # with lms: inf: {epsilon: .inf}, a reference without noise that stays in the private zone
+"""
+_RELEASE = """\
+# What leaves, into release/: name variants when they may, after `palimpsest keys new` has made the key that signs it.
+"""
+_PAPER = {
+    "epochs": 4.0, "learning_rate": 0.0005, "warmup": 0.0, "betas": [0.9, 0.999], "discriminator_width": 64,
+    "discriminator_reads": "hidden", "loss_on": "all", "freeze_embeddings": False,
+}  # fmt: skip
+_PAPER_BATCH = 128
+
+
+@dataclass(frozen=True)
+class Source:
+    """What `init` was told about the data. Nothing in it is read out of the data."""
+
+    data: Path
+    text: str
+    public: Path
+    n_public: int
+    asset: str
+    label: str | None
+    labels: Mapping[str, str]
+    test: Path | None
+    public_test: Path | None
+    public_labels: bool
+    unit: str | None
+    max_rows: int
+    persons: int | None
+    max_length: int
+    epsilon: float
+    budget: float
+    delta: float | None
+    lm: str
+    preset: str = "modern"
+    chosen: str | None = None
+    json_schema: Mapping[str, Any] | None = None
+    wanted: str | None = None
+
+    @property
+    def method(self) -> str:
+        """How the first variant's rows are made: as wanted, else by dp_lm, which does not write a free label."""
+        return self.wanted or ("predict" if self.task == "span" else "dp_lm")
+
+    @property
+    def task(self) -> str:
+        """The chosen task; else classify where there is a label, and text where there is none."""
+        return self.chosen or ("text" if self.label is None else "classify")
+
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """The keys of a record that is a JSON object."""
+        return None if self.json_schema is None else tuple(self.json_schema["properties"])
+
+    def named(self, method: str) -> str:
+        """The name of the variant of a method: dp3, dp0_5, predict3."""
+        return re.sub(r"[^a-z0-9]", "_", f"{method.removesuffix('_lm')}{self.epsilon:g}")
+
+    @property
+    def row(self) -> str:
+        """The name of the first variant."""
+        return self.named(self.method)
+
+    @property
+    def n_units(self) -> int:
+        """The declared number of units of privacy: persons where a column names them."""
+        return self.n_public if self.persons is None else self.persons
+
+
+def params_text(source: Source) -> str:
+    """The params.yaml of a workspace for these data: one variant, its model, and what was said of the data."""
+    return "\n".join(f"{words}{to_yaml(section)}" for words, section in _sections(source))
+
+
+def _sections(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield _HEAD, {"version": __version__, "dataset": _dataset(source)}
+    budget = {"epsilon": source.budget} | ({} if source.delta is None else {"delta": source.delta})
+    yield "", {"privacy": {"budget": budget}}
+    yield "", {"models": {"lm": source.lm, "encoder": "embedded"}}
+    yield from (("", {key: entries}) for key, entries in _models(source).items())
+    yield _VARIANTS, {"variants": {source.row: _variant(source)}}
+    release: dict[str, Any] = {"variants": [], "title": f"Synthetic rows of {source.asset}", "license": None}
+    yield _RELEASE, {"release": release}
+
+
+def _dataset(source: Source) -> dict[str, Any]:
+    """What holds by default is left out, but for what a reader looks for."""
+    unit = {"column": source.unit, "max_rows": source.max_rows, "persons": source.persons}
+    given = {
+        "test": _absolute(source.test),
+        "public_test": _absolute(source.public_test),
+        "public_labels": source.public_labels or None,
+        "label": source.label,
+        "labels": dict(source.labels) or None,
+        "json_schema": source.json_schema,
+        "unit": None if source.unit is None else unit,
+    }
+    said = {
+        "asset": source.asset,
+        "task": source.task,
+        "private": _absolute(source.data),
+        "public": _absolute(source.public),
+        "text": source.text,
+        "n_public": source.n_public,
+        "max_length": source.max_length,
+    }
+    return said | {key: value for key, value in given.items() if value is not None}
+
+
+def _models(source: Source) -> dict[str, dict[str, Any]]:
+    """What the first variant is drawn from, under its section."""
+    if source.method == "dp_lm":
+        return {"lms": {source.row: {"epsilon": source.epsilon, **_training(source)}}}
+    if source.method == "predict":
+        return {"taught": {"similar": {}}}  # public pairs teach a public model to go on with a similar text
+    if source.method == "embed":
+        return {"decoders": {"small": {}}}
+    return {}
+
+
+def _training(source: Source) -> dict[str, Any]:
+    if source.preset != "paper":
+        return {}
+    clipping = {"clipping": "separate"} if source.labels else {}
+    return {"batch": min(source.n_units, _PAPER_BATCH), **_PAPER, **clipping}
+
+
+def _variant(source: Source) -> dict[str, Any]:
+    if source.method == "dp_lm":
+        return {"method": "dp_lm", "from": source.row, "variant": "multitask" if source.labels else "plain"}
+    own = {"method": source.method, "epsilon": source.epsilon}
+    drawn = {"predict": "taught/similar", "evolve": "base", "embed": "small"}.get(source.method)
+    return own if drawn is None else own | {"from": drawn}
+
+
+def _absolute(path: Path | None) -> str | None:
+    return None if path is None else str(path.resolve())

@@ -1,0 +1,93 @@
+"""What a person writes into params.yaml: the decisions. `resolve` works out the rest."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from palimpsest.settings import Settings
+
+FILE = "params.yaml"
+RESOLVED = "params.resolved.yaml"  # every value that it stands for
+
+Section = Mapping[str, Any]
+_NOTHING: Mapping[str, Any] = {}
+
+
+class Entry(Settings):
+    """A model or an author under a name of its own. Its settings stand beside what it is, without a level between."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """Its keys as they stand in the file, but `from`."""
+        return dict(self.model_extra or {})
+
+
+class Sourced(Entry):
+    """What is drawn from something else in the file, or stands behind it."""
+
+    source: str | None = Field(
+        default=None, alias="from", description="What it is drawn from; for a discriminator its language model."
+    )
+
+
+class Drawn(Sourced):
+    """A variant: a row of the results."""
+
+    method: str = Field(description="How the rows are made.")
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """Its keys as they stand in the file, but `from`."""
+        return {"method": self.method, **super().written}
+
+
+class Runs(Settings):
+    """Which of what the file names runs, where that is not all of it, and the audits that only run when asked for."""
+
+    evaluate: tuple[str, ...] | None = Field(
+        default=None, description="Variants that run, in the order of the pages; null: all."
+    )
+    audit: tuple[str, ...] | None = Field(
+        default=None, description="Variants whose rows are attacked; null: all that run. [] leaves these audits out."
+    )
+    twins: tuple[str, ...] | None = Field(
+        default=None,
+        description="Methods whose code is audited on invented records; null: all that run and have a twin.",
+    )
+    embedding_audit: tuple[str, ...] | None = Field(
+        default=None,
+        description="Language models whose states are examined, base among them; null: all where there are labels.",
+    )
+    shadow_mia: tuple[str, ...] = Field(
+        default=(),
+        description="Variants of dp_lm that are attacked with shadow models too: slow, for it trains several.",
+    )
+    in_context: tuple[str, ...] = Field(
+        default=(), description="Rows that stand as demonstrations before test items; needs utility.in_context."
+    )
+
+
+class File(Settings):
+    """params.yaml as a person writes it. What the sections hold is checked once all is worked out."""
+
+    version: Any
+    seed: Any = None
+    dataset: Section
+    world: Section | None = None
+    privacy: Section
+    models: Section = _NOTHING
+    variants: Mapping[str, Drawn]
+    lms: Mapping[str, Entry] = _NOTHING
+    discriminators: Mapping[str, Sourced] = _NOTHING
+    taught: Mapping[str, Entry] = _NOTHING
+    authors: Mapping[str, Entry] = _NOTHING
+    decoders: Mapping[str, Entry] = _NOTHING
+    runs: Runs = Runs()
+    public_only: Section = _NOTHING
+    utility: Section = _NOTHING
+    audit: Section = _NOTHING
+    release: Section = _NOTHING
+    testing: Section = _NOTHING

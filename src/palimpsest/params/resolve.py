@@ -1,0 +1,229 @@
+"""From what a person wrote to every value: sections at their place, what runs worked out, defaults that depend on data.
+
+Pure: nothing is read here but the file's content.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, get_args
+
+from pydantic import BaseModel
+
+from palimpsest.errors import ParamsError
+from palimpsest.params.derived import ANY, DERIVED, Derived
+from palimpsest.params.file import File, Sourced
+from palimpsest.params.schema import Audited, Dataset, Discriminator, LanguageModel, Variant
+
+BASE = "base"  # the public language model as it is, as a reader and as an author
+_AUTHORS = (BASE, "corpus")  # authors that need no settings, and so no entry
+_TAUGHT = "taught/"
+_ENTRIES = ("lms", "discriminators", "variants", "taught", "authors", "decoders")
+_WORKED_OUT = {*_ENTRIES, "runs"}
+
+Parts = tuple[int | str, ...]  # of a key: sections, names of the file's own, and places in a list
+
+
+class Way(NamedTuple):
+    """Where a variant of a method runs.
+
+    Attributes:
+        stage: the key of `run` that names it.
+        source: what it is drawn from where the file has no `from`: "own" a model of its name, "base" the public
+            language model, "named" nothing, so that `from` must be there; "none": it takes no `from`.
+    """
+
+    stage: str
+    source: Literal["own", "base", "named", "none"]
+
+
+WAYS: Mapping[str, Way] = {
+    "dp_lm": Way("dp_lm", "own"),
+    "predict": Way("private_predict", "base"),
+    "fewshot": Way("private_predict", "base"),
+    "select": Way("select", "none"),
+    "evolve": Way("private_evolve", "base"),
+    "vote_select": Way("vote_select", "named"),
+    "embed": Way("eda_evolve", "named"),
+    "sentdp": Way("sentdp", "none"),
+    "custext": Way("custext", "none"),
+}
+
+
+def resolve(file: File) -> dict[str, Any]:
+    """Everything that `Params` is made of, but defaults that depend on nothing: those are its own.
+
+    Raises:
+        ParamsError: a variant's method or source is unknown.
+        ValidationError: the section `dataset` is wrong.
+    """
+    data = Dataset.model_validate(file.dataset)
+    body = spread(file)
+    body["run"] = _run(file, bool(data.labels))
+    for name in body["run"]["private_evolve"].values():
+        if name in _AUTHORS:
+            body["authors"].setdefault(name, {"kind": name})
+    for item in DERIVED.values():
+        for section in _places(body, item):
+            section.setdefault(item.path[-1], item.value(data))
+    return body
+
+
+def spread(file: File) -> dict[str, Any]:
+    """What is written, where `Params` has it: the settings of models and variants in sections of their own."""
+    body: dict[str, Any] = {key: _copy(getattr(file, key)) for key in file.model_fields_set - _WORKED_OUT}
+    body["lms"] = {name: _parted(entry.written, LanguageModel) for name, entry in file.lms.items()}
+    body["discriminators"] = {name: _parted(row.written, Discriminator) for name, row in file.discriminators.items()}
+    body["variants"] = {name: _parted(row.written, VARIANTS.get(row.method)) for name, row in file.variants.items()}
+    for key in ("taught", "authors", "decoders"):
+        body[key] = {name: _copy(entry.written) for name, entry in getattr(file, key).items()}
+    return body
+
+
+def settings_of(kind: type[BaseModel]) -> str:
+    """The section of a model or a variant that holds its settings, which the file writes without that level."""
+    annotations = ((name, field.annotation) for name, field in kind.model_fields.items())
+    return next(name for name, found in annotations if isinstance(found, type) and issubclass(found, BaseModel))
+
+
+VARIANTS: Mapping[str, type[BaseModel]] = {
+    get_args(kind.model_fields["method"].annotation)[0]: kind for kind in get_args(get_args(Variant)[0])
+}
+SECTIONS: Mapping[str, Collection[str]] = {
+    "lms": {settings_of(LanguageModel)},
+    "discriminators": {settings_of(Discriminator)},
+    "variants": {settings_of(kind) for kind in VARIANTS.values()},
+}
+
+
+def as_written(parts: Parts) -> Parts:
+    """A key of `Params` as the file has it: without the section of an entry's settings."""
+    if len(parts) > 2 and parts[2] in SECTIONS.get(str(parts[0]), ()):
+        return parts[:2] + parts[3:]
+    return parts
+
+
+def _parted(written: Mapping[str, Any], kind: type[BaseModel] | None) -> dict[str, Any]:
+    """What an entry is, its purpose included, and its settings in their section."""
+    if kind is None:
+        return dict(written)
+    section = settings_of(kind)
+    own = {key: value for key, value in written.items() if key in kind.model_fields and key != section}
+    if "purpose" in kind.model_fields:
+        own.setdefault("purpose", "reference" if own.get("epsilon") == math.inf else "release")
+    return own | {section: _copy({key: value for key, value in written.items() if key not in own})}
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(inner) for key, inner in value.items()}
+    return [_copy(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _places(body: dict[str, Any], item: Derived) -> Iterator[dict[str, Any]]:
+    """The sections that have the key of this default: made where they are left out, passed by where they are null."""
+    found = [body]
+    for number, name in enumerate(item.path[:-1]):
+        if name == ANY:
+            found = [entry for section in found for entry in section.values() if _is(entry, item.tag)]
+        elif number and item.path[number - 1] == ANY:  # the settings of an entry: another method's has none
+            found = [section[name] for section in found if name in section]
+        else:
+            found = [section.setdefault(name, {}) for section in found]
+        found = [section for section in found if isinstance(section, dict)]
+    yield from found
+
+
+def _is(entry: Any, tag: str | None) -> bool:
+    return tag is None or (isinstance(entry, dict) and tag in (entry.get("method"), entry.get("kind")))
+
+
+def _run(file: File, labels: bool) -> dict[str, Any]:
+    """The section `run`: every variant where its method runs, and the models that these are drawn from."""
+    runs, rows = file.runs, file.variants
+    _known("runs.evaluate", runs.evaluate or (), rows)
+    names = list(rows) if runs.evaluate is None else list(runs.evaluate)
+    for name in rows:
+        _known(f"variants.{name}.method", [rows[name].method], WAYS)
+    run: dict[str, Any] = {way.stage: [] if way.source == "none" else {} for way in WAYS.values()}
+    for name in names:
+        way, source = WAYS[rows[name].method], _source(name, rows[name])
+        if way.source == "none":
+            run[way.stage].append(name)
+        else:
+            run[way.stage][name] = source
+    _check_sources(file, run, names)
+    drawn = set(run["dp_lm"].values())
+    judges = {name: _behind(file, name) for name in file.discriminators if name in drawn}
+    fitted = drawn | set(judges.values()) | set(runs.embedding_audit or ())
+    trained = [name for name in file.lms if name in fitted]
+    read = set(run["private_predict"].values())
+    return run | {
+        "dp_train": trained,
+        "discriminator": judges,
+        "teach_similar": [name for name in file.taught if f"{_TAUGHT}{name}" in read],
+        "decoder_pretrain": [name for name in file.decoders if name in run["eda_evolve"].values()],
+        "embedding_audit": _or(runs.embedding_audit, [BASE, *trained] if labels else []),
+        "in_context_baseline": ["real"] if runs.in_context else [],
+        "in_context": list(runs.in_context),
+        "evaluate": names,
+        "audit": _or(runs.audit, names),
+        "shadow_mia": _shadowed(runs.shadow_mia, run["dp_lm"]),
+        "twins": _or(runs.twins, _twins({rows[name].method for name in names}, bool(judges))),
+    }
+
+
+def _source(name: str, row: Any) -> str | None:
+    way = WAYS[row.method]
+    if way.source == "none" and row.source is not None:
+        raise ParamsError(
+            f"variants.{name}.from is {row.source!r}; method {row.method} is drawn from the public texts.",
+            "Take it out.",
+        )
+    if way.source == "named" and row.source is None:
+        raise ParamsError(f"variants.{name}.from is missing.", f"Name what a variant of {row.method} is drawn from.")
+    default = {"own": name, "base": BASE}.get(way.source)
+    return row.source or default
+
+
+def _check_sources(file: File, run: Mapping[str, Any], names: Collection[str]) -> None:
+    """Whatever a `from` names is in the file."""
+    others = [name for name in names if file.variants[name].method != "vote_select"]
+    allowed: Mapping[str, Collection[str]] = {
+        "dp_lm": [*file.lms, *file.discriminators],
+        "private_predict": [BASE, *(f"{_TAUGHT}{name}" for name in file.taught)],
+        "private_evolve": list(dict.fromkeys([*file.authors, *_AUTHORS])),
+        "vote_select": others,
+        "eda_evolve": file.decoders,
+    }
+    for stage, known in allowed.items():
+        for name, source in run[stage].items():
+            _known(f"variants.{name}.from", [source], known)
+
+
+def _behind(file: File, name: str) -> str:
+    """The language model of a discriminator."""
+    entry: Sourced = file.discriminators[name]
+    if entry.source is None:
+        raise ParamsError(f"discriminators.{name}.from is missing.", "Name the language model that it stands behind.")
+    _known(f"discriminators.{name}.from", [entry.source], file.lms)
+    return entry.source
+
+
+def _shadowed(names: Iterable[str], drawn: Mapping[str, str]) -> dict[str, str]:
+    _known("runs.shadow_mia", names, drawn)
+    return {name: drawn[name] for name in names}
+
+
+def _twins(methods: Collection[str], judged: bool) -> list[str]:
+    run = {*methods, "discriminator"} if judged else set(methods)
+    return [name for name in get_args(Audited) if name in run]
+
+
+def _or(chosen: Iterable[str] | None, default: Iterable[str]) -> list[str]:
+    return list(default if chosen is None else chosen)
+
+
+def _known(key: str, names: Iterable[str], allowed: Collection[str]) -> None:
+    for name in names:
+        if name not in allowed:
+            raise ParamsError(f"{key} is {name!r}.", f"Allowed here: {', '.join(sorted(allowed)) or 'nothing yet'}.")

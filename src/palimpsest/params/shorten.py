@@ -1,0 +1,115 @@
+"""The way back from every value to what a person would write: whatever no default gives."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from palimpsest.params.derived import ANY, Path, derived
+from palimpsest.params.file import File
+from palimpsest.params.resolve import WAYS, resolve, settings_of
+from palimpsest.params.schema import Dataset, Params
+
+_NAMED = ("variants", "lms", "discriminators", "taught", "authors", "decoders")
+_SETTLED = ("lms", "discriminators", "variants")  # entries whose settings have a section in Params and none in the file
+_FIRST = ("method", "epsilon", "purpose", "from", "variant")
+
+
+def shorten(params: Params) -> dict[str, Any]:
+    """The least that resolves to these values, but for models that nothing is drawn from: those are not fitted."""
+    found = _minimal(params, (), params.dataset)
+    del found["run"]
+    for key in _NAMED:
+        entries = getattr(params, key)
+        found[key] = {name: _flat(entries[name], entry, key) for name, entry in found.get(key, {}).items()}
+        if not found[key] and key != "variants":
+            del found[key]
+    _name_sources(found, params)
+    for key in _SETTLED:
+        found |= {key: {name: _in_order(entry) for name, entry in found[key].items()}} if key in found else {}
+    runs = _runs(found, params)
+    return found | ({"runs": runs} if runs else {})
+
+
+def plain(value: Any) -> Any:
+    """A value as YAML has it: sections and tuples as mappings and lists."""
+    if isinstance(value, BaseModel):
+        return {name: plain(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, Mapping):
+        return {name: plain(inner) for name, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def default_of(field: FieldInfo, at: Path, tag: str | None, data: Dataset) -> Any:
+    """What holds for a key where the file does not say; `...` where it must."""
+    if item := derived(at, tag):
+        return item.value(data)
+    return ... if field.is_required() else field.get_default(call_default_factory=True)
+
+
+def _minimal(section: BaseModel, at: Path, data: Dataset, tag: str | None = None) -> dict[str, Any]:
+    """The values of a section that are no defaults."""
+    found = {}
+    for name, field in type(section).model_fields.items():
+        value, here = getattr(section, name), (*at, name)
+        default = default_of(field, here, tag, data)
+        if plain(value) == plain(default):
+            continue
+        if isinstance(value, BaseModel):
+            inner = _minimal(value, here, data, tag)
+            if inner or default is None:
+                found[name] = inner
+        elif name in _NAMED and not at:
+            found[name] = {key: _minimal(item, (*here, ANY), data, _tag(item)) for key, item in value.items()}
+        else:
+            found[name] = plain(value)
+    return found
+
+
+def _tag(entry: BaseModel) -> str | None:
+    return getattr(entry, "method", None) or getattr(entry, "kind", None)
+
+
+def _flat(entry: BaseModel, written: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """An entry as the file has it: without a level for its settings, and without the usual purpose."""
+    if key not in _SETTLED:
+        return dict(written)
+    section = settings_of(type(entry))
+    own = {name: value for name, value in written.items() if name != section}
+    usual = "reference" if getattr(entry, "epsilon", None) == math.inf else "release"
+    if own.get("purpose") == usual:
+        del own["purpose"]
+    return own | written.get(section, {})
+
+
+def _in_order(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reader wants to know first comes first."""
+    return {key: entry[key] for key in _FIRST if key in entry} | dict(entry)
+
+
+def _name_sources(found: dict[str, Any], params: Params) -> None:
+    """Write `from` where it is not what goes without saying."""
+    for name, model in params.run.discriminator.items():
+        found["discriminators"][name]["from"] = model
+    for name, row in params.variants.items():
+        way = WAYS[row.method]
+        source = getattr(params.run, way.stage).get(name) if way.source != "none" else None
+        if source is not None and source != {"own": name, "base": "base"}.get(way.source):
+            found["variants"][name]["from"] = source
+
+
+def _runs(found: Mapping[str, Any], params: Params) -> dict[str, Any]:
+    """What runs, where it is not all that is named."""
+    run, runs = plain(params.run), {}
+    if run["evaluate"] != list(params.variants):
+        runs["evaluate"] = run["evaluate"]
+    for key in ("in_context", "shadow_mia"):
+        if run[key]:
+            runs[key] = list(run[key])
+    usual = resolve(File.model_validate({**found, "runs": runs}))["run"]
+    for key in ("embedding_audit", "audit", "twins"):
+        if run[key] != usual[key]:
+            runs[key] = run[key]
+    return runs

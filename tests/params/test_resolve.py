@@ -1,0 +1,260 @@
+"""What a person writes stands for every value, and every value can be written short."""
+
+import copy
+import math
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+from ruamel.yaml import YAML
+
+from palimpsest.errors import ParamsError
+from palimpsest.params.derived import ANY, DERIVED, Path
+from palimpsest.params.load import file_of, resolved
+from palimpsest.params.resolve import SECTIONS, VARIANTS, WAYS
+from palimpsest.params.schema import Discriminator, LanguageModel, Params
+from palimpsest.params.shorten import plain, shorten
+from palimpsest.params.text import to_yaml
+
+Body = dict[str, Any]
+
+
+def body(**changes: Any) -> Body:
+    """A short file with a variant of each kind of source."""
+    found: Body = {
+        "version": "1",
+        "dataset": {
+            "asset": "a", "task": "classify", "private": "a.csv", "public": "b.csv", "text": "text", "label": "label",
+            "labels": {"x": "one", "y": "two"}, "n_public": 2400,
+        },
+        "privacy": {"budget": {"epsilon": 10}},
+        "taught": {"similar": {}},
+        "decoders": {"small": {}, "idle": {}},
+        "lms": {"dp3": {"epsilon": 2}, "free": {"epsilon": math.inf}, "unused": {"epsilon": 1}},
+        "discriminators": {"judge": {"from": "dp3", "epsilon": 3}, "idle": {"epsilon": 3}},
+        "variants": {
+            "guided": {"method": "dp_lm", "from": "judge", "variant": "filter", "best_of": 2},
+            "free": {"method": "dp_lm"},
+            "predict3": {"method": "predict", "epsilon": 3, "from": "taught/similar", "filters": {"min_words": 4}},
+            "plain3": {"method": "predict", "epsilon": 3},
+            "select3": {"method": "select", "epsilon": 3, "rows": 10},
+            "evolve3": {"method": "evolve", "epsilon": 3},
+            "voted": {"method": "vote_select", "epsilon": 3, "from": "select3"},
+            "embed3": {"method": "embed", "epsilon": 3, "from": "small"},
+        },
+    }  # fmt: skip
+    found["variants"]["voted"]["epsilon"] = 4
+    return found | changes
+
+
+def loaded(content: Body) -> Params:
+    return resolved(file_of(to_yaml(content)))
+
+
+def test_what_runs_follows_from_the_variants() -> None:
+    run = plain(loaded(body()).run)
+    names = list(body()["variants"])
+    assert run == {
+        "dp_train": ["dp3", "free"],
+        "discriminator": {"judge": "dp3"},
+        "dp_lm": {"guided": "judge", "free": "free"},
+        "teach_similar": ["similar"],
+        "private_predict": {"predict3": "taught/similar", "plain3": "base"},
+        "select": ["select3"],
+        "private_evolve": {"evolve3": "base"},
+        "vote_select": {"voted": "select3"},
+        "decoder_pretrain": ["small"],
+        "eda_evolve": {"embed3": "small"},
+        "sentdp": [],
+        "custext": [],
+        "embedding_audit": ["base", "dp3", "free"],
+        "in_context_baseline": [],
+        "in_context": [],
+        "evaluate": names,
+        "audit": names,
+        "shadow_mia": {},
+        "twins": ["dp_lm", "discriminator", "predict", "select", "evolve", "vote_select", "embed"],
+    }
+
+
+def test_runs_narrow_what_runs_and_ask_for_more() -> None:
+    chosen = {"evaluate": ["free", "select3"], "audit": [], "twins": ["select"], "embedding_audit": ["unused"]}
+    run = loaded(body(runs={**chosen, "shadow_mia": ["free"]})).run
+    assert (run.evaluate, run.audit, run.twins) == (("free", "select3"), (), ("select",))
+    assert (run.dp_train, run.discriminator, run.dp_lm) == (("free", "unused"), {}, {"free": "free"})
+    assert (run.embedding_audit, run.shadow_mia, run.private_predict) == (("unused",), {"free": "free"}, {})
+
+
+def test_settings_stand_flat_and_parts_of_a_section_keep_its_other_defaults() -> None:
+    params = loaded(body())
+    filters = plain(params.variants["predict3"])["predict"]["filters"]
+    assert (filters["min_words"], filters["chain"]) == (4, ["length", "personal_data", "duplicates"])
+    assert plain(params.variants["guided"])["generate"]["best_of"] == 2
+    assert plain(params.variants["select3"])["select"]["rows"] == 10
+
+
+def test_purpose_is_release_where_there_is_noise() -> None:
+    params = loaded(body())
+    assert (params.lms["dp3"].purpose, params.lms["free"].purpose) == ("release", "reference")
+
+
+def test_sizes_follow_from_the_declared_units() -> None:
+    params = loaded(body())
+    assert (params.lms["dp3"].train.batch, params.discriminators["judge"].train.batch) == (128, 2400)
+    assert (params.audit.size, plain(params.variants["plain3"])["predict"]["batch_size"]) == (480, 32)
+    persons = body()
+    persons["dataset"]["unit"] = {"column": "who", "persons": 240}
+    params = loaded(persons)
+    assert (params.lms["dp3"].train.batch, params.audit.size) == (16, 48)
+
+
+def test_class_means_need_labels() -> None:
+    content = body(taught={}, lms={}, discriminators={})
+    content["dataset"] |= {"task": "text", "label": None, "labels": {}}
+    content["variants"] = {name: content["variants"][name] for name in ("plain3", "evolve3", "embed3")}
+    written = {name: plain(row) for name, row in loaded(content).variants.items()}
+    assert written["plain3"]["predict"]["means"] is None
+    assert written["evolve3"]["evolve"]["steering"] is None
+    assert written["embed3"]["embed"]["aim"] is None
+    labelled = {name: plain(row) for name, row in loaded(body()).variants.items()}
+    assert labelled["evolve3"]["evolve"]["steering"]["share"] == 0.5
+
+
+REFUSED = {
+    "no such method": ({"variants": {"a": {"method": "guess", "epsilon": 1}}}, ["variants.a.method", "guess"]),
+    "no such source": (
+        {"variants": {"a": {"method": "embed", "epsilon": 1, "from": "smal"}}},
+        ["variants.a.from", "smal"],
+    ),
+    "no source": ({"variants": {"a": {"method": "embed", "epsilon": 1}}}, ["variants.a.from is missing"]),
+    "a source for nothing": (
+        {"variants": {"a": {"method": "select", "epsilon": 1, "from": "base"}}},
+        ["variants.a.from", "base"],
+    ),
+    "a model of no name": ({"variants": {"a": {"method": "dp_lm"}}}, ["variants.a.from", "'a'"]),
+    "a judge behind nothing": (
+        {"discriminators": {"judge": {"epsilon": 3}}},
+        ["discriminators.judge.from is missing"],
+    ),
+    "an audit of nothing": ({"runs": {"evaluate": ["other"]}}, ["runs.evaluate", "other"]),
+    "a shadow of nothing": ({"runs": {"shadow_mia": ["select3"]}}, ["runs.shadow_mia", "select3"]),
+    "unknown key": ({"sed": 3}, ["sed is not a key of params.yaml"]),
+    "the old section": ({"run": {}}, ["run is not a key of params.yaml"]),
+    "a missing section": ({"privacy": None}, ["privacy is None"]),
+    "wrong setting": (
+        {"variants": {"a": {"method": "select", "epsilon": 1, "rows": 0}}},
+        ["variants.a.rows is 0"],
+    ),
+    "unknown setting": (
+        {"variants": {"a": {"method": "select", "epsilon": 1, "row": 1}}},
+        ["variants.a.row is not a key"],
+    ),
+    "settings a level deeper": (
+        {"variants": {"a": {"method": "select", "epsilon": 1, "select": {"rows": 1}}}},
+        ["variants.a.select is not a key"],
+    ),
+    "missing epsilon": ({"variants": {"a": {"method": "select"}}}, ["variants.a.epsilon is missing"]),
+    "wrong setting of a model": ({"lms": {**body()["lms"], "dp3": {"epsilon": 2, "batch": 0}}}, ["lms.dp3.batch is 0"]),
+    "wrong setting of an author": (
+        {"authors": {"own": {"kind": "base", "masked": 2}}},
+        ["authors.own.masked is 2"],
+    ),
+    "wrong data set": ({"dataset": {**body()["dataset"], "n_public": 1}}, ["dataset.n_public is 1"]),
+}
+
+
+@pytest.mark.parametrize(("changes", "told"), REFUSED.values(), ids=REFUSED)
+def test_what_is_wrong_is_named_as_it_is_written(changes: Body, told: list[str]) -> None:
+    with pytest.raises(ParamsError) as caught:
+        loaded(body(**changes))
+    assert [words for words in told if words not in str(caught.value)] == []
+
+
+# The way back.
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    names=st.lists(st.sampled_from(list(body()["variants"])), unique=True, min_size=1),
+    audits=st.sampled_from([None, []]),
+    epsilon=st.sampled_from([2.5, 3.0]),
+    rows=st.integers(1, 5000),
+    filters=st.sampled_from([{}, {"max_words": 9}, {"chain": []}]),
+)
+def test_every_value_can_be_written_short(
+    names: list[str], audits: Any, epsilon: float, rows: int, filters: Body
+) -> None:
+    content = copy.deepcopy(body(runs={"evaluate": names, "audit": audits, "twins": audits}))
+    content["variants"]["predict3"] |= {"epsilon": epsilon, "filters": filters, "means": None}
+    content["variants"]["select3"]["rows"] = rows
+    if "voted" in names and "select3" not in names:
+        names.remove("voted")
+        content["runs"]["evaluate"] = names or ["select3"]
+    params = loaded(content)
+    assert loaded(shorten(params)) == params
+
+
+def test_what_is_written_short_holds_no_default() -> None:
+    assert shorten(loaded(body()))["variants"] == {
+        name: {**row, **({"epsilon": float(row["epsilon"])} if "epsilon" in row else {})}
+        for name, row in body()["variants"].items()
+    }
+
+
+# The tables.
+
+
+def _sections(kind: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+    for part in get_args(kind):
+        yield from _sections(part)
+
+
+def _fields(path: Path) -> list[Any]:
+    """The fields that a path stands for."""
+    kinds: list[Any] = [Params]
+    for name in path[:-1]:
+        if name != ANY:
+            kinds = [
+                part
+                for kind in kinds
+                if name in kind.model_fields
+                for part in _sections(kind.model_fields[name].annotation)
+            ]
+    return [kind.model_fields[path[-1]] for kind in kinds if path[-1] in kind.model_fields]
+
+
+@pytest.mark.parametrize("path", [path for path, _ in DERIVED], ids=".".join)
+def test_a_default_that_depends_on_the_data_has_a_key(path: Path) -> None:
+    assert _fields(path)
+
+
+def test_every_method_has_a_way_to_run() -> None:
+    assert WAYS.keys() == VARIANTS.keys()
+
+
+@pytest.mark.parametrize("kind", [LanguageModel, Discriminator, *VARIANTS.values()])
+def test_settings_are_told_from_what_an_entry_is(kind: type[BaseModel]) -> None:
+    names = {name for found in SECTIONS.values() for name in found}
+    (section,) = [name for name in kind.model_fields if name in names]
+    inner = kind.model_fields[section].annotation
+    assert inner is not None
+    assert kind.model_fields.keys().isdisjoint(inner.model_fields)
+    assert "from" not in inner.model_fields
+
+
+# The text.
+
+_SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+_VALUES = st.recursive(_SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+
+
+@pytest.mark.parametrize("folded", [True, False])
+@settings(max_examples=200, deadline=None)
+@given(content=st.dictionaries(st.text(), _VALUES))
+def test_the_text_reads_back(folded: bool, content: Body) -> None:
+    assert YAML(typ="safe", pure=True).load(to_yaml(content, folded=folded) or "{}") == content

@@ -1,0 +1,48 @@
+"""Settings of a test's workspace: params.yaml as a person writes it, and the file with every value beside it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from palimpsest.errors import ParamsError
+from palimpsest.params.file import FILE, RESOLVED
+from palimpsest.params.load import parse, read, rendered
+from palimpsest.params.shorten import shorten
+from palimpsest.params.text import to_yaml
+
+DEMO = Path(__file__).parents[1] / RESOLVED
+
+
+def demo() -> dict[str, Any]:
+    """Every value of the demo, to be changed."""
+    return dict(YAML(typ="safe", pure=True).load(DEMO.read_text(encoding="utf-8")))
+
+
+def write_settings(folder: Path, content: Mapping[str, Any]) -> None:
+    """Write both files for these values, each at its place in `Params`."""
+    params = parse(content)
+    (folder / FILE).write_text(to_yaml(shorten(params)), encoding="utf-8")
+    (folder / RESOLVED).write_text(rendered(params), encoding="utf-8")
+
+
+def edit_settings(folder: Path, *keys: str, **values: Any) -> None:
+    """Set values of the section of params.yaml that the keys lead to, made where it is not, and render it."""
+    yaml, path = YAML(), folder / FILE
+    body = section = yaml.load(path.read_text(encoding="utf-8"))
+    for key in keys:
+        section = section.setdefault(key, {})
+    section.update(values)
+    with path.open("w", encoding="utf-8") as stream:
+        yaml.dump(body, stream)
+    render_settings(folder)
+
+
+def render_settings(folder: Path) -> None:
+    """Write the file with every value, unless params.yaml is one that a test wants refused."""
+    try:
+        text = rendered(read(folder))
+    except ParamsError:
+        return
+    (folder / RESOLVED).write_text(text, encoding="utf-8")
