@@ -63,7 +63,7 @@ def _code(*modules: str) -> dict[str, object]:
 def programs() -> dict[str, tuple[str, ...]]:
     """Stage -> the modules whose code it is held to: its program, and of methods those that it runs."""
     own = [path.stem for path in sorted(Path(__file__).parent.glob("*.py")) if _STARTS in path.read_text("utf-8")]
-    found = {name: (f"stages.{name}",) for name in own if name not in (STAGE, "fit")}
+    found: dict[str, tuple[str, ...]] = {name: (f"stages.{name}",) for name in own if name not in (STAGE, "fit")}
     found["twins"] += tuple(method.module for method in METHODS)
     for stage in stages_that_spend():
         run = [spenders.modules(method) for method in METHODS if method.stage == stage]
