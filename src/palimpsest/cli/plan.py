@@ -173,8 +173,11 @@ def _shown(plan: Plan, *keys: str, digits: int = 3) -> str:
 
 def _title(item: Priced) -> str:
     """The model or variant, its method, and what is drawn from it without a further charge."""
-    drawn = f"\ndraws: {', '.join(item.variants)}" if item.variants else ""
-    return f"{item.name}\n{item.method.name} {item.purpose}{drawn}"
+    way = item.method.columns.way
+    lines = [item.name, f"{item.method.name} {item.purpose}"]
+    lines += [_shown(item.plan, way)] if way else []
+    lines += [f"draws: {', '.join(item.variants)}"] if item.variants else []
+    return "\n".join(lines)
 
 
 def _costs(context: Context, item: Priced) -> list[str]:

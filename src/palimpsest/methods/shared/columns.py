@@ -22,10 +22,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Columns:
-    """One table: what a row is, and the columns between its name and its cost."""
+    """One table: what a row is, and the columns between its name and its cost.
+
+    Attributes:
+        row: what a row is.
+        columns: the columns.
+        way: a number of the plan that stands under the name, and says how the method works.
+    """
 
     row: str
     columns: tuple[Column, ...]
+    way: str | None = None
 
 
 TRAINED = Columns(
@@ -41,10 +48,11 @@ TRAINED = Columns(
 WRITTEN = Columns(
     "variant",
     (
-        Column("clip", lambda shown: f"{shown('clip', digits=4)}\n{shown('clipping')}"),
+        Column("clip", lambda shown: shown("clip", digits=4)),
         Column("tokens\n(batches)", lambda shown: f"{shown('tokens')}\n({shown('batches')} of {shown('batch_size')})"),
         Column("examples\n(read)", lambda shown: f"{shown('expected_examples')}\n({shown('forward_tokens')})"),
     ),
+    way="clipping",
 )
 CHOSEN = Columns(
     "variant",
