@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from report_world import world_ledger
 
 import stages.release
 from palimpsest.cli.verify_release import looks
@@ -218,17 +219,14 @@ def test_the_extract_tells_neither_the_data_nor_the_time(made: Workspace):
     assert all(len(cap["day"]) == 10 for cap in found["caps"])
     asset, charges = asset_of(found), charges_of(found)
     totals = {name: found[name] for name in ("head", "entries", "spent_epsilon", "left_epsilon")}
-    caps = [{"epsilon": cap.epsilon, "time": cap.time} for cap in caps_of(found)]
-    assert extract(asset, charges, totals | {"caps": caps}) == found
+    assert extract(asset, charges, replace(world_ledger(), **totals, caps=tuple(caps_of(found)))) == found
 
 
 def test_every_look_and_every_cap_is_shown(own: Workspace):
     """What does not count is a look, too: a reference, a refund, and a run that began and was lost."""
     ledger, first = own.ledger, own.ledger.asset("demo").epsilon
-    asked, run = (
-        [PlannedQuery("histogram", dpa.GaussianDpEvent(50.0))],
-        partial(Run, "select", fingerprint="f", code="c"),
-    )
+    asked = [PlannedQuery("histogram", dpa.GaussianDpEvent(50.0))]
+    run = partial(Run, "select", fingerprint="f", code="c")
     ledger.refund(ledger.reserve("demo", run(VARIANT, "release", plan="given back"), asked).charges)
     ledger.refund(ledger.reserve("demo", run(REFERENCE, "reference", plan="given back"), asked).charges)
     ledger.begin(ledger.reserve("demo", run(VARIANT, "release", plan="lost"), asked).charges[0])
@@ -564,7 +562,7 @@ FIXED = a_receipt(variant=VARIANT)
 def test_a_document_of_the_private_zone_contributes_no_number(document: dict[str, Any], zone: Any):
     internal = document | {"zone": zone}
     measured = Measured({VARIANT: FIXED}, {VARIANT: internal}, internal, {"select": internal}, {})
-    found = audit_document(measured, {"status": "DIFFERENTIALLY PRIVATE"}, {})
+    found = audit_document(measured, {"status": "DIFFERENTIALLY PRIVATE"}, world_ledger())
     assert ".5" not in json.dumps(found)
     assert (found["utility"], found["end_to_end"], found["variants"][VARIANT]["generation"]) == (None, {}, None)
 
@@ -614,7 +612,7 @@ def test_scores_are_those_of_what_leaves(own: Workspace):
     scores = own.read("reports/metrics/public.json")
     scores["variants"]["dp9"] = scores["variants"][VARIANT]
     measured = Measured({VARIANT: FIXED}, {}, scores, {}, {})
-    found = audit_document(measured, {"status": ""}, {})["utility"]
+    found = audit_document(measured, {"status": ""}, world_ledger())["utility"]
     assert set(found["variants"]) == {VARIANT, "public_only"}
 
 
