@@ -27,11 +27,12 @@ def run(name: str) -> None:
         holdout=Sample(encode.rows(others), others),
         public=Sample(public_vectors(params, public, encode.others), public),
     )
-    sets = {"synthetic": synthetic, "train": train, "holdout": holdout}
-    labels = label_shares(
-        tuple(params.dataset.labels), {side: [row.label for row in rows] for side, rows in sets.items()}
-    )
-    audit = replace(fidelity(sides, params.seed), labels=labels)
+    of_sets = {
+        "synthetic": [row.label for row in synthetic],
+        "train": [row.label for row in train],
+        "holdout": [row.label for row in holdout],
+    }
+    audit = replace(fidelity(sides, params.seed), labels=label_shares(tuple(params.dataset.labels), of_sets))
     write_json(METRICS / name / "fidelity.json", audit.to_json(name) | {"unit": params.schema_of_data.unit})
 
 

@@ -78,8 +78,8 @@ class OrderOverlap:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "OrderOverlap":
-        shares = (Share.from_json(body[name]) for name in ("train", "holdout", "public"))
-        return cls(*shares, Estimate.from_json(body["excess"]), body["excess"]["p"])
+        train, holdout, public = (Share.from_json(body[name]) for name in ("train", "holdout", "public"))
+        return cls(train, holdout, public, Estimate.from_json(body["excess"]), body["excess"]["p"])
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ def summarise(results: Results, receipts: Mapping[str, Receipt], ledger: Mapping
 
 def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row:
     receipt, scored = receipts.get(variant), results.get(utility.UTILITY, variant)
+    model, text, shadow = membership.strongest(results, variant)
+    carried, individual, canaries = facts.shares(results, variant)
     return Row(
         variant=variant,
         role=_role(variant, receipts),
@@ -38,9 +40,13 @@ def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row
         epsilon_proved=receipt.epsilon if receipt else None,
         token_epsilon=(receipt.plan or {}).get("token_epsilon") if receipt else None,
         scores=utility.scores(results, variant),
+        membership=model,
+        text_membership=text,
+        shadow_membership=shadow,
         ngram_excess=ngrams.excess_of(results, variant),
-        **membership.audits(results, variant),
-        **facts.shares(results, variant),
+        facts_carried=carried,
+        individual_leaked=individual,
+        canaries_leaked=canaries,
     )
 
 
