@@ -29,13 +29,12 @@ def run(name: str) -> None:
         holdout=Sample(encode.rows(others), others),
         public=Sample(public_vectors(params, public, encode.others), public),
     )
-    given = {
+    of_sets = {
         "synthetic": [row.label for row in synthetic],
         "train": [row.label for row in train],
         "holdout": [row.label for row in holdout],
     }
-    labels = label_shares(tuple(params.dataset.labels), given)
-    audit = replace(fidelity(sides, params.seed), labels=labels)
+    audit = replace(fidelity(sides, params.seed), labels=label_shares(tuple(params.dataset.labels), of_sets))
     write_json(METRICS / name / "fidelity.json", audit.to_json(name) | {"unit": params.schema_of_data.unit})
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
+import vl_convert
 from scipy.stats import norm
 
 from palimpsest.audit import ngrams as ngrams_audit
@@ -28,6 +29,7 @@ from palimpsest.methods.shared.counts import Generation, Sample
 from palimpsest.privacy.ledger.records import Cap
 from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary, UsedOrder
 from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt
+from palimpsest.report.drawing import Chart
 from palimpsest.report.results import Results
 from palimpsest.report.sections.base import Page
 from palimpsest.report.summary import summarise
@@ -58,6 +60,13 @@ def page_of(
     """What the sections draw from."""
     found = results(metrics, models)
     return Page(summarise(found, receipts, world_ledger()), found, receipts, world_ledger())
+
+
+def svg(chart: Chart) -> str:
+    """The chart as its own library draws it; no number in it is broken."""
+    drawn = str(vl_convert.vegalite_to_svg(chart.properties(width=600).to_dict()))
+    assert "NaN" not in drawn
+    return drawn
 
 
 def gaussian_curve(mu: float, points: int = 101) -> dict[str, list[float]]:

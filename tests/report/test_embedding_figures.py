@@ -4,30 +4,22 @@ import json
 from typing import Any
 
 import pytest
-import vl_convert
 from report_world import (
     decoder,
     in_context,
     page_of,
     receipt,
     results,
+    svg,
     world_metrics,
     world_of_choosing,
     world_of_embedding,
     world_receipts,
 )
 
-from palimpsest.report.drawing import Chart
 from palimpsest.report.sections import decoder as of_decoder
 from palimpsest.report.sections import evolution, gallery, generation, incontext, utility
 from palimpsest.report.sections.base import Figure
-
-
-def svg(chart: Chart) -> str:
-    """The chart as its own library draws it; no number in it is broken."""
-    drawn = str(vl_convert.vegalite_to_svg(chart.properties(width=600).to_dict()))
-    assert "NaN" not in drawn
-    return drawn
 
 
 def shown(world: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Figure]:

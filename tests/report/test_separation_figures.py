@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import vl_convert
-from report_world import LABELS, audited, page_of, results, world_metrics, world_models, world_receipts
+from report_world import LABELS, audited, page_of, results, svg, world_metrics, world_models, world_receipts
 
 from palimpsest.audit.separation import Projection, Separation, SeparationAudit
 from palimpsest.audit.statistics import Estimate
-from palimpsest.report.drawing import Chart, Rows
+from palimpsest.report.drawing import Rows
 from palimpsest.report.sections import gallery, separation
 from palimpsest.report.sections.base import Figure
 
@@ -27,13 +26,6 @@ def projected(**drawings: Projection) -> Rows:
 def separations(models: dict[str, dict[str, Any]]) -> list[Figure]:
     """The section's figures."""
     return list(separation.SECTION.figures(page_of({}, {}, models)))
-
-
-def svg(chart: Chart) -> str:
-    """The chart as its own library draws it; no number in it is broken."""
-    drawn = str(vl_convert.vegalite_to_svg(chart.properties(width=600).to_dict()))
-    assert "NaN" not in drawn
-    return drawn
 
 
 def test_scores_are_rows_of_their_models() -> None:

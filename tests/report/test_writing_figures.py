@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import pytest
-import vl_convert
 from report_world import (
     generation,
     in_context,
@@ -14,12 +13,12 @@ from report_world import (
     results,
     shots_written,
     structure,
+    svg,
     world_metrics,
     world_of_writing,
     world_receipts,
 )
 
-from palimpsest.report.drawing import Chart
 from palimpsest.report.results import Results
 from palimpsest.report.sections import gallery, incontext
 from palimpsest.report.sections import generation as written
@@ -27,13 +26,6 @@ from palimpsest.report.sections import structure as of_structure
 from palimpsest.report.sections.base import Figure
 
 TITLES = ("Answers behind demonstrations", "Rows that are JSON, and rows that conform")
-
-
-def svg(chart: Chart) -> str:
-    """The chart as its own library draws it; no number in it is broken."""
-    drawn = str(vl_convert.vegalite_to_svg(chart.properties(width=600).to_dict()))
-    assert "NaN" not in drawn
-    return drawn
 
 
 def drawn(metrics: dict[str, Any], receipts: dict[str, Any]) -> dict[str, Figure]:

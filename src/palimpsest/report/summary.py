@@ -29,7 +29,8 @@ def summarise(results: Results, receipts: Mapping[str, Receipt], ledger: LedgerS
 
 def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row:
     receipt, scored = receipts.get(variant), results.get(utility.UTILITY, variant)
-    attacked, told = membership.audits(results, variant), facts.shares(results, variant)
+    model, text, shadow = membership.strongest(results, variant)
+    carried, individual, canaries = facts.shares(results, variant)
     return Row(
         variant=variant,
         role=_role(variant, receipts),
@@ -39,13 +40,13 @@ def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row
         epsilon_proved=receipt.epsilon if receipt else None,
         token_epsilon=(receipt.plan or {}).get("token_epsilon") if receipt else None,
         scores=utility.scores(results, variant),
+        membership=model,
+        text_membership=text,
+        shadow_membership=shadow,
         ngram_excess=ngrams.excess_of(results, variant),
-        membership=attacked["membership"],
-        text_membership=attacked["text_membership"],
-        shadow_membership=attacked["shadow_membership"],
-        facts_carried=told["facts_carried"],
-        individual_leaked=told["individual_leaked"],
-        canaries_leaked=told["canaries_leaked"],
+        facts_carried=carried,
+        individual_leaked=individual,
+        canaries_leaked=canaries,
     )
 
 

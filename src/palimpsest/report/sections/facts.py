@@ -17,14 +17,16 @@ from palimpsest.report.unit import many
 FACTS = Metric("facts", FactAudit.from_json, measured)
 
 
-def shares(results: Results, variant: str) -> dict[str, Share | None]:
-    """Fields of a line of the final table."""
+def shares(results: Results, variant: str) -> tuple[Share | None, Share | None, Share | None]:
+    """Fields of a line of the final table: facts carried, facts of one unit leaked, planted secrets leaked."""
     audit = results.get(FACTS, variant)
-    return {
-        "facts_carried": Share(audit.carried, len(audit.population)) if audit else None,
-        "individual_leaked": Share(audit.individual_leaked, audit.individual_total) if audit else None,
-        "canaries_leaked": Share(audit.canaries_leaked, audit.canaries_planted) if audit else None,
-    }
+    if audit is None:
+        return None, None, None
+    return (
+        Share(audit.carried, len(audit.population)),
+        Share(audit.individual_leaked, audit.individual_total),
+        Share(audit.canaries_leaked, audit.canaries_planted),
+    )
 
 
 def carried(results: Results) -> Rows:

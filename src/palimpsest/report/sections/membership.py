@@ -30,15 +30,14 @@ _CORNERS = 80  # of one ROC curve
 # --- the final table -------------------------------------------------------------------------------------------
 
 
-def audits(results: Results, variant: str) -> dict[str, Membership | None]:
-    """Fields of a line of the final table: the strongest attack of each audit."""
+def strongest(results: Results, variant: str) -> tuple[Membership | None, Membership | None, Membership | None]:
+    """Fields of a line of the final table: the strongest attack on the model, on the rows, and with shadow models."""
     text = results.get(TEXT, variant)
-    found = {
-        "membership": results.get(MODEL, variant),
-        "text_membership": text.membership if text else None,
-        "shadow_membership": results.get(SHADOW, variant),
-    }
-    return {name: _strongest(audit) for name, audit in found.items()}
+    return (
+        _strongest(results.get(MODEL, variant)),
+        _strongest(text.membership if text else None),
+        _strongest(results.get(SHADOW, variant)),
+    )
 
 
 def _strongest(audit: MembershipAudit | None) -> Membership | None:
