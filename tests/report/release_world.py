@@ -251,7 +251,7 @@ def _lock(folder: Path) -> None:
         "world": {"cmd": "python -P -m stages.world", "outs": [*raw, *entries("data/raw/facts.json")]},
         "preprocess": {"cmd": "python -P -m stages.preprocess", "deps": raw, "outs": [*split, *public]},
         "encode_public": {"cmd": "python -P -m stages.encode_public", "deps": public, "outs": encoded},
-        f"select@{VARIANT}": {"cmd": f"python -P -m stages.select {VARIANT}", "deps": [*split, *public], "outs": made},
+        f"select@{VARIANT}": {"cmd": f"python -P -m stages.fit {VARIANT}", "deps": [*split, *public], "outs": made},
     }
     with (folder / "dvc.lock").open("w", encoding="utf-8") as file:
         _yaml.dump({"schema": "2.0", "stages": stages}, file)
