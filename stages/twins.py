@@ -13,8 +13,11 @@ from types import ModuleType
 
 from palimpsest.errors import ParamsError
 from palimpsest.files import write_json
-from palimpsest.params.load import FILE, LEDGER_VARIABLE, load
+from palimpsest.params.file import FILE, RESOLVED
+from palimpsest.params.load import LEDGER_VARIABLE, load, rendered
 from palimpsest.params.schema import Params
+from palimpsest.params.shorten import shorten
+from palimpsest.params.text import to_yaml
 from palimpsest.privacy import witness
 from palimpsest.privacy.ledger import Asset, Ledger
 from palimpsest.privacy.receipt import read_receipt
@@ -108,7 +111,8 @@ class Place:
         workspace, scene = self.home / "workspace", self.scene
         workspace.mkdir()
         invented = invented_params(params, scene.sections, workspace / _ENCODER)
-        (workspace / FILE).write_text(invented.model_dump_json(), encoding="utf-8")
+        (workspace / FILE).write_text(to_yaml(shorten(invented)), encoding="utf-8")
+        (workspace / RESOLVED).write_text(rendered(invented), encoding="utf-8")
         texts = [Record(text) for text in scene.public]
         write_public(workspace / PUBLIC / "train.parquet", texts)
         write_public(workspace / PUBLIC / "heldout.parquet", texts)
