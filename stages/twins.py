@@ -13,11 +13,8 @@ from types import ModuleType
 
 from palimpsest.errors import ParamsError
 from palimpsest.files import write_json
-from palimpsest.params.file import FILE, RESOLVED
-from palimpsest.params.load import LEDGER_VARIABLE, load, rendered
+from palimpsest.params.load import LEDGER_VARIABLE, load, texts
 from palimpsest.params.schema import Params
-from palimpsest.params.shorten import shorten
-from palimpsest.params.text import to_yaml
 from palimpsest.privacy import witness
 from palimpsest.privacy.ledger import Asset, Ledger
 from palimpsest.privacy.receipt import read_receipt
@@ -111,11 +108,11 @@ class Place:
         workspace, scene = self.home / "workspace", self.scene
         workspace.mkdir()
         invented = invented_params(params, scene.sections, workspace / _ENCODER)
-        (workspace / FILE).write_text(to_yaml(shorten(invented)), encoding="utf-8")
-        (workspace / RESOLVED).write_text(rendered(invented), encoding="utf-8")
-        texts = [Record(text) for text in scene.public]
-        write_public(workspace / PUBLIC / "train.parquet", texts)
-        write_public(workspace / PUBLIC / "heldout.parquet", texts)
+        for name, text in texts(invented).items():
+            (workspace / name).write_text(text, encoding="utf-8")
+        public = [Record(text) for text in scene.public]
+        write_public(workspace / PUBLIC / "train.parquet", public)
+        write_public(workspace / PUBLIC / "heldout.parquet", public)
         save_encoder(scene.words, workspace / _ENCODER)
         save_base(scene.words, scene.sharpness, params.seed, workspace / BASE_LM)
         with _entered(workspace, self.home / "none.db"):
