@@ -15,8 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
+from bench.settings_file import read_settings, write_settings
 from palimpsest.cli.context import environment
 from palimpsest.files import read_json
 
@@ -34,10 +33,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "clone"
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
-        yaml = YAML(typ="safe", pure=True)
-        params = settings(yaml.load((folder / "params.yaml").read_text()), args.rows, args.epochs)
-        with (folder / "params.yaml").open("w") as file:
-            yaml.dump(params, file)
+        write_settings(folder, settings(read_settings(folder), args.rows, args.epochs))
         run(folder, "palimpsest.cli.main", "register")
         run(folder, "dvc", "repro", *(f"{name}@{NAME}" for name in AUDITS))
         print(table({path.stem: read_json(path) for path in (folder / "reports/metrics" / NAME).glob("*.json")}))

@@ -16,9 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
-from bench.reproduction import lines, write, write_yaml
+from bench.reproduction import lines, write
+from bench.settings_file import read_settings, write_settings
 from palimpsest.files import read_json
 
 FIELDS = ("title", "year", "cast", "genres")
@@ -71,8 +70,7 @@ def make(workspace: Path, args: argparse.Namespace) -> None:
     words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
     command = [sys.executable, "-m", "palimpsest.cli.main", "init", str(files / "private.jsonl"), *words]
     subprocess.run(command, check=True)
-    params = YAML(typ="safe", pure=True).load((workspace / "params.yaml").read_text())
-    write_yaml(workspace / "params.yaml", settings(params))
+    write_settings(workspace, settings(read_settings(workspace)))
 
 
 def settings(params: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.reproduction import TASKS, fresh, write_yaml
+from bench.reproduction import TASKS, fresh
+from bench.settings_file import write_settings
 from palimpsest.files import read_json
 
 EPSILONS = (1.0, 3.0, 10.0)
@@ -50,7 +51,7 @@ def main() -> None:
 def make(workspace: Path, args: argparse.Namespace) -> None:
     """A workspace with this bench's variants in params.yaml."""
     params = fresh(workspace, args, method="predict")
-    write_yaml(workspace / "params.yaml", settings(params, args.task))
+    write_settings(workspace, settings(params, args.task))
 
 
 def settings(params: dict[str, Any], name: str) -> dict[str, Any]:

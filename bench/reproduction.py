@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 from ruamel.yaml import YAML
 
+from bench.settings_file import read_settings, write_settings
+
 SST2 = {"negative": "A negative film review.", "positive": "A positive film review."}
 NEWS = {
     "world": "News about politics, governments, war and international affairs.",
@@ -90,7 +92,7 @@ def stage(model: str) -> str:
 def make(workspace: Path, args: argparse.Namespace) -> None:
     """A workspace with this bench's models and variants in params.yaml."""
     params = fresh(workspace, args)
-    write_yaml(workspace / "params.yaml", settings(params, TASKS[args.task], args))
+    write_settings(workspace, settings(params, TASKS[args.task], args))
 
 
 def fresh(workspace: Path, args: argparse.Namespace, **more: Any) -> dict[str, Any]:
@@ -110,13 +112,13 @@ def fresh(workspace: Path, args: argparse.Namespace, **more: Any) -> dict[str, A
     words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
     command = [sys.executable, "-m", "palimpsest.cli.main", "init", str(files / "train.jsonl"), *words]
     subprocess.run(command, check=True)
-    return dict(YAML(typ="safe", pure=True).load((workspace / "params.yaml").read_text()))
+    return read_settings(workspace)
 
 
 def settings(params: dict[str, Any], task: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
     """params.yaml with two language models, two discriminators behind the first, and a variant for each row."""
     drawn_as = next(variant for variant in params["variants"].values() if variant["method"] == "dp_lm")
-    template = params["lms"].pop("inf")["train"]
+    (template,) = (model["train"] for model in params["lms"].values())
     params["lms"], params["discriminators"] = models(template, task, args)
     generate = drawn_as["generate"] | {"rows": args.rows, "max_tokens": task["tokens"], "draws": 40}
     chosen = generate["filters"] | {"chain": ["length", "duplicates", "label"]}

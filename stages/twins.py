@@ -15,7 +15,7 @@ from palimpsest.errors import ParamsError
 from palimpsest.files import write_json
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.method import Family
-from palimpsest.params.load import FILE, LEDGER_VARIABLE, load
+from palimpsest.params.load import LEDGER_VARIABLE, load, texts
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger import witness
 from palimpsest.privacy.ledger.ledger import Ledger
@@ -104,10 +104,11 @@ class Place:
         workspace, scene = self.home / "workspace", self.scene
         workspace.mkdir()
         invented = invented_params(params, scene.sections, workspace / _ENCODER)
-        (workspace / FILE).write_text(invented.model_dump_json(), encoding="utf-8")
-        texts = [Record(text) for text in scene.public]
-        write_public(workspace / PUBLIC / "train.parquet", texts)
-        write_public(workspace / PUBLIC / "heldout.parquet", texts)
+        for name, text in texts(invented).items():
+            (workspace / name).write_text(text, encoding="utf-8")
+        public = [Record(text) for text in scene.public]
+        write_public(workspace / PUBLIC / "train.parquet", public)
+        write_public(workspace / PUBLIC / "heldout.parquet", public)
         save_encoder(scene.words, workspace / _ENCODER)
         save_base(scene.words, scene.sharpness, params.seed, workspace / BASE_LM)
         with _entered(workspace, self.home / "none.db"):

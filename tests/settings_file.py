@@ -8,9 +8,7 @@ from ruamel.yaml import YAML
 
 from palimpsest.errors import ParamsError
 from palimpsest.params.file import FILE, RESOLVED
-from palimpsest.params.load import parse, read, rendered
-from palimpsest.params.shorten import shorten
-from palimpsest.params.text import to_yaml
+from palimpsest.params.load import parse, read, rendered, texts
 
 DEMO = Path(__file__).parents[1] / RESOLVED
 
@@ -22,9 +20,8 @@ def demo() -> dict[str, Any]:
 
 def write_settings(folder: Path, content: Mapping[str, Any]) -> None:
     """Write both files for these values, each at its place in `Params`."""
-    params = parse(content)
-    (folder / FILE).write_text(to_yaml(shorten(params)), encoding="utf-8")
-    (folder / RESOLVED).write_text(rendered(params), encoding="utf-8")
+    for name, text in texts(parse(content)).items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def edit_settings(folder: Path, *keys: str, **values: Any) -> None:

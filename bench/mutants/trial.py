@@ -13,8 +13,8 @@ from bench.mutants.listing import Mutant, applied
 from bench.mutants.nursery import Nursery, opened
 
 PARTS = (
-    "src", "stages", "flows", "tests", "bench", "docs", "pyproject.toml", "params.yaml", "dvc.yaml",
-    ".importlinter", "Makefile",
+    "src", "stages", "flows", "tests", "bench", "docs", "pyproject.toml", "params.yaml",
+    "params.resolved.yaml", "dvc.yaml", ".importlinter", "Makefile",
 )  # fmt: skip
 PASSED, FAILED, BROKEN, TIMEOUT = "passed", "failed", "broken", "timeout"
 _OPTIONS = ("-q", "-p", "no:cacheprovider", "--tb=no", "-rfE", "--no-header")

@@ -82,9 +82,10 @@ def test_what_runs_follows_from_the_variants() -> None:
 
 def test_runs_narrow_what_runs_and_ask_for_more() -> None:
     chosen = {"evaluate": ["free", "select3"], "audit": [], "twins": ["select"], "embedding_audit": ["unused"]}
-    run = loaded(body(runs={**chosen, "shadow_mia": ["free"]})).run
+    run = loaded(body(runs={**chosen, "shadow_mia": ["free"], "fit": ["judge"]})).run
     assert (run.evaluate, run.audit, run.twins) == (("free", "select3"), (), ("select",))
-    assert (run.dp_train, run.discriminator, run.dp_lm) == (("free", "unused"), {}, {"free": "free"})
+    assert (run.dp_train, run.discriminator) == (("dp3", "free", "unused"), {"judge": "dp3"})
+    assert run.dp_lm == {"free": "free"}
     assert (run.embedding_audit, run.shadow_mia, run.private_predict) == (("unused",), {"free": "free"}, {})
 
 
@@ -139,6 +140,7 @@ REFUSED = {
         {"discriminators": {"judge": {"epsilon": 3}}},
         ["discriminators.judge.from is missing"],
     ),
+    "a model of nothing": ({"runs": {"fit": ["other"]}}, ["runs.fit", "other"]),
     "an audit of nothing": ({"runs": {"evaluate": ["other"]}}, ["runs.evaluate", "other"]),
     "a shadow of nothing": ({"runs": {"shadow_mia": ["select3"]}}, ["runs.shadow_mia", "select3"]),
     "unknown key": ({"sed": 3}, ["sed is not a key of params.yaml"]),

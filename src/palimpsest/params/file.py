@@ -61,6 +61,9 @@ class Runs(Settings):
         default=None,
         description="Language models whose states are examined, base among them; null: all where there are labels.",
     )
+    fit: tuple[str, ...] = Field(
+        default=(), description="Language models and discriminators that are fitted though nothing is drawn from them."
+    )
     shadow_mia: tuple[str, ...] = Field(
         default=(),
         description="Variants of dp_lm that are attacked with shadow models too: slow, for it trains several.",

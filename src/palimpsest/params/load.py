@@ -15,7 +15,7 @@ from palimpsest.files import workspace_of
 from palimpsest.params.file import FILE, RESOLVED, File
 from palimpsest.params.resolve import Parts, as_written, resolve
 from palimpsest.params.schema import Dataset, Params
-from palimpsest.params.shorten import plain
+from palimpsest.params.shorten import plain, shorten
 from palimpsest.params.text import to_yaml
 from palimpsest.privacy.ledger.database import sqlite_path
 
@@ -64,6 +64,11 @@ def written(workspace: Path | str = ".") -> File:
 def rendered(params: Params) -> str:
     """Every value as text, for the file that DVC compares."""
     return HEAD + to_yaml(plain(params), folded=False)
+
+
+def texts(params: Params) -> dict[str, str]:
+    """File name -> text of settings that were made rather than written: as a person would write them, and rendered."""
+    return {FILE: to_yaml(shorten(params)), RESOLVED: rendered(params)}
 
 
 def loads(text: str) -> Params:

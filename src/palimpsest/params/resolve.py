@@ -152,7 +152,8 @@ def _run(file: File, labels: bool) -> dict[str, Any]:
         else:
             run[way.stage][name] = source
     _check_sources(file, run, names)
-    drawn = set(run["dp_lm"].values())
+    _known("runs.fit", runs.fit, [*file.lms, *file.discriminators])
+    drawn = {*run["dp_lm"].values(), *runs.fit}
     judges = {name: _behind(file, name) for name in file.discriminators if name in drawn}
     fitted = drawn | set(judges.values()) | set(runs.embedding_audit or ())
     trained = [name for name in file.lms if name in fitted]

@@ -18,7 +18,7 @@ _FIRST = ("method", "epsilon", "purpose", "from", "variant")
 
 
 def shorten(params: Params) -> dict[str, Any]:
-    """The least that resolves to these values, but for models that nothing is drawn from: those are not fitted."""
+    """The least that resolves to these values, but for taught models and decoders that nothing is drawn from."""
     found = _minimal(params, (), params.dataset)
     del found["run"]
     for key in _NAMED:
@@ -109,6 +109,10 @@ def _runs(found: Mapping[str, Any], params: Params) -> dict[str, Any]:
         if run[key]:
             runs[key] = list(run[key])
     usual = resolve(File.model_validate({**found, "runs": runs}))["run"]
+    fitted = {*usual["dp_train"], *usual["discriminator"]}
+    if alone := [name for name in (*run["dp_train"], *run["discriminator"]) if name not in fitted]:
+        runs["fit"] = alone
+        usual = resolve(File.model_validate({**found, "runs": runs}))["run"]
     for key in ("embedding_audit", "audit", "twins"):
         if run[key] != usual[key]:
             runs[key] = run[key]
