@@ -16,6 +16,8 @@ BREACHES = [
     ("prefect", "source_modules", "flows"),
     ("dvc", "source_modules", "flows"),
     ("params", "source_modules", "stages"),
+    ("methods", "modules", "palimpsest.methods.select\npalimpsest.methods.shared"),
+    ("shared", "source_modules", "palimpsest.methods.registry"),
 ]
 
 

@@ -75,8 +75,7 @@ def inside(path: str, folder: str | Path) -> bool:
 @pytest.mark.parametrize("name", sorted(DVC.keys() - {inputs.STAGE}))
 def test_a_stage_depends_on_its_own_code_and_on_no_other(name: str):
     named = [dep for dep in DVC[name]["deps"] if inside(dep, "src") or inside(dep, "stages") or inside(dep, CODE)]
-    module = DVC[name]["cmd"].split()[3].removeprefix("stages.")
-    assert named == [f"{CODE}/{module}.json"]
+    assert named == [f"{CODE}/{name}.json"]
 
 
 def test_every_code_file_that_the_graph_names_is_written():
@@ -317,7 +316,7 @@ def test_what_is_not_public_is_refused_by_its_path():
 
 @pytest.mark.parametrize("name", DVC)
 def test_a_stage_depends_on_what_is_written_of_the_models_that_its_keys_name(name: str):
-    named = {key for entry in DVC[name].get("params", []) for key in entry[RESOLVED]}
+    named = set(params_keys(DVC[name]))
     keys = named & {"models.lm", "models.encoder", "models.classifier", "authors.${item}"}
     assert {f"{SOURCES}/{key}.json" for key in keys} == {
         dep for dep in DVC[name].get("deps", []) if f"{SOURCES}/" in dep

@@ -36,7 +36,6 @@ PLUMBING: Mapping[str, str] = {
 # Modules that reach something otherwise than by an import statement -> the project's files among it, as patterns.
 DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.cli.init": (),  # starts DVC
-    "palimpsest.cli.render": ("palimpsest/cli/templates/*",),
     "palimpsest.cli.run": (),  # starts DVC
     "palimpsest.models.chat.wire": (),  # the package openai
     "palimpsest.models.sources": (),  # the folder of a package with an encoder

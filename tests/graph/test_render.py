@@ -85,7 +85,7 @@ def test_every_stage_but_the_one_that_looks_at_code_names_its_own() -> None:
         for name, entry in entries(EVERY).items()
     }
     assert named.pop("inputs") == []
-    assert named == {stage.name: [f"{CODE}/{stage.code}.json"] for stage in STAGES if stage.name != "inputs"}
+    assert named == {stage.name: [f"{CODE}/{stage.name}.json"] for stage in STAGES if stage.name != "inputs"}
 
 
 def test_whatever_is_started_as_a_stage_is_declared() -> None:

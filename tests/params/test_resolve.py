@@ -76,7 +76,7 @@ def test_what_runs_follows_from_the_variants() -> None:
         "evaluate": names,
         "audit": names,
         "shadow_mia": {},
-        "twins": ["dp_lm", "discriminator", "predict", "select", "evolve", "vote_select", "embed"],
+        "twins": ["dp_lm", "discriminator", "predict", "select", "evolve", "embed", "vote_select"],
     }
 
 
