@@ -14,7 +14,7 @@ _HEAD = """\
 # `palimpsest plan` what they cost. A setting is changed by writing it beside its variant or model: `rows: 2000`.
 """
 _VARIANTS = """\
-# Rows of the results, each named once; what runs follows. Others to add, with what they are drawn from:
+# Rows of the results, each named once; what runs follows. Others to add (embed3 with `decoders: {small: {}}`):
 #   predict3: {method: predict, epsilon: 3, from: base}    select3: {method: select, epsilon: 3}
 #   evolve3: {method: evolve, epsilon: 3, from: base}      embed3: {method: embed, epsilon: 3, from: small}
 #   inf: {method: dp_lm}  # with lms: inf: {epsilon: .inf}, a reference without noise that stays in the private zone

@@ -44,7 +44,7 @@ def _lines(body: Mapping[str, Any], depth: int, folded: bool) -> Iterator[str]:
     for key, value in body.items():
         head = f"{indent}{scalar(str(key))}:"
         line = f"{head} {flow(value)}"
-        fits = folded and len(line) <= WIDTH
+        fits = folded and depth > 0 and len(line) <= WIDTH
         if isinstance(value, Mapping) and value and not fits:
             yield head
             yield from _lines(value, depth + 1, folded)
