@@ -20,9 +20,9 @@ lint: $(TEST)
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-graph: $(DEMO)  ## render dvc.yaml anew from the declarations of its stages
-	$(BIN)/python -c 'from palimpsest.graph.render import *; from palimpsest.params.load import load; \
-	open("dvc.yaml", "w").write(render(features(load())))'
+graph: $(DEMO)  ## render dvc.yaml, params.resolved.yaml and docs/params.md anew
+	$(BIN)/palimpsest render
+	$(BIN)/python -c 'from palimpsest.params.reference import render; open("docs/params.md", "w").write(render())'
 
 mutants: $(TEST)  ## plant faults in the privacy code one by one; each must be noticed by a test
 	$(BIN)/python -m bench.mutants --seeds 20 --write docs/results
