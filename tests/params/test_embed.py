@@ -108,5 +108,5 @@ def test_methods_that_write_plain_text_are_for_tasks_of_plain_text(key: str, val
     content["variants"]["words"]["custext"] = CUSTEXT
     empty = {"dp_train": [], "discriminator": {}, "dp_lm": {}, "embedding_audit": [], "private_predict": {}}
     content["run"] |= empty | {"select": [], "private_evolve": {}, "eda_evolve": {}} | {key: value, "evaluate": names}
-    with pytest.raises(ParamsError, match="for tasks classify and text"):
+    with pytest.raises(ParamsError, match="is for classify and text"):
         parse(content)

@@ -202,7 +202,7 @@ def test_what_does_not_fit_the_task_is_refused(task: str, dataset: dict[str, Any
 )
 def test_dp_lm_does_not_write_the_label_of_task_span(run: dict[str, Any]) -> None:
     problem = refused(of_task("span", label="genre"), lambda content: content["run"].update(run))
-    assert "task span: method dp_lm does not write the label; use method predict" in problem
+    assert "the task is span, method dp_lm is for classify and text and json" in problem
 
 
 def test_a_model_and_a_discriminator_have_different_names() -> None:
@@ -389,7 +389,7 @@ def test_an_author_that_answers_in_words_writes_no_json() -> None:
 
 def test_public_texts_are_selected_for_labels_alone() -> None:
     rows = setting("run.select", ["select3"]), setting("run.evaluate", ["dp3", "select3"])
-    assert "has no public labels to choose for" in refused(of_task("text"), *rows)
+    assert "the task is text, method select is for classify" in refused(of_task("text"), *rows)
 
 
 def test_keywords_are_of_public_labels() -> None:

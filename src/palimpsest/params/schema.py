@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, create_model, field_validator, model
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.methods.dp_lm.settings import VARIANTS, DiscriminatorTrain, DpLmGenerate, DpLmTrain, Kind
 from palimpsest.methods.evolve.authors import Author
-from palimpsest.methods.registry import CHARGED, METHODS, method
+from palimpsest.methods.registry import CHARGED, METHODS, method, stages_that_spend
 from palimpsest.methods.shared.method import Method
 from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Similar
@@ -424,8 +424,8 @@ class Params(Settings):
         for check in (
             _check_delta,
             _check_world,
-            _check_task,
             _check_run,
+            _check_task,
             _check_heads,
             _check_discriminators,
             _check_sources,
@@ -538,11 +538,14 @@ def _declared(params: Params) -> tuple[int, str]:
 
 
 def _check_task(params: Params) -> None:
-    if params.dataset.task == "span" and (params.run.dp_train or params.run.dp_lm):
-        raise ValueError(
-            "run.dp_train and run.dp_lm are not empty; task span: method dp_lm does not write the label; use method "
-            "predict"
-        )
+    """Every method that runs can do the task."""
+    task, trained = params.dataset.task, {known.stage: known for known in METHODS if known not in CHARGED}
+    for stage in stages_that_spend():
+        for name in getattr(params.run, stage):
+            known = trained.get(stage) or method(params.variants[name].method)
+            if task not in known.tasks:
+                able = " and ".join(known.tasks)
+                raise ValueError(f"run.{stage} names {name!r}; the task is {task}, method {known.name} is for {able}")
 
 
 def _check_run(params: Params) -> None:
@@ -655,19 +658,11 @@ def _check_authors(params: Params) -> None:
             raise ValueError(
                 f"variants.{name} is not private and would send what rows chose to the endpoint {chosen!r}"
             )
-    if params.dataset.task != "classify" and params.run.sentdp:
-        raise ValueError(f"run.sentdp is not empty; task {params.dataset.task} has no public labels to choose for")
-    if params.dataset.task not in ("classify", "text") and (params.run.eda_evolve or params.run.custext):
-        raise ValueError("run.eda_evolve and run.custext are for tasks classify and text: they write plain text")
-    if params.dataset.task != "classify" and params.run.select:
-        raise ValueError(f"run.select is not empty; task {params.dataset.task} has no public labels to choose for")
     talking = [name for name, author in params.run.private_evolve.items() if params.authors[author].kind in _TALKERS]
     if params.dataset.task == "json" and talking:
         raise ValueError(
             f"run.private_evolve gives {talking} an author that answers in words; task json needs base or corpus"
         )
-    if params.dataset.task == "span" and (params.run.private_evolve or params.run.vote_select):
-        raise ValueError("run.private_evolve and run.vote_select are for tasks whose label is not free text")
 
 
 def _check_batches(params: Params) -> None:

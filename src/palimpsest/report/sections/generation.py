@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.counts import Generation
+from palimpsest.methods.shared.method import Family
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.drawing import Rows
 from palimpsest.report.formats import number, per_word, percent
@@ -11,8 +13,8 @@ from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.sections.base import Cell, Column, Page, Section, Table
 from palimpsest.report.unit import many
 
-_CHOOSERS = ("select", "evolve", "vote_select", "embed", "sentdp")  # private rows choose their texts, and never write
-_WRITERS = ("predict", "fewshot")  # methods that read private rows while they write, and learn nothing from them
+_CHOOSERS = tuple(method.name for method in METHODS if method.family is Family.CHOOSES)  # they never write
+_WRITERS = tuple(method.name for method in METHODS if method.family is Family.WRITES)  # they learn nothing
 
 Receipts = Mapping[str, Receipt]
 Found = Mapping[str, Any]
