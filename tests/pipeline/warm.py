@@ -52,12 +52,12 @@ def bin_folder() -> Path:
 
 
 def ask(place: str, *arguments: str) -> int:
-    """Have `python arguments` run in a fork of the server; its exit status. Only `-m module` is known."""
-    assert arguments[0] == "-m", arguments
+    """Have `python arguments` run in a fork of the server; its exit status. Only `-P -m module` is known."""
+    assert arguments[:2] == ("-P", "-m"), arguments
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(place)
         socket.send_fds(server, [b"."], [0, 1, 2])
-        server.sendall(json.dumps([os.getcwd(), dict(os.environ), *arguments[1:]]).encode())
+        server.sendall(json.dumps([os.getcwd(), dict(os.environ), *arguments[2:]]).encode())
         server.shutdown(socket.SHUT_WR)
         return int(server.makefile().read())
 
@@ -102,7 +102,7 @@ def _become(folder: str, variables: Mapping[str, str]) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(variables)
-    sys.path[0] = folder  # as `python -m` has it
+    del sys.path[0]  # as `python -P` has it
 
 
 if __name__ == "__main__":
