@@ -12,7 +12,8 @@ from palimpsest.errors import LedgerError, ParamsError
 from palimpsest.files import read_json
 from palimpsest.methods.registry import METHODS
 from palimpsest.models.encoder import Encoder
-from palimpsest.params.load import FILE, LEDGER_VARIABLE, load
+from palimpsest.params.file import FILE, RESOLVED
+from palimpsest.params.load import LEDGER_VARIABLE, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
@@ -73,12 +74,13 @@ def test_a_leak_planted_in_a_stage_is_in_the_audited_path(params: Params, monkey
 
 
 def test_the_stage_writes_one_publishable_file_and_touches_no_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / FILE).write_text((ROOT / FILE).read_text())
+    for name in (FILE, RESOLVED):
+        (tmp_path / name).write_text((ROOT / name).read_text())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "own.db"))
     twins.run("select")
     files = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()]
-    assert sorted(files) == [FILE, "reports/metrics/twins/select.json"]
+    assert sorted(files) == [RESOLVED, FILE, "reports/metrics/twins/select.json"]
     assert os.environ[LEDGER_VARIABLE] == str(tmp_path / "own.db")
     assert Path.cwd() == tmp_path
     body = read_json("reports/metrics/twins/select.json")
