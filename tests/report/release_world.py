@@ -116,7 +116,8 @@ def content(unit: str = "record", **data: Any) -> dict[str, Any]:
     body["dataset"] |= data
     if unit == "person":
         body["dataset"]["unit"] = PERSONS
-        body["discriminators"]["judge3"]["train"]["batch"] = PERSONS["persons"]  # no batch is larger than the data
+        for judge in body["discriminators"].values():
+            judge["train"]["batch"] = PERSONS["persons"]  # no batch is larger than the data
     body["privacy"]["ledger"] = ".palimpsest/ledger.db"
     return dict(body)
 
