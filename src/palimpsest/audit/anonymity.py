@@ -111,7 +111,6 @@ def audit_anonymity(
     """Attack every guess record by each criterion.
 
     Args:
-        released: rows, records and public texts.
         coins: the model-free control on the same units.
         labelled: whether labels come from a public list: then they are inferred too.
         neighbours: synthetic rows that each half of a record is linked to.
@@ -144,7 +143,6 @@ class View:
     """The texts as words, in the order in which an attacker who knows public text finds them rare.
 
     Attributes:
-        released: rows, records and public texts.
         records: words of each guess record, in the order of the text.
         rows: distinct words of each synthetic row, rarest first.
         rarity: word -> number of public texts that have it.

@@ -123,7 +123,6 @@ def floor(
         n: rows of each subset; fewer where one of the sets has fewer.
         seed: of the subsets.
         repeats: pairs of subsets that the mean is taken over.
-        measure: the distance.
 
     Returns:
         The mean distance, and the number of rows that it rests on.

@@ -71,7 +71,6 @@ def audit_facts(facts: Facts, synthetic: Sequence[str], confidence: float) -> Fa
 
     Args:
         facts: the answer key.
-        synthetic: the synthetic texts.
         confidence: of the Wilson intervals of the share carried.
     """
     mentions, leaks = facts.carried(synthetic), facts.leaked(synthetic)

@@ -205,11 +205,9 @@ def audit_in_context(
 
     Args:
         model: a public causal language model, on its device.
-        tokenizer: its own.
         rows: the labelled rows that demonstrations are drawn from.
         test: the labelled rows that are asked about, all of them.
         labels: all public labels; empty where labels are free text, which is then written and not chosen.
-        settings: templates, lengths and numbers.
         bootstrap: how the intervals over items are made.
         seed: which items are asked and which rows are drawn. The items depend on it and the number of `test` alone, so
             that results of different rows are paired.

@@ -109,7 +109,6 @@ def ngram_audit(
     references held fixed; where the two differ in size the excess contains that difference, the p value does not.
 
     Args:
-        synthetic: the synthetic texts.
         members: texts of the audit subset that were trained on.
         holdout: texts of the audit subset that were not.
         public: public texts.

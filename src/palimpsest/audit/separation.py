@@ -129,7 +129,6 @@ def separation(
         test_states: states the forests are scored on, by the same model, shape (k, d).
         test_labels: their labels.
         labels: all public labels.
-        settings: trees and seeds.
 
     Raises:
         DataError: there are no training or no test rows, or a label is not in `labels`.

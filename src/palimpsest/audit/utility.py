@@ -161,7 +161,6 @@ def minilm_lr(
         test_features: embeddings of the test rows, by the same encoder, shape (k, d).
         test_targets: their labels.
         labels: all public labels.
-        settings: seeds and validation share.
 
     Raises:
         DataError: there are no synthetic or no test rows, or a label is not in `labels`.
@@ -197,7 +196,6 @@ def evaluate(probabilities: np.ndarray, truth: np.ndarray, labels: Sequence[str]
     Args:
         probabilities: of each label, shape (seeds, test rows, labels).
         truth: index of the right label, shape (test rows,).
-        labels: their names.
         confidence: of the accuracy's interval. It is Wilson's, of each row's mean over seeds: conservative.
     """
     predicted = probabilities.argmax(axis=2)  # (seeds, test rows)
