@@ -1,6 +1,5 @@
 """Settings of embedding decoders: how they are taught, and how they write."""
 
-
 from pydantic import Field, model_validator
 
 from palimpsest.models.settings import Schedule, WarmUp, WeightDecay
