@@ -91,10 +91,7 @@ def statement(
 
 
 def _status(
-    released: Sequence[Receipt],
-    ledger: LedgerSummary,
-    second: Mapping[str, Bracket | None],
-    unit: Unit,
+    released: Sequence[Receipt], ledger: LedgerSummary, second: Mapping[str, Bracket | None], unit: Unit
 ) -> tuple[str, list[str]]:
     fixed = [receipt.variant for receipt in released if receipt.noise_fixed]
     unbounded = [receipt.variant for receipt in released if receipt.epsilon is None]

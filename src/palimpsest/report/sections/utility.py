@@ -180,8 +180,7 @@ def classes_chart(rows: Rows) -> Chart:
     base = alt.Chart(data(rows)).encode(y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=150)))
     near = alt.Scale(zero=False, padding=10)
     join = base.mark_rule(strokeWidth=3, opacity=0.35, color=GREY).encode(
-        x=alt.X("min(f1):Q", title="F1 on real test rows", axis=alt.Axis(format="%"), scale=near),
-        x2="max(f1):Q",
+        x=alt.X("min(f1):Q", title="F1 on real test rows", axis=alt.Axis(format="%"), scale=near), x2="max(f1):Q"
     )
     dots = base.mark_point(filled=True, size=100, opacity=1).encode(
         x="f1:Q",
