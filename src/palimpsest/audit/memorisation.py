@@ -25,7 +25,7 @@ from palimpsest.audit.units import Units
 from palimpsest.errors import DataError
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track
-from palimpsest.records.duplicates import Shingle, shingles_of, wording
+from palimpsest.records.duplicates import Shingle, jaccard, shingles_of, wording
 
 Pair = tuple[int, int]
 Value = tuple[str, str]  # kind and value
@@ -216,7 +216,7 @@ def similar_pairs(texts: Sequence[str], others: Sequence[str], similarity: float
         found = shingles_of(words.split(" "), shingle)
         met = {number for element in _prefix(found, rarity, similarity) for number in index.get(element, ())}
         for number in met:
-            if _jaccard(found, sets[number]) >= similarity:
+            if jaccard(found, sets[number]) >= similarity:
                 yield from product(own, rows[number])
 
 
@@ -232,11 +232,6 @@ def _by_wording(texts: Sequence[str]) -> dict[str, list[int]]:
 def _prefix(found: frozenset[Shingle], rarity: Counter[Shingle], similarity: float) -> list[Shingle]:
     length = len(found) - math.ceil(similarity * len(found) - 1e-9) + 1
     return sorted(found, key=lambda element: (rarity[element], element))[:length]
-
-
-def _jaccard(left: frozenset[Shingle], right: frozenset[Shingle]) -> float:
-    shared = len(left & right)
-    return shared / (len(left) + len(right) - shared)
 
 
 # --- personal data ---------------------------------------------------------------------------------------------

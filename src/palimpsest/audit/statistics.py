@@ -356,23 +356,6 @@ def bootstrap_ratio(numerator: np.ndarray, denominator: np.ndarray, bootstrap: B
     return Interval(float(low), float(high))
 
 
-def paired_difference(first: np.ndarray, second: np.ndarray, bootstrap: Bootstrap) -> Estimate:
-    """Mean of `first` less mean of `second`, both over the same items, with a paired bootstrap interval.
-
-    Args:
-        first: values of shape (items,), such as 1 where the first classifier was right.
-        second: the same for the second one.
-        bootstrap: number of resamples, confidence and seed.
-
-    Raises:
-        ValueError: the two do not have one value for each item.
-    """
-    if first.shape != second.shape or not len(first):
-        raise ValueError(f"got values of shapes {first.shape!r} and {second.shape!r} for the same items")
-    gained = first.astype(np.float64) - second
-    return Estimate(float(gained.mean()), *bootstrap_ratio(gained, np.ones_like(gained), bootstrap))
-
-
 def permutation_p(observed: float, null: Iterable[float]) -> float:
     """One-sided p value (1 + #{null >= observed}) / (1 + #null): never 0 (Phipson and Smyth 2010)."""
     values = np.fromiter(null, dtype=np.float64)
