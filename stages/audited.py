@@ -1,12 +1,12 @@
-"""The rows that audits read: members and holdout, what was written of them, and public texts."""
+"""The rows that audits read: members and holdout, and what was written of them."""
 
 from palimpsest.audit.units import Guessed
 from palimpsest.params.schema import Params
 from palimpsest.privacy.rows import one_each
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
-from palimpsest.records.write import read_public, read_split, read_synthetic
-from palimpsest.workspace import PRIVATE, PUBLIC, SYNTHETIC
+from palimpsest.records.write import read_split, read_synthetic
+from palimpsest.workspace import PRIVATE, SYNTHETIC
 
 
 def guessed() -> Guessed:
@@ -26,8 +26,3 @@ def one_row_each(part: str) -> list[SplitRow]:
 def written(params: Params, name: str) -> list[Record]:
     """The synthetic rows of a variant, or of `public_only`."""
     return read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
-
-
-def public_texts() -> list[str]:
-    """The texts that were declared public, without those that are held out."""
-    return [row.text for row in read_public(PUBLIC / "train.parquet")]

@@ -67,7 +67,6 @@ def fit(
     """Reserve, ask, save and write the receipt, in as many processes as there are.
 
     Args:
-        params: all settings.
         run: what makes a retry the same plan; its variant names the model.
         plan: what is reserved.
         ask: asks the plan's queries and returns the fitted model.

@@ -31,7 +31,6 @@ def identify(params: Params, found: Spender, plan: Plan, *behind: str) -> Run:
     and splitting, whose keyed hash `preprocess` wrote, and which is compared with the rows behind the meter.
 
     Args:
-        params: all settings.
         found: the model or the variant.
         plan: what is reserved.
         behind: digests of public models and files, names of sources.
@@ -73,7 +72,6 @@ def record(
     """Write a variant's receipt, and what came of it to generation.json.
 
     Args:
-        params: all settings.
         ledger: where the run was charged.
         session: the committed run.
         plan: what it asked.

@@ -37,7 +37,6 @@ class Artifacts:
     run is identified by whatever its fit was built with.
 
     Attributes:
-        params: all settings.
         spender: who is built.
         vouched: where a public source lies that params.yaml names, once it is checked (`stages.vouching`).
         kept: where a stopped run leaves what it goes on with; None keeps nothing.

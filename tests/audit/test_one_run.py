@@ -9,14 +9,12 @@ from scipy.optimize import linprog
 
 from palimpsest.audit.curve import approximate_curve, gaussian_curve, one_run_gaussian_estimate
 from palimpsest.audit.statistics import (
-    Bootstrap,
     gaussian_trade_off,
     holm,
     independent_epsilon,
     one_run_curve_p_value,
     one_run_epsilon,
     one_run_p_value,
-    paired_difference,
 )
 from palimpsest.privacy.accounting import gdp_epsilon
 
@@ -160,17 +158,3 @@ def test_holm_rejects_a_true_hypothesis_with_probability_at_most_alpha_and_uses_
         values = {str(i): float(value) for i, value in enumerate(rng.uniform(size=5))} | {"false": 1e-6}
         wrong += any(rejected for name, rejected in holm(values, 0.1).items() if name != "false")
     assert 0.08 < wrong / 4000 < 0.1 + 4 * math.sqrt(0.1 * 0.9 / 4000)  # 1 - .98^5 = .096
-
-
-def test_a_paired_difference_has_the_interval_of_its_standard_error():
-    rng = np.random.default_rng(1)
-    second = rng.integers(0, 2, 2000)
-    first = np.where(rng.uniform(size=2000) < 0.1, 1, second)  # right where the other is, and a little more often
-    found = paired_difference(first, second, Bootstrap(2000, 0.95, seed=0))
-    gained = first - second
-    half = 1.96 * gained.std() / math.sqrt(2000)
-    assert found.value == pytest.approx(gained.mean())
-    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.15 * half)
-    assert half < 0.5 * 1.96 * math.sqrt(first.var() / 2000 + second.var() / 2000)  # unpaired it would be wider
-    with pytest.raises(ValueError, match="same items"):
-        paired_difference(first[1:], second, Bootstrap(10, 0.95, seed=0))

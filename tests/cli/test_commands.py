@@ -16,6 +16,7 @@ import dp_accounting as dpa
 import pytest
 from cli_place import Place, call, init, write_files
 
+from palimpsest.audit.statistics import Estimate
 from palimpsest.cli.context import opened
 from palimpsest.cli.graph import stage_names, upstream
 from palimpsest.cli.plan import asked_delta, budget_cost, priced
@@ -34,7 +35,7 @@ from palimpsest.privacy.receipt import Group
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.view import PrivateView
-from palimpsest.report.row import BudgetLeft, Excess, Interval, Membership, Row, Score, Share, Summary
+from palimpsest.report.row import BudgetLeft, Excess, Membership, Row, Score, Share, Summary
 from tests.reading import reading
 
 RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
@@ -62,7 +63,7 @@ def receipts(place: Place) -> tuple[Path, Path]:
 
 
 def attack(name: str, auc: float) -> Membership:
-    interval, rate = Interval(auc, auc - 0.031, auc + 0.031), Interval(0.01, 0.0, 0.03)
+    interval, rate = Estimate(auc, auc - 0.031, auc + 0.031), Estimate(0.01, 0.0, 0.03)
     return Membership(name, interval, rate, 0.1, 2.0, True, "inconclusive", 0.8)
 
 
@@ -75,7 +76,7 @@ def row(variant: str, role: str, epsilon: float | None, scores: tuple[Score, ...
         membership=attack("loss", 0.512) if attacked else None,
         text_membership=attack("ngram", 0.507) if attacked else None,
         shadow_membership=None,
-        ngram_excess=Excess(5, Interval(0.0042, -0.001, 0.0101), 0.3) if attacked else None,
+        ngram_excess=Excess(5, Estimate(0.0042, -0.001, 0.0101), 0.3) if attacked else None,
         facts_carried=Share(12, 38) if attacked else None,
         individual_leaked=Share(0, 400) if attacked else None,
         canaries_leaked=Share(0, 20) if attacked else None,
@@ -83,16 +84,16 @@ def row(variant: str, role: str, epsilon: float | None, scores: tuple[Score, ...
 
 
 def summary() -> Summary:
-    def scores(kept: Interval | None, closed: Interval | None) -> tuple[Score, ...]:
-        accuracy = Interval(0.8, 0.78, 0.82)
+    def scores(kept: Estimate | None, closed: Estimate | None) -> tuple[Score, ...]:
+        accuracy = Estimate(0.8, 0.78, 0.82)
         return tuple(Score(name, accuracy, kept, closed, None) for name in ("tfidf_lr", "minilm_lr"))
 
     rows = (
-        row("dp3", "release", 2.9971, scores(Interval(0.8123, 0.7012, 0.9034), Interval(0.51, 0.42, 0.63))),
-        row("inf", "reference", None, scores(Interval(0.95, 0.93, 0.97), None)),
-        row("words", "reference", None, scores(Interval(0.7, 0.6, 0.8), None)),
-        row("real", "real", None, scores(Interval(1.0, 1.0, 1.0), None)),
-        row("public_only", "public_only", None, scores(Interval(0.6, 0.5, 0.7), None)),
+        row("dp3", "release", 2.9971, scores(Estimate(0.8123, 0.7012, 0.9034), Estimate(0.51, 0.42, 0.63))),
+        row("inf", "reference", None, scores(Estimate(0.95, 0.93, 0.97), None)),
+        row("words", "reference", None, scores(Estimate(0.7, 0.6, 0.8), None)),
+        row("real", "real", None, scores(Estimate(1.0, 1.0, 1.0), None)),
+        row("public_only", "public_only", None, scores(Estimate(0.6, 0.5, 0.7), None)),
     )
     return Summary(rows, BudgetLeft("notes", 1e-4, 9.0, 4.7, 4.3), "record")
 

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from palimpsest.errors import ParamsError
 from palimpsest.params.derived import ANY, DERIVED, Path
 from palimpsest.params.load import file_of, resolved
-from palimpsest.params.resolve import SECTIONS, VARIANTS, WAYS
+from palimpsest.params.resolve import SECTIONS, VARIANTS
 from palimpsest.params.schema import Discriminator, LanguageModel, Params
 from palimpsest.params.shorten import plain, shorten
 from palimpsest.params.text import to_yaml
@@ -233,10 +233,6 @@ def _fields(path: Path) -> list[Any]:
 @pytest.mark.parametrize("path", [path for path, _ in DERIVED], ids=".".join)
 def test_a_default_that_depends_on_the_data_has_a_key(path: Path) -> None:
     assert _fields(path)
-
-
-def test_every_method_has_a_way_to_run() -> None:
-    assert WAYS.keys() == VARIANTS.keys()
 
 
 @pytest.mark.parametrize("kind", [LanguageModel, Discriminator, *VARIANTS.values()])

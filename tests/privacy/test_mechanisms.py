@@ -10,7 +10,7 @@ from scipy import stats
 
 from palimpsest.privacy import accounting
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
-from palimpsest.privacy.mechanisms import discrete_gaussian, gumbel_top_k, noisy_max, noisy_top_k
+from palimpsest.privacy.mechanisms import discrete_gaussian, gumbel_top_k, noisy_top_k
 
 RARE = 1e-6
 
@@ -117,7 +117,7 @@ def test_the_bound_is_tight_enough_to_catch_ten_percent_less_noise():
 
 def test_winners_follow_the_enumerated_probabilities():
     scores, size = (3, 2, 0), 6000
-    counts = np.bincount([noisy_max(scores, 1.5) for _ in range(size)], minlength=3)
+    counts = np.bincount([noisy_top_k(scores, 1, 1.5)[0] for _ in range(size)], minlength=3)
     assert stats.chisquare(counts, win(scores, 1.5) * size).pvalue > RARE
 
 
@@ -207,7 +207,7 @@ def test_all_of_k_are_different(pick):
         lambda: noisy_top_k([1, 2], 0, 1.0),
         lambda: noisy_top_k([1, 2], 3, 1.0),
         lambda: noisy_top_k([1, 2], 1, -1.0),
-        lambda: noisy_max([], 1.0),
+        lambda: noisy_top_k([], 1, 1.0),
         lambda: gumbel_top_k([1, 2], 0, 1.0),
         lambda: gumbel_top_k([1, 2], 3, 1.0),
         lambda: gumbel_top_k([1, 2], 1, 0.0),

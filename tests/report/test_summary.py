@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 from report_world import results, utility, world_ledger, world_metrics, world_receipts
 
+from palimpsest.audit.statistics import Estimate
 from palimpsest.errors import DataError
-from palimpsest.report.row import Interval, Score, Share
+from palimpsest.report.row import Score, Share
 from palimpsest.report.summary import summarise
 
 
@@ -31,8 +32,8 @@ def test_retention_and_gap_are_those_of_the_evaluation_with_their_intervals() ->
         "gap_closed": {"value": 0.5, "low": 0.4, "high": 0.6},
     }
     score = score_of(metrics)
-    assert score.retention == Interval(0.8, 0.7, 0.9)
-    assert score.gap_closed == Interval(0.5, 0.4, 0.6)
+    assert score.retention == Estimate(0.8, 0.7, 0.9)
+    assert score.gap_closed == Estimate(0.5, 0.4, 0.6)
     assert score.gap_note is None
 
 

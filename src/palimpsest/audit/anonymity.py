@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Annotated, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -26,6 +26,7 @@ from palimpsest.audit.statistics import Estimate, Rate, wilson
 from palimpsest.audit.text_membership import Released
 from palimpsest.audit.units import Units
 from palimpsest.errors import DataError
+from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.records.duplicates import words
 
 BestAttack = Callable[[float], float]  # false-positive rate -> largest true-positive rate that the proof allows
@@ -49,7 +50,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Evidence(Plain):
     """One attack, its control and its baseline.
 
     Attributes:
@@ -61,6 +62,7 @@ class Evidence:
         cap: largest risk that the proven curve allows at any control rate within its interval; None without a curve.
     """
 
+    keys: ClassVar = ("criterion", "main", "control", "baseline", "risk", "cap", "informed")
     criterion: str
     main: Rate
     control: Rate
@@ -73,26 +75,9 @@ class Evidence:
         """Whether the attack beats the baseline: one that does not shows nothing, whatever its risk."""
         return self.main.rate > self.baseline
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "criterion": self.criterion,
-            "main": self.main.to_json(),
-            "control": self.control.to_json(),
-            "baseline": self.baseline,
-            "risk": self.risk.to_json(),
-            "cap": self.cap,
-            "informed": self.informed,
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Evidence":
-        main, control = Rate.from_json(body["main"]), Rate.from_json(body["control"])
-        risk = Estimate.from_json(body["risk"])
-        return cls(body["criterion"], main, control, body["baseline"], risk, body["cap"])
-
 
 @dataclass(frozen=True)
-class AnonymityAudit:
+class AnonymityAudit(PlainFile):
     """Private zone: the evidence on each criterion, behind the control of the coins.
 
     Attributes:
@@ -103,30 +88,13 @@ class AnonymityAudit:
         unit: "record" or "person".
     """
 
+    keys: ClassVar = ("unit", "members", "nonmembers", "coins", "attacks", "claim")
     members: int
     nonmembers: int
-    coins: Control
+    coins: Annotated[Control, At("control")]
     attacks: Mapping[str, Evidence]
     claim: float | None
     unit: str
-
-    def to_json(self, variant: str) -> dict[str, Any]:
-        return {
-            "variant": variant,
-            "zone": "internal",
-            "unit": self.unit,
-            "members": self.members,
-            "nonmembers": self.nonmembers,
-            "control": self.coins.to_json(),
-            "attacks": {name: evidence.to_json() for name, evidence in self.attacks.items()},
-            "claim": self.claim,
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "AnonymityAudit":
-        attacks = {name: Evidence.from_json(evidence) for name, evidence in body["attacks"].items()}
-        coins = Control.from_json(body["control"])
-        return cls(body["members"], body["nonmembers"], coins, attacks, body["claim"], body["unit"])
 
 
 def audit_anonymity(
@@ -143,7 +111,6 @@ def audit_anonymity(
     """Attack every guess record by each criterion.
 
     Args:
-        released: rows, records and public texts.
         coins: the model-free control on the same units.
         labelled: whether labels come from a public list: then they are inferred too.
         neighbours: synthetic rows that each half of a record is linked to.
@@ -176,7 +143,6 @@ class View:
     """The texts as words, in the order in which an attacker who knows public text finds them rare.
 
     Attributes:
-        released: rows, records and public texts.
         records: words of each guess record, in the order of the text.
         rows: distinct words of each synthetic row, rarest first.
         rarity: word -> number of public texts that have it.

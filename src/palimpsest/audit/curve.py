@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import dp_accounting as dpa
 import numpy as np
@@ -24,6 +24,7 @@ from palimpsest.audit.statistics import (
     independent_epsilon,
     one_run_gaussian_mu,
 )
+from palimpsest.plain import At, Plain
 from palimpsest.privacy import accounting, events
 
 Curve: TypeAlias = Callable[[float], float]
@@ -37,7 +38,7 @@ _UNLIKELY = 1e-12
 
 
 @dataclass(frozen=True)
-class CurveTest:
+class CurveTest(Plain):
     """A claimed curve, tested on independent trials at a threshold fixed in advance.
 
     Attributes:
@@ -50,9 +51,12 @@ class CurveTest:
         alpha: probability that a true claim is called violated.
     """
 
+    keys: ClassVar = (
+        "false_positives", "true_positives", "allowed", "epsilon", "epsilon_max", "delta", "alpha", "violated",
+    )  # fmt: skip
     false_positives: Rate
     true_positives: Rate
-    allowed: float
+    allowed: Annotated[float, At("allowed_tpr")]
     epsilon: float
     epsilon_max: float
     delta: float
@@ -62,19 +66,6 @@ class CurveTest:
     def violated(self) -> bool:
         """TPR_low > 1 - f(FPR_high)."""
         return self.true_positives.low > self.allowed
-
-    def to_json(self) -> dict[str, Any]:
-        """Counts, rates, intervals and the verdict."""
-        return {
-            "false_positives": self.false_positives.to_json(),
-            "true_positives": self.true_positives.to_json(),
-            "allowed_tpr": self.allowed,
-            "epsilon": self.epsilon,
-            "epsilon_max": self.epsilon_max,
-            "delta": self.delta,
-            "alpha": self.alpha,
-            "violated": self.violated,
-        }
 
 
 def curve_test(without: np.ndarray, present: np.ndarray, curve: Curve, delta: float, alpha: float) -> CurveTest:

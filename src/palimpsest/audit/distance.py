@@ -6,9 +6,8 @@ rows and the holdout, which differ by fair coins only, at the same number of row
 that the rows are copies of training rows rather than of their kind.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -16,6 +15,7 @@ from scipy.spatial.distance import cdist
 
 from palimpsest import validate
 from palimpsest.errors import DataError, ModelError
+from palimpsest.plain import Plain
 
 _FEWEST = 2  # rows: a covariance needs two
 _BLOCK = 1024  # rows whose distances to all others are held at once
@@ -25,7 +25,7 @@ Measure = Callable[[np.ndarray, np.ndarray], float]
 
 
 @dataclass(frozen=True)
-class Distance:
+class Distance(Plain):
     """How far a set of texts is from the training rows.
 
     Attributes:
@@ -39,13 +39,6 @@ class Distance:
     value: float
     floor: float
     n: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "value": self.value, "floor": self.floor, "n": self.n}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Distance":
-        return cls(body["name"], body["value"], body["floor"], body["n"])
 
 
 def frechet(first: np.ndarray, second: np.ndarray) -> float:
@@ -130,7 +123,6 @@ def floor(
         n: rows of each subset; fewer where one of the sets has fewer.
         seed: of the subsets.
         repeats: pairs of subsets that the mean is taken over.
-        measure: the distance.
 
     Returns:
         The mean distance, and the number of rows that it rests on.

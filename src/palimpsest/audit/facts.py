@@ -1,17 +1,19 @@
 """The demo world's own yardstick: population facts should come over, individual ones must not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, ClassVar
 
 from palimpsest.audit.statistics import Rate, wilson
+from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.records.world.facts import Facts
 
 
 @dataclass(frozen=True)
-class PopulationFactAudit:
+class PopulationFactAudit(Plain):
     """One population fact: how many private units state it, and how many synthetic texts do."""
 
+    keys: ClassVar = ("id", "support", "carried", "mentions")
     id: str
     support: int
     mentions: int
@@ -20,32 +22,18 @@ class PopulationFactAudit:
     def carried(self) -> bool:
         return self.mentions > 0
 
-    def to_json(self) -> dict[str, Any]:
-        return {"id": self.id, "support": self.support, "carried": self.carried, "mentions": self.mentions}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "PopulationFactAudit":
-        return cls(body["id"], body["support"], body["mentions"])
-
 
 @dataclass(frozen=True)
-class SupportBin:
+class SupportBin(Plain):
     """The share carried of the facts that `first` to `last` private units state."""
 
     first: int
     last: int
-    carried: Rate
-
-    def to_json(self) -> dict[str, Any]:
-        return {"first": self.first, "last": self.last, **self.carried.to_json()}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "SupportBin":
-        return cls(body["first"], body["last"], Rate.from_json(body))
+    carried: Annotated[Rate, At()]
 
 
 @dataclass(frozen=True)
-class FactAudit:
+class FactAudit(PlainFile):
     """Private zone: what of the world's facts the synthetic texts hold.
 
     Attributes:
@@ -57,43 +45,25 @@ class FactAudit:
             at random states mostly such.
     """
 
+    keys: ClassVar = (
+        *("population", "carried", "total", "by_support", "mispaired"),
+        *("individual_leaked", "individual_total", "canaries_leaked", "canaries_planted"),
+    )
     population: tuple[PopulationFactAudit, ...]
     by_support: tuple[SupportBin, ...]
-    individual_leaked: int
-    individual_total: int
-    canaries_leaked: int
-    canaries_planted: int
+    individual_leaked: Annotated[int, At("individual", "leaked")]
+    individual_total: Annotated[int, At("individual", "total")]
+    canaries_leaked: Annotated[int, At("canaries", "leaked")]
+    canaries_planted: Annotated[int, At("canaries", "planted")]
     mispaired: int
 
     @property
     def carried(self) -> int:
         return sum(fact.carried for fact in self.population)
 
-    def to_json(self, variant: str) -> dict[str, Any]:
-        return {
-            "variant": variant,
-            "zone": "internal",
-            "population": [fact.to_json() for fact in self.population],
-            "carried": self.carried,
-            "total": len(self.population),
-            "by_support": [group.to_json() for group in self.by_support],
-            "mispaired": self.mispaired,
-            "individual": {"leaked": self.individual_leaked, "total": self.individual_total},
-            "canaries": {"leaked": self.canaries_leaked, "planted": self.canaries_planted},
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "FactAudit":
-        individual, canaries = body["individual"], body["canaries"]
-        return cls(
-            population=tuple(PopulationFactAudit.from_json(fact) for fact in body["population"]),
-            by_support=tuple(SupportBin.from_json(group) for group in body["by_support"]),
-            individual_leaked=individual["leaked"],
-            individual_total=individual["total"],
-            canaries_leaked=canaries["leaked"],
-            canaries_planted=canaries["planted"],
-            mispaired=body["mispaired"],
-        )
+    @property
+    def total(self) -> int:
+        return len(self.population)
 
 
 def audit_facts(facts: Facts, synthetic: Sequence[str], confidence: float) -> FactAudit:
@@ -101,7 +71,6 @@ def audit_facts(facts: Facts, synthetic: Sequence[str], confidence: float) -> Fa
 
     Args:
         facts: the answer key.
-        synthetic: the synthetic texts.
         confidence: of the Wilson intervals of the share carried.
     """
     mentions, leaks = facts.carried(synthetic), facts.leaked(synthetic)

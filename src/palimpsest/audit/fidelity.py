@@ -210,7 +210,6 @@ def fidelity(sides: Sides, seed: int, *, most: int = _ALL, repeats: int = 3) -> 
     """Measure the synthetic texts against members, holdout and public texts.
 
     Args:
-        sides: the four sets.
         seed: of the subsets, the dealings, the folds and of k-means.
         most: most rows of a subset. Distances of all pairs rest on at most 2000, the matched ones on at most 1000.
         repeats: subsets and dealings that each value is the mean over.

@@ -64,7 +64,6 @@ def finetuned(
         test_texts: real texts.
         test_targets: their labels.
         labels: all public labels.
-        settings: training settings.
 
     Raises:
         DataError: there are no synthetic or no test rows, or a label is not in `labels`.

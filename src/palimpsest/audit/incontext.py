@@ -5,10 +5,10 @@ each answer's probability is divided by the one it gets, behind the same demonst
 Nothing is trained. A model that real demonstrations do not help cannot judge others, and the result says so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -19,6 +19,7 @@ from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio
 from palimpsest.audit.utility import label_indices
 from palimpsest.errors import DataError
+from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 
@@ -32,7 +33,7 @@ _CANNOT_JUDGE = (
 
 
 @dataclass(frozen=True)
-class Answered:
+class Answered(Plain):
     """What came of one number of demonstrations.
 
     Attributes:
@@ -45,6 +46,7 @@ class Answered:
         gain: what the demonstrations add to none, item by item; None where nothing compares.
     """
 
+    keys: ClassVar = ("shots", "fits", "lacks", "needs", "accuracy", "per_draw", "deviation", "gain")
     shots: int
     needs: int
     lacks: Lack | None
@@ -53,34 +55,13 @@ class Answered:
     deviation: float | None
     gain: Estimate | None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "shots": self.shots,
-            "fits": self.lacks is None,
-            "lacks": self.lacks,
-            "needs": self.needs,
-            "accuracy": None if self.accuracy is None else self.accuracy.to_json(),
-            "per_draw": list(self.per_draw),
-            "deviation": self.deviation,
-            "gain": None if self.gain is None else self.gain.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Answered":
-        accuracy, gain = (None if body[key] is None else Estimate.from_json(body[key]) for key in ("accuracy", "gain"))
-        return cls(
-            shots=body["shots"],
-            needs=body["needs"],
-            lacks=body["lacks"],
-            accuracy=accuracy,
-            per_draw=tuple(body["per_draw"]),
-            deviation=body["deviation"],
-            gain=gain,
-        )
+    @property
+    def fits(self) -> bool:
+        return self.lacks is None
 
 
 @dataclass(frozen=True)
-class InContextAnswers:
+class InContextAnswers(PlainFile):
     """Private zone: what the answers behind demonstrations from one set of rows come to.
 
     Attributes:
@@ -94,10 +75,11 @@ class InContextAnswers:
         shots: ascending numbers of demonstrations.
     """
 
+    keys: ClassVar = ("task", "rows", "items", "cut", "context", "judges", "note", "zero_shot", "shots")
     task: Literal["classify", "span"]
     rows: int
     items: int
-    cut: int
+    cut: Annotated[int, At("items_cut")]
     context: int
     judges: bool
     zero_shot: Answered
@@ -107,34 +89,6 @@ class InContextAnswers:
     def note(self) -> str:
         """What the answers are worth."""
         return _JUDGES if self.judges else _CANNOT_JUDGE
-
-    def to_json(self, variant: str) -> dict[str, Any]:
-        return {
-            "variant": variant,
-            "zone": "internal",
-            "task": self.task,
-            "rows": self.rows,
-            "items": self.items,
-            "items_cut": self.cut,
-            "context": self.context,
-            "judges": self.judges,
-            "note": self.note,
-            "zero_shot": self.zero_shot.to_json(),
-            "shots": [shot.to_json() for shot in self.shots],
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "InContextAnswers":
-        return cls(
-            task=body["task"],
-            rows=body["rows"],
-            items=body["items"],
-            cut=body["items_cut"],
-            context=body["context"],
-            judges=body["judges"],
-            zero_shot=Answered.from_json(body["zero_shot"]),
-            shots=tuple(Answered.from_json(shot) for shot in body["shots"]),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,11 +205,9 @@ def audit_in_context(
 
     Args:
         model: a public causal language model, on its device.
-        tokenizer: its own.
         rows: the labelled rows that demonstrations are drawn from.
         test: the labelled rows that are asked about, all of them.
         labels: all public labels; empty where labels are free text, which is then written and not chosen.
-        settings: templates, lengths and numbers.
         bootstrap: how the intervals over items are made.
         seed: which items are asked and which rows are drawn. The items depend on it and the number of `test` alone, so
             that results of different rows are paired.

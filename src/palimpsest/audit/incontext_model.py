@@ -28,10 +28,6 @@ class Prompts:
     Every piece is tokenised by itself, so that its length is known and a text can be cut to the token. A space before
     a text or an answer belongs to the piece that it leads, as it does within ordinary text. White space inside a text
     becomes single spaces: a line break is the template's.
-
-    Attributes:
-        tokenizer: of the model.
-        settings: templates and lengths.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -169,7 +165,6 @@ def write_tokens(
     """The likeliest continuation of each item, token by token, until every answer has ended or has `most` tokens.
 
     Args:
-        model: the model.
         reading: the items; used up.
         first: the first tokens, int64 (B,).
         prompts: the tokenizer and its special tokens.

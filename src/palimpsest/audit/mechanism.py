@@ -11,7 +11,7 @@ attack on a loose one finds nothing (a test with epsilon 1 catches what one with
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import nn
 
 from palimpsest import validate
 from palimpsest.audit.curve import Curve, CurveTest, approximate_curve, curve_test, event_curve, power, zcdp_curve
+from palimpsest.plain import Plain
 from palimpsest.prediction.mechanism import Clipping, DifferenceClipping, draw
 from palimpsest.privacy.accounting import total_rho
 from palimpsest.privacy.entropy import NoiseSource
@@ -86,7 +87,7 @@ class Sizing:
 
 
 @dataclass(frozen=True)
-class MechanismAudit:
+class MechanismAudit(Plain):
     """What looking at one mechanism showed.
 
     Attributes:
@@ -97,6 +98,7 @@ class MechanismAudit:
         control: the same audit of a broken twin; None where there was none.
     """
 
+    keys: ClassVar = ("name", "claim", "verdict", "power", "epsilon", "epsilon_max", "looks", "control")
     name: str
     claim: str
     looks: Mapping[str, CurveTest]
@@ -138,19 +140,6 @@ class MechanismAudit:
     def _power(self, look: CurveTest) -> float:
         false, true = look.false_positives, look.true_positives
         return power(false.n, true.n, false.rate, true.rate, self.curve, look.alpha)
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the curve; the control in the same form."""
-        return {
-            "name": self.name,
-            "claim": self.claim,
-            "verdict": self.verdict,
-            "power": self.power,
-            "epsilon": self.epsilon,
-            "epsilon_max": self.epsilon_max,
-            "looks": {name: look.to_json() for name, look in self.looks.items()},
-            "control": None if self.control is None else self.control.to_json(),
-        }
 
 
 def against(audit: MechanismAudit, twin: MechanismAudit) -> MechanismAudit:

@@ -7,8 +7,8 @@ coins depend on each other, which can double the variance of the number of right
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
@@ -31,6 +31,7 @@ from palimpsest.audit.statistics import (
 )
 from palimpsest.audit.units import RULES, Units
 from palimpsest.errors import DataError
+from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.records.record import Record
 
 Verdict = Literal["refuted", "not refuted", "inconclusive"]
@@ -63,7 +64,7 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Control:
+class Control(Plain):
     """A classifier that sees the texts but no model: if it tells members from non-members, the coins were not fair.
 
     Attributes:
@@ -71,30 +72,17 @@ class Control:
         null: where that AUC lies, with 99.9 % probability, under fair coins.
     """
 
-    auc: Estimate
-    null: Interval
+    keys: ClassVar = ("auc", "null", "passed")
+    auc: Annotated[Estimate, At(value="auc")]
+    null: Annotated[Interval, At(low="null_low", high="null_high")]
 
     @property
     def passed(self) -> bool:
         return self.null.low <= self.auc.value <= self.null.high
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "auc": self.auc.value,
-            "low": self.auc.low,
-            "high": self.auc.high,
-            "null_low": self.null.low,
-            "null_high": self.null.high,
-            "passed": self.passed,
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Control":
-        return cls(Estimate.from_json(body, "auc"), Interval(body["null_low"], body["null_high"]))
-
 
 @dataclass(frozen=True, eq=False)
-class Attack:
+class Attack(Plain):
     """What one attack's scores give away.
 
     Attributes:
@@ -104,29 +92,14 @@ class Attack:
         advantage: largest tpr - fpr (Yeom et al. 2018).
     """
 
-    auc: Estimate
+    auc: Annotated[Estimate, At(value="auc")]
     tpr_at_1pct: Rate
     roc: np.ndarray
     advantage: float
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "auc": self.auc.value,
-            "low": self.auc.low,
-            "high": self.auc.high,
-            "tpr_at_1pct": self.tpr_at_1pct.to_json(),
-            "roc": self.roc.tolist(),
-            "advantage": self.advantage,
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Attack":
-        rate, roc = Rate.from_json(body["tpr_at_1pct"]), np.asarray(body["roc"], dtype=np.float64)
-        return cls(Estimate.from_json(body, "auc"), rate, roc, body["advantage"])
-
 
 @dataclass(frozen=True)
-class EpsilonLower:
+class EpsilonLower(Plain):
     """The lower bound on epsilon, of the attack that gives the larger one.
 
     Attributes:
@@ -141,6 +114,9 @@ class EpsilonLower:
         guessed: what is said of a unit: "both", member or non-member, or "members", nothing but member.
     """
 
+    keys: ClassVar = (
+        "value", "method", "attack", "canaries", "guesses", "guessed", "correct", "per_attack", "delta", "alpha",
+    )  # fmt: skip
     value: float
     attack: str
     canaries: int
@@ -151,27 +127,13 @@ class EpsilonLower:
     per_attack: Mapping[str, int]
     guessed: Guessed = "both"
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "value": self.value,
-            "method": METHOD,
-            "attack": self.attack,
-            "canaries": self.canaries,
-            "guesses": self.guesses,
-            "guessed": self.guessed,
-            "correct": self.correct,
-            "per_attack": dict(self.per_attack),
-            "delta": self.delta,
-            "alpha": self.alpha,
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "EpsilonLower":
-        return cls(**{one.name: body[one.name] for one in fields(cls)})
+    @property
+    def method(self) -> str:
+        return METHOD
 
 
 @dataclass(frozen=True, eq=False)
-class MembershipAudit:
+class MembershipAudit(PlainFile):
     """Private zone: the control, the attacks, the bound, its power and the verdict on one claim.
 
     Attributes:
@@ -182,6 +144,9 @@ class MembershipAudit:
         unit: whose coins were guessed: "record" or "person".
     """
 
+    keys: ClassVar = (
+        "unit", "members", "nonmembers", "control", "attacks", "epsilon_lower", "eps_max", "verdict", "claim", "p",
+    )  # fmt: skip
     members: int
     nonmembers: int
     control: Control
@@ -209,35 +174,6 @@ class MembershipAudit:
         bound = self.epsilon_lower
         alone = one_run_p_value(bound.canaries, bound.guesses, bound.correct, self.claim, bound.delta)
         return min(1.0, len(self.attacks) * alone)
-
-    def to_json(self, variant: str) -> dict[str, Any]:
-        return {
-            "variant": variant,
-            "zone": "internal",
-            "unit": self.unit,
-            "members": self.members,
-            "nonmembers": self.nonmembers,
-            "control": self.control.to_json(),
-            "attacks": {name: attack.to_json() for name, attack in self.attacks.items()},
-            "epsilon_lower": self.epsilon_lower.to_json(),
-            "eps_max": self.eps_max,
-            "verdict": self.verdict,
-            "claim": self.claim,
-            "p": self.p,
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "MembershipAudit":
-        return cls(
-            members=body["members"],
-            nonmembers=body["nonmembers"],
-            control=Control.from_json(body["control"]),
-            attacks={name: Attack.from_json(attack) for name, attack in body["attacks"].items()},
-            epsilon_lower=EpsilonLower.from_json(body["epsilon_lower"]),
-            eps_max=body["eps_max"],
-            claim=body["claim"],
-            unit=body["unit"],
-        )
 
 
 def audit_membership(

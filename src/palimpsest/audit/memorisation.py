@@ -11,10 +11,10 @@ Counts are exact: pairs of similar texts come from a prefix filter, which misses
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import Any
+from typing import Annotated, ClassVar
 
 from scipy.stats import hypergeom
 
@@ -23,8 +23,9 @@ from palimpsest.audit.personal import KINDS, personal_values
 from palimpsest.audit.statistics import Estimate, Rate, wilson
 from palimpsest.audit.units import Units
 from palimpsest.errors import DataError
+from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track
-from palimpsest.records.duplicates import Shingle, shingles_of, wording
+from palimpsest.records.duplicates import Shingle, jaccard, shingles_of, wording
 
 Pair = tuple[int, int]
 Value = tuple[str, str]  # kind and value
@@ -53,7 +54,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Contrast:
+class Contrast(Plain):
     """How many of the exposed were hit, beside a control of their kind.
 
     Attributes:
@@ -66,20 +67,11 @@ class Contrast:
     exposed: Rate
     control: Rate
     excess: Estimate
-    p: float
-
-    def to_json(self) -> dict[str, Any]:
-        excess = {**self.excess.to_json(), "p": self.p}
-        return {"exposed": self.exposed.to_json(), "control": self.control.to_json(), "excess": excess}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Contrast":
-        exposed, control = Rate.from_json(body["exposed"]), Rate.from_json(body["control"])
-        return cls(exposed, control, Estimate.from_json(body["excess"]), body["excess"]["p"])
+    p: Annotated[float, At("excess", "p")]
 
 
 @dataclass(frozen=True)
-class Repeats:
+class Repeats(Plain):
     """What the synthetic texts hold that private records hold too, counted from both ends.
 
     Attributes:
@@ -97,30 +89,13 @@ class Repeats:
     excess: Estimate
     records: Contrast
 
-    def to_json(self) -> dict[str, Any]:
-        sides = {"train": self.train, "holdout": self.holdout, "public": self.public}
-        rates = {name: rate.to_json() for name, rate in sides.items()}
-        return {**rates, "excess": self.excess.to_json(), "records": self.records.to_json()}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Repeats":
-        train, holdout, public = (Rate.from_json(body[side]) for side in ("train", "holdout", "public"))
-        return cls(train, holdout, public, Estimate.from_json(body["excess"]), Contrast.from_json(body["records"]))
-
 
 @dataclass(frozen=True)
-class Extraction:
+class Extraction(Plain):
     """Secrets in the synthetic texts: letter by letter, and nearly so."""
 
     exact: Contrast
     near: Contrast
-
-    def to_json(self) -> dict[str, Any]:
-        return {"exact": self.exact.to_json(), "near": self.near.to_json()}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Extraction":
-        return cls(Contrast.from_json(body["exact"]), Contrast.from_json(body["near"]))
 
 
 @dataclass(frozen=True)
@@ -132,7 +107,7 @@ class Secrets:
 
 
 @dataclass(frozen=True)
-class MemorisationAudit:
+class MemorisationAudit(PlainFile):
     """Private zone: counts and no value.
 
     Attributes:
@@ -142,26 +117,11 @@ class MemorisationAudit:
         unit: what `records` counts: "record" or "person".
     """
 
+    keys: ClassVar = ("unit", "near_duplicates", "personal", "secrets")
     near_duplicates: Repeats
     personal: dict[str, Repeats]
     secrets: Extraction | None
     unit: str
-
-    def to_json(self, variant: str) -> dict[str, Any]:
-        return {
-            "variant": variant,
-            "zone": "internal",
-            "unit": self.unit,
-            "near_duplicates": self.near_duplicates.to_json(),
-            "personal": {kind: repeats.to_json() for kind, repeats in self.personal.items()},
-            "secrets": self.secrets.to_json() if self.secrets else None,
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "MemorisationAudit":
-        personal = {kind: Repeats.from_json(found) for kind, found in body["personal"].items()}
-        secrets = None if body["secrets"] is None else Extraction.from_json(body["secrets"])
-        return cls(Repeats.from_json(body["near_duplicates"]), personal, secrets, body["unit"])
 
 
 @dataclass(frozen=True)
@@ -256,7 +216,7 @@ def similar_pairs(texts: Sequence[str], others: Sequence[str], similarity: float
         found = shingles_of(words.split(" "), shingle)
         met = {number for element in _prefix(found, rarity, similarity) for number in index.get(element, ())}
         for number in met:
-            if _jaccard(found, sets[number]) >= similarity:
+            if jaccard(found, sets[number]) >= similarity:
                 yield from product(own, rows[number])
 
 
@@ -272,11 +232,6 @@ def _by_wording(texts: Sequence[str]) -> dict[str, list[int]]:
 def _prefix(found: frozenset[Shingle], rarity: Counter[Shingle], similarity: float) -> list[Shingle]:
     length = len(found) - math.ceil(similarity * len(found) - 1e-9) + 1
     return sorted(found, key=lambda element: (rarity[element], element))[:length]
-
-
-def _jaccard(left: frozenset[Shingle], right: frozenset[Shingle]) -> float:
-    shared = len(left & right)
-    return shared / (len(left) + len(right) - shared)
 
 
 # --- personal data ---------------------------------------------------------------------------------------------

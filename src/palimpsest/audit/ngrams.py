@@ -7,10 +7,10 @@ All counts are exact. N-grams are not hashed: the (n+1)-grams of two corpora are
 n-gram, next word), packed into 64 bits, so only positions that still match are carried from one order to the next.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from palimpsest import validate
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, permutation_p
 from palimpsest.audit.units import Units
 from palimpsest.errors import DataError
+from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.records.duplicates import wording
 
 _BITS = 64  # permutations that one machine word carries
@@ -30,9 +31,10 @@ _NO_IDS, _NO_SIZES = np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class Share:
+class Share(Plain):
     """`count` of `total` synthetic n-gram occurrences also occur in the reference."""
 
+    keys: ClassVar = ("count", "total", "rate")
     count: int
     total: int
 
@@ -41,16 +43,9 @@ class Share:
         """The share; 0 where the synthetic texts have no n-gram of this order."""
         return self.count / self.total if self.total else 0.0
 
-    def to_json(self) -> dict[str, float]:
-        return {"count": self.count, "total": self.total, "rate": self.rate}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Share":
-        return cls(body["count"], body["total"])
-
 
 @dataclass(frozen=True)
-class OrderOverlap:
+class OrderOverlap(Plain):
     """The overlap for one n.
 
     Attributes:
@@ -65,66 +60,35 @@ class OrderOverlap:
     holdout: Share
     public: Share
     excess: Estimate
-    p: float
+    p: Annotated[float, At("excess", "p")]
 
     @property
     def shares(self) -> dict[str, Share]:
         """Corpus -> its share."""
         return {"train": self.train, "holdout": self.holdout, "public": self.public}
 
-    def to_json(self) -> dict[str, Any]:
-        excess = {**self.excess.to_json(), "p": self.p}
-        return {**{name: share.to_json() for name, share in self.shares.items()}, "excess": excess}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "OrderOverlap":
-        train, holdout, public = (Share.from_json(body[name]) for name in ("train", "holdout", "public"))
-        return cls(train, holdout, public, Estimate.from_json(body["excess"]), body["excess"]["p"])
-
 
 @dataclass(frozen=True)
-class PerReference:
+class PerReference(Plain):
     """One number for each of the three reference corpora."""
 
     train: int
     holdout: int
     public: int
 
-    def to_json(self) -> dict[str, int]:
-        return {"train": self.train, "holdout": self.holdout, "public": self.public}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "PerReference":
-        return cls(body["train"], body["holdout"], body["public"])
-
 
 @dataclass(frozen=True)
-class NgramAudit:
+class NgramAudit(PlainFile):
     """Private zone: overlap per order, the longest shared span in words, and rows copied verbatim.
 
     `unit` is what the coins behind the p values were flipped for: "record" or "person".
     """
 
+    keys: ClassVar = ("unit", "orders", "longest_span", "verbatim_rows")
     orders: dict[int, OrderOverlap]
     longest_span: PerReference
     verbatim_rows: PerReference
     unit: str
-
-    def to_json(self, variant: str) -> dict[str, Any]:
-        return {
-            "variant": variant,
-            "zone": "internal",
-            "unit": self.unit,
-            "orders": {str(order): overlap.to_json() for order, overlap in self.orders.items()},
-            "longest_span": self.longest_span.to_json(),
-            "verbatim_rows": self.verbatim_rows.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "NgramAudit":
-        orders = {int(order): OrderOverlap.from_json(overlap) for order, overlap in body["orders"].items()}
-        span, verbatim = (PerReference.from_json(body[name]) for name in ("longest_span", "verbatim_rows"))
-        return cls(orders, span, verbatim, body["unit"])
 
 
 def ngram_audit(
@@ -145,7 +109,6 @@ def ngram_audit(
     references held fixed; where the two differ in size the excess contains that difference, the p value does not.
 
     Args:
-        synthetic: the synthetic texts.
         members: texts of the audit subset that were trained on.
         holdout: texts of the audit subset that were not.
         public: public texts.

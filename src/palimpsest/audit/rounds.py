@@ -6,12 +6,13 @@ size of the parent set. Votes that spread evenly over the candidates tell none o
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from palimpsest.audit.distance import Distance, per_round
+from palimpsest.plain import Plain
 from palimpsest.privacy.nearest import nearest
 from palimpsest.privacy.votes import device
 from palimpsest.records.evolved import EvolvedRound
@@ -22,7 +23,7 @@ ByLabel = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Turnout:
+class Turnout(Plain):
     """How the exact votes of private rows spread over a round's candidates, and what was selected of them.
 
     Attributes:
@@ -41,13 +42,6 @@ class Turnout:
     variance: float
     selected: int
     readable: int
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Turnout":
-        return cls(**{one.name: body[one.name] for one in fields(cls)})
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ forest is fitted on the states of training rows and scored on those of test rows
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -16,6 +16,7 @@ from palimpsest import validate
 from palimpsest.audit.statistics import Estimate
 from palimpsest.audit.utility import evaluate, label_indices
 from palimpsest.errors import DataError, ModelError
+from palimpsest.plain import At, Plain
 
 METHODS = ("pca", "umap")
 _DECIMALS = 3
@@ -43,7 +44,7 @@ class ForestSettings:
 
 
 @dataclass(frozen=True)
-class Separation:
+class Separation(Plain):
     """How often a forest reads the label off a hidden state.
 
     Attributes:
@@ -54,27 +55,11 @@ class Separation:
         test_rows: how many they were scored on.
     """
 
-    accuracy: Estimate
+    accuracy: Annotated[Estimate, At(value="accuracy")]
     per_seed: tuple[float, ...]
     chance: float
     train_rows: int
     test_rows: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "accuracy": self.accuracy.value,
-            "low": self.accuracy.low,
-            "high": self.accuracy.high,
-            "per_seed": list(self.per_seed),
-            "chance": self.chance,
-            "train_rows": self.train_rows,
-            "test_rows": self.test_rows,
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Separation":
-        accuracy = Estimate.from_json(body, "accuracy")
-        return cls(accuracy, tuple(body["per_seed"]), body["chance"], body["train_rows"], body["test_rows"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +129,6 @@ def separation(
         test_states: states the forests are scored on, by the same model, shape (k, d).
         test_labels: their labels.
         labels: all public labels.
-        settings: trees and seeds.
 
     Raises:
         DataError: there are no training or no test rows, or a label is not in `labels`.

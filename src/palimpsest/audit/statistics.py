@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -11,6 +11,7 @@ from scipy.special import expit, ndtr, ndtri
 from scipy.stats import beta, binom, norm, rankdata
 
 from palimpsest import validate
+from palimpsest.plain import Plain
 
 CONFIDENCE = 0.95  # of every interval that an audit writes
 _LARGEST_EPSILON = 64.0
@@ -26,26 +27,19 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Plain):
     """A value and its confidence interval."""
 
     value: float
     low: float
     high: float
 
-    def to_json(self) -> dict[str, float]:
-        return {"value": self.value, "low": self.low, "high": self.high}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any], value: str = "value") -> "Estimate":
-        """The estimate whose value stands under `value`, with its interval beside it."""
-        return cls(body[value], body["low"], body["high"])
-
 
 @dataclass(frozen=True)
-class Rate:
+class Rate(Plain):
     """`count` out of `n`, with the interval of the rate behind it."""
 
+    keys: ClassVar = ("count", "n", "rate", "low", "high")
     count: int
     n: int
     low: float
@@ -55,13 +49,6 @@ class Rate:
     def rate(self) -> float:
         """The observed share; NaN where nothing was tried."""
         return self.count / self.n if self.n else math.nan
-
-    def to_json(self) -> dict[str, float]:
-        return {"count": self.count, "n": self.n, "rate": self.rate, "low": self.low, "high": self.high}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Rate":
-        return cls(body["count"], body["n"], body["low"], body["high"])
 
 
 @dataclass(frozen=True)
@@ -367,23 +354,6 @@ def bootstrap_ratio(numerator: np.ndarray, denominator: np.ndarray, bootstrap: B
     tail = (1.0 - bootstrap.confidence) / 2.0
     low, high = np.nanquantile(ratios, [tail, 1.0 - tail])
     return Interval(float(low), float(high))
-
-
-def paired_difference(first: np.ndarray, second: np.ndarray, bootstrap: Bootstrap) -> Estimate:
-    """Mean of `first` less mean of `second`, both over the same items, with a paired bootstrap interval.
-
-    Args:
-        first: values of shape (items,), such as 1 where the first classifier was right.
-        second: the same for the second one.
-        bootstrap: number of resamples, confidence and seed.
-
-    Raises:
-        ValueError: the two do not have one value for each item.
-    """
-    if first.shape != second.shape or not len(first):
-        raise ValueError(f"got values of shapes {first.shape!r} and {second.shape!r} for the same items")
-    gained = first.astype(np.float64) - second
-    return Estimate(float(gained.mean()), *bootstrap_ratio(gained, np.ones_like(gained), bootstrap))
 
 
 def permutation_p(observed: float, null: Iterable[float]) -> float:

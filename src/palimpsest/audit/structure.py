@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from palimpsest.audit.statistics import Rate, wilson
+from palimpsest.plain import PlainFile
 from palimpsest.records.conformity import conforms
 from palimpsest.records.structured import parsed
 
 
 @dataclass(frozen=True)
-class StructureAudit:
+class StructureAudit(PlainFile):
     """A function of the synthetic texts and the public schema alone.
 
     Attributes:
@@ -20,14 +21,6 @@ class StructureAudit:
 
     parsed: Rate
     valid: Rate
-
-    def to_json(self, variant: str, zone: str) -> dict[str, Any]:
-        """The metric file of a variant; its zone is that of the rows."""
-        return {"variant": variant, "zone": zone, "parsed": self.parsed.to_json(), "valid": self.valid.to_json()}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "StructureAudit":
-        return cls(Rate.from_json(body["parsed"]), Rate.from_json(body["valid"]))
 
 
 def audit_structure(texts: Sequence[str], schema: Mapping[str, Any], confidence: float) -> StructureAudit:

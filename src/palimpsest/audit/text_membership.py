@@ -86,7 +86,6 @@ def text_attacks(released: Released, *, order: int, labelled: bool, seed: int) -
     """All attacks that need texts and labels alone.
 
     Args:
-        released: rows and records.
         order: longest n-gram of the n-gram attack.
         labelled: whether labels come from a public list: then a classifier attacks too.
         seed: which public rows are compared.
@@ -139,7 +138,6 @@ def embedding_attack(
     """The same by a sentence encoder.
 
     Args:
-        released: rows and records.
         records: unit vectors of `released.records`, shape (records, d).
         synthetic: of the released rows, (rows, d).
         public: of the public texts, (texts, d).
@@ -324,12 +322,7 @@ class Phantom:
 
 @dataclass(frozen=True, eq=False)
 class TextMembershipAudit:
-    """Private zone: attacks on the released rows alone, and the rare n-grams that came out.
-
-    Attributes:
-        membership: the attacks and their verdict.
-        phantom: the n-grams.
-    """
+    """Private zone: attacks on the released rows alone, and the rare n-grams that came out."""
 
     membership: MembershipAudit
     phantom: Phantom
@@ -352,7 +345,6 @@ def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int
     rare if nobody else says it. The test is of no leak at all, not of a claim.
 
     Args:
-        released: rows and records.
         others: all other private texts, members by no coin or holdout that may not be guessed about.
         orders: the n to test, each >= 1.
         confidence: of the intervals (Clopper-Pearson).

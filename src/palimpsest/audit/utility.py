@@ -4,8 +4,8 @@ Every choice (regularisation, vocabulary) is made on synthetic rows alone; the t
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from palimpsest import validate
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, wilson
 from palimpsest.errors import DataError
+from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.records.duplicates import words
 
 Features: TypeAlias = np.ndarray | csr_matrix
@@ -25,7 +26,7 @@ _ITERATIONS = 500
 
 
 @dataclass(frozen=True)
-class LabelScores:
+class LabelScores(Plain):
     """How one label is predicted; precision is 0 where it never is, recall 0 where no test row has it."""
 
     precision: float
@@ -33,16 +34,9 @@ class LabelScores:
     f1: float
     support: int
 
-    def to_json(self) -> dict[str, float]:
-        return {"precision": self.precision, "recall": self.recall, "f1": self.f1, "support": self.support}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "LabelScores":
-        return cls(body["precision"], body["recall"], body["f1"], body["support"])
-
 
 @dataclass(frozen=True)
-class Scored:
+class Scored(Plain):
     """What one evaluator's predictions come to.
 
     Attributes:
@@ -56,7 +50,8 @@ class Scored:
         compared: whether the gap was asked for.
     """
 
-    accuracy: Estimate
+    keys: ClassVar = ("accuracy", "per_seed", "correct", "per_class", "ece")
+    accuracy: Annotated[Estimate, At(value="accuracy")]
     per_seed: tuple[float, ...]
     correct: tuple[int, ...]
     per_class: Mapping[str, LabelScores]
@@ -66,16 +61,7 @@ class Scored:
     compared: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        body = {
-            "accuracy": self.accuracy.value,
-            "low": self.accuracy.low,
-            "high": self.accuracy.high,
-            "per_seed": list(self.per_seed),
-            "correct": list(self.correct),
-            "per_class": {label: scores.to_json() for label, scores in self.per_class.items()},
-            "ece": self.ece,
-        }
-        body |= {} if self.retention is None else {"retention": self.retention.to_json()}
+        body = super().to_json() | ({} if self.retention is None else {"retention": self.retention.to_json()})
         gap = None if self.gap_closed is None else self.gap_closed.to_json()
         return body | ({"gap_closed": gap} if self.compared else {})
 
@@ -84,39 +70,16 @@ class Scored:
         kept, gap = (
             None if body.get(key) is None else Estimate.from_json(body[key]) for key in ("retention", "gap_closed")
         )
-        return cls(
-            accuracy=Estimate.from_json(body, "accuracy"),
-            per_seed=tuple(body["per_seed"]),
-            correct=tuple(body["correct"]),
-            per_class={label: LabelScores.from_json(scores) for label, scores in body["per_class"].items()},
-            ece=body["ece"],
-            retention=kept,
-            gap_closed=gap,
-            compared="gap_closed" in body,
-        )
+        return replace(super().from_json(body), retention=kept, gap_closed=gap, compared="gap_closed" in body)
 
 
 @dataclass(frozen=True)
-class UtilityScores:
+class UtilityScores(PlainFile):
     """Private zone: the scores of one variant by every evaluator."""
 
     rows: int
     test_rows: int
     evaluators: Mapping[str, Scored]
-
-    def to_json(self, variant: str) -> dict[str, Any]:
-        return {
-            "variant": variant,
-            "zone": "internal",
-            "rows": self.rows,
-            "test_rows": self.test_rows,
-            "evaluators": {name: scored.to_json() for name, scored in self.evaluators.items()},
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "UtilityScores":
-        scored = {name: Scored.from_json(one) for name, one in body["evaluators"].items()}
-        return cls(body["rows"], body["test_rows"], scored)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +161,6 @@ def minilm_lr(
         test_features: embeddings of the test rows, by the same encoder, shape (k, d).
         test_targets: their labels.
         labels: all public labels.
-        settings: seeds and validation share.
 
     Raises:
         DataError: there are no synthetic or no test rows, or a label is not in `labels`.
@@ -234,7 +196,6 @@ def evaluate(probabilities: np.ndarray, truth: np.ndarray, labels: Sequence[str]
     Args:
         probabilities: of each label, shape (seeds, test rows, labels).
         truth: index of the right label, shape (test rows,).
-        labels: their names.
         confidence: of the accuracy's interval. It is Wilson's, of each row's mean over seeds: conservative.
     """
     predicted = probabilities.argmax(axis=2)  # (seeds, test rows)

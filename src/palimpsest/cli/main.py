@@ -196,8 +196,7 @@ def init(
         str, typer.Option(help="Training settings: modern, or paper (those of the published method).")
     ] = "modern",
     task: Annotated[
-        str | None,
-        typer.Option(help="classify, span, text or json; none: classify where there is a label, else text."),
+        str | None, typer.Option(help="classify, span, text or json; none: classify where there is a label, else text.")
     ] = None,
     json_schema: Annotated[
         Path | None, typer.Option(help="With --task json: a file with the public JSON schema of a record.")

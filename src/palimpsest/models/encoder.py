@@ -32,10 +32,7 @@ class Encoder:
         with loading(folder, "sentence encoder", "Name a folder that sentence-transformers has saved."):
             require_own_modules(Path(folder))
             self._model = SentenceTransformer(
-                str(folder),
-                model_kwargs={"use_safetensors": True},
-                trust_remote_code=False,
-                local_files_only=True,
+                str(folder), model_kwargs={"use_safetensors": True}, trust_remote_code=False, local_files_only=True
             )
         self._model.eval()
         self._batch = batch

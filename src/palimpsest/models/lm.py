@@ -72,7 +72,6 @@ def pretrain_lm(
     Args:
         texts: public training texts.
         heldout: public texts that only measure.
-        settings: shape and training of the model.
         seed: initialisation and order of the texts.
         folder: written whole or not at all.
 
@@ -104,7 +103,6 @@ def learn_prompts(folder: Path, texts: Sequence[str], labels: Sequence[str], set
         folder: a Hugging Face folder, written whole or not at all.
         texts: public texts.
         labels: one for each: its own public label, or the one whose public description is nearest.
-        settings: how to train.
         seed: order of the texts.
     """
     model, tokenizer = load_lm(folder)
@@ -145,7 +143,6 @@ def text_losses(
 
     Args:
         model: a public language model.
-        tokenizer: its own.
         texts: what to score, each by itself.
         max_tokens: tokens kept of a text.
         batch: texts at once; without effect on the result but for rounding.

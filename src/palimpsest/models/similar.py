@@ -47,7 +47,6 @@ def learn_similar(
         texts: public texts.
         labels: one for each; "" where the task has none.
         pairs: `neighbours` of the texts.
-        settings: how to train.
         seed: order of the rows.
     """
     model, tokenizer = load_lm(folder)

@@ -5,11 +5,13 @@ Pure: nothing is read here but the file's content.
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
 from palimpsest.errors import ParamsError
+from palimpsest.methods.registry import method
+from palimpsest.methods.shared.method import Method
 from palimpsest.params.derived import ANY, DERIVED, Derived
 from palimpsest.params.file import File, Sourced
 from palimpsest.params.schema import Audited, Dataset, Discriminator, LanguageModel, Variant
@@ -21,32 +23,6 @@ _ENTRIES = ("lms", "discriminators", "variants", "taught", "authors", "decoders"
 _WORKED_OUT = {*_ENTRIES, "runs"}
 
 Parts = tuple[int | str, ...]  # of a key: sections, names of the file's own, and places in a list
-
-
-class Way(NamedTuple):
-    """Where a variant of a method runs.
-
-    Attributes:
-        stage: the key of `run` that names it.
-        source: what it is drawn from where the file has no `from`: "own" a model of its name, "base" the public
-            language model, "named" nothing, so that `from` must be there; "none": it takes no `from`.
-    """
-
-    stage: str
-    source: Literal["own", "base", "named", "none"]
-
-
-WAYS: Mapping[str, Way] = {
-    "dp_lm": Way("dp_lm", "own"),
-    "predict": Way("private_predict", "base"),
-    "fewshot": Way("private_predict", "base"),
-    "select": Way("select", "none"),
-    "evolve": Way("private_evolve", "base"),
-    "vote_select": Way("vote_select", "named"),
-    "embed": Way("eda_evolve", "named"),
-    "sentdp": Way("sentdp", "none"),
-    "custext": Way("custext", "none"),
-}
 
 
 def resolve(file: File) -> dict[str, Any]:
@@ -88,6 +64,7 @@ def settings_of(kind: type[BaseModel]) -> str:
 VARIANTS: Mapping[str, type[BaseModel]] = {
     get_args(kind.model_fields["method"].annotation)[0]: kind for kind in get_args(get_args(Variant)[0])
 }
+WAYS: Mapping[str, Method] = {name: method(name) for name in VARIANTS}  # where and from what a variant is made
 SECTIONS: Mapping[str, Collection[str]] = {
     "lms": {settings_of(LanguageModel)},
     "discriminators": {settings_of(Discriminator)},
@@ -144,13 +121,13 @@ def _run(file: File, labels: bool) -> dict[str, Any]:
     names = list(rows) if runs.evaluate is None else list(runs.evaluate)
     for name in rows:
         _known(f"variants.{name}.method", [rows[name].method], WAYS)
-    run: dict[str, Any] = {way.stage: [] if way.source == "none" else {} for way in WAYS.values()}
+    run: dict[str, Any] = {way.run: [] if way.source == "none" else {} for way in WAYS.values()}
     for name in names:
         way, source = WAYS[rows[name].method], _source(name, rows[name])
         if way.source == "none":
-            run[way.stage].append(name)
+            run[way.run].append(name)
         else:
-            run[way.stage][name] = source
+            run[way.run][name] = source
     _check_sources(file, run, names)
     _known("runs.fit", runs.fit, [*file.lms, *file.discriminators])
     drawn = {*run["dp_lm"].values(), *runs.fit}

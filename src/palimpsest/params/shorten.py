@@ -95,7 +95,7 @@ def _name_sources(found: dict[str, Any], params: Params) -> None:
         found["discriminators"][name]["from"] = model
     for name, row in params.variants.items():
         way = WAYS[row.method]
-        source = getattr(params.run, way.stage).get(name) if way.source != "none" else None
+        source = getattr(params.run, way.run).get(name) if way.source != "none" else None
         if source is not None and source != {"own": name, "base": "base"}.get(way.source):
             found["variants"][name]["from"] = source
 

@@ -164,7 +164,6 @@ class Contexts:
         """Read the prompts.
 
         Args:
-            model: a causal language model.
             prompts: token ids, at least one each and at most `shape.most`.
             shape: of every forward pass.
         """
@@ -251,7 +250,6 @@ def require_exact(
     norm to L1), so the sparse vector's distance by 2 x.
 
     Args:
-        model: a causal language model.
         prompts: public token ids.
         more: public tokens to go on with.
         shape: of every forward pass over private contexts.

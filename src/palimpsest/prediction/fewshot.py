@@ -107,8 +107,6 @@ class WriteShots:
     Attributes:
         name: the charge's name.
         model: the public language model.
-        prompter: makes its prompts.
-        sampling: how a token is made.
         label: whose demonstrations; "" where the task has no labels.
         allowed: tokens that may follow, bool (vocabulary,).
         ends: ids that end a demonstration.

@@ -47,7 +47,6 @@ def averaged_sum(values: torch.Tensor, contexts: torch.Tensor, bound: float) -> 
     Args:
         values: float (n, k), each within the bound.
         contexts: int64 (n,), how many contexts the person behind each row has.
-        bound: of the values.
     """
     step = grid(bound)
     whole = (values.double() / step).long()

@@ -53,8 +53,6 @@ class WriteWave:
     Attributes:
         name: the charge's name.
         model: the public language model.
-        prompter: makes its prompts.
-        rules: how tokens are drawn.
         cells: which record or person is in which batch.
         first: first batch of the wave.
         last: behind its last one; batches that there are not write nothing.

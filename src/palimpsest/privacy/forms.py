@@ -20,7 +20,6 @@ def parsed(body: Any, kinds: Mapping[str, Kind], place: str = "", optional: Sequ
     """The members of an object, each of its kind.
 
     Args:
-        body: the object.
         kinds: of its fields, all that it may have.
         place: what stands before their names in an error.
         optional: the fields that may be missing.

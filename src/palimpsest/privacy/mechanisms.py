@@ -57,11 +57,6 @@ def gumbel_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
     return list(_gumbel(k, float(scale))([int(score) for score in scores]))
 
 
-def noisy_max(scores: Sequence[int], scale: float) -> int:
-    """The index of the largest score after noise: `noisy_top_k` with k = 1."""
-    return noisy_top_k(scores, 1, scale)[0]
-
-
 @lru_cache(maxsize=64)
 def _gaussian(sigma: float) -> Any:
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="i64")

@@ -144,7 +144,6 @@ class Receipt:
         document passes for a release's by leaving out that it is not.
 
         Args:
-            body: the document.
             published: whether it is the form that leaves, without `ledger_head`, `seconds` and `weights`.
             name: of the receipt, for the error.
 

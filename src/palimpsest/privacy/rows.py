@@ -14,8 +14,6 @@ class PrivateRow:
     """One private record, as a registered query's `run` sees it. `repr` shows no content.
 
     Attributes:
-        text: the text.
-        label: the label, or None.
         person: the keyed id of the person behind it (`records.unit.person_id`); None where the record is the unit.
     """
 

@@ -207,7 +207,6 @@ class Vote:
     Guarantee: that of `Ballot`, once.
 
     Attributes:
-        ballot: how the vote is taken.
         slate: what is voted for.
         name: the charge's name.
     """
@@ -249,7 +248,6 @@ class VoteRounds:
     The ledger does not store the answer, which holds every candidate of every round: a retry finds it in `checkpoints`.
 
     Attributes:
-        ballot: how each vote is taken.
         labels: the labels that have candidates.
         first: the first slate.
         propose: finished rounds -> the next slate.

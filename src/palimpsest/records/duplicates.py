@@ -82,7 +82,7 @@ def near_duplicates(sets: Sequence[frozenset[Shingle]], similarity: float) -> It
     for current, members in enumerate(track(sets, name="near-duplicates", total=len(sets), private=True)):
         prefix = sorted(members, key=lambda element: (rarity[element], element))[: _prefix(len(members), similarity)]
         candidates = {other for element in prefix for other in index[element]}
-        yield from ((other, current) for other in candidates if _jaccard(sets[other], members) >= similarity)
+        yield from ((other, current) for other in candidates if jaccard(sets[other], members) >= similarity)
         for element in prefix:
             index[element].append(current)
 
@@ -91,7 +91,8 @@ def _prefix(size: int, similarity: float) -> int:
     return size - math.ceil(similarity * size - 1e-9) + 1
 
 
-def _jaccard(left: frozenset[Shingle], right: frozenset[Shingle]) -> float:
+def jaccard(left: frozenset[Shingle], right: frozenset[Shingle]) -> float:
+    """The share of all shingles of two texts that both have."""
     shared = len(left & right)
     return shared / (len(left) + len(right) - shared)
 

@@ -59,7 +59,6 @@ def preprocess(
     Args:
         rows: the private input.
         test_rows: the rows of a separate test file, or None: then the test part is cut from `rows`.
-        schema: the public facts.
         key: 32 secret bytes, from the operating system's entropy.
         audit_size: public; expected number of units in the audit subset.
         test_rate: public probability of the test part; not used where a test file is given.

@@ -25,8 +25,6 @@ class SplitRow:
     """One row of data/private/*.parquet.
 
     Attributes:
-        text: the text.
-        label: the label, or None.
         guess: True where the unit (the record, or the person behind it) is in the audit subset and an attack may guess
             about it.
         person: the person's keyed id, 64 hexadecimal digits (`records.unit.person_id`); None where the unit of privacy

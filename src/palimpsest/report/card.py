@@ -60,8 +60,6 @@ def render_card(
     """The card as HTML text: styles, drawings and the drawing library inside, no address outside.
 
     Args:
-        statement: the privacy statement.
-        ledger: the asset's ledger summary.
         receipts: variant -> its receipt.
         stages: the DAG.
         provenance: name -> version of everything that matters, and "created".

@@ -40,9 +40,7 @@ def public_claims(
     """The claims that rest on nothing from the private zone: those of a card, the proved ones first.
 
     Args:
-        statement: the privacy statement.
         receipts: variant -> its receipt.
-        ledger: the asset's ledger summary.
         twins: method -> its end-to-end audit on invented canaries.
     """
     sound = statement["status"] == "DIFFERENTIALLY PRIVATE"

@@ -38,11 +38,7 @@ def render_internal(
     Every name that comes from data is escaped, and the page's content policy lets only its own two scripts run.
 
     Args:
-        summary: the final table.
-        results: what was measured.
         receipts: variant -> its receipt.
-        ledger: the asset's ledger summary.
-        statement: the privacy statement.
         stages: the DAG.
         provenance: name -> version of everything that matters, and "created".
     """

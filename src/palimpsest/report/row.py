@@ -12,20 +12,6 @@ EVALUATORS = ("tfidf_lr", "minilm_lr")  # first the one that shares no weights w
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A measured value with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, found: Estimate) -> "Interval":
-        """What an audit measured."""
-        return cls(found.value, found.low, found.high)
-
-
-@dataclass(frozen=True)
 class Share:
     """`count` of `total`."""
 
@@ -46,9 +32,9 @@ class Score:
     """
 
     evaluator: str
-    accuracy: Interval
-    retention: Interval | None
-    gap_closed: Interval | None
+    accuracy: Estimate
+    retention: Estimate | None
+    gap_closed: Estimate | None
     gap_note: str | None
 
 
@@ -57,8 +43,8 @@ class Membership:
     """The strongest attack on one variant (highest AUC) and the verdict over all of them, with the claim's p value."""
 
     attack: str
-    auc: Interval
-    true_positives: Interval
+    auc: Estimate
+    true_positives: Estimate
     epsilon_lower: float
     eps_max: float | None
     control_passed: bool
@@ -71,7 +57,7 @@ class Excess:
     """n-gram overlap with the members minus overlap with the holdout."""
 
     order: int
-    rate: Interval
+    rate: Estimate
     p: float
 
 

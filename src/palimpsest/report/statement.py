@@ -57,7 +57,6 @@ def statement(
 
     Args:
         receipts: variant -> its receipt; reference runs are named but not promised anything about.
-        ledger: the asset's ledger summary.
         schema_facts: the public schema as a mapping (task, label, labels, n_public, unit_column, n_persons,
             max_rows_per_unit).
         stages: the DAG: name, desc, zone, deps.
@@ -92,10 +91,7 @@ def statement(
 
 
 def _status(
-    released: Sequence[Receipt],
-    ledger: LedgerSummary,
-    second: Mapping[str, Bracket | None],
-    unit: Unit,
+    released: Sequence[Receipt], ledger: LedgerSummary, second: Mapping[str, Bracket | None], unit: Unit
 ) -> tuple[str, list[str]]:
     fixed = [receipt.variant for receipt in released if receipt.noise_fixed]
     unbounded = [receipt.variant for receipt in released if receipt.epsilon is None]
@@ -124,7 +120,6 @@ def release_of(receipt: Receipt, unit: Unit, units: int, second: Bracket | None)
 
     Args:
         receipt: the release's.
-        unit: the unit of privacy.
         units: how many of them were declared.
         second: epsilon by the second accountant, None where it takes no part.
     """
@@ -259,7 +254,6 @@ def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: b
 
     Args:
         released: the receipts of the releases.
-        unit: the unit of privacy.
         units: how many of them were declared.
         verified: whether the ledger's chain of hashes holds.
     """

@@ -15,9 +15,7 @@ def summarise(results: Results, receipts: Mapping[str, Receipt], ledger: LedgerS
     """Put everything measured and proved about each variant into one line.
 
     Args:
-        results: what was measured.
         receipts: variant -> its receipt; `real` and `public_only` have none.
-        ledger: the asset's ledger summary.
 
     Raises:
         DataError: a variant was measured but its receipt is missing.

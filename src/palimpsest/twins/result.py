@@ -45,12 +45,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Twin:
-    """The same run with one planted fault: it should be refuted.
-
-    Attributes:
-        fault: what was wrong.
-        trial: what came of it.
-    """
+    """The same run with one planted fault: it should be refuted."""
 
     fault: str
     trial: Trial

@@ -32,5 +32,6 @@ DP_LM = Method(
     reads=frozenset({Reads.BASE}),
     columns=TRAINED,
     module=__name__,
+    source="own",
     resumes=Resumes.CHECKPOINTS,
 )

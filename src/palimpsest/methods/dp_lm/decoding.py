@@ -65,7 +65,6 @@ def write(walk: Walk, ids: Specials, settings: DpLmGenerate, uniforms: np.ndarra
     Args:
         walk: n texts that stand behind their prompts.
         ids: special tokens; EOS ends a text and comes second at the earliest, the others never occur.
-        settings: how to sample.
         uniforms: draws in [0, 1), (n, tokens).
 
     Returns:

@@ -46,9 +46,6 @@ class Discriminator:
     is noised: a reference that must never be released.
 
     Attributes:
-        settings: how to train.
-        schema: what is public about the data set.
-        plan: what is asked.
         fitted: the model that it judges for; it is left as it is.
         seed: initialises the head; no private randomness comes from it.
         encode: the public sentence encoder; needed where `settings.reads` is "encoder".

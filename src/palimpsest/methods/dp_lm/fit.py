@@ -43,9 +43,6 @@ class DpLm:
     (gradients are still clipped): a reference that must never be released.
 
     Attributes:
-        settings: how to train.
-        schema: what is public about the data set.
-        plan: what is asked.
         base_folder: the public language model, a Hugging Face folder.
         seed: initialises head and adapters; no private randomness comes from it.
         checkpoints: the folder from which a stopped training continues; None keeps nothing.

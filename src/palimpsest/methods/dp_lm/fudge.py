@@ -149,11 +149,7 @@ def mean_with(sums: torch.Tensor, features: torch.Tensor, written: int, ends: to
 
 
 def weighed(
-    model: ConditionalLm,
-    features: torch.Tensor,
-    log_probs: torch.Tensor,
-    targets: torch.Tensor,
-    settings: DpLmGenerate,
+    model: ConditionalLm, features: torch.Tensor, log_probs: torch.Tensor, targets: torch.Tensor, settings: DpLmGenerate
 ) -> torch.Tensor:
     """Log-probabilities of the candidates, (B, k), once the discriminator has weighed them."""
     labels = functional.log_softmax(model.head(features), dim=-1)

@@ -59,7 +59,6 @@ class ConditionalLm(nn.Module):
 
     Attributes:
         lm: any causal model of `transformers`.
-        head: the discriminator.
         scale: what token embeddings are multiplied by when the head reads them: one over the root mean square of the
             public base model's table, so that both halves of the features are of one size.
     """

@@ -43,7 +43,6 @@ class Sampler:
     """Draws rows of every label.
 
     Attributes:
-        settings: how to draw.
         variant: the paper's row, which says how tokens are steered.
         seed: numbers the texts' streams; nothing private comes from it.
         chain: the filters; a new chain for every sample.

@@ -1,12 +1,11 @@
 """Settings of method dp_lm: DP-SGD training, discriminators, ways of drawing."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import Filters
+from palimpsest.methods.shared.settings import Filters, HistogramShare, PublicShares
 from palimpsest.settings import Settings
 
 Epochs = Annotated[float, Field(gt=0, description="Expected passes over the private rows.")]
@@ -101,12 +100,8 @@ class DpLmTrain(DpSgd):
     label_counts: Literal["noisy", "prior"] = Field(
         default="noisy", description="Shares of the labels: a noisy histogram, charged, or the public `prior`, free."
     )
-    prior: Mapping[str, float] | None = Field(
-        default=None, description="Public share of each label; null means equal shares."
-    )
-    histogram_share: float = Field(
-        default=0.01, gt=0, lt=1, description="Share of the budget (rho) that the histogram may take."
-    )
+    prior: PublicShares = None
+    histogram_share: HistogramShare = 0.01
 
     @model_validator(mode="after")
     def _prior_is_a_distribution(self) -> "DpLmTrain":

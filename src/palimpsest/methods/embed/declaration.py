@@ -57,5 +57,6 @@ EMBED = Method(
     reads=frozenset({Reads.TEXTS, Reads.EMBEDDINGS, Reads.HELDOUT, Reads.BASE, Reads.DECODER, Reads.ENCODER}),
     columns=CHOSEN,
     module=__name__,
+    source="named",
     resumes=Resumes.ROUNDS,
 )

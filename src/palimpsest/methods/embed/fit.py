@@ -67,13 +67,9 @@ class Embed:
     must never be released.
 
     Attributes:
-        settings: how to evolve.
-        schema: what is public about the data set.
-        plan: what is asked.
         start: public texts that the first populations are chosen from.
         descriptions: embeddings of the labels' public descriptions in the order of the schema, shape (labels, d); None
             where there are none: then, without `aim`, each label begins with public texts at random.
-        decode: the public decoder.
         encoders: the public encoder that it was trained for.
         losses: mean token loss of texts in nats by the public language model.
         limit: the largest loss of a text that can be read, in nats: the logarithm of its perplexity; None where

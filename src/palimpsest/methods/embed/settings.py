@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import Counted, Filters
+from palimpsest.methods.shared.settings import Counted, Filters, VotesEach
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.settings import Settings
 
@@ -13,11 +13,7 @@ class GaussianHistogram(Settings):
     """Noise on every count: the cost does not depend on how many parents are taken."""
 
     kind: Literal["gaussian"] = Field(description="How parents are selected.")
-    neighbours: int = Field(
-        default=10,
-        ge=1,
-        description="Nearest candidates that each record votes for, k, 1 / sqrt(k) each; 1 is as published.",
-    )
+    neighbours: VotesEach = 10
 
 
 class LimitedDomain(Settings):

@@ -26,7 +26,6 @@ class Writer:
     """Turns embeddings into texts, and says which of them can be read.
 
     Attributes:
-        decode: the public decoder.
         encode: the public encoder that it was trained for.
         losses: mean token loss of each text in nats by the public language model; None where none is asked.
         limit: the largest loss of a text that can be read.
@@ -105,7 +104,6 @@ class Steps:
     Populations are a function of public inputs, noisy answers and the seed.
 
     Attributes:
-        settings: how to evolve.
         start: label -> its public texts, the best first, with embeddings of length 1.
         writer: writes embeddings down.
         seed: of centres, offspring and texts.

@@ -35,5 +35,6 @@ EVOLVE = Method(
     reads=frozenset({Reads.AUTHOR, Reads.TEXTS, Reads.EMBEDDINGS, Reads.BASE, Reads.ENCODER}),
     columns=CHOSEN,
     module=__name__,
+    source="base",
     resumes=Resumes.ROUNDS,
 )

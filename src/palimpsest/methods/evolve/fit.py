@@ -53,11 +53,6 @@ class Evolve:
     a reference that must never be released.
 
     Attributes:
-        settings: how to evolve.
-        schema: what is public about the data set.
-        plan: what is asked.
-        author: writes the candidates.
-        encoders: the public encoder.
         seed: governs what touches no private row: draws from noisy counts.
         checkpoints: where a stopped run leaves its finished rounds; None keeps nothing.
     """

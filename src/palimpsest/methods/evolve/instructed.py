@@ -64,8 +64,6 @@ class InstructedAuthor:
         """Take what is public.
 
         Args:
-            settings: prompts, lengths, sampling and tries.
-            chat: the model.
             labels: label -> public description; {} for a task without labels, whose one label is "".
             seed: of all that is drawn here: keywords, styles, lengths and masks.
 
@@ -146,7 +144,6 @@ class Expected:
     """What a run will ask of the model, about.
 
     Attributes:
-        requests: how many.
         read: tokens of all prompts.
         written: tokens of all answers.
     """
@@ -166,7 +163,6 @@ def expected_calls(settings: LocalChat | Endpoint, labels: Mapping[str, str], ne
     A token is 3/4 of a word, as in English, and every text is as long as new ones are asked to be.
 
     Args:
-        settings: prompts and lengths.
         labels: label -> public description; equally frequent.
         new: texts from RANDOM_API.
         varied: texts from VARIATION_API.

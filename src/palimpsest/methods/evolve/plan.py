@@ -42,8 +42,6 @@ def plan(settings: EvolveSettings, schema: PublicSchema, budget: Budget, author:
     """What a fit will ask and cost, and whether that can work.
 
     Args:
-        settings: how to evolve.
-        schema: what is public about the data set.
         budget: what may be spent.
         author: who writes; None leaves out what that one is expected to read and write.
 

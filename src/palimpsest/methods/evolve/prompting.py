@@ -46,7 +46,6 @@ class Prompter:
         """Take what is public.
 
         Args:
-            settings: prompts, lengths and sampling.
             labels: label -> public description; {} for a task without labels.
             seed: of every draw.
 

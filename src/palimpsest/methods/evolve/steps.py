@@ -25,9 +25,7 @@ class Steps:
     """Makes the slate of each round.
 
     Attributes:
-        settings: how to evolve.
         counts: label -> texts that each round selects.
-        author: writes candidates.
         encode: the public encoder.
         sums: noisy class sums that steer; None where votes alone decide.
         seed: of the draws from noisy counts.

@@ -47,6 +47,7 @@ PREDICT = Method(
     reads=frozenset({Reads.READER, Reads.ENCODER, Reads.HELDOUT, Reads.BASE}),
     columns=WRITTEN,
     module=__name__,
+    source="base",
     resumes=Resumes.WAVES,
     problem=_problem,
 )

@@ -69,9 +69,6 @@ class Predict:
     an infinite epsilon nothing is clipped: a reference that must never be released.
 
     Attributes:
-        settings: how to write.
-        schema: what is public about the data set.
-        plan: what is asked.
         folder: the public language model, a Hugging Face folder.
         key: 32 secret bytes that spread records, or persons, over batches.
         checkpoints: where a stopped run leaves what it wrote; None keeps nothing.

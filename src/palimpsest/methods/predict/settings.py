@@ -1,11 +1,10 @@
 """Settings of method predict."""
 
-from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import Filters
+from palimpsest.methods.shared.settings import EncodedBatch, Filters, HistogramShare, PublicShares
 from palimpsest.settings import Settings
 
 
@@ -50,11 +49,7 @@ class Means(Settings):
         default=0.5, gt=0, le=1, description="Share of the written texts that is kept, the likeliest of each label."
     )
     domain: float = Field(default=1.0, gt=0, le=1, description="Share of the written texts that counts as in domain.")
-    batch: int = Field(
-        default=1,
-        ge=1,
-        description="Private texts that the encoder reads at once; with 1 none moves another's embedding by rounding.",
-    )
+    batch: EncodedBatch = 1
 
 
 class PredictSettings(Settings):
@@ -100,12 +95,8 @@ class PredictSettings(Settings):
     label_counts: Literal["noisy", "prior"] = Field(
         default="noisy", description="Shares of the labels: a noisy histogram, charged, or the public `prior`, free."
     )
-    prior: Mapping[str, float] | None = Field(
-        default=None, description="Public share of each label; null means equal shares."
-    )
-    histogram_share: float = Field(
-        default=0.01, gt=0, lt=1, description="Share of the budget (rho) that the histogram may take."
-    )
+    prior: PublicShares = None
+    histogram_share: HistogramShare = 0.01
     means: Means | None = Field(
         description="Noisy class means of the sentence encoder's embeddings choose and label what was written; null: "
         "each text keeps the label of its batch. For task classify."

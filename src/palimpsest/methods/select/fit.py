@@ -43,9 +43,6 @@ class Select:
     is which of them were chosen. With an infinite epsilon nothing is noised: a reference that must never be released.
 
     Attributes:
-        settings: how texts are chosen.
-        schema: what is public about the data set.
-        plan: what is asked.
         candidates: the public texts.
         encode: the encoder of the candidates. See `ClassMeans` for what it may not do.
 

@@ -26,7 +26,6 @@ class Columns:
 
     Attributes:
         row: what a row is.
-        columns: the columns.
         way: a number of the plan that stands under the name, and says how the method works.
     """
 

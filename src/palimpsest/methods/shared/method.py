@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from dp_accounting import DpEvent, NoOpDpEvent
 
@@ -63,6 +63,8 @@ class Method:
         reads: what it reads beside private rows.
         columns: those of `palimpsest plan`.
         module: of the declaration; its imports are the code that a run is held to.
+        source: what a variant is drawn from where params.yaml has no `from`: "own" a model of its name, "base" the
+            public language model, "named" nothing, so that `from` must be there; "none": it takes no `from`.
         resumes: how a stopped run goes on.
         problem: settings, purpose, epsilon -> what does not fit together; None where it does.
         untwinned: why no end-to-end audit of it exists; None where there is one.
@@ -79,6 +81,12 @@ class Method:
     reads: frozenset[Reads]
     columns: Columns
     module: str
+    source: Literal["own", "base", "named", "none"] = "none"
     resumes: Resumes = Resumes.NOT
     problem: Callable[[Any, str, float], str | None] = lambda _settings, _purpose, _epsilon: None
     untwinned: str | None = None
+
+    @property
+    def run(self) -> str:
+        """The key of `run` that names its variants: where they are made."""
+        return self.name if self.family is Family.TRAINS else self.stage

@@ -20,7 +20,6 @@ def selected(one: Round, counts: Mapping[str, int], votes: Votes, rng: np.random
     Args:
         one: a finished round.
         counts: label -> candidates that go on.
-        votes: how records voted, and the rule.
         rng: for `sample`; its draws are not private, because the counts are noisy already.
     """
     chosen = []

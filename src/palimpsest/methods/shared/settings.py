@@ -37,6 +37,23 @@ class Filters(Settings):
 
 
 Rows = Annotated[int, Field(ge=1, description="Synthetic rows over all labels.")]
+PublicShares = Annotated[
+    Mapping[str, float] | None, Field(description="Public share of each label; null means equal shares.")
+]
+HistogramShare = Annotated[
+    float, Field(gt=0, lt=1, description="Share of the budget (rho) that the histogram may take.")
+]
+EncodedBatch = Annotated[
+    int,
+    Field(
+        ge=1,
+        description="Private texts that the encoder reads at once; with 1 none moves another's embedding by rounding.",
+    ),
+]
+VotesEach = Annotated[
+    int,
+    Field(ge=1, description="Nearest candidates that each record votes for, k, 1 / sqrt(k) each; 1 is as published."),
+]
 
 
 class Counted(Settings):
@@ -47,17 +64,9 @@ class Counted(Settings):
         default="noisy",
         description="Rows of each label: by a noisy histogram, charged, or by the public `prior`, free.",
     )
-    prior: Mapping[str, float] | None = Field(
-        default=None, description="Public share of each label; null means equal shares."
-    )
-    histogram_share: float = Field(
-        default=0.01, gt=0, lt=1, description="Share of the budget (rho) that the histogram may take."
-    )
-    batch: int = Field(
-        default=1,
-        ge=1,
-        description="Private texts that the encoder reads at once; with 1 none moves another's embedding by rounding.",
-    )
+    prior: PublicShares = None
+    histogram_share: HistogramShare = 0.01
+    batch: EncodedBatch = 1
 
     @model_validator(mode="after")
     def _prior_is_a_distribution(self) -> "Counted":
@@ -69,11 +78,7 @@ class Counted(Settings):
 class Votes(Settings):
     """How records vote for the candidates of their label, and what is made of the noisy counts."""
 
-    neighbours: int = Field(
-        default=10,
-        ge=1,
-        description="Nearest candidates that each record votes for, k, 1 / sqrt(k) each; 1 is as published.",
-    )
+    neighbours: VotesEach = 10
     threshold: float = Field(default=0.0, ge=0, description="Noisy counts below it count as 0, H, in votes.")
     selection: Literal["rank", "sample"] = Field(
         default="rank",

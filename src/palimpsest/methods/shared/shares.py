@@ -66,8 +66,6 @@ def label_shares(
 
     Args:
         view: answers the histogram.
-        settings: prior or histogram.
-        schema: the public labels.
         histogram: what was planned.
         unlabelled: the one label of a task without labels.
     """

@@ -35,4 +35,5 @@ VOTE_SELECT = Method(
     reads=frozenset({Reads.SOURCE, Reads.ENCODER}),
     columns=CHOSEN,
     module=__name__,
+    source="named",
 )

@@ -28,11 +28,7 @@ class VoteSelect:
     nothing is noised: a reference that must never be released.
 
     Attributes:
-        settings: how to choose.
-        schema: what is public about the data set.
-        plan: what is asked.
         rows: those of the other variant.
-        encoders: the public encoder.
         seed: of draws from noisy counts.
 
     Raises:

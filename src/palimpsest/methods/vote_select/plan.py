@@ -35,13 +35,11 @@ def _sigma(budget: Budget, before: DpEvent) -> float:
         return 0.0
     if not is_private(before):
         raise ParamsError(
-            "The variant below is not private.",
-            "Choose another, or give this one epsilon .inf and purpose reference.",
+            "The variant below is not private.", "Choose another, or give this one epsilon .inf and purpose reference."
         )
     try:
         return calibrate_noise(lambda sigma: ComposedDpEvent([before, gaussian(sigma)]), budget.epsilon, budget.delta)
     except ValueError:
         raise ParamsError(
-            f"Nothing is left of epsilon {budget.epsilon:g} after the variant below.",
-            "Raise it, or lower that one.",
+            f"Nothing is left of epsilon {budget.epsilon:g} after the variant below.", "Raise it, or lower that one."
         ) from None

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from palimpsest.methods.shared.settings import Votes
+from palimpsest.methods.shared.settings import EncodedBatch, Votes
 from palimpsest.settings import Settings
 
 
@@ -11,8 +11,4 @@ class VoteSelectSettings(Settings):
 
     keep: float = Field(default=0.25, gt=0, le=1, description="Share of each label's rows that is kept.")
     votes: Votes = Votes()
-    batch: int = Field(
-        default=1,
-        ge=1,
-        description="Private texts that the encoder reads at once; with 1 none moves another's embedding by rounding.",
-    )
+    batch: EncodedBatch = 1

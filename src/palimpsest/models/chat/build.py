@@ -15,7 +15,6 @@ def open_chat(settings: LocalChat | Endpoint, path: Path, seed: int, folder: Pat
     """The model that the settings name; its answers, and what an endpoint has cost, are kept in a file.
 
     Args:
-        settings: of the author.
         path: the variant's own SQLite file.
         seed: public.
         folder: of the local model; an endpoint has none.

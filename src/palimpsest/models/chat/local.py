@@ -70,7 +70,6 @@ class LocalChat:
         """Take a model in evaluation mode; of its own settings of generation only the end tokens are used.
 
         Args:
-            model: a causal language model.
             tokenizer: its tokenizer, with a chat template.
             batch: asks that are answered side by side.
             seed: public.

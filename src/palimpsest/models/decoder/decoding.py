@@ -47,7 +47,6 @@ class Decoder:
     """Writes down what the embeddings of one encoder say.
 
     Attributes:
-        network: the trained network.
         dimension: length d of an embedding.
         room: most tokens that a text can have.
     """
@@ -98,7 +97,6 @@ class Decoder:
 
         Args:
             vectors: shape (n, d); one that is not of length 1 is scaled to it.
-            settings: how to decode.
             encode: the encoder that the decoder was trained for.
             seed: of the draws.
 

@@ -66,7 +66,6 @@ def reconstruction(
         decoder: a trained one.
         sentences: public, of documents that it was not trained on.
         embeddings: theirs, shape (n, d).
-        settings: how to decode.
         encode: the encoder that the decoder was trained for.
         seed: of the draws.
         training: embeddings of the sentences that it was trained on, shape (m, d).

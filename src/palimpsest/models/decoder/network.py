@@ -27,7 +27,6 @@ class Network(nn.Module):
     """The decoder's network.
 
     Attributes:
-        lm: the language model inside.
         dimension: length d of an embedding.
         room: most tokens of a text that it can read or write.
         centre: the mean of embeddings, shape (d,).
@@ -113,7 +112,6 @@ class Network(nn.Module):
             begun: the first tokens of each text, which are kept; may be empty.
             coins: draws in [0, 1), float64 (B, tokens of a text at most).
             banned: tokens that are never written.
-            settings: temperature and top_p.
         """
         read, uniforms = self.scaled(embeddings), torch.from_numpy(coins)
         worth, cache = self.words(read), DynamicCache()

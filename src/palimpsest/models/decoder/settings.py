@@ -1,9 +1,8 @@
 """Settings of embedding decoders: how they are taught, and how they write."""
 
-from typing import Literal
-
 from pydantic import Field, model_validator
 
+from palimpsest.models.settings import Schedule, WarmUp, WeightDecay
 from palimpsest.settings import Settings
 
 
@@ -19,11 +18,9 @@ class DecoderSettings(Settings):
     learning_rate: float = Field(
         default=0.0008, gt=0, description="Peak learning rate of AdamW for the language model inside."
     )
-    warmup: float = Field(default=0.05, ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
-    schedule: Literal["constant", "linear", "cosine"] = Field(
-        default="cosine", description="Decay of the learning rate after warm-up."
-    )
-    weight_decay: float = Field(default=0.01, ge=0, description="Weight decay of AdamW on matrices.")
+    warmup: WarmUp = 0.05
+    schedule: Schedule = "cosine"
+    weight_decay: WeightDecay = 0.01
     noise: float = Field(
         default=0.1,
         ge=0,

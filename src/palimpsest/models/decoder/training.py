@@ -48,7 +48,6 @@ def train_decoder(
         lm_folder: a causal language model, as `load_lm` reads it; it is not changed.
         sentences: public sentences; those of more than `settings.max_tokens` tokens are left out.
         embeddings: one for each, shape (n, d), L2 norm 1.
-        settings: how to train.
         seed: fresh weights, order of the sentences, and noise on their embeddings.
         folder: the decoder, written whole or not at all.
         encoder: the fingerprint of what made the embeddings (`models.vectors.fingerprint_of`); kept beside the weights.

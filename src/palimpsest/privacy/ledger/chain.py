@@ -144,8 +144,7 @@ def interpreted(what: str) -> Iterator[None]:
         yield
     except _MALFORMED as error:
         raise LedgerError(
-            f"{what} of the ledger does not have its form ({type(error).__name__}): it was changed by hand.",
-            _RESTORE,
+            f"{what} of the ledger does not have its form ({type(error).__name__}): it was changed by hand.", _RESTORE
         ) from None
 
 

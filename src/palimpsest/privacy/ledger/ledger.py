@@ -60,7 +60,6 @@ class Ledger:
         One that was entered before keys had hashes in the chain gets it now.
 
         Args:
-            asset: its terms.
             lost: an earlier ledger of this data set is lost, which is written down: what it spent is unknown.
 
         Raises:

@@ -89,10 +89,7 @@ DETAIL_KINDS = (
 )
 
 CANARY_KIND = DetailKind(
-    "canary",
-    (_CODE_WORDS,) * 7,
-    " ".join(["{}"] * 7),
-    ("the recovery code is {value}", "my recovery code is {value}"),
+    "canary", (_CODE_WORDS,) * 7, " ".join(["{}"] * 7), ("the recovery code is {value}", "my recovery code is {value}")
 )
 
 

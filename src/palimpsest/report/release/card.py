@@ -32,8 +32,6 @@ class Described:
     """What describes a release: all of it public.
 
     Attributes:
-        release: its settings.
-        data: the public facts of the data set.
         statement: the privacy statement of the released variants.
         rows: variant -> how many rows leave.
         fingerprint: of the signing key.

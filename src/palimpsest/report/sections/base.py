@@ -25,10 +25,7 @@ class Page:
     """What the page is drawn from.
 
     Attributes:
-        summary: the final table.
-        results: what was measured.
         receipts: variant -> its receipt.
-        ledger: the asset's ledger summary.
     """
 
     summary: Summary
@@ -46,7 +43,6 @@ class Figure:
         title: what it shows, in a few words.
         caption: how to read it.
         alt: what it shows, for those who cannot see it.
-        chart: the drawing.
         rows: the table behind it.
         wide: True where it takes the page's whole width.
     """
@@ -110,7 +106,6 @@ class Table(Generic[Line]):
     """One table: the first cell of each line is its heading.
 
     Attributes:
-        title: what it shows.
         note: how to read it.
         columns: from left to right.
         lines: from top to bottom.
@@ -132,7 +127,6 @@ class Verdict:
 
     Attributes:
         row: its line of the final table.
-        results: everything that was measured.
     """
 
     row: Row

@@ -18,11 +18,7 @@ def bracket(summary: Summary) -> Rows:
     rows: Rows = []
     for row in summary.of("release", "reference"):
         most = [attack.eps_max for attack in row.attacks if attack.eps_max is not None]
-        values = {
-            PROVED: row.epsilon_proved,
-            ATTACKED: row.epsilon_lower,
-            DETECTABLE: max(most, default=None),
-        }
+        values = {PROVED: row.epsilon_proved, ATTACKED: row.epsilon_lower, DETECTABLE: max(most, default=None)}
         rows += [{"variant": row.variant, "kind": k, "epsilon": v} for k, v in values.items() if v is not None]
     return rows
 

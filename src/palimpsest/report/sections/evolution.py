@@ -71,9 +71,7 @@ def distances_chart(rows: Rows) -> Chart:
     """A line per variant over the rounds, and its floor, level and dashed."""
     series = names(rows, "series")
     base = alt.Chart(data(rows)).encode(
-        x=_ROUND,
-        color=by_color(series, "series"),
-        tooltip=tips("series:N", "round:Q", "value:Q", "floor:Q", "n:Q"),
+        x=_ROUND, color=by_color(series, "series"), tooltip=tips("series:N", "round:Q", "value:Q", "floor:Q", "n:Q")
     )
     y = alt.Y("value:Q", title="distance to private rows", scale=alt.Scale(zero=True))
     line = base.mark_line(strokeWidth=2).encode(y=y)

@@ -13,22 +13,19 @@ from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.sections.base import Cell, Column, Page, Section, Table
 from palimpsest.report.unit import many
 
-_CHOOSERS = tuple(method.name for method in METHODS if method.family is Family.CHOOSES)  # they never write
-_WRITERS = tuple(method.name for method in METHODS if method.family is Family.WRITES)  # they learn nothing
-
 Receipts = Mapping[str, Receipt]
 Found = Mapping[str, Any]
-
 
 GENERATION = Metric("generation", Generation.from_json, measured)
 
 
 def written(results: Results, receipts: Receipts) -> Rows:
     """One row per variant that was written from private contexts: what its plan bought, and what came of it."""
-    return [_written(*both) for both in _by(_WRITERS, results, receipts)]
+    return [_written(*both) for both in _by(Family.WRITES, results, receipts)]
 
 
-def _by(methods: tuple[str, ...], results: Results, receipts: Receipts) -> Iterator[tuple[Receipt, Generation]]:
+def _by(family: Family, results: Results, receipts: Receipts) -> Iterator[tuple[Receipt, Generation]]:
+    methods = {known.name for known in METHODS if known.family is family}
     for variant, found in results.of(GENERATION).items():
         if variant in receipts and receipts[variant].method in methods:
             yield receipts[variant], found
@@ -53,7 +50,7 @@ def _written(receipt: Receipt, found: Generation) -> dict[str, Any]:
 
 def chosen(results: Results, receipts: Receipts) -> Rows:
     """One row per variant whose texts private rows chose: what its plan bought, and what came of it."""
-    return [_chosen(*both) for both in _by(_CHOOSERS, results, receipts)]
+    return [_chosen(*both) for both in _by(Family.CHOOSES, results, receipts)]
 
 
 def _chosen(receipt: Receipt, found: Generation) -> dict[str, Any]:
@@ -85,7 +82,7 @@ def replaced(results: Results, receipts: Receipts) -> Rows:
             "vocabulary": plan.get("vocabulary"),
             "kept": found.rows,
         }
-        for receipt, found in _by(("custext",), results, receipts)
+        for receipt, found in _by(Family.EDITS, results, receipts)
         for plan in (receipt.plan or {},)
     ]
 

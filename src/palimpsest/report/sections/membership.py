@@ -8,12 +8,12 @@ import numpy as np
 from scipy.stats import betabinom
 
 from palimpsest.audit.membership import MembershipAudit
-from palimpsest.audit.statistics import holm, thin
+from palimpsest.audit.statistics import Estimate, holm, thin
 from palimpsest.audit.text_membership import TextMembershipAudit
 from palimpsest.report.drawing import ROW, Chart, Rows, data, finish, listed, names, rates, tips
 from palimpsest.report.formats import number
 from palimpsest.report.results import Metric, Results, measured
-from palimpsest.report.row import BASELINES, Interval, Membership, Row, Summary
+from palimpsest.report.row import BASELINES, Membership, Row, Summary
 from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, Table, Verdict, badge, claim_of
 from palimpsest.report.theme import BLUE, GREY, ORANGE, SERIES, cycle
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
@@ -47,8 +47,8 @@ def _strongest(audit: MembershipAudit | None) -> Membership | None:
     rate = best.tpr_at_1pct
     return Membership(
         attack=attack,
-        auc=Interval.of(best.auc),
-        true_positives=Interval(rate.rate, rate.low, rate.high),
+        auc=best.auc,
+        true_positives=Estimate(rate.rate, rate.low, rate.high),
         epsilon_lower=audit.epsilon_lower.value,
         eps_max=audit.eps_max,
         control_passed=audit.control.passed,

@@ -8,7 +8,7 @@ from palimpsest.audit.ngrams import NgramAudit
 from palimpsest.report.drawing import Chart, Rows, by_color, by_shape, data, finish, level, listed, names, tips
 from palimpsest.report.formats import points
 from palimpsest.report.results import Metric, Results, measured
-from palimpsest.report.row import BASELINES, Excess, Interval, Row, Summary
+from palimpsest.report.row import BASELINES, Excess, Row, Summary
 from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Plot, Section, Verdict, claim_of
 from palimpsest.report.theme import CORPORA
 
@@ -21,7 +21,7 @@ def excess_of(results: Results, variant: str) -> Excess | None:
     """Field of a line of the final table."""
     audit = results.get(NGRAMS, variant)
     overlap = audit.orders.get(EXCESS_ORDER) if audit else None
-    return Excess(EXCESS_ORDER, Interval.of(overlap.excess), overlap.p) if overlap else None
+    return Excess(EXCESS_ORDER, overlap.excess, overlap.p) if overlap else None
 
 
 def overlap(audit: NgramAudit) -> Rows:

@@ -79,7 +79,6 @@ def figures(
     Args:
         releases: those of the statement.
         curves: variant -> its proven curve; None where it has none.
-        unit: the unit of privacy.
     """
     if words := plain(releases):
         yield Figure(

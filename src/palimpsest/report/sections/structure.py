@@ -11,9 +11,7 @@ from palimpsest.report.sections.base import Figure, Page, Section
 from palimpsest.report.theme import BLUE, ORANGE
 
 STRUCTURE = Metric(
-    "structure",
-    StructureAudit.from_json,
-    lambda params: () if params.dataset.json_schema is None else measured(params),
+    "structure", StructureAudit.from_json, lambda params: () if params.dataset.json_schema is None else measured(params)
 )
 
 PARSED, VALID = "is JSON", "conforms to the schema"

@@ -6,11 +6,12 @@ from typing import Any
 import altair as alt
 from markupsafe import Markup
 
+from palimpsest.audit.statistics import Estimate
 from palimpsest.audit.utility import LabelScores, Scored, UtilityScores
 from palimpsest.report.drawing import ROW, Chart, Rows, by_color, by_shape, data, finish, listed, names, split, tips
 from palimpsest.report.formats import MISSING, percent
 from palimpsest.report.results import Document, Metric, Results, measured
-from palimpsest.report.row import BASELINES, EVALUATORS, Interval, Score, Summary
+from palimpsest.report.row import BASELINES, EVALUATORS, Score, Summary
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Plot, Section, Verdict
 from palimpsest.report.theme import GREY, colors
 
@@ -34,8 +35,7 @@ def scores(results: Results, variant: str) -> tuple[Score, ...]:
 
 
 def _score(name: str, own: Scored, both: bool) -> Score:
-    kept, gap = (None if found is None else Interval.of(found) for found in (own.retention, own.gap_closed))
-    return Score(name, Interval.of(own.accuracy), kept, gap, None if gap else _gap_note(own, both))
+    return Score(name, own.accuracy, own.retention, own.gap_closed, None if own.gap_closed else _gap_note(own, both))
 
 
 def _gap_note(own: Scored, both: bool) -> str:
@@ -76,7 +76,7 @@ def _gap(name: str) -> Any:
     return cell
 
 
-def _ratio(found: Interval | None, digits: int) -> Cell:
+def _ratio(found: Estimate | None, digits: int) -> Cell:
     if found is None:
         return Cell(MISSING)
     return Cell(percent(found.value, digits), (f"{percent(found.low, digits)} to {percent(found.high, digits)}",))
@@ -180,8 +180,7 @@ def classes_chart(rows: Rows) -> Chart:
     base = alt.Chart(data(rows)).encode(y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=150)))
     near = alt.Scale(zero=False, padding=10)
     join = base.mark_rule(strokeWidth=3, opacity=0.35, color=GREY).encode(
-        x=alt.X("min(f1):Q", title="F1 on real test rows", axis=alt.Axis(format="%"), scale=near),
-        x2="max(f1):Q",
+        x=alt.X("min(f1):Q", title="F1 on real test rows", axis=alt.Axis(format="%"), scale=near), x2="max(f1):Q"
     )
     dots = base.mark_point(filled=True, size=100, opacity=1).encode(
         x="f1:Q",

@@ -22,7 +22,6 @@ class CusText:
     do not have.
 
     Attributes:
-        plan: what is asked.
         sets: the public map (`models.word_map`).
     """
 

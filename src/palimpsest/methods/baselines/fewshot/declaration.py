@@ -38,5 +38,6 @@ FEWSHOT = Method(
     reads=frozenset({Reads.READER, Reads.HELDOUT, Reads.BASE}),
     columns=TRAINED,
     module=__name__,
+    source="base",
     resumes=Resumes.WAVES,
 )

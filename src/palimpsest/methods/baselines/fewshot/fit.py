@@ -35,9 +35,6 @@ class FewShot:
     released.
 
     Attributes:
-        settings: how to write.
-        schema: what is public about the data set.
-        plan: what is asked.
         folder: the public language model, a Hugging Face folder.
         checkpoints: where a stopped run leaves what it wrote; None keeps nothing.
         measure: makes the perplexity filter.

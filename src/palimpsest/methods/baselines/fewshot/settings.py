@@ -1,11 +1,10 @@
 """Settings of method fewshot."""
 
-from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import Filters
+from palimpsest.methods.shared.settings import Filters, PublicShares
 from palimpsest.settings import Settings
 
 
@@ -41,9 +40,7 @@ class FewShotSettings(Settings):
     )
     top_k: int = Field(default=100, ge=1, description="Likeliest tokens in public that may be drawn.")
     max_tokens: int = Field(default=30, ge=1, description="Longest demonstration in tokens.")
-    prior: Mapping[str, float] | None = Field(
-        default=None, description="Public share of each label; null means equal shares."
-    )
+    prior: PublicShares = None
     micro_batch: int = Field(default=64, ge=1, description="Contexts that one forward pass reads.")
     rounding: float | None = Field(
         default=None,

@@ -44,9 +44,6 @@ class SentDp:
     reference that must never be released.
 
     Attributes:
-        settings: how texts are picked.
-        schema: what is public about the data set.
-        plan: what is asked.
         candidates: the public texts; of equal ones the first counts.
         encode: the encoder of the candidates. See `DepthPicks` for what it may not do.
 
