@@ -77,9 +77,9 @@ def migrate(workspace: Workspace = Path()) -> None:
     Outputs and receipts of what spent stay as they are. It is refused while a stage that spends is stale or a charge is
     unfinished. Audits and pages run again afterwards, free.
     """
-    from palimpsest.cli.migrate import migrate
+    from palimpsest.cli.migrate import migrate_workspace
 
-    migrate(workspace)
+    migrate_workspace(workspace)
 
 
 @app.command()

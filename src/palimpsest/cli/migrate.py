@@ -30,7 +30,7 @@ _OPEN = ("reserved", "begun", "answered")
 Noted = Mapping[str, Any]  # what the lock file says of a stage, or of a file
 
 
-def migrate(workspace: Path) -> None:
+def migrate_workspace(workspace: Path) -> None:
     """Write today's params.yaml, every value, the graph and the lock file; the files as they were are kept.
 
     What spent, what that needs and what is drawn from it is carried over: its outputs and receipts stay as they are,
