@@ -65,8 +65,8 @@ def ran(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def old(ran: Path, tmp_path: Path) -> Place:
     """One test's own copy of it."""
-    shutil.copytree(ran, tmp_path / "home")
-    return Place(tmp_path / "home")
+    shutil.copytree(ran, tmp_path / "old")
+    return Place(tmp_path / "old")
 
 
 def repetitions(workspace: Path) -> list[Repetition]:
@@ -214,6 +214,23 @@ def test_what_was_stopped_between_two_files_goes_on(old: Place, monkeypatch: pyt
     assert old.call("migrate").exit_code == 0
     assert load(old.workspace) == params
     assert not stale(old.workspace) & CARRIED
+
+
+def test_what_was_kept_replaces_no_file_of_an_old_workspace(old: Place) -> None:
+    (old.workspace / ".palimpsest").mkdir()
+    for name in (*OLD, "dvc.lock"):
+        (old.workspace / ".palimpsest" / f"{name}.before").write_text("of an earlier move", encoding="utf-8")
+    before = (old.workspace / "dvc.lock").read_bytes()
+    assert old.call("migrate").exit_code == 0
+    assert (old.workspace / ".palimpsest" / "dvc.lock.before").read_bytes() == before
+
+
+def test_a_graph_of_today_beside_old_settings_is_refused(old: Place, place: Place) -> None:
+    shutil.copy(place.workspace / "dvc.yaml", old.workspace / "dvc.yaml")
+    before = held(old.workspace)
+    done = old.call("migrate")
+    assert (done.exit_code, "Restore the dvc.yaml" in done.stderr) == (1, True)
+    assert held(old.workspace) == before
 
 
 def test_a_workspace_of_today_is_left_alone(place: Place) -> None:

@@ -193,10 +193,21 @@ def _kept(name: str) -> Path:
 
 
 def _put_back(workspace: Path) -> None:
-    """Undo a migration that was stopped: params.yaml, which it writes last, is still the old one."""
-    for name in (GRAPH.name, LOCK.name):
-        if (workspace / _kept(name)).is_file():
-            _replace(workspace / name, (workspace / _kept(name)).read_text(encoding="utf-8"))
+    """Undo a move that was stopped before params.yaml, which it writes last; others of today name `RESOLVED`.
+
+    Raises:
+        DataError: one is of today, and nothing was kept of how it was.
+    """
+    for path in (workspace / name for name in (GRAPH, LOCK)):
+        if not path.is_file() or RESOLVED not in path.read_text(encoding="utf-8"):
+            continue
+        kept = workspace / _kept(path.name)
+        if not kept.is_file():
+            raise DataError(
+                f"{path.name} is one of today and {FILE} is not.",
+                f"Restore the {path.name} that belongs to this {FILE}, then migrate again; nothing was written.",
+            )
+        _replace(path, kept.read_text(encoding="utf-8"))
 
 
 def _write(workspace: Path, files: Mapping[str, str]) -> None:
