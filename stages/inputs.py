@@ -41,8 +41,13 @@ def run() -> None:
 
 def contents(workspace: Path = Path()) -> dict[str, bytes]:
     """Path from the workspace, as dvc.yaml names it, -> what the file says now."""
+    return facts(load(workspace), workspace)
+
+
+def facts(params: Params, workspace: Path) -> dict[str, bytes]:
+    """The same, for settings that are not yet, or already, the workspace's."""
     own = {CODE / name: _code(*modules) for name, modules in programs().items()}
-    found = own | {SOURCES / key: body for key, body in _sources(load(workspace), workspace)}
+    found = own | {SOURCES / key: body for key, body in _sources(params, workspace)}
     return {f"{path.as_posix()}.json": _document(body) for path, body in found.items()}
 
 

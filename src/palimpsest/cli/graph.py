@@ -25,19 +25,36 @@ def stale(workspace: Path) -> set[str]:
         ParamsError: if the folder is no DVC workspace.
     """
     with _repo(workspace) as repo:
-        graph, told = repo.index.graph, repo.status()
-        order = [stage for stage in _upstream_first(graph) if not stage.is_data_source]
-        written = any(stage.name == inputs.STAGE for stage in order)
-        now = inputs.contents(workspace) if written else {}
-        facts = {path: hashlib.md5(content).hexdigest() for path, content in now.items()}  # as DVC does
-        changed: set[str] = set()
-        for stage in order:
-            needs = {need.addressing for need in graph.successors(stage)}
-            differs = _differs(stage, told.get(stage.addressing, []), facts)
-            if stage.name != inputs.STAGE and (needs & changed or differs):
-                changed.add(stage.addressing)
-    found = {stage.name for stage in order if stage.addressing in changed}  # an address depends on where one stands
+        written = any(stage.name == inputs.STAGE for stage in repo.index.stages if not stage.is_data_source)
+        found = _changed(repo, inputs.contents(workspace) if written else {})
     return found | ({inputs.STAGE} if written and inputs.outdated(workspace) else set())
+
+
+def changed(workspace: Path, facts: Mapping[str, bytes]) -> set[str]:
+    """The same for a graph that is not of this version, whose stage `inputs` is left out.
+
+    Args:
+        workspace: the folder with the graph.
+        facts: path -> what the file would say now; whatever else a stage reads is taken as it lies there.
+
+    Raises:
+        ParamsError: if the folder is no DVC workspace.
+    """
+    with _repo(workspace) as repo:
+        return _changed(repo, facts)
+
+
+def _changed(repo: Repo, contents: Mapping[str, bytes]) -> set[str]:
+    graph, told = repo.index.graph, repo.status()
+    order = [stage for stage in _upstream_first(graph) if not stage.is_data_source]
+    facts = {path: hashlib.md5(content).hexdigest() for path, content in contents.items()}  # as DVC does
+    found: set[str] = set()
+    for stage in order:
+        needs = {need.addressing for need in graph.successors(stage)}
+        differs = _differs(stage, told.get(stage.addressing, []), facts)
+        if stage.name != inputs.STAGE and (needs & found or differs):
+            found.add(stage.addressing)
+    return {stage.name for stage in order if stage.addressing in found}  # an address depends on where one stands
 
 
 def _differs(stage, told: Sequence[Any], facts: Mapping[str, str]) -> bool:  # type: ignore[no-untyped-def]

@@ -71,6 +71,18 @@ def render_files(workspace: Workspace = Path()) -> None:
 
 
 @app.command()
+def migrate(workspace: Workspace = Path()) -> None:
+    """Move a workspace whose params.yaml lists every value and what runs to today's short file; nothing is charged.
+
+    Outputs and receipts of what spent stay as they are. It is refused while a stage that spends is stale or a charge is
+    unfinished. Audits and pages run again afterwards, free.
+    """
+    from palimpsest.cli.migrate import migrate_workspace
+
+    migrate_workspace(workspace)
+
+
+@app.command()
 def run(
     targets: Annotated[list[str] | None, typer.Argument(help="Stages to bring up to date; none means all.")] = None,
     ui: Annotated[bool, typer.Option("--ui", help="Run as a flow on a Prefect server with its web page.")] = False,

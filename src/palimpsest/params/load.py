@@ -1,7 +1,7 @@
 """Reading params.yaml. Only stages, flows and the command line do this."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,18 @@ def written(workspace: Path | str = ".") -> File:
         ParamsError: it cannot be read, or a key of the first level is missing or unknown.
     """
     return file_of(_text(workspace))
+
+
+def listed(workspace: Path | str = ".") -> Params | None:
+    """The values of a params.yaml that lists every one of them and what runs, as it was once written by hand.
+
+    None where params.yaml is as it is now.
+
+    Raises:
+        ParamsError: it cannot be read, or a value is wrong.
+    """
+    body = _content(_text(workspace))
+    return parse(body) if isinstance(body, Mapping) and "run" in body else None
 
 
 def rendered(params: Params) -> str:
