@@ -24,10 +24,11 @@ sys.exit(int(sys.argv[2]))
 @pytest.mark.parametrize("arguments", [("end", "0"), ("end", "3"), ("fail", "0"), ("kill", "0")], ids=" ".join)
 def test_a_module_runs_as_it_does_in_the_real_one(tmp_path: Path, arguments: tuple[str, str]) -> None:
     (tmp_path / "probe.py").write_text(PROBE)
-    variables = {**os.environ, "PYTHONUNBUFFERED": "1", "TOLD": "so"}
+    places = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    variables = {**os.environ, "PYTHONUNBUFFERED": "1", "TOLD": "so", "PYTHONPATH": places}
     ends = []
     for python in (Path(sys.executable), bin_folder() / "python"):
-        command = [str(python), "-m", "probe", *arguments]
+        command = [str(python), "-P", "-m", "probe", *arguments]
         done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
         status = done.returncode if done.returncode >= 0 else 128 - done.returncode  # as a shell tells a signal
         ends.append((status, done.stdout, done.stderr.splitlines()[0], done.stderr.splitlines()[-1]))

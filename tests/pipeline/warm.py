@@ -40,7 +40,7 @@ def bin_folder() -> Path:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(place))
     listener.listen()
-    command = [sys.executable, __file__, "serve", str(listener.fileno())]
+    command = [sys.executable, "-P", __file__, "serve", str(listener.fileno())]
     variables = {**os.environ, "PYTHONUNBUFFERED": "1"}  # read at the start of Python alone
     server = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], cwd="/", env=variables)
     listener.close()  # the server's alone: if that dies, the stage fails
@@ -102,7 +102,8 @@ def _become(folder: str, variables: Mapping[str, str]) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(variables)
-    del sys.path[0]  # as `python -P` has it
+    given = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:] = [*given, *(path for path in sys.path if path not in given)]
 
 
 if __name__ == "__main__":
