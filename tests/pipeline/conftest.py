@@ -59,7 +59,7 @@ def _initialised(place: Place, settings: WorldSettings, **unit: object) -> Place
         "asset": "tickets", "epsilon": 0.5, "budget": 20, "workspace": place.workspace, **unit,
     }  # fmt: skip
     arguments = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
-    own = {LEDGER_VARIABLE: str(place.books), WITNESSES: str(place.home / "witnesses")}  # nobody else's charges are seen
+    own = {LEDGER_VARIABLE: str(place.books), WITNESSES: str(place.home / "witnesses")}
     done = CliRunner().invoke(app, ["init", str(place.private), *arguments], env=own)
     assert done.exit_code == 0, done.output
     _shrink(place)
