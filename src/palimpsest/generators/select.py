@@ -147,7 +147,7 @@ class Select:
 
     def _means(self, schema: PublicSchema, sigma: float) -> ClassMeans:
         width = 1 if self.candidates is None else self.candidates.embeddings.shape[1]
-        return ClassMeans(schema.label_names, self.encode or _no_encoder, width, sigma, self.settings.batch)
+        return ClassMeans(schema.label_names, self.encode or _no_encoder, width, sigma)
 
 
 def choose(candidates: Candidates, found: ClassSums, counts: Mapping[str, int], domain: float) -> list[Record]:
