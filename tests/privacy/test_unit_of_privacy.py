@@ -17,6 +17,7 @@ from palimpsest.errors import DataError, LedgerError
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge, Reservation, Run, require_unit
+from palimpsest.privacy.ledger.summary import LedgerSummary, UsedOrder
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import bounds_persons, is_for_persons, is_registered, registered
 from palimpsest.privacy.receipt import Receipt
@@ -273,7 +274,10 @@ def test_groups_are_of_units_whatever_the_unit(book, run, tmp_path):
 
 
 def extracted(asset: Asset, charges: Sequence[Charge] = ()) -> dict[str, Any]:
-    books = {"head": "h", "entries": 1, "spent_epsilon": 0.0, "left_epsilon": 4.0, "caps": []}
+    books = LedgerSummary(
+        asset.name, asset.unit, asset.delta, asset.epsilon, caps=(), filter=UsedOrder(2.0, 0.0, (2.0,)),
+        spent_epsilon=0.0, left_epsilon=4.0, charges=(), head="h", entries=1, verified=True, after_loss=False,
+    )  # fmt: skip
     return dict(json.loads(json.dumps(extract(asset, charges, books))))
 
 
