@@ -193,7 +193,9 @@ def _kept(name: str) -> Path:
 
 
 def _put_back(workspace: Path) -> None:
-    """Undo a move that was stopped before params.yaml, which it writes last; others of today name `RESOLVED`.
+    """Undo a move that was stopped before it wrote params.yaml, its last file.
+
+    A graph or a lock file that names `RESOLVED` is of today.
 
     Raises:
         DataError: one is of today, and nothing was kept of how it was.
