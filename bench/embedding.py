@@ -36,9 +36,9 @@ from palimpsest.methods.baselines.custext.settings import CusTextSettings
 from palimpsest.methods.baselines.sentdp.fit import SentDp
 from palimpsest.methods.baselines.sentdp.plan import plan as plan_sentdp
 from palimpsest.methods.baselines.sentdp.settings import SentDpSettings
-from palimpsest.methods.embed.fit import Embed, Evolved
+from palimpsest.methods.embed.fit import Embed, EvolvedEmbeddings
 from palimpsest.methods.embed.plan import plan as plan_embed
-from palimpsest.methods.embed.settings import Aim, Eda, EmbedSettings, GaussianHistogram, Readable
+from palimpsest.methods.embed.settings import Eda, EmbedMeans, EmbedSettings, GaussianHistogram, Readable
 from palimpsest.methods.select.fit import Select
 from palimpsest.methods.select.plan import plan as plan_select
 from palimpsest.methods.select.settings import SelectSettings
@@ -157,7 +157,9 @@ def measured(bench: Bench, tools: Tools | None, args: argparse.Namespace) -> Non
         if "select" in args.methods:
             show(bench, args, "select", epsilon, chosen(bench, epsilon, args))
         if tools and "embed" in args.methods:
-            evolved = embedded(bench, tools, epsilon, Aim(share=args.share, domain=args.domain, pool=args.pool), args)
+            evolved = embedded(
+                bench, tools, epsilon, EmbedMeans(share=args.share, domain=args.domain, pool=args.pool), args
+            )
             show(bench, args, "embed", epsilon, list(evolved.records), rounds(bench, evolved))
         if tools and "votes" in args.methods:
             evolved = embedded(bench, tools, epsilon, None, args)
@@ -194,13 +196,15 @@ def chosen(bench: Bench, epsilon: float, args: argparse.Namespace) -> list[Recor
     return list(fit.made(fit.ask(view(bench))).rows)
 
 
-def embedded(bench: Bench, tools: Tools, epsilon: float, aim: Aim | None, args: argparse.Namespace) -> Evolved:
+def embedded(
+    bench: Bench, tools: Tools, epsilon: float, aim: EmbedMeans | None, args: argparse.Namespace
+) -> EvolvedEmbeddings:
     """Embeddings that evolved, written down."""
     settings = EmbedSettings(
         rows=args.rows, rounds=args.rounds, start=args.start, offspring=args.offspring, parents=args.parents,
         selection=GaussianHistogram(kind="gaussian", neighbours=args.neighbours),
         eda=Eda(smoothing=0.1, best=10, components=args.components), readable=Readable(quantile=0.95, perplexity=None),
-        aim=aim, filters=NONE, label_counts=args.counts, **COUNTED,
+        class_means=aim, filters=NONE, label_counts=args.counts, **COUNTED,
         decode=DecodeSettings(
             samples=args.samples, corrections=args.corrections, temperature=0.7, top_p=0.9, max_tokens=32, batch=256
         ),
@@ -216,7 +220,7 @@ def embedded(bench: Bench, tools: Tools, epsilon: float, aim: Aim | None, args: 
     return fit.ask(view(bench))
 
 
-def rounds(bench: Bench, evolved: Evolved) -> dict[str, Any]:
+def rounds(bench: Bench, evolved: EvolvedEmbeddings) -> dict[str, Any]:
     """What the audit of rounds finds, test rows in the holdout's place."""
     audits = audit_rounds(evolved.rounds, by_label(bench, bench.train), by_label(bench, bench.test), SEED)
     return audits.to_json("embed")

@@ -168,7 +168,7 @@ def settings(args: argparse.Namespace) -> EmbedSettings:
         rows=1, label_counts="prior", prior=None, histogram_share=0.01, batch=64, rounds=args.rounds,
         start=args.offspring, offspring=args.offspring, parents=args.parents,
         selection=GaussianHistogram(kind="gaussian", neighbours=1), eda=Eda(smoothing=0.1, best=10, components=1),
-        readable=None, aim=None, decode=DECODE, filters=NONE,
+        readable=None, class_means=None, decode=DECODE, filters=NONE,
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from palimpsest.methods.evolve.base_lm import BaseAuthor
 from palimpsest.methods.evolve.corpus import CorpusAuthor
 from palimpsest.methods.evolve.fit import Evolve
 from palimpsest.methods.evolve.plan import plan as planned
-from palimpsest.methods.evolve.settings import EvolveSettings, Steering
+from palimpsest.methods.evolve.settings import EvolveMeans, EvolveSettings
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.settings import Filters, Votes
 from palimpsest.models.encoder import Encoder
@@ -113,7 +113,7 @@ def measured(bench: Bench, author: str, epsilon: float, args: argparse.Namespace
         expand=args.expand,
         look_ahead=0,
         votes=Votes(neighbours=args.neighbours, threshold=0.0, selection=args.selection),
-        steering=Steering(share=args.share, domain=0.75, first=args.first, pool=2) if args.share else None,
+        class_means=EvolveMeans(share=args.share, domain=0.75, first=args.first, pool=2) if args.share else None,
         filters=NONE,
     )
     writer = author_of(author, bench, args.model)

@@ -33,7 +33,7 @@ from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
 from palimpsest.methods.dp_lm import fudge
 from palimpsest.methods.dp_lm.decoding import Past, begin, past_of, seen, uniforms, write
-from palimpsest.methods.dp_lm.model import BOTH, ConditionalLm, Head, HeadShape
+from palimpsest.methods.dp_lm.model import BOTH, ConditionalLm, DiscriminatorHead, HeadShape
 from palimpsest.methods.dp_lm.pplm import State, next_token, start
 from palimpsest.methods.dp_lm.sampling import walk_of
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
@@ -78,7 +78,7 @@ class Shape:
         )
         lm = GPT2LMHeadModel(config)
         scale = float(lm.transformer.wte.weight.detach().square().mean().rsqrt())
-        head = Head(HeadShape(BOTH, 2 * self.width, 0, len(LABELS)))
+        head = DiscriminatorHead(HeadShape(BOTH, 2 * self.width, 0, len(LABELS)))
         return ConditionalLm(lm, head, scale).eval().to(DEVICE)
 
 

@@ -105,11 +105,11 @@ def read(folder: Path, side: str) -> list[str]:
 
 def ours(args: argparse.Namespace) -> dict[str, Any]:
     """All orders in one pass."""
-    from palimpsest.audit.ngrams import Corpus, shared_ngrams
+    from palimpsest.audit.ngrams import WordIds, shared_ngrams
 
     clock = Clock()
     vocabulary: dict[str, int] = {}
-    synthetic, private = (Corpus.read(read(args.folder, side), vocabulary) for side in SIDES)
+    synthetic, private = (WordIds.read(read(args.folder, side), vocabulary) for side in SIDES)
     clock.lap("read")
     counts = {}
     for shared in shared_ngrams(synthetic, private):

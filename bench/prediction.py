@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 
 from palimpsest.methods.predict.plan import break_even, spend
-from palimpsest.methods.predict.settings import PredictSettings, Prompt, SparseVector
+from palimpsest.methods.predict.settings import PredictSettings, Prompt, SparseVectorSettings
 from palimpsest.methods.shared.predicted import allowed_tokens
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.lm import load_lm
@@ -210,17 +210,17 @@ def plans(_args: argparse.Namespace) -> None:
         rho = zcdp_rho(epsilon, 1e-6)
         print(f"| {epsilon:g} | " + " | ".join(str(spend(settings(size), rho).tokens) for size in sizes) + " |")
     for noise in (0.1, 0.2):
-        chosen = settings(127, SparseVector(threshold=0.5, noise=noise, temperature=1.5))
+        chosen = settings(127, SparseVectorSettings(threshold=0.5, noise=noise, temperature=1.5))
         print(f"sparse vector, nu {noise}: pays below a private share of {break_even(chosen, 10.0):.1%}")
 
 
-def settings(size: int, vector: SparseVector | None = None) -> PredictSettings:
+def settings(size: int, vector: SparseVectorSettings | None = None) -> PredictSettings:
     """The published settings."""
     return PredictSettings(
         clipping="fixed", batch_size=size, batches=None, clip=10.0, tokens=None, temperature=2.0, top_k=0,
         sparse_vector=vector, max_tokens=64, most_tokens=None, typical_tokens=32, keep_unfinished=False, together=1024,
         micro_batch=256, rounding=None, checkpoint_tokens=16, label_counts="prior", prior=None, histogram_share=0.01,
-        means=None,
+        class_means=None,
         prompt=Prompt(private="{text}\n", public="\n", chat=False, text_tokens=64, joint=" | ", ends="eos"),
         filters=Filters(chain=(), min_words=0, max_words=None, similarity=1, shingle=1, quantile=0.5, threshold=0),
     )  # fmt: skip

@@ -86,7 +86,7 @@ def variant(template: dict[str, Any], task: str, way: str, epsilon: float) -> di
     predict = template["predict"] | {"max_tokens": tokens, "typical_tokens": tokens // 2}
     predict |= {"batches": FREE[task]["batches"]}
     predict["prompt"] = template["predict"]["prompt"] | {"text_tokens": tokens}
-    predict["means"] = {"share": 0.2, "keep": 0.5, "domain": 1.0, "batch": 32} if way == "means" else None
+    predict["class_means"] = {"share": 0.2, "keep": 0.5, "domain": 1.0, "batch": 32} if way == "means" else None
     if way == "fixed":
         size = 63 if epsilon == EPSILONS[-1] else 127
         most = 27 if epsilon > EPSILONS[0] else None

@@ -19,7 +19,7 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, State
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.graph import Stage, read_graph
+from flows.graph import FlowNode, read_graph
 from flows.live import LiveLines
 from flows.runner import How, Runner, discard_broken_lock
 from flows.slots import Slots, Stopped, visible_devices
@@ -60,7 +60,7 @@ def build(workspace: Path, targets: list[str] | None = None, workers: int | None
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def run_stage(stage: Stage, runner: Runner) -> State[Any]:
+def run_stage(stage: FlowNode, runner: Runner) -> State[Any]:
     """Bring one stage up to date: Completed, named Cached or Restored if its command did not have to run."""
     try:
         outcome = runner.run(stage, LiveLines(stage.name))
@@ -70,7 +70,7 @@ def run_stage(stage: Stage, runner: Runner) -> State[Any]:
     return Completed(name=_STATE_NAMES[outcome.how], message=outcome.how.value)
 
 
-def _submit(stages: Sequence[Stage], runner: Runner) -> dict[str, Run]:
+def _submit(stages: Sequence[FlowNode], runner: Runner) -> dict[str, Run]:
     runs: dict[str, Run] = {}
     for stage in stages:
         options = run_stage.with_options(

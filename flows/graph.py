@@ -21,7 +21,7 @@ DVC = threading.RLock()  # dvc.repo.Repo is not thread-safe, not even two of the
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class FlowNode:
     """One node of the graph.
 
     Attributes:
@@ -45,7 +45,7 @@ class Stage:
     receipt: str | None = None
 
 
-def read_graph(workspace: Path, targets: Sequence[str] = ()) -> tuple[Stage, ...]:
+def read_graph(workspace: Path, targets: Sequence[str] = ()) -> tuple[FlowNode, ...]:
     """The stages `dvc repro TARGETS` would visit, each after all that it needs.
 
     Args:
@@ -69,10 +69,10 @@ def _absolute(workspace: Path, target: str) -> str:
     return str(path) if is_path else f"{workspace / PROJECT_FILE}:{target}"
 
 
-def _stage(workspace: Path, node: "DvcStage", needs: Any) -> Stage:
+def _stage(workspace: Path, node: "DvcStage", needs: Any) -> FlowNode:
     name = _name(workspace, node)
     meta = node.meta or {}
-    return Stage(
+    return FlowNode(
         name=name,
         target=_target(node),
         needs=tuple(sorted(_name(workspace, need) for need in needs)),

@@ -16,7 +16,7 @@ from dvc.rwlock import RWLOCK_FILE, RWLOCK_LOCK
 
 from flows.children import Children
 from flows.environment import environment
-from flows.graph import DVC, Stage
+from flows.graph import DVC, FlowNode
 from flows.slots import Slots, Stopped
 from palimpsest.errors import PalimpsestError
 from stages import inputs
@@ -40,14 +40,14 @@ class How(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StageOutcome:
     """What happened to one stage, and in how many seconds; None for `how` if it failed."""
 
     how: How | None
     seconds: float
 
 
-def up_to_date(stage: Stage, workspace: Path) -> bool:
+def up_to_date(stage: FlowNode, workspace: Path) -> bool:
     """Whether `dvc repro` would skip this stage; for `inputs`, which it never skips, whether that would change nothing.
 
     Raises:
@@ -86,12 +86,12 @@ class Runner:
 
     def __init__(self, workspace: Path, slots: Slots) -> None:
         self.workspace = workspace.resolve()
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: dict[str, StageOutcome] = {}
         self._slots = slots
         self._children = Children()
         self._stopping = threading.Event()
 
-    def run(self, stage: Stage, on_line: Callable[[str], None]) -> Outcome:
+    def run(self, stage: FlowNode, on_line: Callable[[str], None]) -> StageOutcome:
         """Bring one stage up to date, handing over each line that its command prints.
 
         Raises:
@@ -102,7 +102,7 @@ class Runner:
         try:
             how = self._run(stage, on_line)
         finally:
-            self.outcomes[stage.name] = outcome = Outcome(how, time.monotonic() - start)
+            self.outcomes[stage.name] = outcome = StageOutcome(how, time.monotonic() - start)
         return outcome
 
     def stop(self) -> None:
@@ -111,13 +111,13 @@ class Runner:
         self._slots.stop()
         self._children.stop(GRACE_SECONDS)
 
-    def _run(self, stage: Stage, on_line: Callable[[str], None]) -> How:
+    def _run(self, stage: FlowNode, on_line: Callable[[str], None]) -> How:
         if self._up_to_date(stage, on_line):
             return How.CACHED
         with self._slots.take(stage.gpus) as devices:
             return self._reproduce(stage, devices, on_line)
 
-    def _up_to_date(self, stage: Stage, on_line: Callable[[str], None]) -> bool:
+    def _up_to_date(self, stage: FlowNode, on_line: Callable[[str], None]) -> bool:
         told = False
         while not self._stopping.is_set():
             try:
@@ -129,7 +129,7 @@ class Runner:
                 self._stopping.wait(_LOCK_SECONDS)
         raise Stopped
 
-    def _reproduce(self, stage: Stage, devices: dict[str, str], on_line: Callable[[str], None]) -> How:
+    def _reproduce(self, stage: FlowNode, devices: dict[str, str], on_line: Callable[[str], None]) -> How:
         while not self._stopping.is_set():
             watch = _Watch(stage.name, on_line)
             code = self._children.run(_command(stage), self.workspace, self._environ(devices), watch)
@@ -148,12 +148,12 @@ class Runner:
         return {**environment(self.workspace), "PATH": path, "PYTHONUNBUFFERED": "1", **devices}
 
 
-def _command(stage: Stage) -> list[str]:
+def _command(stage: FlowNode) -> list[str]:
     # Without --wait-for-lock, stages that run at once fail at random.
     return [sys.executable, "-P", "-m", "dvc", "--wait-for-lock", "repro", "--single-item", stage.target]
 
 
-def _failure(stage: Stage, code: int) -> StageFailed:
+def _failure(stage: FlowNode, code: int) -> StageFailed:
     return StageFailed(
         f"Stage {stage.name!r} failed with exit code {code}.", "Read the stage's log for the cause, then run again."
     )

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from flows.graph import Stage
+from flows.graph import FlowNode
 from palimpsest import validate
 from palimpsest.errors import PalimpsestError
 
@@ -35,7 +35,7 @@ class Slots:
         self._stopped = False
         self._changed = threading.Condition()
 
-    def check(self, stages: Iterable[Stage]) -> None:
+    def check(self, stages: Iterable[FlowNode]) -> None:
         """Raise DeviceError if a stage could wait for ever."""
         for stage in stages:
             if stage.gpus > self._total:

@@ -7,8 +7,8 @@ from typing import Any
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.states import State
 
-from flows.graph import Stage
-from flows.runner import How, Outcome
+from flows.graph import FlowNode
+from flows.runner import How, StageOutcome
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.workspace import CARD, PAGE, RELEASE
 
@@ -22,7 +22,7 @@ _PAGES = {
 
 
 def publish(
-    workspace: Path, stages: Sequence[Stage], states: Mapping[str, State[Any]], outcomes: Mapping[str, Outcome]
+    workspace: Path, stages: Sequence[FlowNode], states: Mapping[str, State[Any]], outcomes: Mapping[str, StageOutcome]
 ) -> None:
     """Store the table of stages and the links to the pages as artifacts of the current flow run."""
     table = [row(workspace, stage, states[stage.name].name or "", outcomes.get(stage.name)) for stage in stages]
@@ -30,7 +30,7 @@ def publish(
     create_markdown_artifact(links(workspace), key=REPORT_KEY, description="The audit of this workspace.")
 
 
-def row(workspace: Path, stage: Stage, state: str, outcome: Outcome | None) -> dict[str, Any]:
+def row(workspace: Path, stage: FlowNode, state: str, outcome: StageOutcome | None) -> dict[str, Any]:
     """One line of the table: stage, state, seconds and epsilon spent in this run.
 
     Args:
@@ -47,7 +47,7 @@ def row(workspace: Path, stage: Stage, state: str, outcome: Outcome | None) -> d
     }
 
 
-def _spent(receipt: Path, outcome: Outcome | None) -> str:
+def _spent(receipt: Path, outcome: StageOutcome | None) -> str:
     if outcome is None:
         return "0 (not run)"
     if outcome.how is None:  # it may have charged before it failed, and then wrote no receipt

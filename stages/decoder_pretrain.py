@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from palimpsest.audit.reconstruction import Decoded, DecoderScores
+from palimpsest.audit.reconstruction import DecodedText, DecoderScores
 from palimpsest.files import write_json
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.measure import Reconstruction, reconstruction
@@ -44,7 +44,7 @@ def run(name: str) -> None:
         bleu=found.bleu,
         exact=found.exact,
         readable_share=readable_share(found, settings.max_tokens),
-        samples=tuple(Decoded(one.sentence, one.text, one.cosine) for one in found.samples),
+        samples=tuple(DecodedText(one.sentence, one.text, one.cosine) for one in found.samples),
     )
     write_json(METRICS / "decoders" / f"{name}.json", scores.to_json() | trained)
 

@@ -16,7 +16,7 @@ _AT_ONCE = 64  # texts that are no private rows: no guarantee rests on their las
 
 
 @dataclass(frozen=True)
-class Encoders:
+class StoredEncoders:
     """One sentence encoder with two memories, so that what is kept of private texts meets no other text.
 
     Attributes:
@@ -35,9 +35,9 @@ class Encoders:
         return self.rows.dimension
 
 
-def encoders(params: Params, batch: int) -> Encoders:
+def encoders(params: Params, batch: int) -> StoredEncoders:
     """The configured encoder; private texts that are new are read `batch` at once."""
     folder = vouched(params, "models.encoder")
     encoder, mark = Encoder(folder), fingerprint_of(folder)
     rows = KeptVectors(encoder.encode_batch, encoder.dimension, OF_ROWS, mark, batch)
-    return Encoders(rows, KeptVectors(encoder.encode_batch, encoder.dimension, OF_OTHERS, mark, _AT_ONCE), mark)
+    return StoredEncoders(rows, KeptVectors(encoder.encode_batch, encoder.dimension, OF_OTHERS, mark, _AT_ONCE), mark)

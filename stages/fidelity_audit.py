@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from palimpsest.audit.fidelity import Sample, Sides, fidelity, label_shares
+from palimpsest.audit.fidelity import EmbeddedTexts, Sides, fidelity, label_shares
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.workspace import METRICS
@@ -24,10 +24,10 @@ def run(name: str) -> None:
     public = public_texts()
     texts, members, others = ([row.text for row in rows] for rows in (synthetic, train, holdout))
     sides = Sides(
-        synthetic=Sample(encode.others(texts), texts),
-        train=Sample(encode.rows(members), members),
-        holdout=Sample(encode.rows(others), others),
-        public=Sample(public_vectors(params, public, encode.others), public),
+        synthetic=EmbeddedTexts(encode.others(texts), texts),
+        train=EmbeddedTexts(encode.rows(members), members),
+        holdout=EmbeddedTexts(encode.rows(others), others),
+        public=EmbeddedTexts(public_vectors(params, public, encode.others), public),
     )
     of_sets = {
         "synthetic": [row.label for row in synthetic],

@@ -6,7 +6,7 @@ from palimpsest.workspace import BASE_LM
 from stages.public import heldout_texts
 
 
-def chain(wanted: Filters, max_tokens: int, batch: int) -> postprocess.Chain:
+def chain(wanted: Filters, max_tokens: int, batch: int) -> postprocess.FilterChain:
     """The filters, in their order.
 
     Args:

@@ -37,7 +37,7 @@ def run(name: str, *_origin: str) -> None:
     plan = found.plan(params, behind.basis)
     if not plan.feasible:
         raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
-    tools = Tools(params, found, vouched)
+    tools = FitTools(params, found, vouched)
     identity = identify(params, found, plan, *tools.digests(), *behind.charges)
     kept = resuming.folder(method, identity, plan, params.testing.noise_seed is not None)
     fit = method.build(found.settings, plan, replace(tools, kept=kept))
@@ -52,7 +52,7 @@ def run(name: str, *_origin: str) -> None:
 
 
 @dataclass(frozen=True)
-class Tools(Artifacts):
+class FitTools(Artifacts):
     """What a method is built with, the encoder with its memories among it."""
 
     def encoders(self, batch: int) -> Encoders:

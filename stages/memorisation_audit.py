@@ -1,6 +1,6 @@
 """Count what the synthetic rows repeat of single private records, beside what they share with records no one read."""
 
-from palimpsest.audit.memorisation import Corpora, Secrets, Settings, memorisation
+from palimpsest.audit.memorisation import Corpora, LikenessRules, Secrets, memorisation
 from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.files import write_json
 from palimpsest.params.load import load
@@ -21,7 +21,7 @@ def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows, the world's secrets -> memorisation.json of the variant."""
     params, guess = load(), guessed()
     texts = Corpora([row.text for row in written(params, name)], *guess.texts, public_texts(), guess.units)
-    settings = Settings(params.audit.similarity, params.audit.shingle, CLOSENESS, CONFIDENCE)
+    settings = LikenessRules(params.audit.similarity, params.audit.shingle, CLOSENESS, CONFIDENCE)
     audit = memorisation(texts, planted_secrets(params), settings)
     write_json(METRICS / name / "memorisation.json", audit.to_json(name))
 

@@ -10,7 +10,7 @@ from palimpsest.files import make_folder, write_json
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import ENCODER
 from palimpsest.methods.dp_lm.sampling import Sampler
-from palimpsest.methods.shared.counts import Generation
+from palimpsest.methods.shared.counts import GenerationCounts
 from palimpsest.models.encoder import Encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import DpLmVariant, Params
@@ -36,7 +36,7 @@ def run(name: str, model: str) -> None:
     sampler = Sampler(settings, variant.variant, params.seed, removing, encode, shards)
     rows = list(sampler.sample(artifact, artifact.counts(settings.rows)))
     write_synthetic(rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
-    counts = Generation(drawn=removing.seen, removed=removing.removed, rows=len(rows))
+    counts = GenerationCounts(drawn=removing.seen, removed=removing.removed, rows=len(rows))
     write_json(METRICS / name / "generation.json", counts.to_json(name, receipt.zone))
     write_json(RECEIPTS / f"{name}.json", replace(receipt, variant=name).to_json())
     shutil.rmtree(SHARDS / name)

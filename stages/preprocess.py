@@ -12,7 +12,7 @@ from palimpsest.records.keyed import fingerprint
 from palimpsest.records.preprocess import preprocess
 from palimpsest.records.private import RawRow
 from palimpsest.records.public import split_public
-from palimpsest.records.read import Columns, read_rows
+from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.record import Record
 from palimpsest.records.snapshot import unchanged
 from palimpsest.records.write import write_public, write_split
@@ -52,21 +52,21 @@ def read_private(params: Params) -> tuple[list[RawRow], list[RawRow] | None]:
     """The private file's rows, and the test file's where there is one."""
     data = params.dataset
     keys = params.schema_of_data.keys
-    columns = Columns(data.text, data.label, data.unit.column, keys, nobody=data.unit.missing == "drop")
+    columns = ColumnNames(data.text, data.label, data.unit.column, keys, nobody=data.unit.missing == "drop")
     read = partial(read_rows, max_length=data.max_length, labels=tuple(data.labels) or None)
     with unchanged(data.private):
         rows = read(data.private, columns)
     if data.test is None:
         return rows, None
     with unchanged(data.test):
-        return rows, read(data.test, Columns(data.text, data.label, keys=keys))
+        return rows, read(data.test, ColumnNames(data.text, data.label, keys=keys))
 
 
 def write_public_rows(params: Params) -> None:
     """The public file, cut into what models train on and what they are measured on."""
     data = params.dataset
     label = data.label if data.public_labels else None
-    columns = Columns(data.text, label, keys=params.schema_of_data.keys, plain=True)
+    columns = ColumnNames(data.text, label, keys=params.schema_of_data.keys, plain=True)
     with unchanged(data.public):
         rows = read_rows(vouched(params, "dataset.public"), columns, data.max_length, tuple(data.labels) or None)
     train, heldout = split_public([Record(row.text, row.label) for row in rows], params.seed)

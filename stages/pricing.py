@@ -53,6 +53,7 @@ def _queries(params: Params, name: str) -> list[PlannedQuery]:
 
 def _below(params: Params, found: Spender) -> str | None:
     """What was charged before: a fitted model, or the variant whose rows are chosen from, by what it is charged as."""
-    if not found.method.reads & {Reads.SOURCE, Reads.FITTED}:
-        return None
-    return params.run.dp_lm.get(str(found.origin), found.origin)
+    if Reads.FITTED in found.method.reads:
+        return found.origin
+    # A model and a variant may share a name: only a variant that is drawn from is looked for among the variants.
+    return params.run.dp_lm.get(str(found.origin), found.origin) if Reads.SOURCE in found.method.reads else None

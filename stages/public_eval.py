@@ -12,11 +12,11 @@ from palimpsest.errors import ParamsError
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
-from palimpsest.records.read import Columns, read_rows
+from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.record import Record
 from palimpsest.records.snapshot import unchanged
 from palimpsest.records.write import read_synthetic
-from palimpsest.workspace import METRICS, SYNTHETIC
+from palimpsest.workspace import INTERNAL, METRICS, PUBLISHABLE, SYNTHETIC
 from stages.common import start
 from stages.downstream_eval import score
 from stages.vouching import vouched
@@ -31,7 +31,7 @@ def run() -> None:
     test, names = public_test(params), (*params.may_leave, PUBLIC_ROW)
     rows = {name: read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label) for name in names}
     audits = {name: score(params, found, test) for name, found in rows.items()}
-    zone = "publishable" if params.testing.noise_seed is None else "internal"  # with a fixed seed no row is private
+    zone = PUBLISHABLE if params.testing.noise_seed is None else INTERNAL  # with a fixed seed no row is private
     write_json(SCORES, {"zone": zone, **scores(audits)})
 
 
@@ -63,7 +63,7 @@ def public_test(params: Params) -> list[Record]:
             "dataset.public_test is null: no test file was declared public.",
             "Name one, or leave this stage out: a card can do without scores.",
         )
-    columns = Columns(data.text, data.label, keys=params.schema_of_data.keys, plain=True)
+    columns = ColumnNames(data.text, data.label, keys=params.schema_of_data.keys, plain=True)
     with unchanged(data.public_test):
         rows = read_rows(vouched(params, "dataset.public_test"), columns, data.max_length, tuple(data.labels) or None)
     return [Record(row.text, row.label) for row in rows]

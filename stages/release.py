@@ -21,7 +21,7 @@ from palimpsest.errors import DataError
 from palimpsest.files import read_json
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load
-from palimpsest.params.release import Release
+from palimpsest.params.release import ReleaseSettings
 from palimpsest.params.schema import Params
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.ledger import Ledger
@@ -32,16 +32,16 @@ from palimpsest.records.keyed import digest
 from palimpsest.records.record import Record
 from palimpsest.records.world.facts import Facts, load_facts
 from palimpsest.records.write import read_synthetic
-from palimpsest.report.card import PUBLISHABLE, render_card
+from palimpsest.report.card import render_card
 from palimpsest.report.release import bundle, gates, word
-from palimpsest.report.release.bundle import Measured
+from palimpsest.report.release.bundle import MeasuredDocuments
 from palimpsest.report.release.card import Described
 from palimpsest.report.release.extract import extract
 from palimpsest.report.release.keys import fingerprint, key_path, load_key
 from palimpsest.report.release.prov import Inputs, provenance
 from palimpsest.report.statement import statement
 from palimpsest.report.taint import RELEASE, Flow, Node, narrowed, nodes
-from palimpsest.workspace import FACTS, GRAPH, LOCK, METRICS, RECEIPTS, SCORES, SYNTHETIC, TWINS
+from palimpsest.workspace import FACTS, GRAPH, LOCK, METRICS, PUBLISHABLE, RECEIPTS, SCORES, SYNTHETIC, TWINS
 from stages import report
 from stages.common import start
 from stages.vouching import told
@@ -61,7 +61,7 @@ def run() -> None:
     publish(params, params.release)
 
 
-def publish(params: Params, settings: Release, target: Path = FOLDER) -> None:
+def publish(params: Params, settings: ReleaseSettings, target: Path = FOLDER) -> None:
     """Take the owner's word, check everything that must hold, then write, sign and put the folder in its place.
 
     Raises:
@@ -136,7 +136,7 @@ def collected(params: Params, variants: Sequence[str]) -> Found:
 
 def prepared(
     params: Params,
-    settings: Release,
+    settings: ReleaseSettings,
     found: Found,
     rows: Mapping[str, Sequence[Record]],
     signer: str,
@@ -152,7 +152,7 @@ def prepared(
         variants=settings.variants, scores=found.scores, twins=twins, fingerprint=signer,
     )  # fmt: skip
     generation = {name: read_generation(name) for name in found.receipts}
-    measured = Measured(found.receipts, generation, found.scores, twins, scanned(sum(counts.values()), world))
+    measured = MeasuredDocuments(found.receipts, generation, found.scores, twins, scanned(sum(counts.values()), world))
     audit = bundle.audit_document(measured, found.promise, found.books)
     ledger = extract(found.asset, found.charges, found.books)
     return bundle.Contents(described, rows, page, audit, ledger, partial(origins, params, found, signer))

@@ -20,7 +20,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.report import sections
-from palimpsest.report.card import PUBLISHABLE, render_card
+from palimpsest.report.card import render_card
 from palimpsest.report.page import render_internal
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Page
@@ -28,7 +28,7 @@ from palimpsest.report.sections.twins import TWINS
 from palimpsest.report.sections.utility import PUBLIC
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import summarise
-from palimpsest.workspace import CARD, GRAPH, METRICS, PAGE, PLOTS, RECEIPTS, STATEMENT, SUMMARY
+from palimpsest.workspace import CARD, GRAPH, METRICS, PAGE, PLOTS, PUBLISHABLE, RECEIPTS, STATEMENT, SUMMARY
 from stages.common import start
 from stages.vouching import told
 

@@ -10,7 +10,7 @@ from typing import Any
 from palimpsest.closure import digest
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.base import Plan
-from palimpsest.methods.shared.counts import Generation
+from palimpsest.methods.shared.counts import GenerationCounts
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
@@ -85,7 +85,7 @@ def record(
     method, assumed = variant.method, assumptions
     found = receipt(ledger, asset, session, method=method, target=target, before=before, assumptions=assumed)
     write_json(RECEIPTS / f"{name}.json", replace(found, plan=dict(plan.numbers)).to_json())
-    write_json(METRICS / name / "generation.json", Generation.from_json(counts).to_json(name, found.zone))
+    write_json(METRICS / name / "generation.json", GenerationCounts.from_json(counts).to_json(name, found.zone))
 
 
 def private_rows() -> list[PrivateRow]:

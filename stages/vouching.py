@@ -9,7 +9,7 @@ from palimpsest.errors import ModelError
 from palimpsest.models.sources import known_source, resolve_encoder, resolve_source
 from palimpsest.params.schema import Params
 from palimpsest.params.sources import public_sources
-from palimpsest.records.vouched import EMBEDDED, Own, Source, fingerprint_of, require_public, sha256
+from palimpsest.records.vouched import EMBEDDED, Own, PublicSource, fingerprint_of, require_public, sha256
 from stages.models import fitted_here
 
 _HUB = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")  # a hub name; anything else is a path, and is not told
@@ -48,7 +48,7 @@ def require_vouched(params: Params, workspace: Path = Path()) -> None:
             require_public(source, _found(source, workspace) or _written(source, workspace), own)
 
 
-def named(params: Params) -> dict[str, Source]:
+def named(params: Params) -> dict[str, PublicSource]:
     """Key of params.yaml -> the source that it names."""
     return {source.key: source for source in public_sources(params)}
 
@@ -73,14 +73,14 @@ def told(params: Params) -> list[dict[str, Any]]:
     ]
 
 
-def _name(source: Source) -> str:
+def _name(source: PublicSource) -> str:
     if source.kind == "prompts":
         return "params.yaml"
     local = source.on_disk and (_written(source).exists() or not _HUB.fullmatch(source.name))
     return f"a local {source.kind}" if local else source.name
 
 
-def digest_of(source: Source, workspace: Path = Path()) -> str | None:
+def digest_of(source: PublicSource, workspace: Path = Path()) -> str | None:
     """Of a source's content as it is now, 64 hexadecimal digits; None where there is nothing on this machine."""
     if source.kind == "prompts":
         return hashlib.sha256(source.name.encode()).hexdigest()
@@ -91,12 +91,12 @@ def digest_of(source: Source, workspace: Path = Path()) -> str | None:
         return None
 
 
-def _written(source: Source, workspace: Path = Path()) -> Path:
+def _written(source: PublicSource, workspace: Path = Path()) -> Path:
     """The path that a source's name is, whether or not there is something."""
     return workspace / Path(source.name).expanduser()
 
 
-def _found(source: Source, workspace: Path) -> Path | None:
+def _found(source: PublicSource, workspace: Path) -> Path | None:
     """Where a source lies on this machine; None where it does not."""
     if source.embedded:
         return resolve_encoder(EMBEDDED)

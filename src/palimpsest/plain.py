@@ -11,6 +11,8 @@ from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin, 
 
 import numpy as np
 
+from palimpsest.workspace import INTERNAL
+
 
 class At:
     """Where a field stands that does not stand under its own name.
@@ -55,7 +57,7 @@ class Plain(_Read):
 class PlainFile(_Read):
     """A value with a file of its own."""
 
-    def to_json(self, variant: str, zone: str = "internal") -> dict[str, Any]:
+    def to_json(self, variant: str, zone: str = INTERNAL) -> dict[str, Any]:
         """The metric file of a variant, in the private zone unless it says another."""
         return {"variant": variant, "zone": zone, **_written(self)}
 

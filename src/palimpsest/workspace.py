@@ -17,6 +17,10 @@ class Zone(StrEnum):
     PUBLIC = "public"
 
 
+# What a document of a private stage says of itself: whether it holds nothing of a row, and so may be shown.
+PUBLISHABLE, INTERNAL = "publishable", "internal"
+
+
 DATA = Path("data")
 RAW = DATA / "raw"  # the invented world
 FACTS = RAW / "facts.json"  # its answer key

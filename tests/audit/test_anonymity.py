@@ -10,7 +10,7 @@ import pytest
 
 from palimpsest.audit.anonymity import (
     AnonymityAudit,
-    View,
+    WordView,
     audit_anonymity,
     infer_label,
     infer_word,
@@ -78,7 +78,7 @@ def test_success_on_a_record_does_not_depend_on_a_coin():
     sides = [[row for row, coin in zip(first.records, coins, strict=True) if coin == side] for side in (True, False)]
     turned = replace(first, members=sides[0], nonmembers=sides[1])
     order = [first.records.index(row) for row in turned.records]
-    one, other = View.of(first), View.of(turned)
+    one, other = WordView.of(first), WordView.of(turned)
     for attack in (lambda view: single_out(view, 0), lambda view: link(view, 3), infer_word, infer_label):
         before, after = attack(one), attack(other)
         assert 0 < before.hits.sum() < 80
@@ -98,19 +98,19 @@ def test_rarest_words_come_first():
 def test_a_predicate_singles_out_the_only_record_it_holds_for():
     members, nonmembers = [Record("red old bike"), Record("red new bike")], [Record("blue old bike"), Record("sofa")]
     synthetic = [Record("old red"), Record("bike"), Record("a sofa")]
-    hits = single_out(View.of(Released(synthetic, members, nonmembers, [])), 0).hits
+    hits = single_out(WordView.of(Released(synthetic, members, nonmembers, [])), 0).hits
     assert hits.tolist() == [True, False, False, True]  # "red" and "old" together; "sofa"
 
 
 def test_random_combinations_of_the_same_words_are_the_baseline():
     members, nonmembers = rows(1, 60), rows(2, 60)
-    outcome = single_out(View.of(Released(members, members, nonmembers, [])), 0)
+    outcome = single_out(WordView.of(Released(members, members, nonmembers, [])), 0)
     assert outcome.hits[:60].mean() > outcome.chance[:60].mean() > 0.0
 
 
 def test_halves_that_meet_in_one_row_are_linked():
     members, nonmembers = [Record("a b c d")], [Record("a b e f"), Record("x y z u")]
-    view = View.of(Released([Record("a b c d"), Record("e f g h")], members, nonmembers, []))
+    view = WordView.of(Released([Record("a b c d"), Record("e f g h")], members, nonmembers, []))
     linked = link(view, 1)
     assert linked.hits.tolist() == [True, False, False]  # the last one shares no word with any row
     assert linked.chance.tolist() == pytest.approx([0.5] * 3)
@@ -120,7 +120,9 @@ def test_the_rarest_word_is_guessed_from_the_rest():
     public = ["my printer is broken again"]
     members = [Record("my printer is broken says quorbra")]
     nonmembers = [Record("my printer is broken says veltrix"), Record("nothing alike")]
-    view = View.of(Released([Record("printer is broken says quorbra"), Record("other")], members, nonmembers, public))
+    view = WordView.of(
+        Released([Record("printer is broken says quorbra"), Record("other")], members, nonmembers, public)
+    )
     outcome = infer_word(view)
     assert outcome.hits.tolist() == [True, False, False]
     assert outcome.chance.tolist() == [0.5, 0.0, 0.0]
@@ -129,7 +131,7 @@ def test_the_rarest_word_is_guessed_from_the_rest():
 def test_the_label_is_guessed_from_the_nearest_row():
     synthetic = [Record("a b c", "x"), Record("d e f", "y"), Record("d e g", "y")]
     records = [Record("a b", "x"), Record("d e", "x"), Record("q", "y")]
-    outcome = infer_label(View.of(Released(synthetic, records[:1], records[1:], [])))
+    outcome = infer_label(WordView.of(Released(synthetic, records[:1], records[1:], [])))
     assert outcome.hits.tolist() == [True, False, False]
     assert outcome.chance.tolist() == pytest.approx([1 / 3, 1 / 3, 2 / 3])
 

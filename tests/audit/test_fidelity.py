@@ -12,8 +12,8 @@ import pytest
 from scipy.special import beta
 
 from palimpsest.audit.fidelity import (
+    EmbeddedTexts,
     FidelityAudit,
-    Sample,
     Sides,
     diversities,
     fidelity,
@@ -49,8 +49,10 @@ def texts(n: int, seed: int, vocabulary: int = 60, longest: int = 12) -> list[st
     return [" ".join(f"w{word}" for word in rng.integers(vocabulary, size=rng.integers(1, longest))) for _ in range(n)]
 
 
-def sample(n: int, seed: int, shift: float = 0.0, scale: float = 1.0, words: int = 60, longest: int = 12) -> Sample:
-    return Sample(drawn(n, seed, shift=shift, scale=scale), texts(n, seed, words, longest))
+def sample(
+    n: int, seed: int, shift: float = 0.0, scale: float = 1.0, words: int = 60, longest: int = 12
+) -> EmbeddedTexts:
+    return EmbeddedTexts(drawn(n, seed, shift=shift, scale=scale), texts(n, seed, words, longest))
 
 
 # MAUVE.
@@ -253,7 +255,7 @@ def test_bins_of_lengths_hold_every_text_once() -> None:
 # All together.
 
 
-def audit(synthetic: Sample, public: Sample | None = None, seed: int = 0) -> FidelityAudit:
+def audit(synthetic: EmbeddedTexts, public: EmbeddedTexts | None = None, seed: int = 0) -> FidelityAudit:
     others = (sample(120, 1), sample(130, 2), public or sample(200, 3, shift=2.5, words=90, longest=25))
     return fidelity(Sides(synthetic, *others), seed, repeats=2)
 
@@ -322,9 +324,9 @@ def test_samples_that_cannot_be_measured_are_errors() -> None:
     with pytest.raises(DataError):
         audit(sample(19, 0))
     with pytest.raises(ModelError):
-        Sample(np.full((1, 2), np.nan), ["a"])
+        EmbeddedTexts(np.full((1, 2), np.nan), ["a"])
     with pytest.raises(ValueError, match="1 and 2"):
-        Sample(np.zeros((1, 2)), ["a", "b"])
+        EmbeddedTexts(np.zeros((1, 2)), ["a", "b"])
 
 
 def test_the_stage_measures_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

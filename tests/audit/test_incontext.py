@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausalLM
 
 from palimpsest.audit.incontext import InContextAnswers, InContextAudit, Shot, audit_in_context, chosen_items, draw_rows
-from palimpsest.audit.incontext_answers import Chooser, Writer, content_free, same_wording
-from palimpsest.audit.incontext_model import Prompts, answer_text, read, read_items, score_answers, write_tokens
+from palimpsest.audit.incontext_answers import AnswerWriter, Chooser, content_free, same_wording
+from palimpsest.audit.incontext_model import TokenPrompts, answer_text, read, read_items, score_answers, write_tokens
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.errors import DataError, ParamsError
@@ -125,7 +125,7 @@ def written_plainly(model, tokens, first, most):
 @pytest.mark.parametrize("shots", [0, 3])
 @pytest.mark.parametrize("batch", [1, 3, 7])
 def test_cached_scores_are_those_of_plain_passes(model, tokenizer, shots, batch):
-    prompts = Prompts(tokenizer, settings())
+    prompts = TokenPrompts(tokenizer, settings())
     start, items = beginning(prompts, shots), prompts.items(["", *texts(6, seed=5)], 12)
     answers = prompts.answers(LABELS)
     assert len({len(answer) for answer in answers}) > 1
@@ -141,7 +141,7 @@ def test_cached_scores_are_those_of_plain_passes(model, tokenizer, shots, batch)
 
 
 def test_answers_of_one_token_need_no_further_pass(model, tokenizer):
-    prompts = Prompts(tokenizer, settings())
+    prompts = TokenPrompts(tokenizer, settings())
     items = prompts.items(texts(3), 12)
     reading = read_items(model, read(model, prompts.start), items, prompts.ids.pad)
     width = reading.cache.get_seq_length()
@@ -153,7 +153,7 @@ def test_answers_of_one_token_need_no_further_pass(model, tokenizer):
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_cached_answers_are_those_of_plain_passes(model, tokenizer, batch):
-    prompts = Prompts(tokenizer, settings(batch=batch))
+    prompts = TokenPrompts(tokenizer, settings(batch=batch))
     start, items = beginning(prompts, 2), prompts.items(texts(8, seed=8), 12)
     past, found = read(model, start), []
     for place in range(0, len(items), batch):
@@ -188,7 +188,7 @@ def reciting(tokens, vocabulary):
 def test_an_answer_ends_at_a_line_break_or_the_end_of_text(tokenizer, end, shown):
     """Whatever its neighbour, which starts behind that end, still has to say."""
     tokens = tokenizer.encode(f"xyz{end}tuvwop", add_special_tokens=False)
-    model, prompts = reciting(tokens, len(tokenizer)), Prompts(tokenizer, settings())
+    model, prompts = reciting(tokens, len(tokenizer)), TokenPrompts(tokenizer, settings())
     reading = read_items(model, read(model, [5]), [[6, 7], [8]], prompts.ids.pad)
     first = torch.tensor([tokens[0], *tokenizer.encode("t", add_special_tokens=False)])
     rows = write_tokens(model, reading, first, prompts, 5)
@@ -199,7 +199,7 @@ def test_an_answer_ends_at_a_line_break_or_the_end_of_text(tokenizer, end, shown
 
 
 def test_a_prompt_reads_as_its_templates_say(tokenizer):
-    prompts = Prompts(tokenizer, settings())
+    prompts = TokenPrompts(tokenizer, settings())
     (item,) = prompts.items(["it  hums\nand glows"], 50)
     shown = prompts.demonstrations(["it glows"], prompts.answers(["no"]))
     assert tokenizer.decode([*prompts.start, *chain(*shown), *item], skip_special_tokens=True) == (
@@ -211,20 +211,20 @@ def test_a_prompt_reads_as_its_templates_say(tokenizer):
 
 
 def test_words_before_the_label_belong_to_the_prompt(tokenizer):
-    prompts = Prompts(tokenizer, settings(item="{text}\n", answer="This is {label}.\n"))
+    prompts = TokenPrompts(tokenizer, settings(item="{text}\n", answer="This is {label}.\n"))
     assert tokenizer.decode(prompts.items(["it"], 9)[0]) == "it\nThis is"
     assert tokenizer.decode(prompts.answers(["no"])[0]) == " no"
     assert tokenizer.decode(prompts.demonstrations(["it"], [[]])[0]) == "it\nThis is.\n"
 
 
 def test_a_special_token_spelt_out_in_a_text_is_dropped(tokenizer):
-    (item,) = Prompts(tokenizer, settings()).items(["it <|endoftext|> hums"], 50)
+    (item,) = TokenPrompts(tokenizer, settings()).items(["it <|endoftext|> hums"], 50)
     assert tokenizer.eos_token_id not in item
 
 
 @given(shots=st.integers(0, 6), length=st.integers(0, 30), seed=st.integers(0, 5))
 def test_no_prompt_is_longer_than_what_it_is_said_to_need(tokenizer, shots, length, seed):
-    prompts = Prompts(tokenizer, settings())
+    prompts = TokenPrompts(tokenizer, settings())
     words = " ".join(WORDS[seed:] * 2)[: length * 3]
     answers = prompts.answers(LABELS)
     longest = max(map(len, answers))
@@ -234,7 +234,7 @@ def test_no_prompt_is_longer_than_what_it_is_said_to_need(tokenizer, shots, leng
 
 
 def test_what_a_prompt_is_said_to_need_is_reached(tokenizer):
-    prompts, words = Prompts(tokenizer, settings()), " ".join(WORDS * 9)
+    prompts, words = TokenPrompts(tokenizer, settings()), " ".join(WORDS * 9)
     answer = max(prompts.answers(LABELS), key=len)
     shown = prompts.demonstrations([words] * 3, [answer] * 3)
     used = len(prompts.start) + len([*chain(*shown)]) + len(prompts.items([words], 12)[0]) + len(answer)
@@ -303,7 +303,7 @@ def test_calibration_divides_by_the_mean_over_inputs_without_content():
 
 
 def test_choices_are_calibrated(model, tokenizer):
-    prompts, shown, asked = Prompts(tokenizer, settings()), records(3, seed=3), texts(20, seed=9)
+    prompts, shown, asked = TokenPrompts(tokenizer, settings()), records(3, seed=3), texts(20, seed=9)
     start, items = beginning(prompts, 3), prompts.items(asked, 12)
     plain = _plain_scores(model, start, items, prompts.answers(LABELS)).argmax(dim=1).tolist()
     expected = _plain_choices(model, prompts, shown, asked)
@@ -317,7 +317,7 @@ def _plain_scores(model, start, items, answers):
 
 
 def test_the_first_token_of_a_free_answer_is_calibrated(model, tokenizer):
-    prompts = Prompts(tokenizer, settings(first_tokens=30))
+    prompts = TokenPrompts(tokenizer, settings(first_tokens=30))
     start, items = beginning(prompts, 2), prompts.items(texts(8, seed=4), 12)
     free = _plain_next(model, start, prompts.items(prompts.settings.content_free, 12))
     plain = _plain_next(model, start, items)
@@ -329,7 +329,7 @@ def test_the_first_token_of_a_free_answer_is_calibrated(model, tokenizer):
         answer_text(written_plainly(model, [*start, *item], token, 6), prompts)
         for item, token in zip(items, first, strict=True)
     ]
-    right = Writer(model, prompts).right(read(model, start), items, expected)
+    right = AnswerWriter(model, prompts).right(read(model, start), items, expected)
     assert right.tolist() == [same_wording(text, text) for text in expected]
     assert right.any()
 
@@ -369,13 +369,13 @@ def test_every_answer_is_that_of_a_plain_pass(model, tokenizer):
     for shot in found.shots:
         for draw, correct in enumerate(shot.correct):
             chosen = [rows[index] for index in draw_rows([row.label for row in rows], shot.shots, True, 7, draw)]
-            labels = _plain_choices(model, Prompts(tokenizer, settings()), chosen, [row.text for row in asked])
+            labels = _plain_choices(model, TokenPrompts(tokenizer, settings()), chosen, [row.text for row in asked])
             assert correct.tolist() == [row.label == label for row, label in zip(asked, labels, strict=True)]
     assert len({tuple(correct) for shot in found.shots for correct in shot.correct}) > 2
 
 
 def _length(tokenizer, text):
-    return len(Prompts(tokenizer, settings()).items([text], 12)[0])
+    return len(TokenPrompts(tokenizer, settings()).items([text], 12)[0])
 
 
 def _plain_choices(model, prompts, shown, asked):
@@ -397,7 +397,7 @@ def test_what_does_not_fit_is_said_and_not_cut(random_gpt2, tokenizer):
 
 def test_the_longest_that_fits_is_answered(random_gpt2, tokenizer):
     """At the very edge of the context: one token more would be an error of the model."""
-    prompts = Prompts(tokenizer, settings())
+    prompts = TokenPrompts(tokenizer, settings())
     longest = max(map(len, prompts.answers(LABELS)))
     spare = CONTEXT - prompts.needs(2, longest)
     found = audited(random_gpt2, tokenizer, {"shots": (0, 2), "item_tokens": 12 + spare})
@@ -423,7 +423,7 @@ def test_free_labels_are_written(random_gpt2, tokenizer):
 
 def test_verbalisers_stand_for_the_labels(random_gpt2, tokenizer):
     words = {label: f"w{place}" for place, label in enumerate(LABELS)}
-    chooser = Chooser(random_gpt2, Prompts(tokenizer, settings(verbalisers=words)), LABELS)
+    chooser = Chooser(random_gpt2, TokenPrompts(tokenizer, settings(verbalisers=words)), LABELS)
     assert [tokenizer.decode(tokens) for tokens in chooser.answers(["not so", "no"])] == [" w3", " w1"]
 
 
@@ -440,7 +440,7 @@ def test_unusable_rows_are_errors_that_quote_nothing(random_gpt2, tokenizer, row
 
 def test_a_label_without_a_token_is_refused(random_gpt2, tokenizer):
     with pytest.raises(ParamsError, match="no token"):
-        Chooser(random_gpt2, Prompts(tokenizer, settings(answer="{label}\n")), ("no", "<|endoftext|>"))
+        Chooser(random_gpt2, TokenPrompts(tokenizer, settings(answer="{label}\n")), ("no", "<|endoftext|>"))
 
 
 # The verdict.

@@ -16,9 +16,9 @@ from scipy.stats import fisher_exact
 
 from palimpsest.audit.memorisation import (
     Corpora,
+    LikenessRules,
     MemorisationAudit,
     Secrets,
-    Settings,
     contrast,
     edit_distance_within,
     extraction,
@@ -44,7 +44,7 @@ _WORLD = WorldSettings(
     seed=3, private_rows=300, test_rows=50, public_rows=100, public_test_rows=50, products=4, public_products=12,
     facts=8, support_low=10, support_high=60, public_pairs=40, canaries=4, canary_repeats=(1, 2, 4),
 )  # fmt: skip
-USUAL = Settings(similarity=0.7, shingle=3, closeness=0.8, confidence=0.95)
+USUAL = LikenessRules(similarity=0.7, shingle=3, closeness=0.8, confidence=0.95)
 
 
 def sentences(rng: np.random.Generator, count: int, vocabulary: int = 300, longest: int = 20) -> list[str]:
@@ -268,7 +268,7 @@ def test_looking_for_pieces_first_misses_no_near_match(closeness: float) -> None
     edits = int((1 - closeness) * 20 + 1e-9)
     for secret in secrets:
         expected = any(table_distance(secret, text) <= edits for text in texts)
-        found = extraction(Secrets((secret,), ("zzzz zzzz",)), texts, Settings(0.7, 3, closeness, 0.95))
+        found = extraction(Secrets((secret,), ("zzzz zzzz",)), texts, LikenessRules(0.7, 3, closeness, 0.95))
         assert found.near.exposed.count == expected
 
 
@@ -331,7 +331,7 @@ def test_empty_sides_are_errors(empty: str) -> None:
 @pytest.mark.parametrize("wrong", [{"similarity": 0}, {"similarity": 1.1}, {"shingle": 0}, {"closeness": 0}])
 def test_settings_out_of_range_are_errors(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Settings(**{"similarity": 0.7, "shingle": 3, "closeness": 0.8, "confidence": 0.95, **wrong})
+        LikenessRules(**{"similarity": 0.7, "shingle": 3, "closeness": 0.8, "confidence": 0.95, **wrong})
 
 
 def test_the_stage_finds_what_was_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from palimpsest.audit.ngrams import Corpus, NgramAudit, ngram_audit, shared_ngrams
+from palimpsest.audit.ngrams import NgramAudit, WordIds, ngram_audit, shared_ngrams
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.errors import DataError
 from palimpsest.records.duplicates import words
@@ -54,7 +54,7 @@ def test_longest_span_and_verbatim_rows():
 def test_the_join_follows_texts_longer_than_the_largest_order():
     vocabulary = {}
     text = " ".join(f"w{number % 7}" for number in range(200))
-    first, second = (Corpus.read([text], vocabulary) for _ in range(2))
+    first, second = (WordIds.read([text], vocabulary) for _ in range(2))
     assert max(shared.order for shared in shared_ngrams(first, second)) == 200
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palimpsest.audit.ngrams import Corpus, shared_ngrams
+from palimpsest.audit.ngrams import WordIds, shared_ngrams
 from palimpsest.records.duplicates import words
 
 _CHARACTERS = st.one_of(st.characters(max_codepoint=127), st.sampled_from("éŞİßﬁ１\u00a0\u2028中²"))
@@ -13,7 +13,7 @@ _CHARACTERS = st.one_of(st.characters(max_codepoint=127), st.sampled_from("éŞ�
 @given(st.lists(st.text(_CHARACTERS)))
 def test_words_are_those_of_the_duplicate_search(texts: list[str]) -> None:
     vocabulary: dict[str, int] = {}
-    found = Corpus.read(texts, vocabulary)
+    found = WordIds.read(texts, vocabulary)
     names = {number: word for word, number in vocabulary.items()}
     rows = [[names[int(number)] for number in found.ids[found.row == row]] for row in range(len(texts))]
     assert rows == [words(text) for text in texts]
@@ -24,11 +24,11 @@ def test_words_are_those_of_the_duplicate_search(texts: list[str]) -> None:
 
 def test_a_second_corpus_goes_on_with_the_numbers_of_the_first() -> None:
     vocabulary: dict[str, int] = {}
-    Corpus.read(["a b"], vocabulary)
-    assert Corpus.read(["c b a"], vocabulary).ids.tolist() == [2, 1, 0]
+    WordIds.read(["a b"], vocabulary)
+    assert WordIds.read(["c b a"], vocabulary).ids.tolist() == [2, 1, 0]
 
 
 def test_corpora_without_a_word_in_common_share_nothing() -> None:
     vocabulary: dict[str, int] = {}
-    first, second, empty = (Corpus.read(texts, vocabulary) for texts in (["a b"], ["c"], []))
+    first, second, empty = (WordIds.read(texts, vocabulary) for texts in (["a b"], ["c"], []))
     assert list(shared_ngrams(first, second)) == list(shared_ngrams(first, empty)) == []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from palimpsest.audit.membership import audit_membership, bag_of_words_control
-from palimpsest.audit.ngrams import Corpus
+from palimpsest.audit.ngrams import WordIds
 from palimpsest.audit.statistics import auc_null_interval, auc_value
 from palimpsest.audit.text_membership import (
     Released,
@@ -143,16 +143,16 @@ def test_likelihoods_equal_those_from_dictionaries(order):
     draw = [" ".join(f"w{word}" for word in rng.integers(0, 6, rng.integers(0, 12))) for _ in range(60)]
     fitted, texts = draw[:40], [*draw[40:], "w1 never heard w2", ""]
     vocabulary = {}
-    corpus = Corpus.read([*fitted, *texts], vocabulary)
+    corpus = WordIds.read([*fitted, *texts], vocabulary)
     found = log_likelihoods(corpus, len(fitted), order, len(vocabulary))
     assert found == pytest.approx([naive(fitted, text, order, len(vocabulary)) for text in texts])
 
 
 def test_a_model_spreads_one_unit_of_probability():
     fitted, names = ["a b a c", "b a b", "c"], ["a", "b", "c", "d", "e"]
-    corpus = Corpus.read([*fitted, *(f"a b {name}" for name in names)], {})
+    corpus = WordIds.read([*fitted, *(f"a b {name}" for name in names)], {})
     found = log_likelihoods(corpus, len(fitted), 3, len(names))
-    start = log_likelihoods(Corpus.read([*fitted, "a b"], {}), len(fitted), 3, len(names))[0] * 2
+    start = log_likelihoods(WordIds.read([*fitted, "a b"], {}), len(fitted), 3, len(names))[0] * 2
     assert np.exp(found * 3 - start).sum() == pytest.approx(1.0)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from palimpsest.audit.anonymity import audit_anonymity
 from palimpsest.audit.membership import Control, Scores, audit_membership, bag_of_words_control, correct_guesses
-from palimpsest.audit.memorisation import Corpora, Settings, near_duplicates_of, personal_data
+from palimpsest.audit.memorisation import Corpora, LikenessRules, near_duplicates_of, personal_data
 from palimpsest.audit.ngrams import ngram_audit
 from palimpsest.audit.statistics import Bootstrap, Estimate, Interval, one_run_p_value
 from palimpsest.audit.text_membership import Released, phantom_test, text_attacks
@@ -24,7 +24,7 @@ from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 
 PASSED = Control(Estimate(0.5, 0.4, 0.6), Interval(0.4, 0.6))
-USUAL = Settings(similarity=0.7, shingle=3, closeness=0.8, confidence=0.95)
+USUAL = LikenessRules(similarity=0.7, shingle=3, closeness=0.8, confidence=0.95)
 ALPHA = 0.05
 
 

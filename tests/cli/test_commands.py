@@ -35,7 +35,7 @@ from palimpsest.privacy.receipt import Group
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.view import PrivateView
-from palimpsest.report.row import BudgetLeft, Excess, Membership, Row, Score, Share, Summary
+from palimpsest.report.row import BudgetLeft, Excess, Fraction, Membership, Row, Score, Summary
 from tests.reading import reading
 
 RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
@@ -77,9 +77,9 @@ def row(variant: str, role: str, epsilon: float | None, scores: tuple[Score, ...
         text_membership=attack("ngram", 0.507) if attacked else None,
         shadow_membership=None,
         ngram_excess=Excess(5, Estimate(0.0042, -0.001, 0.0101), 0.3) if attacked else None,
-        facts_carried=Share(12, 38) if attacked else None,
-        individual_leaked=Share(0, 400) if attacked else None,
-        canaries_leaked=Share(0, 20) if attacked else None,
+        facts_carried=Fraction(12, 38) if attacked else None,
+        individual_leaked=Fraction(0, 400) if attacked else None,
+        canaries_leaked=Fraction(0, 20) if attacked else None,
     )  # fmt: skip
 
 

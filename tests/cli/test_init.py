@@ -331,7 +331,7 @@ def test_the_first_variant_is_evolved_where_that_is_wanted(task: dict[str, Any])
     params = settings(wanted="evolve", **task)
     assert (params.run.dp_train, params.run.dp_lm, params.run.evaluate) == ((), {}, ("evolve3",))
     assert params.run.private_evolve == {"evolve3": "base"}
-    assert (params.variants["evolve3"].evolve.steering is None) == bool(task)
+    assert (params.variants["evolve3"].evolve.class_means is None) == bool(task)
 
 
 @pytest.mark.parametrize("task", [{}, {"label": None, "labels": {}}], ids=["classify", "text"])
@@ -339,7 +339,7 @@ def test_the_first_variant_is_evolved_as_embeddings_where_that_is_wanted(task: d
     params = settings(wanted="embed", **task)
     assert (params.run.dp_train, params.run.evaluate) == ((), ("embed3",))
     assert (params.run.decoder_pretrain, params.run.eda_evolve) == (("small",), {"embed3": "small"})
-    assert (params.variants["embed3"].embed.aim is None) == bool(task)
+    assert (params.variants["embed3"].embed.class_means is None) == bool(task)
 
 
 def test_the_first_variant_is_selected_where_that_is_wanted() -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.graph import Stage, read_graph
+from flows.graph import FlowNode, read_graph
 from palimpsest.errors import ParamsError
 
 Make = Callable[..., Path]
@@ -56,7 +56,7 @@ def test_stages_equal_dvc_stage_list(graph: Path, dvc: Callable[..., str]) -> No
 
 def test_meta_is_read_and_interpolated(graph: Path) -> None:
     (stage,) = (stage for stage in read_graph(graph) if stage.name == "train@b")
-    assert stage == Stage(
+    assert stage == FlowNode(
         name="train@b", target=f"{graph / 'dvc.yaml'}:train@b", needs=("raw.csv.dvc",), gpus=1, zone="dp",
         desc="train one variant", receipt="reports/receipts/b.json",
     )  # fmt: skip

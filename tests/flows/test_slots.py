@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flows.graph import Stage
+from flows.graph import FlowNode
 from flows.slots import DeviceError, Slots, Stopped, visible_devices
 
 
@@ -59,7 +59,7 @@ def test_a_stop_ends_the_waiting() -> None:
 
 def test_too_few_devices_is_an_error_before_anything_waits() -> None:
     with pytest.raises(DeviceError, match="'big' asks for 3"):
-        Slots(workers=1, devices="ab").check([Stage("small", "", gpus=2), Stage("big", "", gpus=3)])
+        Slots(workers=1, devices="ab").check([FlowNode("small", "", gpus=2), FlowNode("big", "", gpus=3)])
 
 
 def test_devices_are_those_that_cuda_may_see() -> None:

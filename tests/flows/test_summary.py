@@ -2,41 +2,41 @@ from pathlib import Path
 
 import pytest
 
-from flows.graph import Stage
-from flows.runner import How, Outcome
+from flows.graph import FlowNode
+from flows.runner import How, StageOutcome
 from flows.summary import links, row
 from palimpsest.files import write_json
 from tests.receipts import a_receipt
 
-SPENDER = Stage("train", "", zone="dp", receipt="receipt.json")
+SPENDER = FlowNode("train", "", zone="dp", receipt="receipt.json")
 
 
 @pytest.mark.parametrize(
     ("outcome", "spent"),
     [
-        (Outcome(How.REPRODUCED, 2.04), "2.988"),
-        (Outcome(How.CACHED, 0.1), "0 (cached)"),
-        (Outcome(How.RESTORED, 0.1), "0 (cached)"),
-        (Outcome(None, 0.1), "see the ledger"),
+        (StageOutcome(How.REPRODUCED, 2.04), "2.988"),
+        (StageOutcome(How.CACHED, 0.1), "0 (cached)"),
+        (StageOutcome(How.RESTORED, 0.1), "0 (cached)"),
+        (StageOutcome(None, 0.1), "see the ledger"),
         (None, "0 (not run)"),
     ],
 )
-def test_only_a_stage_that_ran_has_spent(tmp_path: Path, outcome: Outcome | None, spent: str) -> None:
+def test_only_a_stage_that_ran_has_spent(tmp_path: Path, outcome: StageOutcome | None, spent: str) -> None:
     write_json(tmp_path / "receipt.json", a_receipt(epsilon=2.98765).to_json())
     assert row(tmp_path, SPENDER, "state", outcome)["epsilon spent"] == spent
 
 
 def test_an_unbounded_charge_is_said_to_be_one(tmp_path: Path) -> None:
     write_json(tmp_path / "receipt.json", a_receipt(epsilon=None).to_json())
-    assert row(tmp_path, SPENDER, "Completed", Outcome(How.REPRODUCED, 1))["epsilon spent"] == "unbounded"
+    assert row(tmp_path, SPENDER, "Completed", StageOutcome(How.REPRODUCED, 1))["epsilon spent"] == "unbounded"
 
 
 def test_a_missing_receipt_is_not_taken_for_nothing(tmp_path: Path) -> None:
-    assert row(tmp_path, SPENDER, "Completed", Outcome(How.REPRODUCED, 1))["epsilon spent"] == "see the ledger"
+    assert row(tmp_path, SPENDER, "Completed", StageOutcome(How.REPRODUCED, 1))["epsilon spent"] == "see the ledger"
 
 
 def test_a_stage_that_charges_nothing_says_nothing(tmp_path: Path) -> None:
-    line = row(tmp_path, Stage("evaluate", ""), "Completed", Outcome(How.REPRODUCED, 1.26))
+    line = row(tmp_path, FlowNode("evaluate", ""), "Completed", StageOutcome(How.REPRODUCED, 1.26))
     assert line == {"stage": "evaluate", "state": "Completed", "seconds": 1.3, "epsilon spent": ""}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from palimpsest.methods.dp_lm.decoding import Draw
+from palimpsest.methods.dp_lm.decoding import StepDraw
 from palimpsest.methods.dp_lm.losses import joint_losses
 from palimpsest.methods.dp_lm.model import ConditionalLm, new_model
 from palimpsest.methods.dp_lm.serialise import Serialiser, serialiser
@@ -35,7 +35,7 @@ def blind_model(base: Path, reads: str = "hidden") -> tuple[ConditionalLm, Seria
 
 
 @dataclass(frozen=True)
-class Chosen(Draw):
+class Chosen(StepDraw):
     """A draw that takes the columns it is told, and notes what it might have taken.
 
     Attributes:

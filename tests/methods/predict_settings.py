@@ -30,7 +30,7 @@ _PREDICT = {
     "clipping": "fixed", "batch_size": 24, "batches": None, "clip": 10.0, "tokens": None, "temperature": 2.0,
     "top_k": 0, "sparse_vector": None, "max_tokens": 6, "most_tokens": None, "typical_tokens": 4,
     "keep_unfinished": True, "together": 48, "micro_batch": 16, "rounding": None, "checkpoint_tokens": 4,
-    "label_counts": "prior", "prior": None, "histogram_share": 0.05, "means": None,
+    "label_counts": "prior", "prior": None, "histogram_share": 0.05, "class_means": None,
 }  # fmt: skip
 _FEW = {
     "rows": 2, "prompts": 2, "shots": 2, "top_k": 20, "max_tokens": 4, "prior": None, "micro_batch": 4,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GenerationConfig
 
-from palimpsest.methods.dp_lm.decoding import Draw, PlainWalk, begin, nucleus, uniforms, write
+from palimpsest.methods.dp_lm.decoding import PlainWalk, StepDraw, begin, nucleus, uniforms, write
 from palimpsest.methods.dp_lm.sampling import walk_of
 from palimpsest.models.tokens import Specials
 from tests.methods.blind_models import LABELS, blind_model, chosen, control_of, next_log_probs, share_that_says
@@ -102,7 +102,7 @@ class Scripted:
         self._script, self._coins, self._ids = script, torch.from_numpy(coins), ids
         self._rows, self._step = torch.arange(len(script)), 0
 
-    def step(self, draw: Draw) -> torch.Tensor:
+    def step(self, draw: StepDraw) -> torch.Tensor:
         """The next token of each row."""
         first = {self._ids.eos} if self._step == 0 else set()
         assert set(draw.banned.tolist()) == (self._ids.control - {self._ids.eos}) | first
@@ -131,7 +131,7 @@ def test_every_text_gets_its_own_tokens_and_coins(
 
 
 def test_banned_tokens_have_no_probability_and_the_others_share_it() -> None:
-    draw = Draw(torch.zeros(1), torch.tensor([1, 3]), 0, 1.0)
+    draw = StepDraw(torch.zeros(1), torch.tensor([1, 3]), 0, 1.0)
     found = draw.allowed(torch.tensor([PROBS]).log()).exp()
     torch.testing.assert_close(found, torch.tensor([[0.1, 0.0, 0.25, 0.0]]) / 0.35)
 

@@ -13,7 +13,7 @@ from palimpsest.errors import LedgerError, ModelError, ParamsError
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.discriminator import Discriminator, _Features, _losses, _StateReader
 from palimpsest.methods.dp_lm.fit import DpLm
-from palimpsest.methods.dp_lm.model import Head, HeadShape, new_head, new_model, with_reads
+from palimpsest.methods.dp_lm.model import DiscriminatorHead, HeadShape, new_head, new_model, with_reads
 from palimpsest.methods.dp_lm.plan import plan as planned_model
 from palimpsest.methods.dp_lm.plan import plan_discriminator as planned
 from palimpsest.methods.dp_lm.serialise import serialiser
@@ -162,7 +162,7 @@ def test_a_record_s_loss_is_its_own(reader) -> None:
     assert together.std() > 0
 
 
-def head_of(reader: _StateReader) -> Head:
+def head_of(reader: _StateReader) -> DiscriminatorHead:
     return new_head(HeadShape("both", reader.read(["A text."])[0].features.shape[1], 0, 2), 1)
 
 

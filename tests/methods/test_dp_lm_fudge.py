@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from palimpsest.methods.dp_lm.decoding import Draw, Walk, uniforms, write
+from palimpsest.methods.dp_lm.decoding import StepDraw, Walk, uniforms, write
 from palimpsest.methods.dp_lm.fudge import FudgeWalk, StateWalk, mean_with
 from palimpsest.methods.dp_lm.model import ConditionalLm
 from palimpsest.methods.dp_lm.sampling import walk_of
@@ -106,7 +106,7 @@ def test_top_k_and_top_p_hold_for_the_weighed_candidates(both, make_generate) ->
     noted: list[torch.Tensor] = []
     banned = torch.tensor([*control_of(rows.ids), rows.ids.eos])
     firsts = other.step(chosen([0] * 4, banned.tolist(), noted))
-    best = walk.step(Draw(torch.full((4,), 0.999), banned, 1, 1.0))
+    best = walk.step(StepDraw(torch.full((4,), 0.999), banned, 1, 1.0))
     again = FudgeWalk(model, _prompts(rows), TARGETS, rows.ids, make_generate(candidates=40, strength=30.0))
     assert best.tolist() == again.step(chosen(noted[0].argmax(dim=1).tolist(), banned.tolist(), [])).tolist()
     assert best.tolist() != firsts.tolist()

@@ -15,7 +15,7 @@ from palimpsest.methods.dp_lm.plan import plan as planned
 from palimpsest.methods.dp_lm.plan import training_plan
 from palimpsest.methods.dp_lm.sampling import Sampler
 from palimpsest.methods.shared.base import Budget
-from palimpsest.methods.shared.postprocess import Chain
+from palimpsest.methods.shared.postprocess import FilterChain
 from palimpsest.models.tokens import train_tokenizer
 from palimpsest.privacy.accounting import epsilon, is_private
 from palimpsest.records.record import Record
@@ -92,7 +92,7 @@ def test_a_fit_without_noise_learns_the_labels(make_train, make_generate, schema
     with open_view(plan, "reference") as view:
         artifact = generator.ask(view)
     assert artifact.shares == {"praise": 0.5, "a complaint": 0.5}
-    sampler = Sampler(make_generate(), "multitask", 5, Chain([]))
+    sampler = Sampler(make_generate(), "multitask", 5, FilterChain([]))
     rows = list(sampler.sample(artifact, {"praise": 20, "a complaint": 20}))
     assert sum(_says(row) for row in rows) >= 36
 
@@ -138,7 +138,7 @@ def test_gpt2_without_separator_and_padding(make_train, make_generate, schema, o
     moved = {name for name, value in artifact.model.lm.state_dict().items() if not value.equal(start[name])}
     assert {name.split(".")[2] for name in moved if ".h." in name} == {"1", "2", "3"}
     assert not {name for name in moved if ".wte." in name or ".wpe." in name or "lm_head" in name}
-    rows = Sampler(make_generate(), "multitask", 5, Chain([])).sample(artifact, {"praise": 1, "a complaint": 3})
+    rows = Sampler(make_generate(), "multitask", 5, FilterChain([])).sample(artifact, {"praise": 1, "a complaint": 3})
     assert len(list(rows)) == 4
 
 

@@ -9,7 +9,7 @@ from palimpsest.errors import ModelError
 from palimpsest.methods.dp_lm.losses import discriminator_loss, lm_loss
 from palimpsest.methods.dp_lm.model import (
     ConditionalLm,
-    Head,
+    DiscriminatorHead,
     HeadShape,
     add_adapters,
     freeze,
@@ -28,7 +28,7 @@ TEXT = torch.tensor([[False] * 3 + [True] * 4 + [False], [False] * 3 + [True] * 
 
 @pytest.mark.parametrize(("width", "weights"), [(0, [(3, 8)]), (5, [(5, 8), (3, 5)])])
 def test_the_heads_shape(width: int, weights: list[tuple[int, int]]) -> None:
-    head = Head(HeadShape("hidden", 8, width, 3))
+    head = DiscriminatorHead(HeadShape("hidden", 8, width, 3))
     assert [tuple(weight.shape) for weight in head.parameters() if weight.dim() == 2] == weights
     assert head(torch.zeros(2, 4, 8)).shape == (2, 4, 3)
 

@@ -20,7 +20,7 @@ from palimpsest.methods.dp_lm.pplm import PplmWalk
 from palimpsest.methods.dp_lm.sampling import Sampler, walk_of
 from palimpsest.methods.dp_lm.serialise import UNLABELLED, serialiser
 from palimpsest.methods.dp_lm.settings import VARIANTS
-from palimpsest.methods.shared.postprocess import Candidate, Chain, Duplicates
+from palimpsest.methods.shared.postprocess import Candidate, Duplicates, FilterChain
 from tests.methods.blind_models import LABELS, blind_model, head_input, read_whole
 
 TEXTS = ["The lamp is great.", "The radio is awful and nasty.", "", "fine", "The kettle is poor and poor and poor."]
@@ -65,7 +65,7 @@ class Noting:
 
 
 def _rows(artifact, settings, variant="plain", chain=None, counts=COUNTS, **more) -> list[tuple[str, str | None]]:
-    sampler = Sampler(settings, variant, 7, chain or Chain([]), **more)
+    sampler = Sampler(settings, variant, 7, chain or FilterChain([]), **more)
     return [(record.text, record.label) for record in sampler.sample(artifact, counts)]
 
 
@@ -140,7 +140,7 @@ def test_what_the_filters_take_is_drawn_again(fitted, make_generate) -> None:
     whole = _rows(fitted, make_generate(), counts=dict.fromkeys(COUNTS, 64))
     passing = [row for row in whole if "lamp" not in row[0]]
     lost = Noting(lambda number, candidate: "lamp" not in candidate.record.text)
-    chain = Chain([lost])
+    chain = FilterChain([lost])
     found = _rows(fitted, make_generate(), chain=chain)
     assert found == [row for label in COUNTS for row in [each for each in passing if each[1] == label][: COUNTS[label]]]
     assert chain.removed["noting"] > 0
@@ -150,13 +150,13 @@ def test_what_the_filters_take_is_drawn_again(fitted, make_generate) -> None:
 def test_the_last_draw_that_is_allowed_is_made(fitted, make_generate) -> None:
     """Filters may take all but the last of `draws` draws per row."""
     last = Noting(lambda number, candidate: number == 7)
-    found = _rows(fitted, make_generate(draws=8), chain=Chain([last]), counts={"praise": 1})
+    found = _rows(fitted, make_generate(draws=8), chain=FilterChain([last]), counts={"praise": 1})
     assert found == [(last.seen[7].record.text, "praise")]
     assert len(last.seen) == 8
 
 
 def test_filters_that_leave_too_little_are_an_error_that_names_them(fitted, make_generate) -> None:
-    chain = Chain(
+    chain = FilterChain(
         [
             Noting(lambda number, candidate: number % 4 != 0, name="fourths"),
             Noting(lambda number, candidate: number < 3, name="late"),
@@ -184,7 +184,7 @@ def test_the_batch_changes_no_row(fitted, make_generate, variant: str, best_of: 
     found = []
     for batch in (1, 7, 40):
         how = make_generate(batch=batch, best_of=best_of, max_tokens=12, step_size=0.2, top_p=1.0)
-        found.append(_rows(fitted, how, variant, Chain([Duplicates(1.0, 3)])))
+        found.append(_rows(fitted, how, variant, FilterChain([Duplicates(1.0, 3)])))
     assert found[0] == found[1] == found[2]
     assert len(set(found[0])) == len(found[0])
 
@@ -193,7 +193,7 @@ def test_more_rows_begin_with_the_fewer(fitted, make_generate) -> None:
     """A row has a stream of its own, so its neighbours do not shape it; another seed does."""
     few, many = (_rows(fitted, make_generate(), counts={"praise": count}) for count in (4, 9))
     assert few == many[:4]
-    other = Sampler(make_generate(), "plain", 8, Chain([])).sample(fitted, {"praise": 9})
+    other = Sampler(make_generate(), "plain", 8, FilterChain([])).sample(fitted, {"praise": 9})
     assert [record.text for record in other] != [text for text, _ in many]
 
 
@@ -201,7 +201,7 @@ def test_more_rows_begin_with_the_fewer(fitted, make_generate) -> None:
 def test_the_best_of_a_few_is_the_most_probable_of_its_own_streams(fitted, make_generate, best_of: int) -> None:
     how = make_generate(best_of=best_of, batch=4)
     noting = Noting()
-    found = _rows(fitted, how, chain=Chain([noting]))
+    found = _rows(fitted, how, chain=FilterChain([noting]))
     rows = serialiser(fitted.tokenizer, LABELS, how.max_tokens, "text")
     wanted, probabilities, places = [], [], []
     for label, count in COUNTS.items():
@@ -226,16 +226,16 @@ def _one(artifact, rows, label: str, number: int, how) -> str:
 
 def test_probabilities_are_nan_where_nobody_judges(fitted, make_generate) -> None:
     silent, judged, again = Noting(), Noting(), Noting()
-    _rows(fitted, make_generate(), chain=Chain([silent]))
+    _rows(fitted, make_generate(), chain=FilterChain([silent]))
     assert len(silent.seen) == 13
     assert all(math.isnan(each.probability) for each in silent.seen)
     label = make_generate(filters={"chain": ("label",)})  # it needs a number, though best_of is 1
-    found = _rows(fitted, label, chain=Chain([judged]))
+    found = _rows(fitted, label, chain=FilterChain([judged]))
     rows = serialiser(fitted.tokenizer, LABELS, 24, "text")
     for (text, name), candidate in zip(found, judged.seen, strict=True):
         wanted = state_probabilities(fitted.model, rows, [text])[0, LABELS.index(name or "")]
         assert candidate.probability == pytest.approx(wanted, abs=1e-5)
-    assert found == _rows(fitted, make_generate(), chain=Chain([again]))
+    assert found == _rows(fitted, make_generate(), chain=FilterChain([again]))
 
 
 @pytest.mark.parametrize(
@@ -279,9 +279,9 @@ def test_what_a_shard_holds_is_not_drawn_again(fitted, make_generate, tmp_path: 
     """Its probabilities are read too; none is nan."""
     first, second = Noting(), Noting()
     how = make_generate(batch=4)
-    whole = _rows(fitted, how, chain=Chain([first]), shards=tmp_path)
+    whole = _rows(fitted, how, chain=FilterChain([first]), shards=tmp_path)
     write_json(tmp_path / "1.json", [("Written by hand.", 0.25), *read_json(tmp_path / "1.json")[1:]])
-    found = _rows(fitted, how, chain=Chain([second]), shards=tmp_path)
+    found = _rows(fitted, how, chain=FilterChain([second]), shards=tmp_path)
     assert found == [*whole[:4], ("Written by hand.", "praise"), *whole[5:]]
     assert second.seen[4].probability == 0.25
     assert all(math.isnan(each.probability) for each in [*first.seen, *second.seen[:4], *second.seen[5:]])
@@ -306,6 +306,6 @@ def test_a_stopped_run_goes_on_behind_its_last_shard(encoded, make_generate, tmp
     assert calls[3:] == [6, 6, 2]  # thirteen rows, three a shard, two texts for each row; two shards were there
 
 
-def _half() -> Chain:
+def _half() -> FilterChain:
     """A chain that takes every second candidate, so that rows are drawn in several rounds."""
-    return Chain([Noting(lambda number, candidate: number % 2 == 0)])
+    return FilterChain([Noting(lambda number, candidate: number % 2 == 0)])

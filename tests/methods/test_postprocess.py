@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.methods.shared.postprocess import (
     Candidate,
-    Chain,
     Duplicates,
     Filter,
+    FilterChain,
     Label,
-    Length,
+    LengthFilter,
     Perplexity,
     PersonalData,
     perplexity_limit,
@@ -44,8 +44,10 @@ def vowel_share(texts: Sequence[str]) -> np.ndarray:
     return np.array([sum(text.count(vowel) for vowel in "aeiou") / len(text) if text else math.nan for text in texts])
 
 
-def full_chain() -> Chain:
-    return Chain([Length(2, 5), PersonalData(), Duplicates(0.5, 1), Perplexity(vowel_share, 0.35), Label(0.4)])
+def full_chain() -> FilterChain:
+    return FilterChain(
+        [LengthFilter(2, 5), PersonalData(), Duplicates(0.5, 1), Perplexity(vowel_share, 0.35), Label(0.4)]
+    )
 
 
 DRAWN = st.lists(
@@ -83,23 +85,26 @@ def test_what_is_seen_is_kept_in_order_or_counted_as_removed(drawn: list[Candida
 
 def test_each_filter_sees_only_what_the_ones_before_it_kept() -> None:
     texts = ["one two three", "one", "one two three", "one"]
-    orders: list[list[Filter]] = [[Length(2, None), Duplicates(1.0, 1)], [Duplicates(1.0, 1), Length(2, None)]]
+    orders: list[list[Filter]] = [
+        [LengthFilter(2, None), Duplicates(1.0, 1)],
+        [Duplicates(1.0, 1), LengthFilter(2, None)],
+    ]
     for filters in orders:
-        chain = Chain(filters)
+        chain = FilterChain(filters)
         assert list(chain.removed.items()) == [(each.name, 0) for each in filters]
         assert chain.apply(candidates(*texts)) == candidates("one two three")
         assert list(chain.removed.items()) == [(filters[0].name, 2), (filters[1].name, 1)]
 
 
 def test_the_counts_cannot_be_changed_from_outside() -> None:
-    chain = Chain([Length(1, None)])
+    chain = FilterChain([LengthFilter(1, None)])
     chain.removed["length"] += 1
     assert chain.removed == {"length": 0}
 
 
 def test_two_filters_of_one_name_are_an_error() -> None:
     with pytest.raises(ValueError, match="different names"):
-        Chain([Length(1, None), Length(2, None)])
+        FilterChain([LengthFilter(1, None), LengthFilter(2, None)])
 
 
 # Length, label, perplexity.
@@ -107,15 +112,15 @@ def test_two_filters_of_one_name_are_an_error() -> None:
 
 def test_length_counts_words_and_both_ends_are_allowed() -> None:
     texts = ["one - !", "one - two!", "one two three", "one two three four"]
-    assert kept(Length(2, 3), *texts) == texts[1:3]
-    assert kept(Length(2, None), *texts) == texts[1:]
-    assert kept(Length(0, None), "") == [""]
+    assert kept(LengthFilter(2, 3), *texts) == texts[1:3]
+    assert kept(LengthFilter(2, None), *texts) == texts[1:]
+    assert kept(LengthFilter(0, None), "") == [""]
 
 
 @pytest.mark.parametrize("limits", [(-1, None), (3, 2)])
 def test_a_length_that_no_text_has_is_an_error(limits: tuple[int, int | None]) -> None:
     with pytest.raises(ValueError, match="min_words"):
-        Length(*limits)
+        LengthFilter(*limits)
 
 
 def test_label_keeps_the_threshold_itself() -> None:

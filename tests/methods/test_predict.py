@@ -351,7 +351,7 @@ MEANS = {"share": 0.2, "keep": 0.5, "domain": 1.0, "batch": 1}
 
 @pytest.mark.parametrize("label_counts", ["prior", "noisy"])
 def test_class_means_come_out_of_the_same_budget(schema, label_counts: str) -> None:
-    settings = predict_settings(means=MEANS, label_counts=label_counts, **DIFFERENCE)
+    settings = predict_settings(class_means=MEANS, label_counts=label_counts, **DIFFERENCE)
     plan = planned(settings, schema, BUDGET)
     names = [query.name for query in plan.queries if query.partition is None]
     assert names == [*(["label_histogram"] if label_counts == "noisy" else []), "class_means"]
@@ -361,7 +361,7 @@ def test_class_means_come_out_of_the_same_budget(schema, label_counts: str) -> N
 
 
 def test_a_fit_with_class_means_asks_for_them_once(ledger, schema, base) -> None:
-    settings = predict_settings(means=MEANS, **DIFFERENCE)
+    settings = predict_settings(class_means=MEANS, **DIFFERENCE)
     plan = planned(settings, schema, BUDGET)
     with opened(ledger, schema, plan) as view:
         found = fit_of(plan, schema, base, settings, encoders=encoding(encode, 3)).ask(view)
@@ -371,7 +371,7 @@ def test_a_fit_with_class_means_asks_for_them_once(ledger, schema, base) -> None
 
 @pytest.mark.parametrize(("means", "encoders"), [(MEANS, None), (None, encoding(encode, 3))])
 def test_class_means_and_an_encoder_go_together(schema, means, encoders) -> None:
-    settings = predict_settings(means=means, **DIFFERENCE)
+    settings = predict_settings(class_means=means, **DIFFERENCE)
     with pytest.raises(ValueError, match="go together"):
         fit_of(planned(settings, schema, BUDGET), schema, Path("unread"), settings, encoders=encoders)
 
@@ -379,9 +379,9 @@ def test_class_means_and_an_encoder_go_together(schema, means, encoders) -> None
 def test_class_means_need_two_labels(schema) -> None:
     alone = replace(schema, labels={})
     with pytest.raises(ParamsError, match="means needs two labels"):
-        planned(predict_settings(means=MEANS), alone, BUDGET)
+        planned(predict_settings(class_means=MEANS), alone, BUDGET)
 
 
 def test_class_means_leave_something_for_the_text() -> None:
     with pytest.raises(ValidationError, match="leave nothing for the text"):
-        predict_settings(means={**MEANS, "share": 0.96})
+        predict_settings(class_means={**MEANS, "share": 0.96})

@@ -19,7 +19,7 @@ CONTENT: dict[str, Any] = {
     },
     "privacy": {"budget": {"epsilon": 10}},
     "lms": {"dp3": {"epsilon": 3, "epochs": 6, "batch": 64}},
-    "variants": {"dp3": {"method": "dp_lm"}, "evolve3": {"method": "evolve", "epsilon": 3, "steering": None}},
+    "variants": {"dp3": {"method": "dp_lm"}, "evolve3": {"method": "evolve", "epsilon": 3, "class_means": None}},
 }  # fmt: skip
 FILE, WORKED_OUT, DEFAULT = "params.yaml", "worked out", "default"
 
@@ -41,7 +41,7 @@ def test_each_value_says_where_it_comes_from() -> None:
         "lms.dp3.discriminator_weight": (1.0, WORKED_OUT, False),
         "lms.dp3.learning_rate": (0.002, DEFAULT, False),
         "audit.size": (480, WORKED_OUT, False),
-        "variants.evolve3.steering": (None, FILE, True),
+        "variants.evolve3.class_means": (None, FILE, True),
         "variants.evolve3.rounds": (4, DEFAULT, False),
         "authors.base.kind": ("base", WORKED_OUT, False),
         "run.dp_train": (["dp3"], WORKED_OUT, False),

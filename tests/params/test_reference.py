@@ -5,11 +5,11 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from palimpsest.methods.evolve.authors import Base, Corpus
-from palimpsest.models.chat.settings import Endpoint, LocalChat
+from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.params.file import File, Runs
 from palimpsest.params.reference import render
 from palimpsest.params.resolve import VARIANTS, settings_of
-from palimpsest.params.schema import Audit, Dataset, Discriminator, LanguageModel, Models, Utility
+from palimpsest.params.schema import Audit, Dataset, DiscriminatorSettings, LanguageModel, Models, Utility
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +49,7 @@ def test_every_setting_of_every_method_has_its_row() -> None:
 def test_every_key_that_a_file_can_hold_has_its_row() -> None:
     found = described(render().partition("\n## ")[0])
     assert {key.partition(".")[0] for key in found} == File.model_fields.keys()
-    for name, kind in (("lms", LanguageModel), ("discriminators", Discriminator)):
+    for name, kind in (("lms", LanguageModel), ("discriminators", DiscriminatorSettings)):
         settings = next(sections(kind.model_fields[settings_of(kind)].annotation))
         own = {f"{name}.<name>.{key}" for key in ("purpose", "epsilon", *settings.model_fields)}
         assert {key for key in found if key.startswith(f"{name}.<name>.")} - {f"{name}.<name>.from"} == own
@@ -61,7 +61,7 @@ def test_every_key_that_a_file_can_hold_has_its_row() -> None:
         ("runs", Runs),
     ):
         assert {key for key in found if key.startswith(f"{name}.")} == set(keys(kind, f"{name}."))
-    for kind in (Corpus, Base, LocalChat, Endpoint):
+    for kind in (Corpus, Base, LocalChatSettings, Endpoint):
         assert {f"authors.<name>.{key}" for key in keys(kind)} <= found
 
 

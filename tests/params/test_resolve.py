@@ -15,7 +15,7 @@ from palimpsest.errors import ParamsError
 from palimpsest.params.derived import ANY, DERIVED, Path
 from palimpsest.params.load import file_of, resolved
 from palimpsest.params.resolve import SECTIONS, VARIANTS
-from palimpsest.params.schema import Discriminator, LanguageModel, Params
+from palimpsest.params.schema import DiscriminatorSettings, LanguageModel, Params
 from palimpsest.params.shorten import plain, shorten
 from palimpsest.params.text import to_yaml
 
@@ -117,11 +117,11 @@ def test_class_means_need_labels() -> None:
     content["dataset"] |= {"task": "text", "label": None, "labels": {}}
     content["variants"] = {name: content["variants"][name] for name in ("plain3", "evolve3", "embed3")}
     written = {name: plain(row) for name, row in loaded(content).variants.items()}
-    assert written["plain3"]["predict"]["means"] is None
-    assert written["evolve3"]["evolve"]["steering"] is None
-    assert written["embed3"]["embed"]["aim"] is None
+    assert written["plain3"]["predict"]["class_means"] is None
+    assert written["evolve3"]["evolve"]["class_means"] is None
+    assert written["embed3"]["embed"]["class_means"] is None
     labelled = {name: plain(row) for name, row in loaded(body()).variants.items()}
-    assert labelled["evolve3"]["evolve"]["steering"]["share"] == 0.5
+    assert labelled["evolve3"]["evolve"]["class_means"]["share"] == 0.5
 
 
 REFUSED = {
@@ -190,7 +190,7 @@ def test_every_value_can_be_written_short(
     names: list[str], audits: Any, epsilon: float, rows: int, filters: Body
 ) -> None:
     content = copy.deepcopy(body(runs={"evaluate": names, "audit": audits, "twins": audits}))
-    content["variants"]["predict3"] |= {"epsilon": epsilon, "filters": filters, "means": None}
+    content["variants"]["predict3"] |= {"epsilon": epsilon, "filters": filters, "class_means": None}
     content["variants"]["select3"]["rows"] = rows
     if "voted" in names and "select3" not in names:
         names.remove("voted")
@@ -235,7 +235,7 @@ def test_a_default_that_depends_on_the_data_has_a_key(path: Path) -> None:
     assert _fields(path)
 
 
-@pytest.mark.parametrize("kind", [LanguageModel, Discriminator, *VARIANTS.values()])
+@pytest.mark.parametrize("kind", [LanguageModel, DiscriminatorSettings, *VARIANTS.values()])
 def test_settings_are_told_from_what_an_entry_is(kind: type[BaseModel]) -> None:
     names = {name for found in SECTIONS.values() for name in found}
     (section,) = [name for name in kind.model_fields if name in names]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from palimpsest.models.chat.settings import Endpoint, LocalChat
+from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.params.load import parse
 from palimpsest.params.schema import Params
 from palimpsest.params.sources import public_sources
@@ -96,4 +96,4 @@ def test_no_key_that_may_name_a_file_or_a_model_is_missing():
         "dataset.private",
     }
     assert [key for key, _ in told if key not in known | NOT_PUBLIC.keys()] == []
-    assert {type(author) for author in params.authors.values()} >= {LocalChat, Endpoint}
+    assert {type(author) for author in params.authors.values()} >= {LocalChatSettings, Endpoint}

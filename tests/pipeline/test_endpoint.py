@@ -77,7 +77,7 @@ def evolved(ran: Place, copy: Callable[[Place], Place], recorder: Running, folde
         "length": {"typical": 4, "least": 3, "spread": 1.0, "tokens_a_word": 8.0, "cap": 24},
     }  # fmt: skip
     votes = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
-    settings = {"rows": 10, "rounds": 2, "expand": 2, "batch": 64, "votes": votes, "steering": None}
+    settings = {"rows": 10, "rounds": 2, "expand": 2, "batch": 64, "votes": votes, "class_means": None}
     settings["label_counts"] = "prior"  # so that another look asks for the same texts
     place.edit("authors", endpoint=endpoint)
     place.edit("variants", **{EVOLVED: {"method": "evolve", "epsilon": 0.5, "from": "endpoint", **settings}})

@@ -16,7 +16,7 @@ from palimpsest.errors import DataError
 from palimpsest.records.duplicates import guessable
 from palimpsest.records.preprocess import Preprocessed, preprocess
 from palimpsest.records.private import RawRow, SplitRow
-from palimpsest.records.read import Columns, read_rows
+from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.split import assign, split_rows
 from palimpsest.records.unit import cap_rows, person_id
@@ -199,9 +199,9 @@ def test_the_id_is_of_the_exact_value_under_the_key() -> None:
 def test_a_blank_name_is_nobody_and_is_dropped_or_refused_by_choice(tmp_path: Path, blank: str) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(f'{{"t": "one", "who": " ann "}}\n{{"t": "SECRET", "who": {blank}}}\n')
-    assert [row.unit for row in read_rows(path, Columns("t", unit="who", nobody=True), 9)] == [" ann ", None]
+    assert [row.unit for row in read_rows(path, ColumnNames("t", unit="who", nobody=True), 9)] == [" ann ", None]
     with pytest.raises(DataError) as caught:
-        read_rows(path, Columns("t", unit="who"), 9)
+        read_rows(path, ColumnNames("t", unit="who"), 9)
     assert "'rows.jsonl', row 2: column 'who' is empty" in caught.value.problem
     assert "missing: drop" in caught.value.remedy
     assert "SECRET" not in str(caught.value)
@@ -210,12 +210,12 @@ def test_a_blank_name_is_nobody_and_is_dropped_or_refused_by_choice(tmp_path: Pa
 def test_a_line_without_the_key_is_nobodys_unless_no_line_has_it(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"t": "one", "who": 7}\n{"t": "two"}\n')
-    assert [row.unit for row in read_rows(path, Columns("t", unit="who", nobody=True), 9)] == ["7", None]
+    assert [row.unit for row in read_rows(path, ColumnNames("t", unit="who", nobody=True), 9)] == ["7", None]
     with pytest.raises(DataError, match="row 2"):
-        read_rows(path, Columns("t", unit="who"), 9)
+        read_rows(path, ColumnNames("t", unit="who"), 9)
     path.write_text('{"t": "one"}\n')
     with pytest.raises(DataError, match="no row has the key"):
-        read_rows(path, Columns("t", unit="who", nobody=True), 9)
+        read_rows(path, ColumnNames("t", unit="who", nobody=True), 9)
 
 
 # --- who may be guessed about

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from palimpsest.records.preprocess import Preprocessed, preprocess
 from palimpsest.records.private import RawRow, SplitRow
-from palimpsest.records.read import Columns, read_rows
+from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.schema import PublicSchema
 
 KEY = bytes(range(32))
@@ -159,7 +159,7 @@ def test_how_many_rows_there_are_moves_none() -> None:
 def test_from_a_file_with_everything_odd_at_once(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("text,label\n" + "x" * 10_000_000 + ",a\n" + '"",a\n' + "dup,a\nDUP,a\n")
-    rows = read_rows(path, Columns("text", "label"), 50, tuple(LABELS))
+    rows = read_rows(path, ColumnNames("text", "label"), 50, tuple(LABELS))
     report = run(rows).report
     assert (report["rows"]["cut"], report["rows"]["empty"], report["one_label"]) == (1, 1, True)
     assert len(report["warnings"]) == 5

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from palimpsest.errors import DataError
 from palimpsest.records import formats
 from palimpsest.records.private import RawRow
-from palimpsest.records.read import Columns, iter_rows, read_rows
+from palimpsest.records.read import ColumnNames, iter_rows, read_rows
 
 SECRET = "ZANZIBAR-7731"
-COLUMNS = Columns("text", "label")
+COLUMNS = ColumnNames("text", "label")
 LABELS = ("a", "b")
 PLAIN = (".csv", ".tsv", ".jsonl", ".parquet")
 SUFFIXES = (*PLAIN, *(suffix + ".gz" for suffix in PLAIN))
@@ -74,7 +74,7 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 def refused(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Callable[..., DataError]:
     """Read a file that must be refused; the error, its chain, the log and the terminal must not show the secret."""
 
-    def check(path: Path, columns: Columns = COLUMNS, labels: tuple[str, ...] | None = LABELS) -> DataError:
+    def check(path: Path, columns: ColumnNames = COLUMNS, labels: tuple[str, ...] | None = LABELS) -> DataError:
         with caplog.at_level(0), pytest.raises(DataError) as caught:
             read_rows(path, columns, 1000, labels)
         error = caught.value
@@ -95,8 +95,8 @@ def test_every_format_gives_the_same_rows(tmp_path: Path, suffix: str) -> None:
     rows: Rows = [{"id": 1, "label": LABELS[i % 2], "text": text, "who": f"p{i}"} for i, text in enumerate(texts)]
     path = write(tmp_path / f"rows{suffix}", rows)
     expected = [RawRow(text, LABELS[i % 2], f"p{i}") for i, text in enumerate(texts)]
-    assert read_rows(path, Columns("text", "label", "who"), 1000, LABELS) == expected
-    assert read_rows(path, Columns("text"), 1000, None) == [RawRow(text) for text in texts]
+    assert read_rows(path, ColumnNames("text", "label", "who"), 1000, LABELS) == expected
+    assert read_rows(path, ColumnNames("text"), 1000, None) == [RawRow(text) for text in texts]
 
 
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))))
@@ -125,7 +125,7 @@ def test_null_text_is_empty_and_integers_are_names(tmp_path: Path, suffix: str) 
     rows: Rows = [{"text": None, "label": 0, "who": 7}, {"text": "t", "label": 1, "who": 8}]
     path = write(tmp_path / f"rows{suffix}", rows)
     expected = [RawRow("", "0", "7"), RawRow("t", "1", "8")]
-    assert read_rows(path, Columns("text", "label", "who"), 10, ("0", "1")) == expected
+    assert read_rows(path, ColumnNames("text", "label", "who"), 10, ("0", "1")) == expected
 
 
 def test_all_texts_null_and_categories_in_parquet(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_parquet_compressions(tmp_path: Path, compression: str) -> None:
 def test_large_strings_and_dotted_names_in_parquet(tmp_path: Path) -> None:
     table = pa.table({"a.text": pa.array(["t"], pa.large_string()), "a": ["other"]})
     pq.write_table(table, tmp_path / "rows.parquet")
-    assert read_rows(tmp_path / "rows.parquet", Columns("a.text"), 10) == [RawRow("t")]
+    assert read_rows(tmp_path / "rows.parquet", ColumnNames("a.text"), 10) == [RawRow("t")]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".CSV"])
@@ -280,7 +280,7 @@ def test_null_label_is_none_only_where_labels_are_free(
 def test_nul_character(tmp_path: Path, suffix: str, column: str, refused: Callable[..., DataError]) -> None:
     good: dict[str, object] = {"text": SECRET, "label": "a", "who": "p"}
     path = write(tmp_path / f"rows{suffix}", [good, good | {column: f"{SECRET}\0"}])
-    problem = refused(path, Columns("text", "label", "who"), None).problem
+    problem = refused(path, ColumnNames("text", "label", "who"), None).problem
     assert "row 2" in problem
     assert "NUL" in problem
     assert repr(column) in problem
@@ -402,7 +402,7 @@ def test_damaged_parquet(tmp_path: Path, damage: str, refused: Callable[..., Dat
 @pytest.mark.parametrize("suffix", PLAIN)
 def test_row_without_a_person(tmp_path: Path, suffix: str, refused: Callable[..., DataError]) -> None:
     rows: Rows = [{"text": SECRET, "label": "a", "who": "p"}, {"text": SECRET, "label": "a", "who": ""}]
-    problem = refused(write(tmp_path / f"rows{suffix}", rows), Columns("text", "label", "who")).problem
+    problem = refused(write(tmp_path / f"rows{suffix}", rows), ColumnNames("text", "label", "who")).problem
     assert "row 2: column 'who' is empty" in problem
 
 
@@ -425,9 +425,9 @@ def test_a_free_label_may_be_missing_but_not_from_every_row(tmp_path: Path, refu
     path = write(tmp_path / "rows.jsonl", [{"text": "t"}, {"text": SECRET, "label": "a"}, {"text": "t", "label": None}])
     assert [row.label for row in read_rows(path, COLUMNS, 20, None)] == [None, "a", None]
     assert "row 1: no key 'label'" in refused(path).problem
-    problem = refused(path, Columns("text", "lable"), None).problem
+    problem = refused(path, ColumnNames("text", "lable"), None).problem
     assert "no row has the key 'lable'" in problem
-    assert "row 1: no key 'txt'" in refused(path, Columns("txt", "label"), None).problem
+    assert "row 1: no key 'txt'" in refused(path, ColumnNames("txt", "label"), None).problem
     assert "no rows" in refused(written(tmp_path / "none.jsonl", b"\n"), labels=None).problem
 
 
@@ -440,53 +440,53 @@ OTHERWISE: Rows = [{"title": "Été", "id": 1, "year": 1998}, {"id": 2, "year": 
 def test_a_line_is_a_record(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"rows{suffix}", [*OTHERWISE, {"id": 3, "title": None}])
     expected = [RawRow(RECORD, unit="1"), RawRow(RECORD, unit="2"), RawRow('{"title": null}', unit="3")]
-    assert read_rows(path, Columns("*", unit="id", keys=KEYS), 1000) == expected
-    assert read_rows(path, Columns("*", keys=KEYS), 10)[0] == RawRow(RECORD[:10], cut=True)
+    assert read_rows(path, ColumnNames("*", unit="id", keys=KEYS), 1000) == expected
+    assert read_rows(path, ColumnNames("*", keys=KEYS), 10)[0] == RawRow(RECORD[:10], cut=True)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_column_holds_the_text_of_records(tmp_path: Path, suffix: str) -> None:
     rows: Rows = [{"body": json.dumps(row, indent=1), "n": 1} for row in OTHERWISE]
     path = write(tmp_path / f"rows{suffix}", rows)
-    assert read_rows(path, Columns("body", keys=KEYS), 1000) == [RawRow(RECORD)] * 2
+    assert read_rows(path, ColumnNames("body", keys=KEYS), 1000) == [RawRow(RECORD)] * 2
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_a_column_holds_records(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"rows{suffix}", [{"body": OTHERWISE[0]}, {"body": None}])
-    assert read_rows(path, Columns("body", keys=KEYS), 1000) == [RawRow(RECORD), RawRow("")]
+    assert read_rows(path, ColumnNames("body", keys=KEYS), 1000) == [RawRow(RECORD), RawRow("")]
 
 
 @pytest.mark.parametrize("cell", [SECRET, f'["{SECRET}"]', f'{{"a": "{SECRET}"', 3, ["x"], f'{{"a":1,"a":"{SECRET}"}}'])
 def test_what_is_no_record_names_the_row(tmp_path: Path, cell: object, refused: Callable[..., DataError]) -> None:
     path = write(tmp_path / "rows.jsonl", [{"body": RECORD}, {"body": cell}])
-    problem = refused(path, Columns("body", keys=KEYS), None).problem
+    problem = refused(path, ColumnNames("body", keys=KEYS), None).problem
     assert "row 2: column 'body' is not a JSON object" in problem
 
 
 @pytest.mark.parametrize("line", [f'{{"title": "{SECRET}", "year": NaN}}', f'{{"title": "{SECRET}\\ud800"}}', "[1]"])
 def test_a_line_that_is_no_record_names_the_row(tmp_path: Path, line: str, refused: Callable[..., DataError]) -> None:
     path = written(tmp_path / "rows.jsonl", f"{RECORD}\n{line}\n".encode())
-    assert "row 2" in refused(path, Columns("*", keys=KEYS), None).problem
+    assert "row 2" in refused(path, ColumnNames("*", keys=KEYS), None).problem
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv.gz", ".parquet"])
 def test_only_in_jsonl_is_a_row_a_record(tmp_path: Path, suffix: str, refused: Callable[..., DataError]) -> None:
     path = write(tmp_path / f"rows{suffix}", [{"year": 1, "title": SECRET}])
-    assert "not JSONL" in refused(path, Columns("*", keys=KEYS), None).problem
+    assert "not JSONL" in refused(path, ColumnNames("*", keys=KEYS), None).problem
 
 
 def test_a_column_may_be_called_like_the_whole_row(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", [{"*": "plain", "label": "a"}])
-    assert read_rows(path, Columns("*"), 1000) == [RawRow("plain")]
+    assert read_rows(path, ColumnNames("*"), 1000) == [RawRow("plain")]
 
 
 def test_a_public_file_may_hold_records_or_plain_text(tmp_path: Path, refused: Callable[..., DataError]) -> None:
     lines = write(tmp_path / "rows.jsonl", [{"text": "plain", "id": 3}, OTHERWISE[0]])
     cells = write(tmp_path / "rows.csv", [{"body": "plain"}, {"body": json.dumps(OTHERWISE[0])}])
     for path, column in ((lines, "*"), (cells, "body")):
-        assert read_rows(path, Columns(column, keys=KEYS, plain=True), 99) == [RawRow("plain"), RawRow(RECORD)]
-    assert "row 1" in refused(cells, Columns("body", keys=KEYS), None).problem
+        assert read_rows(path, ColumnNames(column, keys=KEYS, plain=True), 99) == [RawRow("plain"), RawRow(RECORD)]
+    assert "row 1" in refused(cells, ColumnNames("body", keys=KEYS), None).problem
 
 
 def test_rows_do_not_show_their_text() -> None:

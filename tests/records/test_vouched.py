@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from palimpsest.errors import DataError
-from palimpsest.records.vouched import Own, Source, files_of, require_public, sha256, weights_of
+from palimpsest.records.vouched import Own, PublicSource, files_of, require_public, sha256, weights_of
 
-MODEL = Source("models.lm", "model", "named")
+MODEL = PublicSource("models.lm", "model", "named")
 FILES = {
     "data/private/train.parquet": "rows", "data/synthetic/inf.jsonl": "a reference's", "data/raw/public.jsonl": "",
     "data/raw/facts.json": "facts", "models/inf/lm/model.safetensors": "weights",

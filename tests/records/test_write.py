@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from palimpsest.errors import DataError
 from palimpsest.records.private import SplitRow
-from palimpsest.records.read import Columns, read_rows
+from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.record import Record
 from palimpsest.records.write import (
     differences,
@@ -50,7 +50,7 @@ def test_synthetic_rows_read_back_like_the_input(
     paths = write_synthetic(iter(records), base, "review", "stars")
     assert [path.name for path in paths] == ["dp0.5.jsonl", "dp0.5.parquet"]
     for path in paths:
-        rows = read_rows(path, Columns("review", "stars"), 10_000, ("a", "b"))
+        rows = read_rows(path, ColumnNames("review", "stars"), 10_000, ("a", "b"))
         assert [Record(row.text, row.label) for row in rows] == records
     assert sorted(path.name for path in base.parent.iterdir()) == sorted(path.name for path in paths)
 
@@ -71,7 +71,7 @@ def test_a_free_label_is_written_beside_its_text(tmp_path: Path) -> None:
         {"query": "a film", "genre": "drama"}, {"query": "another", "genre": None}, {"query": "", "genre": ""},
     ]  # fmt: skip
     assert read_synthetic(tmp_path / "dp3", "query", "genre") == rows
-    assert [row.label for row in read_rows(lines, Columns("query", "genre"), 100)] == ["drama", None, ""]
+    assert [row.label for row in read_rows(lines, ColumnNames("query", "genre"), 100)] == ["drama", None, ""]
 
 
 def test_records_are_lines_and_the_table_holds_every_text(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_records_are_lines_and_the_table_holds_every_text(tmp_path: Path) -> Non
     assert found == ['{"b": 1.5, "a": "ü\u2028"}', '{"other": [null]}', "{}", ""]
     assert pq.read_table(table).to_pydict() == {"text": texts}
     assert [row.text for row in read_synthetic(tmp_path / "dp3", "*", None)] == texts
-    assert read_rows(lines, Columns("*", keys=("a", "b")), 100)[0].text == '{"a": "ü\u2028", "b": 1.5}'
+    assert read_rows(lines, ColumnNames("*", keys=("a", "b")), 100)[0].text == '{"a": "ü\u2028", "b": 1.5}'
 
 
 def test_records_of_a_column_stay_text(tmp_path: Path) -> None:

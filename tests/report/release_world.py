@@ -19,7 +19,7 @@ import stages.release
 from palimpsest.cli.context import asset_of
 from palimpsest.files import read_json, write_json
 from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load
-from palimpsest.params.release import Release
+from palimpsest.params.release import ReleaseSettings
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
@@ -93,10 +93,10 @@ _NO_ROWS = ("discriminator", "dp_lm", "private_predict", "private_evolve", "vote
 _yaml = YAML(typ="safe", pure=True)
 
 
-def settings(**changes: Any) -> Release:
+def settings(**changes: Any) -> ReleaseSettings:
     """What is to be released: one variant."""
     given = {"variants": [VARIANT], "title": "Tickets, invented", "license": "CC0-1.0", "gates": {"accuracy": None}}
-    return Release.model_validate(given | changes)
+    return ReleaseSettings.model_validate(given | changes)
 
 
 def graph() -> dict[str, Any]:

@@ -18,14 +18,14 @@ from palimpsest.audit.incontext import Answered, InContextAnswers
 from palimpsest.audit.membership import Attack, Control, EpsilonLower, MembershipAudit
 from palimpsest.audit.memorisation import Contrast, Extraction, MemorisationAudit, Repeats
 from palimpsest.audit.ngrams import NgramAudit, OrderOverlap, PerReference
-from palimpsest.audit.reconstruction import Decoded, DecoderScores
+from palimpsest.audit.reconstruction import DecodedText, DecoderScores
 from palimpsest.audit.rounds import EvolutionAudit, RoundAudit, Turnout
 from palimpsest.audit.separation import Projection, Separation, SeparationAudit
 from palimpsest.audit.statistics import Estimate, Interval, Rate
 from palimpsest.audit.structure import StructureAudit
 from palimpsest.audit.text_membership import Phantom, PhantomOrder, TextMembershipAudit
 from palimpsest.audit.utility import LabelScores, Scored, UtilityScores
-from palimpsest.methods.shared.counts import Generation, Sample
+from palimpsest.methods.shared.counts import GenerationCounts, ScoredText
 from palimpsest.privacy.ledger.records import Cap
 from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary, UsedOrder
 from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt
@@ -264,10 +264,10 @@ def _rate(count: int, total: int) -> Rate:
 def generation(variant: str) -> dict[str, Any]:
     """What a method counts that writes while it reads private rows."""
     removed = {"short": 0, "near": 27, "public": 4}
-    return Generation(412, 381, removed, tokens=12_345, private_share=0.837).to_json(variant, "dp")
+    return GenerationCounts(412, 381, removed, tokens=12_345, private_share=0.837).to_json(variant, "dp")
 
 
-COUNTED = Generation(drawn=900, rows=891, removed={"length": 9})
+COUNTED = GenerationCounts(drawn=900, rows=891, removed={"length": 9})
 
 
 def predicted(variant: str, epsilon: float | None = 3.0) -> Receipt:
@@ -335,7 +335,10 @@ def world_of_embedding() -> dict[str, dict[str, Any]]:
     metrics = world_metrics()
     metrics |= {name: {"generation": COUNTED.to_json(name, "dp")} for name in ("words", "embed3", "deep3")}
     metrics["words"]["utility"] = utility("words", 0.79, 9)
-    kept, dropped = Sample("the parcel came late", "delivery", 41.5), Sample("late parcel the the <b>", None, 987.0)
+    kept, dropped = (
+        ScoredText("the parcel came late", "delivery", 41.5),
+        ScoredText("late parcel the the <b>", None, 987.0),
+    )
     evolved = replace(COUNTED, rounds=3, kept_samples=(kept,), unreadable_samples=(dropped,))
     metrics["embed3"]["generation"] = evolved.to_json("embed3", "dp")
     rounds = (
@@ -352,7 +355,7 @@ def world_of_embedding() -> dict[str, dict[str, Any]]:
 
 def decoder(cosine: float = 0.914) -> dict[str, Any]:
     """What a decoder is worth."""
-    sample = Decoded("Prices rose again.", "Prices have risen again.", 0.93)
+    sample = DecodedText("Prices rose again.", "Prices have risen again.", 0.93)
     return DecoderScores(
         encoder="small", parameters=5_400_000, rows=500, cosine=cosine, nearest=0.981, token_f1=0.672, bleu=0.318,
         exact=0.123, readable_share=0.875, samples=(sample,),

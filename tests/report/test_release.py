@@ -25,7 +25,7 @@ import stages.release
 from palimpsest.cli.verify_release import looks
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
 from palimpsest.files import read_json, write_json
-from palimpsest.params.release import Release
+from palimpsest.params.release import ReleaseSettings
 from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Receipt
@@ -38,7 +38,7 @@ from palimpsest.report.release.bundle import (
     ENVELOPE,
     FILES,
     PREDICATE,
-    Measured,
+    MeasuredDocuments,
     audit_document,
     digest,
     digests,
@@ -250,7 +250,7 @@ def test_every_look_and_every_cap_is_shown(own: Workspace):
 # What is refused.
 
 
-def refused(own: Workspace, chosen: Release | None = None) -> PalimpsestError:
+def refused(own: Workspace, chosen: ReleaseSettings | None = None) -> PalimpsestError:
     """The error with which the stage ends; no part of a folder is left, and the old one is untouched."""
     before = sorted(path.name for path in own.folder.iterdir())
     with inside(own), pytest.raises(PalimpsestError) as caught:
@@ -561,7 +561,7 @@ FIXED = a_receipt(variant=VARIANT)
 @given(st.dictionaries(NAMES, DOCUMENTS), st.sampled_from(["internal", "private", None, "Publishable", 1.0]))
 def test_a_document_of_the_private_zone_contributes_no_number(document: dict[str, Any], zone: Any):
     internal = document | {"zone": zone}
-    measured = Measured({VARIANT: FIXED}, {VARIANT: internal}, internal, {"select": internal}, {})
+    measured = MeasuredDocuments({VARIANT: FIXED}, {VARIANT: internal}, internal, {"select": internal}, {})
     found = audit_document(measured, {"status": "DIFFERENTIALLY PRIVATE"}, world_ledger())
     assert ".5" not in json.dumps(found)
     assert (found["utility"], found["end_to_end"], found["variants"][VARIANT]["generation"]) == (None, {}, None)
@@ -611,7 +611,7 @@ def test_scores_are_those_of_what_leaves(own: Workspace):
         assert stages.report.read_scores(own.params) is None
     scores = own.read("reports/metrics/public.json")
     scores["variants"]["dp9"] = scores["variants"][VARIANT]
-    measured = Measured({VARIANT: FIXED}, {}, scores, {}, {})
+    measured = MeasuredDocuments({VARIANT: FIXED}, {}, scores, {}, {})
     found = audit_document(measured, {"status": ""}, world_ledger())["utility"]
     assert set(found["variants"]) == {VARIANT, "public_only"}
 

@@ -6,7 +6,7 @@ from report_world import results, utility, world_ledger, world_metrics, world_re
 
 from palimpsest.audit.statistics import Estimate
 from palimpsest.errors import DataError
-from palimpsest.report.row import Score, Share
+from palimpsest.report.row import Fraction, Score
 from palimpsest.report.summary import summarise
 
 
@@ -70,7 +70,7 @@ def test_what_was_not_measured_is_none() -> None:
     metrics = {"dp3": {"facts": world_metrics()["dp3"]["facts"]}}
     row = summarise(results(metrics), world_receipts(), world_ledger()).rows[0]
     assert (row.membership, row.ngram_excess, row.scores, row.rows) == (None, None, (), None)
-    assert row.canaries_leaked == Share(0, 20)
+    assert row.canaries_leaked == Fraction(0, 20)
 
 
 def test_a_measured_variant_needs_a_receipt() -> None:

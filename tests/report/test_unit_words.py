@@ -8,7 +8,7 @@ import pytest
 from report_world import decoder, results, whole_world, world_models, world_provenance, world_stages
 from test_card import scores, twin
 
-from palimpsest.params.release import Release
+from palimpsest.params.release import ReleaseSettings
 from palimpsest.records.schema import PublicSchema
 from palimpsest.report.card import render_card
 from palimpsest.report.page import render_internal
@@ -60,7 +60,7 @@ def texts(unit: str) -> dict[str, str]:
     measured = results(metrics, world_models(), {"small": decoder()})
     summary = summarise(measured, receipts, ledger)
     page = render_internal(summary, measured, receipts, ledger, promise, stages, world_provenance())
-    release = Release.model_validate(
+    release = ReleaseSettings.model_validate(
         {"variants": shown, "title": "Tickets", "license": None, "gates": {"accuracy": None}}
     )
     persons = {"unit_column": "customer", "max_rows_per_unit": 3, "n_persons": 2000} if unit == "person" else {}

@@ -649,7 +649,7 @@ def nan_past_the_clip(patch):
 
 
 def rows_masked_by_factor_only(patch):
-    patch.setattr(ghost.Kept, "masked", lambda self, keep: self)
+    patch.setattr(ghost.KeptGradients, "masked", lambda self, keep: self)
     patch.setattr(ghost.Ghost, "masked", lambda self, keep: self)
 
 

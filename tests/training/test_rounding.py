@@ -20,7 +20,7 @@ from palimpsest.training.bookkeeping import BookkeepingEngine
 from palimpsest.training.check import same_bits, self_check
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.engine import EngineError
-from palimpsest.training.ghost import Ghost, Use
+from palimpsest.training.ghost import Ghost, WeightUse
 from palimpsest.training.losses import lm_head_loss, per_example_lm_loss
 from palimpsest.training.rounding import eta
 from tests.training.test_dpsgd import PLAIN, Replay, make_plan
@@ -190,7 +190,7 @@ def test_a_norm_is_never_below_that_of_what_is_summed(seed, shape, spread, scale
     pulls = torch.randn(1, tokens, 1, generator=generator)
     right = scale * (pulls - pulls.mean(1, keepdim=True)) * torch.randn(1, 1, columns, generator=generator)
     dtype = torch.bfloat16 if half else torch.float32
-    use, like = Use(left.to(dtype), right.to(dtype)), torch.empty(rows, columns)
+    use, like = WeightUse(left.to(dtype), right.to(dtype)), torch.empty(rows, columns)
     exact = use.left[0].double().mT @ use.right[0].double()
     found = Ghost((use,)).squared_norms(like).sqrt()
     assert exact.norm() <= float(found) * (1 + 1e-12)
@@ -201,11 +201,11 @@ def test_a_norm_is_never_below_that_of_what_is_summed(seed, shape, spread, scale
 def test_a_tied_weight_s_norm_is_never_below_that_of_what_is_summed(seed, tokens, spread):
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(6, (1, tokens), generator=generator)
-    head = Use(torch.randn(1, tokens, 6, generator=generator), torch.randn(1, tokens, 140, generator=generator))
+    head = WeightUse(torch.randn(1, tokens, 6, generator=generator), torch.randn(1, tokens, 140, generator=generator))
     exact = head.left[0].double().mT @ head.right[0].double()
     pull = torch.zeros(6, dtype=torch.float64).index_add_(0, ids[0], torch.ones(tokens, dtype=torch.float64))
     looked_up = -(exact / pull.clamp_min(1.0)[:, None])[ids[0]] * (1 + spread)  # takes the head's gradient back
-    table = Use(ids, looked_up.float()[None])
+    table = WeightUse(ids, looked_up.float()[None])
     exact = exact.index_add(0, ids[0], table.right[0].double())
     found = Ghost((head, table)).squared_norms(torch.empty(6, 140)).sqrt()
     assert exact.norm() <= float(found) * (1 + 1e-12)

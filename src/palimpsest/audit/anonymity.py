@@ -122,7 +122,7 @@ def audit_anonymity(
     Raises:
         DataError: the synthetic texts hold no word.
     """
-    view = View.of(released)
+    view = WordView.of(released)
     outcomes = {
         "singling_out": ("singling out", single_out(view, seed)),
         "linkability": ("linkability", link(view, neighbours)),
@@ -139,7 +139,7 @@ def audit_anonymity(
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class WordView:
     """The texts as words, in the order in which an attacker who knows public text finds them rare.
 
     Attributes:
@@ -158,7 +158,7 @@ class View:
     vector_rows: csr_matrix
 
     @classmethod
-    def of(cls, released: Released) -> "View":
+    def of(cls, released: Released) -> "WordView":
         """Read the texts.
 
         Raises:
@@ -192,7 +192,7 @@ def rarest_first(tokens: Sequence[str], rarity: Mapping[str, int]) -> list[str]:
     return sorted(set(tokens), key=lambda word: (rarity.get(word, 0), -len(word), word))
 
 
-def single_out(view: View, seed: int) -> Outcome:
+def single_out(view: WordView, seed: int) -> Outcome:
     """A record is singled out if some predicate taken from a synthetic row holds for it alone, among all guess records.
 
     A person is, with all their records, if some predicate holds for records of theirs alone, one or several. The
@@ -206,7 +206,7 @@ def single_out(view: View, seed: int) -> Outcome:
     return Outcome(hits, chance.astype(np.float64))
 
 
-def link(view: View, neighbours: int) -> Outcome:
+def link(view: WordView, neighbours: int) -> Outcome:
     """The two halves of a record are linked if they have one of their nearest synthetic rows in common.
 
     An attacker has the first half of a text from one source and the second from another, and asks the release whether
@@ -220,7 +220,7 @@ def link(view: View, neighbours: int) -> Outcome:
     return Outcome(met.any(axis=(1, 2)), np.full(len(first), meeting_chance(len(view.rows), neighbours)))
 
 
-def infer_word(view: View) -> Outcome:
+def infer_word(view: WordView) -> Outcome:
     """A record's rarest word is guessed from the rest of it: the rarest word of the nearest synthetic row.
 
     The baseline takes the rarest word of a random row.
@@ -233,7 +233,7 @@ def infer_word(view: View) -> Outcome:
     return Outcome(np.array(hits), np.array([tops[secret] / len(view.rows) if secret else 0.0 for secret in secrets]))
 
 
-def infer_label(view: View) -> Outcome:
+def infer_label(view: WordView) -> Outcome:
     """A record's label is guessed from its text: that of the nearest synthetic row.
 
     Most of it is what the labels mean, which the control shows. The baseline takes the label of a random row.

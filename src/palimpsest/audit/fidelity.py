@@ -28,6 +28,7 @@ from palimpsest.audit.statistics import auc_value
 from palimpsest.errors import DataError, ModelError
 from palimpsest.progress import track
 from palimpsest.records.duplicates import words
+from palimpsest.workspace import INTERNAL
 
 _FEWEST = 20  # rows of a set
 _FOLDS = 5
@@ -39,7 +40,7 @@ _ALL, _IN_PAIRS, _MATCHED = 5000, 2000, 1000  # most rows: time is linear in the
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class EmbeddedTexts:
     """Texts and their embeddings.
 
     Attributes:
@@ -59,18 +60,18 @@ class Sample:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def drawn(self, n: int, rng: np.random.Generator) -> "Sample":
+    def drawn(self, n: int, rng: np.random.Generator) -> "EmbeddedTexts":
         """n rows in random order, drawn without replacement."""
         chosen = rng.permutation(len(self))[:n]
-        return Sample(self.vectors[chosen], [self.texts[index] for index in chosen])
+        return EmbeddedTexts(self.vectors[chosen], [self.texts[index] for index in chosen])
 
-    def part(self, start: int, end: int) -> "Sample":
+    def part(self, start: int, end: int) -> "EmbeddedTexts":
         """The rows from `start` on, up to `end`."""
-        return Sample(self.vectors[start:end], self.texts[start:end])
+        return EmbeddedTexts(self.vectors[start:end], self.texts[start:end])
 
-    def and_also(self, other: "Sample") -> "Sample":
+    def and_also(self, other: "EmbeddedTexts") -> "EmbeddedTexts":
         """The rows of both, one after the other."""
-        return Sample(np.concatenate([self.vectors, other.vectors]), [*self.texts, *other.texts])
+        return EmbeddedTexts(np.concatenate([self.vectors, other.vectors]), [*self.texts, *other.texts])
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,10 @@ class Sides:
         public: public texts.
     """
 
-    synthetic: Sample
-    train: Sample
-    holdout: Sample
-    public: Sample
+    synthetic: EmbeddedTexts
+    train: EmbeddedTexts
+    holdout: EmbeddedTexts
+    public: EmbeddedTexts
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ class FidelityAudit:
     def to_json(self, variant: str) -> dict[str, Any]:
         return {
             "variant": variant,
-            "zone": "internal",
+            "zone": INTERNAL,
             "measures": {measured.name: measured.to_json() for measured in self.measures},
             "diversity": {"n": self.n, **{name: found.to_json() for name, found in self.diversity.items()}},
             "lengths": [one.to_json() for one in self.lengths],
@@ -406,7 +407,7 @@ def _alike_many(sides: Sides, n: int, seed: int) -> dict[str, Sequence[str]]:
 
 # --- the measures ----------------------------------------------------------------------------------------------
 
-Of = Callable[[Sample, Sample, int], dict[str, float]]
+Of = Callable[[EmbeddedTexts, EmbeddedTexts, int], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -424,7 +425,7 @@ class _Measure:
     most: int
 
 
-def _manifold(one: Sample, real: Sample, _: int) -> dict[str, float]:
+def _manifold(one: EmbeddedTexts, real: EmbeddedTexts, _: int) -> dict[str, float]:
     return asdict(manifold(one.vectors, real.vectors))
 
 

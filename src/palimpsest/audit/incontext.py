@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from palimpsest.audit.incontext_answers import Answerer, Chooser, Writer
-from palimpsest.audit.incontext_model import Prompts, read
+from palimpsest.audit.incontext_answers import Answerer, AnswerWriter, Chooser
+from palimpsest.audit.incontext_model import TokenPrompts, read
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio
 from palimpsest.audit.utility import label_indices
@@ -219,8 +219,8 @@ def audit_in_context(
     _require_labels(rows, labels)
     _require_labels(test, labels)
     asked = [test[index] for index in chosen_items(len(test), settings.items, seed)]
-    prompts = Prompts(tokenizer, settings)
-    answerer: Answerer = Chooser(model, prompts, labels) if labels else Writer(model, prompts)
+    prompts = TokenPrompts(tokenizer, settings)
+    answerer: Answerer = Chooser(model, prompts, labels) if labels else AnswerWriter(model, prompts)
     context = int(model.config.get_text_config().max_position_embeddings)
     plan = [(shots, prompts.needs(shots, answerer.longest)) for shots in settings.shots]
     lacks = {shots: _lack(shots, needs, len(rows), context) for shots, needs in plan}

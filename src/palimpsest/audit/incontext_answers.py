@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 
 from palimpsest.audit.incontext_model import (
     Past,
-    Prompts,
     Reading,
+    TokenPrompts,
     Tokens,
     answer_text,
     read_items,
@@ -29,7 +29,7 @@ class Answerer(Protocol):
     """A way of answering items behind a beginning that was read."""
 
     model: PreTrainedModel
-    prompts: Prompts
+    prompts: TokenPrompts
     balanced: bool  # whether demonstrations are drawn evenly over the labels
 
     @property
@@ -48,7 +48,7 @@ class Chooser:
 
     balanced = True
 
-    def __init__(self, model: PreTrainedModel, prompts: Prompts, labels: Sequence[str]) -> None:
+    def __init__(self, model: PreTrainedModel, prompts: TokenPrompts, labels: Sequence[str]) -> None:
         self.model, self.prompts = model, prompts
         self._labels, self._options = list(labels), prompts.answers(prompts.settings.words(labels))
         if not all(self._options):
@@ -71,12 +71,12 @@ class Chooser:
         return torch.cat([score_answers(self.model, reading, self._options) for reading in readings])
 
 
-class Writer:
+class AnswerWriter:
     """Writes the likeliest answer; its first token is calibrated, as the ones behind it follow from it."""
 
     balanced = False
 
-    def __init__(self, model: PreTrainedModel, prompts: Prompts) -> None:
+    def __init__(self, model: PreTrainedModel, prompts: TokenPrompts) -> None:
         self.model, self.prompts = model, prompts
 
     @property
@@ -115,11 +115,11 @@ def same_wording(answer: str, truth: str) -> bool:
     return bool(wording(truth)) and wording(answer) == wording(truth)
 
 
-def _readings(model: PreTrainedModel, prompts: Prompts, past: Past, items: Sequence[Tokens]) -> Iterator[Reading]:
+def _readings(model: PreTrainedModel, prompts: TokenPrompts, past: Past, items: Sequence[Tokens]) -> Iterator[Reading]:
     """The items in batches, each read when it is asked for."""
     for start in range(0, len(items), prompts.settings.batch):
         yield read_items(model, past, items[start : start + prompts.settings.batch], prompts.ids.pad)
 
 
-def _content_free_items(prompts: Prompts) -> list[list[int]]:
+def _content_free_items(prompts: TokenPrompts) -> list[list[int]]:
     return prompts.items(prompts.settings.content_free, prompts.settings.item_tokens)

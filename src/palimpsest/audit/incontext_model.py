@@ -22,7 +22,7 @@ Tokens = Sequence[int]
 
 
 @dataclass(frozen=True)
-class Prompts:
+class TokenPrompts:
     """The templates in tokens.
 
     Every piece is tokenised by itself, so that its length is known and a text can be cut to the token. A space before
@@ -160,7 +160,7 @@ def score_answers(model: PreTrainedModel, reading: Reading, answers: Sequence[To
 
 @torch.no_grad()
 def write_tokens(
-    model: PreTrainedModel, reading: Reading, first: torch.Tensor, prompts: Prompts, most: int
+    model: PreTrainedModel, reading: Reading, first: torch.Tensor, prompts: TokenPrompts, most: int
 ) -> list[list[int]]:
     """The likeliest continuation of each item, token by token, until every answer has ended or has `most` tokens.
 
@@ -188,7 +188,7 @@ def write_tokens(
     return rows.tolist()
 
 
-def answer_text(row: Tokens, prompts: Prompts) -> str:
+def answer_text(row: Tokens, prompts: TokenPrompts) -> str:
     """What a row of tokens says before its first line break or end of text."""
     return _decoded(row, prompts).partition("\n")[0]
 
@@ -212,10 +212,10 @@ def _gap(piece: str) -> str:
     return piece[len(piece.rstrip(" ")) :]
 
 
-def _ended(row: Tokens, prompts: Prompts) -> bool:
+def _ended(row: Tokens, prompts: TokenPrompts) -> bool:
     return prompts.ids.eos in row or "\n" in _decoded(row, prompts)
 
 
-def _decoded(row: Tokens, prompts: Prompts) -> str:
+def _decoded(row: Tokens, prompts: TokenPrompts) -> str:
     kept = list(row[: row.index(prompts.ids.eos)] if prompts.ids.eos in row else row)
     return str(prompts.tokenizer.decode(kept, skip_special_tokens=True))

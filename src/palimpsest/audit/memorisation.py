@@ -33,7 +33,7 @@ Sides = tuple[set[int], set[int]]  # units: members and others
 
 
 @dataclass(frozen=True)
-class Settings:
+class LikenessRules:
     """What counts as alike.
 
     Attributes:
@@ -166,7 +166,7 @@ class Corpora:
         return members, chosen - members
 
 
-def memorisation(texts: Corpora, secrets: Secrets | None, settings: Settings) -> MemorisationAudit:
+def memorisation(texts: Corpora, secrets: Secrets | None, settings: LikenessRules) -> MemorisationAudit:
     """Count what the synthetic texts repeat of members and, as the control, of records that nothing was fitted on.
 
     Each p value is exact, whatever else was trained on: if the synthetic texts do not depend on the coins, those of the
@@ -188,7 +188,7 @@ def memorisation(texts: Corpora, secrets: Secrets | None, settings: Settings) ->
 # --- near-duplicates -------------------------------------------------------------------------------------------
 
 
-def near_duplicates_of(texts: Corpora, settings: Settings) -> Repeats:
+def near_duplicates_of(texts: Corpora, settings: LikenessRules) -> Repeats:
     """Synthetic texts whose word shingles are similar to those of a private or a public text."""
     size, similarity = settings.shingle, settings.similarity
     pairs = list(similar_pairs(texts.synthetic, texts.private, similarity, size))
@@ -266,7 +266,7 @@ def _holders(texts: Iterable[str]) -> dict[Value, list[int]]:
 # --- planted secrets -------------------------------------------------------------------------------------------
 
 
-def extraction(secrets: Secrets, synthetic: Sequence[str], settings: Settings) -> Extraction:
+def extraction(secrets: Secrets, synthetic: Sequence[str], settings: LikenessRules) -> Extraction:
     """How many planted secrets the synthetic texts give away, and how many decoys.
 
     A secret is given away if a text holds its words in a row, whatever their case, punctuation and spaces, and nearly

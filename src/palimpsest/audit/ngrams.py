@@ -122,8 +122,8 @@ def ngram_audit(
     """
     _check(synthetic, members, holdout, orders)
     vocabulary: dict[str, int] = {}
-    texts, pool = Corpus.read(synthetic, vocabulary), Corpus.read([*members, *holdout], vocabulary)
-    in_public = [len(shared.gram) for shared in shared_ngrams(texts, Corpus.read(public, vocabulary))]
+    texts, pool = WordIds.read(synthetic, vocabulary), WordIds.read([*members, *holdout], vocabulary)
+    in_public = [len(shared.gram) for shared in shared_ngrams(texts, WordIds.read(public, vocabulary))]
     units = Units.alone(len(members), len(holdout)) if whose is None else whose
     coins = _Coins.draw(units, bootstrap)
     overlaps = {order: _nothing_private(texts, order, in_public) for order in sorted(set(orders))}
@@ -149,7 +149,7 @@ def verbatim_rows(synthetic: Sequence[str], reference: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus:
+class WordIds:
     """Texts as one array of word ids.
 
     Attributes:
@@ -165,7 +165,7 @@ class Corpus:
     rows: int
 
     @classmethod
-    def read(cls, texts: Sequence[str], vocabulary: dict[str, int]) -> "Corpus":
+    def read(cls, texts: Sequence[str], vocabulary: dict[str, int]) -> "WordIds":
         """Split texts into words and number them; new words are added to `vocabulary`."""
         parts = [_numbered(texts[start : start + _CHUNK], vocabulary) for start in range(0, len(texts), _CHUNK)]
         ids = np.concatenate([_NO_IDS, *(part for part, _ in parts)])
@@ -217,7 +217,7 @@ class SharedNgrams:
     other_gram: np.ndarray
 
 
-def shared_ngrams(first: Corpus, second: Corpus) -> Iterator[SharedNgrams]:
+def shared_ngrams(first: WordIds, second: WordIds) -> Iterator[SharedNgrams]:
     """The shared n-grams for n = 1, 2, ... as long as there are any."""
     left, right, distinct = _shared_words(first, second)
     if not distinct:
@@ -237,7 +237,7 @@ def shared_ngrams(first: Corpus, second: Corpus) -> Iterator[SharedNgrams]:
 class _Matches:
     """Where n-grams of one corpus start that the other corpus has too, and the rank of each among all shared ones."""
 
-    corpus: Corpus
+    corpus: WordIds
     position: np.ndarray  # (matches,)
     gram: np.ndarray  # (matches,) uint64, below 2^32
 
@@ -263,7 +263,7 @@ def _shared(order: int, distinct: int, left: _Matches, right: _Matches) -> Share
     return SharedNgrams(order, distinct, left.row, left.gram, right.row, right.gram)
 
 
-def _shared_words(first: Corpus, second: Corpus) -> tuple[_Matches, _Matches, int]:
+def _shared_words(first: WordIds, second: WordIds) -> tuple[_Matches, _Matches, int]:
     """The matches of n = 1, and how many words are shared: words are numbered, so nothing needs sorting."""
     size = 1 + max((int(corpus.ids.max()) for corpus in (first, second) if len(corpus.ids)), default=0)
     present = np.zeros((2, size), dtype=bool)
@@ -275,7 +275,7 @@ def _shared_words(first: Corpus, second: Corpus) -> tuple[_Matches, _Matches, in
     return left, right, int(shared.sum())
 
 
-def _ranked_words(corpus: Corpus, shared: np.ndarray, rank: np.ndarray) -> _Matches:
+def _ranked_words(corpus: WordIds, shared: np.ndarray, rank: np.ndarray) -> _Matches:
     position = np.flatnonzero(shared[corpus.ids])
     return _Matches(corpus, position, rank[corpus.ids[position]])
 
@@ -331,7 +331,7 @@ class _Coins:
         return Estimate(float(difference.sum() / per_row.sum()), *interval)
 
 
-def _overlap(texts: Corpus, shared: SharedNgrams, coins: _Coins, in_public: Sequence[int]) -> OrderOverlap:
+def _overlap(texts: WordIds, shared: SharedNgrams, coins: _Coins, in_public: Sequence[int]) -> OrderOverlap:
     nothing, per_row = _nothing_private(texts, shared.order, in_public), texts.ngrams_per_row(shared.order)
     train, holdout = (_occurrences(texts, shared, found) for found in coins.sides(shared))
     return replace(
@@ -343,14 +343,14 @@ def _overlap(texts: Corpus, shared: SharedNgrams, coins: _Coins, in_public: Sequ
     )
 
 
-def _nothing_private(texts: Corpus, order: int, in_public: Sequence[int]) -> OrderOverlap:
+def _nothing_private(texts: WordIds, order: int, in_public: Sequence[int]) -> OrderOverlap:
     """The overlap of an order at which no private n-gram is shared."""
     nothing = Share(0, int((texts.left >= order).sum()))
     public = Share(in_public[order - 1] if order <= len(in_public) else 0, nothing.total)
     return OrderOverlap(nothing, nothing, public, Estimate(0.0, 0.0, 0.0), 1.0)
 
 
-def _occurrences(texts: Corpus, shared: SharedNgrams, counted: np.ndarray) -> np.ndarray:
+def _occurrences(texts: WordIds, shared: SharedNgrams, counted: np.ndarray) -> np.ndarray:
     """Occurrences of the counted n-grams in each synthetic text; shape (rows,)."""
     return np.bincount(shared.row[counted[shared.gram]], minlength=texts.rows)
 

@@ -8,7 +8,7 @@ _OF_SENTENCES = ("rows", "cosine", "nearest", "token_f1", "bleu", "exact")
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedText:
     """One public text, and what came back from its embedding."""
 
     given: str
@@ -41,7 +41,7 @@ class DecoderScores:
     bleu: float
     exact: float
     readable_share: float
-    samples: tuple[Decoded, ...]
+    samples: tuple[DecodedText, ...]
 
     def to_json(self) -> dict[str, Any]:
         body = asdict(self) | {"samples": [asdict(one) for one in self.samples]}
@@ -49,5 +49,5 @@ class DecoderScores:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "DecoderScores":
-        found = {**body, **body["reconstruction"], "samples": tuple(Decoded(**one) for one in body["samples"])}
+        found = {**body, **body["reconstruction"], "samples": tuple(DecodedText(**one) for one in body["samples"])}
         return cls(**{one.name: found[one.name] for one in fields(cls)})

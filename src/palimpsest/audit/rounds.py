@@ -16,6 +16,7 @@ from palimpsest.plain import Plain
 from palimpsest.privacy.nearest import nearest
 from palimpsest.privacy.votes import device
 from palimpsest.records.evolved import EvolvedRound
+from palimpsest.workspace import INTERNAL
 
 _FEWEST = 10  # parents: the distance of fewer says nothing
 
@@ -68,7 +69,7 @@ class EvolutionAudit:
     def to_json(self, variant: str) -> dict[str, Any]:
         return {
             "variant": variant,
-            "zone": "internal",
+            "zone": INTERNAL,
             "rounds": [[distance.to_json() for distance in one.population] for one in self.rounds],
             "parents": [[distance.to_json() for distance in one.parents] for one in self.rounds],
             "votes": [[turnout.to_json() for turnout in one.votes] for one in self.rounds],

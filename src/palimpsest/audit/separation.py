@@ -17,6 +17,7 @@ from palimpsest.audit.statistics import Estimate
 from palimpsest.audit.utility import evaluate, label_indices
 from palimpsest.errors import DataError, ModelError
 from palimpsest.plain import At, Plain
+from palimpsest.workspace import INTERNAL
 
 METHODS = ("pca", "umap")
 _DECIMALS = 3
@@ -101,7 +102,7 @@ class SeparationAudit:
         """The document of the model called `name`; it holds numbers and public labels, no text."""
         return {
             "model": name,
-            "zone": "internal",
+            "zone": INTERNAL,
             "separation": self.separation.to_json(),
             "lm_loss": self.lm_loss,
             "projections": {method: drawn.to_json() for method, drawn in self.projections.items()},

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from palimpsest import validate
 from palimpsest.audit.membership import MembershipAudit, Scores
-from palimpsest.audit.ngrams import Corpus
+from palimpsest.audit.ngrams import WordIds
 from palimpsest.audit.statistics import Rate, clopper_pearson
 from palimpsest.audit.units import Units
 from palimpsest.errors import DataError
@@ -106,7 +106,7 @@ def ngram_attack(released: Released, order: int) -> Scores:
     """
     texts, vocabulary = [row.text for row in released.records], dict[str, int]()
     both = [[row.text for row in released.synthetic], list(released.public)]
-    corpora = [Corpus.read([*fitted, *texts], vocabulary) for fitted in both]
+    corpora = [WordIds.read([*fitted, *texts], vocabulary) for fitted in both]
     synthetic, public = (
         log_likelihoods(corpus, len(fitted), order, len(vocabulary))
         for corpus, fitted in zip(corpora, both, strict=True)
@@ -174,7 +174,7 @@ def label_attack(released: Released) -> Scores:
 # --- n-gram models ---------------------------------------------------------------------------------------------
 
 
-def log_likelihoods(corpus: Corpus, fitted: int, order: int, vocabulary: int) -> np.ndarray:
+def log_likelihoods(corpus: WordIds, fitted: int, order: int, vocabulary: int) -> np.ndarray:
     """Mean log-probability per word of some texts under an n-gram model of others; float64 (texts - fitted,).
 
     P(w | h) = (c(hw) + t(h) P(w | h')) / (c(h) + t(h)), where c counts, t(h) is the number of different words seen
@@ -216,7 +216,7 @@ class _Level:
     histories: int
 
 
-def _levels(corpus: Corpus, orders: int) -> Iterator[_Level]:
+def _levels(corpus: WordIds, orders: int) -> Iterator[_Level]:
     """The n-grams for n = 1, ..., `orders`: exact, as a pair (number of the history, last word) fits 64 bits."""
     known, histories = np.zeros(len(corpus.ids), dtype=np.int64), 1
     for order in range(1, orders + 1):
@@ -351,7 +351,7 @@ def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int
     """
     validate.positive(smallest_order=min(orders))
     texts, synthetic = [row.text for row in released.records], [row.text for row in released.synthetic]
-    corpus = Corpus.read([*texts, *others, *released.public, *synthetic], {})
+    corpus = WordIds.read([*texts, *others, *released.public, *synthetic], {})
     bounds = np.cumsum([len(texts), len(others), len(released.public)])
     levels = (level for level in _levels(corpus, max(orders)) if level.order in orders)
     return Phantom(tuple(_phantom(level, corpus.row[level.start], bounds, released, confidence) for level in levels))

@@ -30,7 +30,7 @@ _PAPER_BATCH = 128
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """What `init` was told about the data. Nothing in it is read out of the data."""
 
     data: Path
@@ -86,12 +86,12 @@ class Source:
         return self.n_public if self.persons is None else self.persons
 
 
-def params_text(source: Source) -> str:
+def params_text(source: DataSource) -> str:
     """The params.yaml of a workspace for these data: one variant, its model, and what was said of the data."""
     return "\n".join(f"{words}{to_yaml(section)}" for words, section in _sections(source))
 
 
-def _sections(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
+def _sections(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
     yield _HEAD, {"version": __version__, "dataset": _dataset(source)}
     budget = {"epsilon": source.budget} | ({} if source.delta is None else {"delta": source.delta})
     yield "", {"privacy": {"budget": budget}}
@@ -102,7 +102,7 @@ def _sections(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
     yield _RELEASE, {"release": release}
 
 
-def _dataset(source: Source) -> dict[str, Any]:
+def _dataset(source: DataSource) -> dict[str, Any]:
     """What holds by default is left out, but for what a reader looks for."""
     unit = {"column": source.unit, "max_rows": source.max_rows, "persons": source.persons}
     given = {
@@ -126,7 +126,7 @@ def _dataset(source: Source) -> dict[str, Any]:
     return said | {key: value for key, value in given.items() if value is not None}
 
 
-def _models(source: Source) -> dict[str, dict[str, Any]]:
+def _models(source: DataSource) -> dict[str, dict[str, Any]]:
     """What the first variant is drawn from, under its section."""
     if source.method == "dp_lm":
         return {"lms": {source.row: {"epsilon": source.epsilon, **_training(source)}}}
@@ -137,14 +137,14 @@ def _models(source: Source) -> dict[str, dict[str, Any]]:
     return {}
 
 
-def _training(source: Source) -> dict[str, Any]:
+def _training(source: DataSource) -> dict[str, Any]:
     if source.preset != "paper":
         return {}
     clipping = {"clipping": "separate"} if source.labels else {}
     return {"batch": min(source.n_units, _PAPER_BATCH), **_PAPER, **clipping}
 
 
-def _variant(source: Source) -> dict[str, Any]:
+def _variant(source: DataSource) -> dict[str, Any]:
     if source.method == "dp_lm":
         return {"method": "dp_lm", "from": source.row, "variant": "multitask" if source.labels else "plain"}
     own = {"method": source.method, "epsilon": source.epsilon}

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from palimpsest.cli.context import environment
-from palimpsest.cli.decisions import Source, params_text
+from palimpsest.cli.decisions import DataSource, params_text
 from palimpsest.cli.register import enter
 from palimpsest.cli.render import contents
 from palimpsest.errors import DataError, ParamsError
@@ -20,7 +20,7 @@ from palimpsest.files import atomic_path, close_workspace, make_folder
 from palimpsest.params.file import FILE
 from palimpsest.params.load import loads
 from palimpsest.records.conformity import schema_problem
-from palimpsest.records.read import Columns, iter_rows
+from palimpsest.records.read import ColumnNames, iter_rows
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.workspace import GRAPH, TWINS
 from stages.vouching import require_vouched
@@ -100,7 +100,7 @@ def read_schema(path: Path | None) -> dict[str, Any] | None:
     return dict(found)
 
 
-def init_workspace(workspace: Path, source: Source, *, force: bool, lost: bool = False) -> None:
+def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bool = False) -> None:
     """Register the asset, write params.yaml, dvc.yaml and the ignore files, and initialise DVC.
 
     The first row of each file is read to find a missing column or a wrong format now rather than later. Everything
@@ -133,7 +133,7 @@ def init_workspace(workspace: Path, source: Source, *, force: bool, lost: bool =
     print(f"workspace ready: {workspace.resolve()}\nnext: palimpsest plan, then palimpsest run")
 
 
-def rendered(source: Source) -> dict[str, str]:
+def rendered(source: DataSource) -> dict[str, str]:
     """File name -> content of the workspace's settings."""
     text = params_text(source)
     return {FILE: text, **contents(loads(text))}
@@ -152,7 +152,7 @@ def _write(workspace: Path, files: Mapping[str, str]) -> None:
             draft.write_text(content, encoding="utf-8")
 
 
-def check_source(source: Source) -> None:
+def check_source(source: DataSource) -> None:
     """Options fit each other; files exist and have the columns."""
     _check_task(source)
     if source.method not in METHODS:
@@ -170,15 +170,15 @@ def check_source(source: Source) -> None:
     _check_numbers(source)
     if math.isinf(source.epsilon):
         raise ParamsError("--epsilon is inf.", "Give a finite one; params.yaml has a variant `inf` to add to `run`.")
-    _first_row(source.data, Columns(source.text, source.label, source.unit, source.keys, nobody=True))
+    _first_row(source.data, ColumnNames(source.text, source.label, source.unit, source.keys, nobody=True))
     public_label = source.label if source.public_labels else None
-    _first_row(source.public, Columns(source.text, public_label, keys=source.keys, plain=True))
+    _first_row(source.public, ColumnNames(source.text, public_label, keys=source.keys, plain=True))
     for path in (source.test, source.public_test):
         if path is not None:
-            _first_row(path, Columns(source.text, source.label, keys=source.keys))
+            _first_row(path, ColumnNames(source.text, source.label, keys=source.keys))
 
 
-def _check_numbers(source: Source) -> None:
+def _check_numbers(source: DataSource) -> None:
     """How many records and persons there are, and how many rows are kept of one."""
     if source.n_public < _FEWEST:
         raise ParamsError(f"--n-public is {source.n_public}; allowed is at least {_FEWEST}.", "Bring more records.")
@@ -201,7 +201,7 @@ def _check_numbers(source: Source) -> None:
         )
 
 
-def _check_task(source: Source) -> None:
+def _check_task(source: DataSource) -> None:
     """The columns, the labels and the schema are those of the task."""
     if source.task not in TASKS:
         raise ParamsError(f"--task is {source.task!r}.", f"Choose one of {', '.join(TASKS)}.")
@@ -220,7 +220,7 @@ def _check_task(source: Source) -> None:
         raise ParamsError(f"--text is {WHOLE_ROW!r}.", "Name the text column; only for --task json is a row a record.")
 
 
-def _first_row(path: Path, columns: Columns) -> None:
+def _first_row(path: Path, columns: ColumnNames) -> None:
     if not path.is_file():
         raise DataError(f"There is no file {path.name!r} where you said.", "Correct the path.")
     next(iter_rows(path, columns, max_length=1), None)

@@ -222,9 +222,10 @@ def init(
     workspace: Workspace = Path(),
 ) -> None:
     """Make a workspace for a file of your own and register it. Reads neither labels nor sizes out of the data."""
-    from palimpsest.cli.init import Source, init_workspace, read_labels, read_schema
+    from palimpsest.cli.decisions import DataSource
+    from palimpsest.cli.init import init_workspace, read_labels, read_schema
 
-    source = Source(
+    source = DataSource(
         data, text, public, n_public, asset, label, read_labels(labels, labels_file), test, public_test, public_labels,
         unit, max_rows, persons, max_length, epsilon, budget, delta, lm, preset, task, read_schema(json_schema), method,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from palimpsest.cli.graph import stale
 from palimpsest.cli.render import render
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.base import Plan
-from palimpsest.methods.shared.columns import Columns
+from palimpsest.methods.shared.columns import PlanTable
 from palimpsest.methods.shared.method import Method
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.filter import preview
@@ -154,7 +154,7 @@ def show_plan(workspace: Path) -> None:
     )
 
 
-def _table(context: Context, columns: Columns, variants: list[Priced]) -> Table:
+def _table(context: Context, columns: PlanTable, variants: list[Priced]) -> Table:
     """One table for the methods that share columns."""
     made = table("Plan: no row was read")
     headings = [column.heading for column in columns.columns]

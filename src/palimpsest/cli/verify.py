@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from palimpsest.cli.console import console
 from palimpsest.cli.context import Context, opened
-from palimpsest.params.schema import Run
+from palimpsest.params.schema import RunSettings
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.workspace import RECEIPTS
 
@@ -50,7 +50,7 @@ def receipts(context: Context) -> dict[str, Receipt]:
     return {name: read_receipt(path) for name, path in paths.items() if path.is_file()}
 
 
-def _check_models(run: Run, name: str, found: Mapping[str, Receipt]) -> Iterator[str]:
+def _check_models(run: RunSettings, name: str, found: Mapping[str, Receipt]) -> Iterator[str]:
     """A variant's receipt is that of its model as it was last fitted; a discriminator's counts its language model's."""
     own, receipt = name.removeprefix("models/"), found[name]
     model = run.dp_lm.get(name, own)  # a fitted model's receipt, and a written variant's, is its own

@@ -56,7 +56,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Plot:
+class DvcPlot:
     """A JSON table that DVC draws."""
 
     path: Path
@@ -101,7 +101,7 @@ class Stage:
     deps: tuple[Path | str, ...] = ()
     outs: tuple[Path, ...] = ()
     metrics: tuple[Path, ...] = ()
-    plots: tuple[Plot, ...] = ()
+    plots: tuple[DvcPlot, ...] = ()
     receipt: Path | None = None
     gates: tuple[Path, ...] = ()
     needs: tuple[Feature, ...] = ()

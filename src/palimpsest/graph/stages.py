@@ -10,10 +10,10 @@ from palimpsest.graph.stage import (
     PUBLIC_FILE,
     PUBLIC_TEST_FILE,
     TEST_FILE,
+    DvcPlot,
     Each,
     Feature,
     Pairs,
-    Plot,
     Stage,
 )
 from palimpsest.workspace import (
@@ -305,11 +305,11 @@ STAGES = (
         deps=(METRICS, RECEIPTS, PUBLIC_FILE, PUBLIC_TEST_FILE, SOURCES),
         outs=(PAGE, CARD, STATEMENT), metrics=(SUMMARY,),
         plots=(
-            Plot(PLOTS / "utility.json", "epsilon", "accuracy", "Accuracy against epsilon"),
-            Plot(PLOTS / "overlap.json", "order", "value", "n-gram excess over the holdout"),
-            Plot(PLOTS / "bracket.json", "variant", "epsilon", "Between what is proved and attacked"),
-            Plot(PLOTS / "risk.json", "attack", "risk", "Singling out, linkability, inference"),
-            Plot(PLOTS / "fidelity.json", "measure", "value", "Distance from the private rows"),
+            DvcPlot(PLOTS / "utility.json", "epsilon", "accuracy", "Accuracy against epsilon"),
+            DvcPlot(PLOTS / "overlap.json", "order", "value", "n-gram excess over the holdout"),
+            DvcPlot(PLOTS / "bracket.json", "variant", "epsilon", "Between what is proved and attacked"),
+            DvcPlot(PLOTS / "risk.json", "attack", "risk", "Singling out, linkability, inference"),
+            DvcPlot(PLOTS / "fidelity.json", "measure", "value", "Distance from the private rows"),
         ),
     ),
     Stage(

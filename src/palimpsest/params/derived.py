@@ -79,9 +79,9 @@ def _entries() -> Iterator[Derived]:
     yield Derived(("variants", ANY, "variant"), words, _labelled("multitask", "plain"), "dp_lm")
     yield from _predict(("variants", ANY, "predict"))
     yield Derived(("variants", ANY, "fewshot", "filters", "chain"), *_chain("json", "span"))
-    yield Derived(("variants", ANY, "evolve", "steering"), _WITH_LABELS, _labelled({}, None))
+    yield Derived(("variants", ANY, "evolve", "class_means"), _WITH_LABELS, _labelled({}, None))
     yield Derived(("variants", ANY, "evolve", "filters", "chain"), *_chain("json"))
-    yield Derived(("variants", ANY, "embed", "aim"), _WITH_LABELS, _labelled({}, None))
+    yield Derived(("variants", ANY, "embed", "class_means"), _WITH_LABELS, _labelled({}, None))
     words = "a fifth of the units of privacy, from 20 to 2,000"
     yield Derived(("audit", "size"), words, _audited)
     yield Derived(
@@ -98,7 +98,7 @@ def _predict(at: Path) -> Iterator[Derived]:
     yield Derived((*at, "max_tokens"), "`40`; task json: `200`", _long(200, 40))
     yield Derived((*at, "typical_tokens"), "`20`; task json: `150`", _long(150, 20))
     yield Derived((*at, "keep_unfinished"), "`true`; task json: `false`", _long(False, True))
-    yield Derived((*at, "means"), _WITH_LABELS, _labelled({}, None))
+    yield Derived((*at, "class_means"), _WITH_LABELS, _labelled({}, None))
     yield Derived((*at, "prompt", "text_tokens"), "`40`; task json: `200`", _long(200, 40))
     yield Derived((*at, "filters", "chain"), *_chain("json", "span"))
 

@@ -14,7 +14,7 @@ Section = Mapping[str, Any]
 _NOTHING: Mapping[str, Any] = {}
 
 
-class Entry(Settings):
+class NamedEntry(Settings):
     """A model or an author under a name of its own. Its settings stand beside what it is, without a level between."""
 
     model_config = ConfigDict(extra="allow")
@@ -25,7 +25,7 @@ class Entry(Settings):
         return dict(self.model_extra or {})
 
 
-class Sourced(Entry):
+class Sourced(NamedEntry):
     """What is drawn from something else in the file, or stands behind it."""
 
     source: str | None = Field(
@@ -83,11 +83,11 @@ class File(Settings):
     privacy: Section
     models: Section = _NOTHING
     variants: Mapping[str, Drawn]
-    lms: Mapping[str, Entry] = _NOTHING
+    lms: Mapping[str, NamedEntry] = _NOTHING
     discriminators: Mapping[str, Sourced] = _NOTHING
-    taught: Mapping[str, Entry] = _NOTHING
-    authors: Mapping[str, Entry] = _NOTHING
-    decoders: Mapping[str, Entry] = _NOTHING
+    taught: Mapping[str, NamedEntry] = _NOTHING
+    authors: Mapping[str, NamedEntry] = _NOTHING
+    decoders: Mapping[str, NamedEntry] = _NOTHING
     runs: Runs = Runs()
     public_only: Section = _NOTHING
     utility: Section = _NOTHING

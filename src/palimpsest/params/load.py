@@ -25,6 +25,7 @@ HEAD = (
 )
 LEDGER_VARIABLE = "PALIMPSEST_LEDGER"
 _SQLITE = "sqlite:///"
+_SINCE = {("predict", "means"): "class_means", ("evolve", "steering"): "class_means", ("embed", "aim"): "class_means"}
 
 
 def load(workspace: Path | str = ".") -> Params:
@@ -70,7 +71,19 @@ def listed(workspace: Path | str = ".") -> Params | None:
         ParamsError: it cannot be read, or a value is wrong.
     """
     body = _content(_text(workspace))
-    return parse(body) if isinstance(body, Mapping) and "run" in body else None
+    return parse(_renamed(body)) if isinstance(body, Mapping) and "run" in body else None
+
+
+def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that had another name when every value was listed, under today's."""
+    return {**body, "variants": {name: dict(map(_since, one.items())) for name, one in body["variants"].items()}}
+
+
+def _since(part: tuple[str, Any]) -> tuple[str, Any]:
+    key, value = part
+    return key, {_SINCE.get((key, name), name): one for name, one in value.items()} if isinstance(
+        value, dict
+    ) else value
 
 
 def rendered(params: Params) -> str:

@@ -19,7 +19,7 @@ class Gates(Settings):
     )
 
 
-class Release(Settings):
+class ReleaseSettings(Settings):
     """What leaves the workspace: the rows of some variants, with everything that says what they promise."""
 
     variants: tuple[str, ...] = Field(

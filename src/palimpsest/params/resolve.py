@@ -14,7 +14,7 @@ from palimpsest.methods.registry import method
 from palimpsest.methods.shared.method import Method
 from palimpsest.params.derived import ANY, DERIVED, Derived
 from palimpsest.params.file import File, Sourced
-from palimpsest.params.schema import Audited, Dataset, Discriminator, LanguageModel, Variant
+from palimpsest.params.schema import Audited, Dataset, DiscriminatorSettings, LanguageModel, Variant
 
 BASE = "base"  # the public language model as it is, as a reader and as an author
 _AUTHORS = (BASE, "corpus")  # authors that need no settings, and so no entry
@@ -48,7 +48,9 @@ def spread(file: File) -> dict[str, Any]:
     """What is written, where `Params` has it: the settings of models and variants in sections of their own."""
     body: dict[str, Any] = {key: _copy(getattr(file, key)) for key in file.model_fields_set - _WORKED_OUT}
     body["lms"] = {name: _parted(entry.written, LanguageModel) for name, entry in file.lms.items()}
-    body["discriminators"] = {name: _parted(row.written, Discriminator) for name, row in file.discriminators.items()}
+    body["discriminators"] = {
+        name: _parted(row.written, DiscriminatorSettings) for name, row in file.discriminators.items()
+    }
     body["variants"] = {name: _parted(row.written, VARIANTS.get(row.method)) for name, row in file.variants.items()}
     for key in ("taught", "authors", "decoders"):
         body[key] = {name: _copy(entry.written) for name, entry in getattr(file, key).items()}
@@ -67,7 +69,7 @@ VARIANTS: Mapping[str, type[BaseModel]] = {
 WAYS: Mapping[str, Method] = {name: method(name) for name in VARIANTS}  # where and from what a variant is made
 SECTIONS: Mapping[str, Collection[str]] = {
     "lms": {settings_of(LanguageModel)},
-    "discriminators": {settings_of(Discriminator)},
+    "discriminators": {settings_of(DiscriminatorSettings)},
     "variants": {settings_of(kind) for kind in VARIANTS.values()},
 }
 

@@ -14,7 +14,7 @@ from palimpsest.methods.registry import CHARGED, METHODS, method, stages_that_sp
 from palimpsest.methods.shared.method import Method
 from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Similar
-from palimpsest.params.release import Release
+from palimpsest.params.release import ReleaseSettings
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.schema import CUSTOMER, PublicSchema, default_delta
 from palimpsest.records.structured import WHOLE_ROW
@@ -25,7 +25,7 @@ MEANINGLESS_EPSILON = 10.0
 _NAME = r"^[a-z][a-z0-9_]*$"
 
 
-class Unit(Settings):
+class UnitSettings(Settings):
     """Who one person is: with a column, the person is the unit of privacy.
 
     Rows that name nobody are dealt with by themselves, then each person is held to the cap, then all rows of a person
@@ -57,7 +57,7 @@ class Unit(Settings):
     )
 
     @model_validator(mode="after")
-    def _counted(self) -> "Unit":
+    def _counted(self) -> "UnitSettings":
         if (self.column is None) != (self.persons is None):
             raise ValueError("column and persons go together: name both, or give null for both")
         if self.column is None and self.max_rows > 1:
@@ -105,7 +105,7 @@ class Dataset(Settings):
     )
     n_public: int = Field(ge=10, description="Public, approximate number of private records.")
     max_length: int = Field(default=1000, ge=1, description="Longest text kept, in characters; longer ones are cut.")
-    unit: Unit = Unit()
+    unit: UnitSettings = UnitSettings()
 
     @model_validator(mode="after")
     def _fits_task(self) -> "Dataset":
@@ -133,7 +133,7 @@ class Dataset(Settings):
         return self
 
 
-class World(Settings):
+class InventedWorld(Settings):
     """The invented world of the embedded data set. Null for data of your own."""
 
     seed: int = Field(description="The same seed makes the same world.")
@@ -149,7 +149,7 @@ class World(Settings):
     )
 
 
-class Budget(Settings):
+class BudgetSettings(Settings):
     """The cap on what the data asset may ever give away."""
 
     epsilon: float = Field(gt=0, allow_inf_nan=False, description="Cap on the total epsilon over all releases.")
@@ -165,7 +165,7 @@ class Budget(Settings):
 class Privacy(Settings):
     """The budget and where it is metered."""
 
-    budget: Budget
+    budget: BudgetSettings
     ledger: str | None = Field(
         default=None,
         description="Path or database URL of the ledger; null: the user's data folder. PALIMPSEST_LEDGER overrides it.",
@@ -210,7 +210,7 @@ class LanguageModel(Fitted):
     train: DpLmTrain
 
 
-class Discriminator(Fitted):
+class DiscriminatorSettings(Fitted):
     """A discriminator that is trained behind a fitted language model; its epsilon counts both."""
 
     train: DiscriminatorTrain
@@ -237,35 +237,35 @@ class DpLmVariant(Settings):
         return self
 
 
-class Written(Fitted):
+class ChargedVariant(Fitted):
     """A variant that is charged by itself; what its method is told stands under the method's name."""
 
     method: str = Field(description="How the rows are made.")
 
     @model_validator(mode="after")
-    def _fits_its_method(self) -> "Written":
+    def _fits_its_method(self) -> "ChargedVariant":
         problem = method(self.method).problem(getattr(self, self.method), self.purpose, self.epsilon)
         if problem:
             raise ValueError(problem)
         return self
 
 
-def _variant(known: Method) -> type[Written]:
+def _variant(known: Method) -> type[ChargedVariant]:
     """The section of a variant of one method."""
     named: Any = Field(description="How the rows are made.")
     fields: dict[str, Any] = {"method": (Literal[known.name], named), known.name: (known.settings, ...)}
-    return create_model(f"{known.name}_variant", __base__=Written, __doc__=known.title, **fields)
+    return create_model(f"{known.name}_variant", __base__=ChargedVariant, __doc__=known.title, **fields)
 
 
 if TYPE_CHECKING:
-    Variant: TypeAlias = DpLmVariant | Written
+    Variant: TypeAlias = DpLmVariant | ChargedVariant
     Audited: TypeAlias = str
 else:
     Variant = Annotated[Union[(DpLmVariant, *map(_variant, CHARGED))], Field(discriminator="method")]
     Audited = Literal[tuple(known.name for known in METHODS if known.untwinned is None)]
 
 
-class Run(Settings):
+class RunSettings(Settings):
     """What runs. Names are keys of `lms`, `discriminators` and `variants`."""
 
     dp_train: tuple[str, ...] = Field(description="Language models to fit.")
@@ -345,7 +345,7 @@ class Utility(Settings):
     )
 
 
-class Separation(Settings):
+class SeparationSettings(Settings):
     """How well the states of a language model tell the labels apart."""
 
     rows: int = Field(
@@ -376,7 +376,7 @@ class Audit(Settings):
         default=0.2, gt=0, le=1, description="Share of the audit records that the attacker guesses about."
     )
     alpha: float = Field(default=0.05, gt=0, lt=0.5, description="Error probability of the lower bound on epsilon.")
-    separation: Separation = Separation()
+    separation: SeparationSettings = SeparationSettings()
 
 
 class Testing(Settings):
@@ -394,20 +394,20 @@ class Params(Settings):
     version: str = Field(description="Version of palimpsest that the workspace was made for.")
     seed: int = Field(default=7, ge=0, description="Governs only what touches no private row.")
     dataset: Dataset
-    world: World | None = None
+    world: InventedWorld | None = None
     privacy: Privacy
     models: Models
-    run: Run
+    run: RunSettings
     taught: Mapping[str, Similar] = {}
     authors: Mapping[str, Author] = {}
     decoders: Mapping[str, DecoderSettings] = {}
     lms: Mapping[str, LanguageModel] = {}
-    discriminators: Mapping[str, Discriminator] = {}
+    discriminators: Mapping[str, DiscriminatorSettings] = {}
     variants: Mapping[str, Variant]
     public_only: PublicOnly = PublicOnly()
     utility: Utility = Utility()
     audit: Audit
-    release: Release
+    release: ReleaseSettings
     testing: Testing = Testing()
 
     @field_validator("taught", "authors", "decoders", "lms", "discriminators", "variants")
@@ -465,7 +465,7 @@ class Params(Settings):
         )
 
     @property
-    def fitted(self) -> dict[str, "LanguageModel | Discriminator"]:
+    def fitted(self) -> dict[str, "LanguageModel | DiscriminatorSettings"]:
         """Every model that can be fitted to private rows, by name."""
         return {**self.lms, **self.discriminators}
 

@@ -69,7 +69,7 @@ class Shape:
 class _Shelf(CacheLayerMixin):
     """One layer's keys and values, (rows, heads, room, head width): each row is written at a place of its own."""
 
-    def __init__(self, desk: "_Desk", room: int) -> None:
+    def __init__(self, desk: "_ContextDesk", room: int) -> None:
         super().__init__()
         self._desk, self._room = desk, room
 
@@ -109,7 +109,7 @@ class _Shelf(CacheLayerMixin):
         return self._room
 
 
-class _Desk:
+class _ContextDesk:
     """Contexts that one forward pass reads: their cache, where each stands, and its state behind the prompt."""
 
     def __init__(self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], width: int, shape: Shape) -> None:
@@ -168,7 +168,7 @@ class Contexts:
             shape: of every forward pass.
         """
         parts = list(_parts([shape.width(len(prompt)) for prompt in prompts], shape.rows))
-        self._desks = [_Desk(model, [prompts[index] for index in part], width, shape) for width, part in parts]
+        self._desks = [_ContextDesk(model, [prompts[index] for index in part], width, shape) for width, part in parts]
         self._rows = [torch.tensor(part, device=model.device) for _, part in parts]
         self._hidden = self._desks[0].first.new_empty(len(prompts), self._desks[0].first.shape[1])
         for rows, desk in zip(self._rows, self._desks, strict=True):

@@ -48,7 +48,7 @@ class Rules:
 
 
 @dataclass
-class Written:
+class WrittenSoFar:
     """What a batch has written so far; all of it is the mechanism's output.
 
     Attributes:
@@ -129,14 +129,14 @@ class Batches:
         return total
 
 
-class Writer:
+class BatchWriter:
     """Draws tokens for all batches side by side.
 
-    Guarantee: `step` draws at most one private token a batch, of which `Written.used` counts each before it is drawn.
+    Guarantee: `step` draws at most one private token a batch, and `WrittenSoFar.used` counts each before it is drawn.
     Given what was written, the scores of a batch depend on its own private contexts and on public ones alone.
     """
 
-    def __init__(self, batches: Batches, rules: Rules, written: list[Written], source: NoiseSource) -> None:
+    def __init__(self, batches: Batches, rules: Rules, written: list[WrittenSoFar], source: NoiseSource) -> None:
         self._batches, self._rules, self._written, self._source = batches, rules, written, source
         self._thresholds: dict[int, float] = {}
         counts = [after - before for before, after in zip(batches.bounds, batches.bounds[1:], strict=False)]

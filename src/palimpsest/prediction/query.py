@@ -13,7 +13,7 @@ from palimpsest import validate
 from palimpsest.errors import LedgerError
 from palimpsest.prediction.cells import Cells, part
 from palimpsest.prediction.contexts import Contexts, Shape, head_of
-from palimpsest.prediction.decoding import Batches, Rules, Writer, Written
+from palimpsest.prediction.decoding import Batches, BatchWriter, Rules, WrittenSoFar
 from palimpsest.prediction.mechanism import EXACT, Clipping, Rounding, SparseVector, token_event
 from palimpsest.prediction.prompts import Prompter
 from palimpsest.privacy.entropy import NoiseSource
@@ -122,7 +122,7 @@ class WriteWave:
         written = self._found(kept, meter.begun)
         if not written:
             return []
-        writer = Writer(self._batches(rows), self.rules, written, noise)
+        writer = BatchWriter(self._batches(rows), self.rules, written, noise)
         total = self.steps * len(written)
         shown = counter(name=self.name, total=total, private=self.reference, unit="token")
         while active := [batch for batch, own in enumerate(written) if own.going(self.rules)]:
@@ -154,14 +154,14 @@ class WriteWave:
         persons = torch.tensor([count for own in counts for count in own], dtype=torch.long, device=self.model.device)
         return Batches(private, public, bounds, persons, head_of(self.model), self.shape.rows)
 
-    def _found(self, kept: Kept, begun: int) -> list[Written]:
+    def _found(self, kept: Kept, begun: int) -> list[WrittenSoFar]:
         """What an earlier attempt wrote, every batch as if it had drawn all that the meter counted."""
         found = kept.load()
         if found is None:
-            return [Written(used=begun) for _ in self.labels]
-        return [Written(examples=own["examples"], used=begun, drawn=own["drawn"]) for own in found]
+            return [WrittenSoFar(used=begun) for _ in self.labels]
+        return [WrittenSoFar(examples=own["examples"], used=begun, drawn=own["drawn"]) for own in found]
 
-    def _told(self, label: str, own: Written) -> dict[str, Any]:
+    def _told(self, label: str, own: WrittenSoFar) -> dict[str, Any]:
         decode = self.prompter.tokenizer.decode
         return {
             "label": label,

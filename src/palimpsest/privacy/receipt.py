@@ -20,6 +20,7 @@ from palimpsest.privacy.accounting import NAMES
 from palimpsest.privacy.ledger.filter import composed
 from palimpsest.privacy.ledger.records import PURPOSES, STATES, UNITS, Asset, Charge
 from palimpsest.privacy.planned import ADJACENCY
+from palimpsest.workspace import INTERNAL, Zone
 
 # How far the stated epsilon may be from what other accountants say. PLDs round up on a grid; RDP, a looser bound of the
 # same, is never below them. Of the Fourier accountant both ends are bounds: the true epsilon is not below the lower one
@@ -185,7 +186,7 @@ class Receipt:
     @property
     def zone(self) -> str:
         """The zone of the rows, and of what is computed from them and public files alone: "dp" or "internal"."""
-        return "dp" if self.private else "internal"
+        return Zone.DP if self.private else INTERNAL
 
     @property
     def claim(self) -> float | None:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from palimpsest.records.keyed import Row, digest
+from palimpsest.records.keyed import KeyedRow, digest
 
-AnyRow = TypeVar("AnyRow", bound=Row)
+AnyRow = TypeVar("AnyRow", bound=KeyedRow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,6 @@ def one_each(rows: Sequence[AnyRow]) -> list[AnyRow]:
     return [own[0] if len(own) == 1 else min(own, key=_rank) for own in by_person(rows)]
 
 
-def _rank(row: Row) -> bytes:
+def _rank(row: KeyedRow) -> bytes:
     assert row.person is not None  # only a person has several rows
     return digest(bytes.fromhex(row.person), "one row", row.text, row.label)

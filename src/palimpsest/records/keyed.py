@@ -13,7 +13,7 @@ from typing import Protocol
 KEY_BYTES = 32
 
 
-class Row(Protocol):
+class KeyedRow(Protocol):
     """A row of the data set, split or behind the meter."""
 
     @property
@@ -61,7 +61,7 @@ def _framed(part: str | bytes | None) -> bytes:
     return b"\1" + len(data).to_bytes(8, "big") + data
 
 
-def fingerprint(rows: Iterable[Row], key: bytes) -> str:
+def fingerprint(rows: Iterable[KeyedRow], key: bytes) -> str:
     """A keyed hash of texts, labels and persons as a multiset of rows: 64 hexadecimal digits, whatever the order.
 
     Without the key it tells nothing; with it, equal fingerprints mean equal rows. A row without a person is its text
@@ -71,6 +71,6 @@ def fingerprint(rows: Iterable[Row], key: bytes) -> str:
     return digest(key, "data set", b"".join(digests)).hex()
 
 
-def _content(row: Row) -> tuple[str | None, ...]:
+def _content(row: KeyedRow) -> tuple[str | None, ...]:
     """Two parts, or three with a person: no list of framed parts is the beginning of another with its hash."""
     return (row.text, row.label) if row.person is None else (row.text, row.label, row.person)

@@ -13,7 +13,7 @@ from palimpsest.records.structured import WHOLE_ROW, canonical, plain
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnNames:
     """The names of the columns to read; None where the data set has no such column.
 
     Attributes:
@@ -40,20 +40,22 @@ class Columns:
         return found + ([Wanted(self.unit, optional=self.nobody)] if self.unit is not None else [])
 
 
-def read_rows(path: Path | str, columns: Columns, max_length: int, labels: Sequence[str] | None = None) -> list[RawRow]:
+def read_rows(
+    path: Path | str, columns: ColumnNames, max_length: int, labels: Sequence[str] | None = None
+) -> list[RawRow]:
     """All rows of one file; see `iter_rows`."""
     return list(iter_rows(path, columns, max_length, labels))
 
 
 def iter_rows(
-    path: Path | str, columns: Columns, max_length: int, labels: Sequence[str] | None = None
+    path: Path | str, columns: ColumnNames, max_length: int, labels: Sequence[str] | None = None
 ) -> Iterator[RawRow]:
     """Yield the rows of one file in its order, without holding the file.
 
     A text longer than `max_length` is cut and marked, a null text is empty, a free label may be empty, null or missing
     and is cut like the text: nothing of this is an error, because an error would itself tell. Integer labels and units
     are read as their decimal digits. A record that is a JSON object is read as its canonical text. A row that names no
-    person has no unit, or is an error: whether it may be is public (`Columns.nobody`).
+    person has no unit, or is an error: whether it may be is public (`ColumnNames.nobody`).
 
     Guarantee: row i of the result is a function of row i of the file and of public settings alone (1-stable), and no
     error carries anything of a row but its number.
@@ -82,7 +84,7 @@ class _Rule:
     """What a row must look like."""
 
     name: str
-    columns: Columns
+    columns: ColumnNames
     max_length: int
     labels: frozenset[str] | None
 

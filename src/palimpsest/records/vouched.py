@@ -17,7 +17,7 @@ _SUFFIXES = {".safetensors", ".bin", ".json", ".txt", ".model", ".jinja"}  # wha
 
 
 @dataclass(frozen=True)
-class Source:
+class PublicSource:
     """Something that params.yaml names as public.
 
     Attributes:
@@ -73,7 +73,7 @@ class Own:
                 yield path
 
 
-def require_public(source: Source, place: Path, own: Own) -> None:
+def require_public(source: PublicSource, place: Path, own: Own) -> None:
     """Refuse a source that is the workspace's own, or a copy of its own, however it is named and wherever it lies.
 
     Guarantee: no file of `place` is one of the workspace's own outputs or private inputs, through links or otherwise,

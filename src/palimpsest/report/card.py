@@ -21,8 +21,8 @@ from palimpsest.report.sections.base import Figure
 from palimpsest.report.sections.twins import figures as twin_figures
 from palimpsest.report.tradeoff import read_tradeoff
 from palimpsest.report.unit import Unit
+from palimpsest.workspace import PUBLISHABLE
 
-PUBLISHABLE = "publishable"
 HOLDS, FAILS = "holds", "fails"
 
 Documents = Mapping[str, Mapping[str, Any]]

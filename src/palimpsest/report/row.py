@@ -5,6 +5,7 @@ from typing import Any
 
 from palimpsest.audit.statistics import Estimate
 from palimpsest.report.formats import per_word
+from palimpsest.workspace import INTERNAL
 
 BASELINES = ("real", "public_only")
 ROLES = ("release", "reference", *BASELINES)
@@ -12,7 +13,7 @@ EVALUATORS = ("tfidf_lr", "minilm_lr")  # first the one that shares no weights w
 
 
 @dataclass(frozen=True)
-class Share:
+class Fraction:
     """`count` of `total`."""
 
     count: int
@@ -80,9 +81,9 @@ class Row:
     text_membership: Membership | None
     shadow_membership: Membership | None
     ngram_excess: Excess | None
-    facts_carried: Share | None
-    individual_leaked: Share | None
-    canaries_leaked: Share | None
+    facts_carried: Fraction | None
+    individual_leaked: Fraction | None
+    canaries_leaked: Fraction | None
 
     @property
     def attacks(self) -> tuple[Membership, ...]:
@@ -149,7 +150,7 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """Plain values for reports/summary.json."""
         return {
-            "zone": "internal",
+            "zone": INTERNAL,
             "rows": [asdict(row) for row in self.rows],
             "budget": asdict(self.budget),
             "unit": self.unit,

@@ -20,10 +20,12 @@ from transformers.models.opt.modeling_opt import OPTDecoderLayer, OPTLearnedPosi
 from transformers.pytorch_utils import Conv1D
 
 from palimpsest.training.engine import ClippedSum, EngineError, Gradients, Losses
-from palimpsest.training.ghost import Contribution, Ghost, GhostRule, Kept, Use, ghost_is_cheaper
+from palimpsest.training.ghost import Contribution, Ghost, GhostRule, KeptGradients, WeightUse, ghost_is_cheaper
 from palimpsest.training.scaling import Scaling, scaling_of
 
-Record = tuple[torch.Tensor | None, Use | Kept]  # a weight matrix's use, or a vector's per-example gradients
+Record = tuple[
+    torch.Tensor | None, WeightUse | KeptGradients
+]  # a weight matrix's use, or a vector's per-example gradients
 Rule = Callable[[Any, torch.Tensor, torch.Tensor], Iterator[Record]]  # (layer, inputs, output gradient) -> records
 
 
@@ -177,7 +179,7 @@ class _Books:
     def __init__(self, prefer_ghost: GhostRule) -> None:
         self._prefer_ghost = prefer_ghost
         self._tokens: Counter[torch.Tensor] = Counter()  # rows of Gram matrices that a weight's uses will need
-        self._uses: dict[torch.Tensor, list[Use]] = {}
+        self._uses: dict[torch.Tensor, list[WeightUse]] = {}
         self._kept: dict[torch.Tensor, torch.Tensor] = {}
 
     def expect(self, layer: nn.Module, output: torch.Tensor, examples: int) -> None:
@@ -185,9 +187,9 @@ class _Books:
         if isinstance(layer, (nn.Linear, Conv1D)):
             self._tokens[layer.weight] += output.numel() // (examples * output.size(-1))
 
-    def add(self, parameter: torch.Tensor, record: Use | Kept) -> None:
+    def add(self, parameter: torch.Tensor, record: WeightUse | KeptGradients) -> None:
         """Book one use in the backward pass; where gradients are kept, the factors are let go at once."""
-        if isinstance(record, Kept):
+        if isinstance(record, KeptGradients):
             self._keep(parameter, record.gradients)
         elif self._prefer_ghost(self._tokens[parameter], *parameter.shape):
             self._uses.setdefault(parameter, []).append(record)
@@ -200,7 +202,7 @@ class _Books:
             for use in self._uses.pop(parameter):
                 self._kept[parameter] = use.gradients(parameter, self._kept[parameter])
         contributions: dict[torch.Tensor, Contribution] = {p: Ghost(tuple(uses)) for p, uses in self._uses.items()}
-        contributions |= {p: Kept(gradients) for p, gradients in self._kept.items()}
+        contributions |= {p: KeptGradients(gradients) for p, gradients in self._kept.items()}
         self._uses, self._kept = {}, {}
         return contributions
 
@@ -259,28 +261,28 @@ def _tokens(values: torch.Tensor) -> torch.Tensor:
 
 
 def _linear(layer: nn.Linear, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
-    yield layer.weight, Use(_tokens(gradient), _tokens(inputs))
+    yield layer.weight, WeightUse(_tokens(gradient), _tokens(inputs))
     if layer.bias is not None:
-        yield layer.bias, Kept(_summed(gradient, layer.bias))
+        yield layer.bias, KeptGradients(_summed(gradient, layer.bias))
 
 
 def _conv1d(layer: Conv1D, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
-    yield layer.weight, Use(_tokens(inputs), _tokens(gradient))
-    yield layer.bias, Kept(_summed(gradient, layer.bias))
+    yield layer.weight, WeightUse(_tokens(inputs), _tokens(gradient))
+    yield layer.bias, KeptGradients(_summed(gradient, layer.bias))
 
 
 def _embedding(layer: nn.Embedding, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
     if layer.padding_idx is not None:
         gradient = gradient.masked_fill((inputs == layer.padding_idx)[..., None], 0.0)
-    yield layer.weight, Use(inputs.reshape(inputs.size(0), -1), _tokens(gradient))
+    yield layer.weight, WeightUse(inputs.reshape(inputs.size(0), -1), _tokens(gradient))
 
 
 def _layer_norm(layer: nn.LayerNorm, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
     if layer.weight is not None:
         normalised = functional.layer_norm(inputs.to(gradient.dtype), layer.normalized_shape, eps=layer.eps)
-        yield layer.weight, Kept(_summed(gradient * normalised, layer.weight))
+        yield layer.weight, KeptGradients(_summed(gradient * normalised, layer.weight))
     if layer.bias is not None:
-        yield layer.bias, Kept(_summed(gradient, layer.bias))
+        yield layer.bias, KeptGradients(_summed(gradient, layer.bias))
 
 
 def _summed(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -308,7 +310,7 @@ def _rule_of(layer: nn.Module) -> Rule:
 def _scaled(scaling: Scaling, layer: nn.Module, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
     weight = layer.weight
     assert isinstance(weight, torch.Tensor)
-    yield weight, Kept(_summed(gradient * scaling.slope(inputs), weight))
+    yield weight, KeptGradients(_summed(gradient * scaling.slope(inputs), weight))
 
 
 def _booked_layers(model: nn.Module, trainable: Mapping[torch.Tensor, str]) -> dict[nn.Module, str]:

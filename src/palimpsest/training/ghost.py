@@ -33,7 +33,7 @@ def ghost_is_cheaper(tokens: int, rows: int, columns: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Use:
+class WeightUse:
     """One use of a weight matrix: example b's gradient is `left[b]^T right[b]`.
 
     Attributes:
@@ -49,14 +49,14 @@ class Use:
         """Whether `left` is the ids of one-hot rows."""
         return self.left.dim() == 2
 
-    def widened(self, dtype: torch.dtype) -> "Use":
+    def widened(self, dtype: torch.dtype) -> "WeightUse":
         """The same in the precision that norms and sums are computed in."""
-        return Use(self.left if self.is_lookup else self.left.to(dtype), self.right.to(dtype))
+        return WeightUse(self.left if self.is_lookup else self.left.to(dtype), self.right.to(dtype))
 
-    def masked(self, keep: torch.Tensor) -> "Use":
+    def masked(self, keep: torch.Tensor) -> "WeightUse":
         """The same with the examples where `keep` (B,) is False set to zero, whatever they held."""
         left = self.left if self.is_lookup else _mask(self.left, keep)
-        return Use(left, _mask(self.right, keep))
+        return WeightUse(left, _mask(self.right, keep))
 
     def gradients(self, like: torch.Tensor, total: torch.Tensor | None = None) -> torch.Tensor:
         """Each example's gradient (B, m, n) in the dtype of the weight `like`, added to `total` where there is one."""
@@ -103,7 +103,7 @@ class Contribution(Protocol):
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptGradients:
     """Per-example gradients as they are, (B, *shape): cheap for vectors and for long sequences."""
 
     gradients: torch.Tensor
@@ -112,8 +112,8 @@ class Kept:
         """From the gradients themselves; squares of float32 are exact in float64."""
         return torch.linalg.vector_norm(self.gradients.flatten(1), dim=1, dtype=torch.float64).square()
 
-    def masked(self, keep: torch.Tensor) -> "Kept":
-        return Kept(_mask(self.gradients, keep))
+    def masked(self, keep: torch.Tensor) -> "KeptGradients":
+        return KeptGradients(_mask(self.gradients, keep))
 
     def add_weighted(self, factors: torch.Tensor, total: torch.Tensor) -> None:
         """One product of the factors and the gradients."""
@@ -127,7 +127,7 @@ class Kept:
 class Ghost:
     """Per-example gradients as the factors of every use of the weight."""
 
-    uses: tuple[Use, ...]
+    uses: tuple[WeightUse, ...]
 
     def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
         """From Gram matrices, with an allowance for what rounding may have taken."""
@@ -171,7 +171,7 @@ def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -
             total[:, columns] += some.mT @ others[:, columns].double()
 
 
-def _own_squares(use: Use) -> tuple[torch.Tensor, torch.Tensor]:
+def _own_squares(use: WeightUse) -> tuple[torch.Tensor, torch.Tensor]:
     """(B,) squared norms of one use's gradients, and its sizes (3, B).
 
     A Gram matrix is symmetric: of two halves of the tokens, the block between them is computed once and counts twice.
@@ -180,14 +180,14 @@ def _own_squares(use: Use) -> tuple[torch.Tensor, torch.Tensor]:
     if tokens % 2:
         left, right = _left_gram(use.left, use.left), _gram(use.right, use.right)
         return _dots(left, right), _sizes(left, right)
-    halves = Use(*(part.reshape(2 * examples, tokens // 2, *part.shape[2:]) for part in (use.left, use.right)))
+    halves = WeightUse(*(part.reshape(2 * examples, tokens // 2, *part.shape[2:]) for part in (use.left, use.right)))
     left, right = _left_gram(halves.left, halves.left), _gram(halves.right, halves.right)
     within = _dots(left, right).view(examples, 2).sum(1)
-    first, second = (Use(halves.left[which::2], halves.right[which::2]) for which in (0, 1))
+    first, second = (WeightUse(halves.left[which::2], halves.right[which::2]) for which in (0, 1))
     return within + 2 * _inner(second, first), _sizes(left, right).view(3, examples, 2).sum(2)
 
 
-def _inner(one: Use, other: Use) -> torch.Tensor:
+def _inner(one: WeightUse, other: WeightUse) -> torch.Tensor:
     """(B,) inner products of the gradients of two uses of one weight."""
     return _dots(_left_gram(one.left, other.left), _gram(one.right, other.right))
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from palimpsest.audit.membership import Verdict
 from palimpsest.audit.statistics import epsilon_max, one_run_epsilon
+from palimpsest.workspace import PUBLISHABLE
 
 ALPHA = 1e-4  # of one correct run: eight methods together raise at most 8e-4 false alarms a run of all
 
@@ -85,7 +86,7 @@ class TwinAudit:
     def to_json(self) -> dict[str, Any]:
         return {
             "method": self.method,
-            "zone": "publishable",
+            "zone": PUBLISHABLE,
             "test": "one run, (epsilon, delta), Steinke et al. 2023, on the released output",
             "alpha": ALPHA,
             "delta": self.trial.delta,

@@ -95,7 +95,7 @@ def predict(tokens: int) -> Section:
     return variant(
         "predict", clipping="fixed", batch_size=1, batches=None, clip=None, tokens=tokens, temperature=1.0, top_k=0,
         sparse_vector=None, max_tokens=tokens, most_tokens=None, typical_tokens=tokens, keep_unfinished=True,
-        together=4096, micro_batch=512, rounding=None, checkpoint_tokens=tokens, means=None, prompt=PROMPT,
+        together=4096, micro_batch=512, rounding=None, checkpoint_tokens=tokens, class_means=None, prompt=PROMPT,
         filters=_FILTERS, **_COUNTED,
     )  # fmt: skip
 
@@ -120,8 +120,8 @@ def select(rows: int) -> Section:
 def evolve(epsilon: float, rows: int, rounds: int, expand: int) -> Section:
     """A variant of `evolve`."""
     return variant(
-        "evolve", epsilon, rows=rows, batch=1, rounds=rounds, expand=expand, look_ahead=0, votes=_VOTES, steering=None,
-        filters=_FILTERS, **_COUNTED,
+        "evolve", epsilon, rows=rows, batch=1, rounds=rounds, expand=expand, look_ahead=0, votes=_VOTES,
+        class_means=None, filters=_FILTERS, **_COUNTED,
     )  # fmt: skip
 
 
@@ -140,7 +140,7 @@ def embed(rows: int, rounds: int, start: int, offspring: int, parents: int) -> S
     return variant(
         "embed", rows=rows, batch=1, rounds=rounds, start=start, offspring=offspring, parents=parents,
         selection={"kind": "gaussian", "neighbours": 1}, eda={"smoothing": 0.1, "best": 10, "components": 1},
-        readable=None, aim=None, filters=_FILTERS,
+        readable=None, class_means=None, filters=_FILTERS,
         decode={"samples": 1, "corrections": 0, "temperature": 1.0, "top_p": 1.0, "max_tokens": 4, "batch": 512},
         **_COUNTED,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from palimpsest.methods.embed.settings import Aim, Eda, EmbedSettings, Readable
+from palimpsest.methods.embed.settings import Eda, EmbedMeans, EmbedSettings, Readable
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.means import Candidates
 from palimpsest.methods.shared.settings import Filters
@@ -29,14 +29,14 @@ LABELS = {"refund": "lamp kettle", "praise": "stove fridge"}
 SECRET = "order 8812-XK"
 THINGS = ("lamp", "kettle", "radio", "stove", "fridge", "phone")
 LENGTH = 24  # things that a text names
-AIM = Aim(share=0.25, domain=1.0, pool=2)
+AIM = EmbedMeans(share=0.25, domain=1.0, pool=2)
 LIMITED = {"kind": "limited_domain", "domain": 12, "delta_share": 0.5}
 _FILTERS = Filters(chain=(), min_words=1, max_words=None, similarity=0.9, shingle=3, quantile=0.9, threshold=0.5)
 _DECODE = DecodeSettings(samples=1, corrections=0, temperature=1.0, top_p=1.0, max_tokens=9, batch=8)
 _SETTINGS = {
     "rows": 6, "label_counts": "prior", "prior": None, "histogram_share": 0.05, "batch": 1, "rounds": 3, "start": 20,
     "offspring": 16, "parents": 4, "selection": {"kind": "gaussian", "neighbours": 1},
-    "eda": Eda(smoothing=0.1, best=3, components=1), "readable": None, "aim": None, "decode": _DECODE,
+    "eda": Eda(smoothing=0.1, best=3, components=1), "readable": None, "class_means": None, "decode": _DECODE,
     "filters": _FILTERS,
 }  # fmt: skip
 READABLE = Readable(quantile=None, perplexity=50.0)

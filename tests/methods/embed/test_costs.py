@@ -42,7 +42,9 @@ def test_the_noise_of_ten_rounds_is_that_of_the_table(n_public: int, target: flo
 @pytest.mark.parametrize(("n_public", "target"), [(1_939_290, 1.0), (1_000_000, 0.05)])
 def test_a_plan_spends_its_budget_and_no_more(n_public, target, selection, label_counts, aim) -> None:
     schema, delta = schema_of(n_public), min(1e-3, default_delta(n_public))
-    plan = plan_of(Budget(target, delta), schema, rounds=5, selection=selection, label_counts=label_counts, aim=aim)
+    plan = plan_of(
+        Budget(target, delta), schema, rounds=5, selection=selection, label_counts=label_counts, class_means=aim
+    )
     left = delta - plan.own_delta
     assert target * (1 - 1e-3) <= epsilon(plan.event, left) <= target
     names = ["label_histogram"] * (label_counts == "noisy") + ["class_means"] * (aim is not None)
@@ -52,7 +54,7 @@ def test_a_plan_spends_its_budget_and_no_more(n_public, target, selection, label
 
 
 def test_aim_takes_its_share_of_the_budget() -> None:
-    plan = plan_of(LOW, aim=AIM, rounds=4)
+    plan = plan_of(LOW, class_means=AIM, rounds=4)
     means, votes = float(plan.numbers["means_sigma"]), float(plan.numbers["sigma"])
     assert plan.queries[0].event == dpa.GaussianDpEvent(means)
     assert plan.queries[1].event == dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(votes), 4)
@@ -75,7 +77,7 @@ def test_limited_domain_pays_for_every_pick_and_keeps_its_deltas_apart(share: fl
 
 
 def test_shares_of_limited_domain_add_up_in_zcdp() -> None:
-    plan = plan_of(Budget(2.0, 1e-5), selection=LIMITED, aim=AIM, label_counts="noisy", rounds=4, parents=3)
+    plan = plan_of(Budget(2.0, 1e-5), selection=LIMITED, class_means=AIM, label_counts="noisy", rounds=4, parents=3)
     rho = zcdp_rho(2.0, 0.5e-5)
     histogram, means, votes = (total_rho(query.event) / rho for query in plan.queries)
     assert (histogram, means, votes) == (pytest.approx(0.05), pytest.approx(0.25), pytest.approx(0.7))
@@ -89,7 +91,7 @@ def test_gaussian_noise_depends_on_rounds_alone(changes) -> None:
 @pytest.mark.parametrize("selection", [gaussian(1), LIMITED])
 @pytest.mark.parametrize("aim", [None, AIM])
 def test_a_reference_adds_no_noise(aim, selection) -> None:
-    plan = plan_of(Budget(math.inf, 1e-3), aim=aim, label_counts="noisy", selection=selection)
+    plan = plan_of(Budget(math.inf, 1e-3), class_means=aim, label_counts="noisy", selection=selection)
     assert not any(is_private(query.event) for query in plan.queries)
     assert plan.queries[-1].event == dpa.SelfComposedDpEvent(dpa.NonPrivateDpEvent(), 3)
     assert (plan.own_delta, plan.feasible, plan.notes) == (0.0, True, ())
@@ -124,7 +126,7 @@ def test_with_a_unit_column_persons_are_what_is_counted() -> None:
 
 def test_the_noise_that_the_note_names_is_that_of_gaussian_votes() -> None:
     """Up to what searching for it beside a histogram adds."""
-    beside: dict[str, Any] = {**PAPER, "aim": AIM, "label_counts": "noisy"}
+    beside: dict[str, Any] = {**PAPER, "class_means": AIM, "label_counts": "noisy"}
     budget, schema = Budget(1.0, 1 / TREC), schema_of(TREC)
     (note,) = plan_of(budget, schema, **beside, selection=PUBLISHED["selection"]).notes
     named = float(note.split("(sigma ")[1].split()[0])
@@ -146,7 +148,7 @@ def test_a_gap_that_some_candidates_may_have_is_a_note(target, changes, feasible
     assert said is None or said in plan.notes[0]
 
 
-@pytest.mark.parametrize("beside", [{}, {"aim": AIM}])
+@pytest.mark.parametrize("beside", [{}, {"class_means": AIM}])
 def test_rows_that_all_parents_need_are_the_limit(beside) -> None:
     """At the limit an average label has as many rows as parents times the gap."""
     gap = float(plan_of(Budget(3.0, 1e-4), selection=LIMITED, **beside).numbers["gap"])
@@ -167,7 +169,7 @@ def test_faint_votes_under_gaussian_noise_are_a_note() -> None:
 
 
 def test_a_plan_tells_public_numbers() -> None:
-    numbers = plan_of(LOW, selection=gaussian(4), aim=AIM, rows=10).numbers
+    numbers = plan_of(LOW, selection=gaussian(4), class_means=AIM, rows=10).numbers
     assert (numbers["candidates"], numbers["votes_each"]) == (20, 240 / 2 * 2 / 20)
     assert numbers["texts_decoded"] == 3 * 4 * 2 + 2 * 10
     assert plan_of(BUDGET, offspring=40).numbers["candidates"] == 44
@@ -178,8 +180,8 @@ def test_a_plan_tells_public_numbers() -> None:
     ("changes", "schema", "problem"),
     [
         ({}, replace(schema_of(labels={}), task="span", label="label"), "free label"),
-        ({"aim": AIM}, schema_of(labels={}), "two labels"),
-        ({"aim": AIM}, schema_of(labels={"refund": ""}), "two labels"),
+        ({"class_means": AIM}, schema_of(labels={}), "two labels"),
+        ({"class_means": AIM}, schema_of(labels={"refund": ""}), "two labels"),
         ({"prior": {"refund": 1.0}}, schema_of(), "does not name the public labels"),
         ({"rows": 1}, schema_of(), "fewer than the 2 labels"),
     ],

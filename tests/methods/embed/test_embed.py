@@ -13,12 +13,12 @@ import pytest
 
 from palimpsest.errors import BackendError, DataError, LedgerError
 from palimpsest.methods.embed.eda import gaussian
-from palimpsest.methods.embed.fit import Embed, Evolved
+from palimpsest.methods.embed.fit import Embed, EvolvedEmbeddings
 from palimpsest.methods.embed.plan import plan as planned
 from palimpsest.methods.embed.result import result_of
 from palimpsest.methods.embed.settings import Eda
 from palimpsest.methods.embed.start import aimed, anything, described, distinct
-from palimpsest.methods.embed.steps import Generation, Steps, Writer
+from palimpsest.methods.embed.steps import EmbedSteps, Generation, VectorWriter
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose
 from palimpsest.privacy import votes
@@ -68,7 +68,7 @@ def embed(
     private: Sequence[PrivateRow] = ROWS,
     lm: Any = losses,
     **changes: Any,
-) -> Evolved:
+) -> EvolvedEmbeddings:
     """One attempt as the stage makes it."""
     schema, said = schema_of(labels=labels), descriptions() if labels else None
     plan = planned(embed_settings(**changes), schema, budget)
@@ -150,11 +150,11 @@ def steps_of(
     start: Mapping[str, Sequence[str]] | None = None,
     seed: int = 3,
     **changes: Any,
-) -> Steps:
+) -> EmbedSteps:
     start = start or {"refund": PUBLIC[:20], "praise": PUBLIC[30:50]}
-    writer = Writer(decode or Speller(), encode, losses if limit else None, limit)
+    writer = VectorWriter(decode or Speller(), encode, losses if limit else None, limit)
     first = {label: Candidates(list(own), encode(own)) for label, own in start.items()}
-    return Steps(embed_settings(**changes), first, writer, seed, folder)
+    return EmbedSteps(embed_settings(**changes), first, writer, seed, folder)
 
 
 def noisy(**best: Sequence[int]) -> dict[str, list[int]]:
@@ -234,10 +234,14 @@ def test_parents_have_offspring_alone_if_they_can_be_read() -> None:
 
 
 def test_without_a_limit_all_but_blank_texts_can_be_read() -> None:
-    writer = Writer(Speller(), encode, None, None)
+    writer = VectorWriter(Speller(), encode, None, None)
     assert writer.readable(["phone phone", "", " \n", "lamp"]).tolist() == [True, False, False, True]
-    assert Writer(Speller(), encode, losses, LIMIT).readable(["phone", "", "lamp"]).tolist() == [False, False, True]
-    nan = Writer(Speller(), encode, lambda texts: np.full(len(texts), np.nan), LIMIT)
+    assert VectorWriter(Speller(), encode, losses, LIMIT).readable(["phone", "", "lamp"]).tolist() == [
+        False,
+        False,
+        True,
+    ]
+    nan = VectorWriter(Speller(), encode, lambda texts: np.full(len(texts), np.nan), LIMIT)
     assert nan.readable(["lamp"]).tolist() == [False]
     assert writer.readable([]).shape == (0,)
 
@@ -414,8 +418,8 @@ def slates(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, np.ndarray]]:
 @pytest.mark.parametrize(
     ("changes", "budget"),
     [
-        ({"aim": AIM, "label_counts": "noisy"}, LOW),
-        ({"aim": AIM, "label_counts": "noisy", "selection": LIMITED}, LOW),
+        ({"class_means": AIM, "label_counts": "noisy"}, LOW),
+        ({"class_means": AIM, "label_counts": "noisy", "selection": LIMITED}, LOW),
         ({"selection": LIMITED}, BUDGET),
         ({}, BUDGET),
     ],
@@ -423,7 +427,7 @@ def slates(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, np.ndarray]]:
 def test_a_fit_asks_what_was_planned(ledger, slates, changes, budget) -> None:
     found = embed(ledger, budget=budget, **changes)
     charges = ledger.charges("tickets")
-    before = [("label_histogram", "committed", 0), ("class_means", "committed", 0)] if "aim" in changes else []
+    before = [("label_histogram", "committed", 0), ("class_means", "committed", 0)] if "class_means" in changes else []
     assert [(charge.query, charge.state, charge.steps_begun) for charge in charges] == [
         *before,
         ("vote rounds", "committed", 3),
@@ -441,7 +445,7 @@ def test_a_fit_asks_what_was_planned(ledger, slates, changes, budget) -> None:
                 assert chosen == answer[label]
             else:
                 assert chosen == np.argsort(-np.array(answer[label]), kind="stable")[:4].tolist()
-    assert (found.sums is None) == ("aim" not in changes)
+    assert (found.sums is None) == ("class_means" not in changes)
 
 
 def private_mean(label: str) -> np.ndarray:
@@ -562,7 +566,7 @@ def test_where_nothing_can_be_read_there_are_fewer_rows(ledger) -> None:
 
 def test_a_pool_is_written_and_the_likeliest_are_kept(ledger) -> None:
     decode = Speller()
-    found = embed(ledger, decode, LOW, aim=AIM, rows=12)
+    found = embed(ledger, decode, LOW, class_means=AIM, rows=12)
     steps_of_result = [row.text for row in found.records]
     assert Counter(row.label for row in found.records) == {"refund": 6, "praise": 6}
     assert len(set(steps_of_result)) == 12
@@ -573,7 +577,7 @@ def test_a_pool_is_written_and_the_likeliest_are_kept(ledger) -> None:
 
 def test_what_is_kept_of_a_pool_is_what_choose_chooses() -> None:
     sums, counts = sums_of("lamp kettle", "stove fridge"), {"refund": 3, "praise": 2}
-    steps = steps_of(aim=AIM)
+    steps = steps_of(class_means=AIM)
     plain = result_of(steps_of(), ANSWERS, {label: 2 * count for label, count in counts.items()}, None)
     texts = list(dict.fromkeys(row.text for row in plain.records))
     found = result_of(steps, ANSWERS, counts, sums)
@@ -588,7 +592,7 @@ def test_a_result_without_text_is_empty() -> None:
         def decode(self, vectors: Any, *_: Any) -> Spelt:
             return Spelt([""] * len(vectors), np.zeros_like(vectors))
 
-    steps = steps_of(Mute(), start=blank, aim=AIM)
+    steps = steps_of(Mute(), start=blank, class_means=AIM)
     assert result_of(steps, ANSWERS, {"refund": 1, "praise": 1}, sums_of("lamp", "fridge")).records == ()
 
 
@@ -620,7 +624,7 @@ def test_no_private_text_reaches_the_language_model_or_the_disk(ledger, tmp_path
         return losses(texts)
 
     folder = tmp_path / "kept"
-    embed(ledger, None, LOW, folder, aim=AIM, label_counts="noisy", readable=READABLE, lm=noted)
+    embed(ledger, None, LOW, folder, class_means=AIM, label_counts="noisy", readable=READABLE, lm=noted)
     assert told
     assert SECRET not in " ".join(told)
     assert not {row.text for row in ROWS} & set(told)
@@ -640,7 +644,7 @@ def test_nothing_that_follows_exact_votes_is_kept(ledger, tmp_path, selection) -
 
 def test_too_few_public_texts_cost_nothing(ledger) -> None:
     with pytest.raises(DataError, match="There are 56 different public texts; the first round votes for 57"):
-        embed(ledger, start=57, aim=AIM, label_counts="noisy", budget=LOW)
+        embed(ledger, start=57, class_means=AIM, label_counts="noisy", budget=LOW)
     assert ledger.charges("tickets") == []
 
 
@@ -670,7 +674,10 @@ class Failing(Speller):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"aim": AIM, "label_counts": "noisy"}, {"selection": {**LIMITED, "domain": 4}, "budget": BUDGET, "parents": 2}],
+    [
+        {"class_means": AIM, "label_counts": "noisy"},
+        {"selection": {**LIMITED, "domain": 4}, "budget": BUDGET, "parents": 2},
+    ],
 )
 @pytest.mark.parametrize("held", [1, 2])
 def test_a_killed_run_goes_on_with_the_same_slates(ledger, tmp_path, slates, monkeypatch, held, changes) -> None:

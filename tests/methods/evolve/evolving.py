@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from palimpsest.errors import BackendError
-from palimpsest.methods.evolve.settings import EvolveSettings, Steering
+from palimpsest.methods.evolve.settings import EvolveMeans, EvolveSettings
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.settings import Filters, Votes
 from palimpsest.methods.vote_select.settings import VoteSelectSettings
@@ -29,9 +29,9 @@ THINGS = ("lamp", "kettle", "radio", "stove", "fridge", "phone")
 _FILTERS = Filters(chain=(), min_words=1, max_words=None, similarity=0.9, shingle=3, quantile=0.9, threshold=0.5)
 _SETTINGS = {
     "rows": 6, "label_counts": "prior", "prior": None, "histogram_share": 0.05, "batch": 1, "rounds": 3, "expand": 3,
-    "look_ahead": 0, "steering": None, "filters": _FILTERS,
+    "look_ahead": 0, "class_means": None, "filters": _FILTERS,
 }  # fmt: skip
-STEERING = Steering(share=0.25, domain=1.0, first=2, pool=2)
+STEERING = EvolveMeans(share=0.25, domain=1.0, first=2, pool=2)
 ROWS = [
     PrivateRow(f"{SECRET} {number}: my {thing}", label)
     for label, things in (("refund", THINGS[:3]), ("praise", THINGS[3:]))

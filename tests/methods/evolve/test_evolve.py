@@ -17,10 +17,10 @@ from pydantic import ValidationError
 from scipy import stats
 
 from palimpsest.errors import BackendError, LedgerError, ParamsError
-from palimpsest.methods.evolve.fit import Evolve, Evolved
+from palimpsest.methods.evolve.fit import Evolve, EvolvedTexts
 from palimpsest.methods.evolve.plan import plan as planned
 from palimpsest.methods.evolve.plan import writings
-from palimpsest.methods.evolve.steps import Steps
+from palimpsest.methods.evolve.steps import EvolveSteps
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import ClassSums
 from palimpsest.methods.shared.population import by_label, selected
@@ -73,7 +73,7 @@ def evolve(
     folder: Path | None = None,
     labels: Any = LABELS,
     **changes: Any,
-) -> Evolved:
+) -> EvolvedTexts:
     """One attempt as the stage makes it."""
     schema = schema_of(labels=labels)
     plan = planned(evolve_settings(**changes), schema, budget)
@@ -102,7 +102,7 @@ def test_the_noise_of_ten_rounds_is_that_of_the_table(n_public: int, target: flo
 @pytest.mark.parametrize(("n_public", "target"), [(1_939_290, 1.0), (8_396, 4.0), (1_000_000, 0.05)])
 def test_a_plan_spends_its_budget_and_no_more(n_public, target, label_counts, steering) -> None:
     schema, delta = schema_of(n_public), min(1e-3, default_delta(n_public))
-    plan = plan_of(Budget(target, delta), schema, rounds=10, label_counts=label_counts, steering=steering)
+    plan = plan_of(Budget(target, delta), schema, rounds=10, label_counts=label_counts, class_means=steering)
     assert target * (1 - 1e-3) <= epsilon(plan.event, delta) <= target
     names = ["label_histogram"] * (label_counts == "noisy") + ["class_means"] * (steering is not None)
     assert [query.name for query in plan.queries] == [*names, "vote rounds"]
@@ -110,7 +110,7 @@ def test_a_plan_spends_its_budget_and_no_more(n_public, target, label_counts, st
 
 
 def test_steering_takes_its_share_of_the_budget() -> None:
-    plan = plan_of(BUDGET, steering=STEERING, rounds=4)
+    plan = plan_of(BUDGET, class_means=STEERING, rounds=4)
     means, rounds = float(plan.numbers["means_sigma"]), float(plan.numbers["sigma"])
     assert plan.queries[0].event == dpa.GaussianDpEvent(means)
     assert plan.queries[1].event == dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(rounds), 4)
@@ -131,13 +131,13 @@ def test_the_noise_depends_on_rounds_alone(changes) -> None:
 
 @pytest.mark.parametrize("steering", [None, STEERING])
 def test_a_reference_adds_no_noise(steering) -> None:
-    plan = plan_of(EXACT, steering=steering, label_counts="noisy")
+    plan = plan_of(EXACT, class_means=steering, label_counts="noisy")
     assert plan.numbers["sigma"] == 0
     assert not any(is_private(query.event) for query in plan.queries)
 
 
 def test_a_plan_tells_public_numbers() -> None:
-    numbers = plan_of(BUDGET, votes={"neighbours": 4}, look_ahead=2, steering=STEERING).numbers
+    numbers = plan_of(BUDGET, votes={"neighbours": 4}, look_ahead=2, class_means=STEERING).numbers
     assert (numbers["candidates"], numbers["votes_each"]) == (18, 60 * 2 / 18)
     assert (numbers["new_texts"], numbers["variations"]) == (2 * 6, 2 * 3 * 6 * 2 + 3 * 18 * 2)
 
@@ -153,8 +153,8 @@ def test_notes_say_what_cannot_work() -> None:
     ("changes", "schema", "problem"),
     [
         ({}, replace(schema_of(labels={}), task="span", label="label"), "free label"),
-        ({"steering": STEERING}, schema_of(labels={}), "two labels"),
-        ({"steering": STEERING}, schema_of(labels={"refund": ""}), "two labels"),
+        ({"class_means": STEERING}, schema_of(labels={}), "two labels"),
+        ({"class_means": STEERING}, schema_of(labels={"refund": ""}), "two labels"),
         ({"prior": {"refund": 1.0}}, schema_of(), "does not name the public labels"),
         ({"rows": 1}, schema_of(), "fewer than the 2 labels"),
     ],
@@ -166,7 +166,7 @@ def test_settings_that_do_not_fit_the_schema_are_refused(changes, schema, proble
 
 def test_shares_leave_something_for_the_votes() -> None:
     with pytest.raises(ValidationError, match="leave nothing"):
-        evolve_settings(steering={"share": 0.96, "domain": 1.0, "first": 2, "pool": 2})
+        evolve_settings(class_means={"share": 0.96, "domain": 1.0, "first": 2, "pool": 2})
 
 
 # Selection.
@@ -242,8 +242,8 @@ def test_texts_of_a_label_are_told_apart_by_their_words_alone() -> None:
 # Steps between votes.
 
 
-def steps_of(author: Any, sums: ClassSums | None = None, folder: Path | None = None, **changes: Any) -> Steps:
-    return Steps(evolve_settings(**changes), {"refund": 2, "praise": 1}, author, encode, sums, 3, folder)
+def steps_of(author: Any, sums: ClassSums | None = None, folder: Path | None = None, **changes: Any) -> EvolveSteps:
+    return EvolveSteps(evolve_settings(**changes), {"refund": 2, "praise": 1}, author, encode, sums, 3, folder)
 
 
 def test_a_slate_is_the_selected_texts_and_their_variations() -> None:
@@ -310,7 +310,7 @@ def test_steering_keeps_what_is_most_like_its_label() -> None:
     """Four new texts of refund and two of praise are written; radio is of refund, kettle of praise."""
     author = Writer()
     sums = sums_of(["radio", "radio", "stove"], ["kettle", "kettle", "fridge"])
-    steps = steps_of(author, sums, steering=STEERING, expand=1)
+    steps = steps_of(author, sums, class_means=STEERING, expand=1)
     texts = steps.first().texts
     assert author.sizes == [6]
     assert any("radio" in text for text in texts["refund"])
@@ -321,7 +321,7 @@ def test_steering_keeps_what_is_most_like_its_label() -> None:
 def test_steering_writes_more_and_keeps_as_many() -> None:
     author = Writer()
     steps = steps_of(
-        author, sums_of(THINGS[:3], THINGS[3:]), steering=STEERING.model_copy(update={"first": 5, "pool": 5})
+        author, sums_of(THINGS[:3], THINGS[3:]), class_means=STEERING.model_copy(update={"first": 5, "pool": 5})
     )
     slate = steps.first()
     assert author.sizes == [15, 30]
@@ -412,7 +412,7 @@ def test_exact_votes_find_what_the_rows_are_about(tmp_path) -> None:
 
 
 def test_a_fit_asks_what_was_planned(ledger) -> None:
-    found = evolve(ledger, Writer(), LOW, steering=STEERING, label_counts="noisy")
+    found = evolve(ledger, Writer(), LOW, class_means=STEERING, label_counts="noisy")
     charges = ledger.charges("tickets")
     assert [(charge.query, charge.state, charge.steps_begun) for charge in charges] == [
         ("label_histogram", "committed", 0),
@@ -434,7 +434,7 @@ def test_a_fit_asks_no_more_than_was_planned(ledger) -> None:
 
 def test_no_private_text_reaches_an_author(ledger) -> None:
     author = Writer()
-    evolve(ledger, author, LOW, steering=STEERING, label_counts="noisy", look_ahead=1)
+    evolve(ledger, author, LOW, class_means=STEERING, label_counts="noisy", look_ahead=1)
     told = " ".join(str(part) for part in author.given)
     assert SECRET not in told
     assert not {row.text for row in ROWS} & set(author.given)
@@ -444,7 +444,7 @@ def test_no_private_text_reaches_an_author(ledger) -> None:
 
 def test_the_author_writes_as_much_as_the_plan_says(ledger) -> None:
     author = Writer()
-    changes: dict[str, Any] = {"steering": STEERING, "look_ahead": 2, "rows": 8}
+    changes: dict[str, Any] = {"class_means": STEERING, "look_ahead": 2, "rows": 8}
     evolve(ledger, author, **changes)
     assert sum(author.sizes) == sum(writings(evolve_settings(**changes)))
 
@@ -506,7 +506,7 @@ def test_a_stopped_run_goes_on_with_what_it_kept(ledger, tmp_path, slates, fails
     changes: dict[str, Any] = {
         "budget": LOW,
         "folder": tmp_path / "kept",
-        "steering": STEERING,
+        "class_means": STEERING,
         "label_counts": "noisy",
     }
     with pytest.raises(BackendError, match="cannot be reached"):
@@ -541,7 +541,7 @@ def test_a_run_that_never_voted_writes_its_first_population_once(ledger, tmp_pat
 def test_other_sums_have_another_first_population(tmp_path) -> None:
     author = Writer()
     for sums in (sums_of(["radio"], ["kettle"]), sums_of(["lamp"], ["kettle"]), sums_of(["radio"], ["kettle"])):
-        steps_of(author, sums, tmp_path, steering=STEERING).first()
+        steps_of(author, sums, tmp_path, class_means=STEERING).first()
     assert author.calls == ["random", 0] * 2
     assert len(list(tmp_path.iterdir())) == 2
     assert tmp_path.is_dir()
@@ -549,7 +549,7 @@ def test_other_sums_have_another_first_population(tmp_path) -> None:
 
 def test_kept_files_hold_synthetic_texts_and_noisy_counts_alone(ledger, tmp_path) -> None:
     folder = tmp_path / "kept"
-    evolve(ledger, Writer(), folder=folder, steering=STEERING)
+    evolve(ledger, Writer(), folder=folder, class_means=STEERING)
     files = sorted(folder.iterdir())
     assert len(files) == 2
     for path in files:

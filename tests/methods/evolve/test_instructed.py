@@ -17,7 +17,7 @@ from palimpsest.methods.evolve.author import Author
 from palimpsest.methods.evolve.instructed import InstructedAuthor, expected_calls, mean_words
 from palimpsest.methods.evolve.prompting import Request, asked_words, with_blanks
 from palimpsest.models.chat.base import Answer, Ask
-from palimpsest.models.chat.settings import Length, LocalChat, Price, Prompts
+from palimpsest.models.chat.settings import Length, LocalChatSettings, Price, Prompts
 from palimpsest.records.record import Record
 
 LABELS = {"praise": "a guest was happy", "complaint": "a guest was not"}
@@ -40,12 +40,14 @@ RECORDS = [
 ASK = Ask((("user", "?"),), 20, 1.0, 1.0)
 
 
-def settings(prompts: dict[str, Any] | None = None, length: dict[str, Any] | None = None, **changes: Any) -> LocalChat:
+def settings(
+    prompts: dict[str, Any] | None = None, length: dict[str, Any] | None = None, **changes: Any
+) -> LocalChatSettings:
     given: dict[str, Any] = {
         "kind": "local", "model": "tiny", "batch": 4, "temperature": 1.1, "top_p": 0.9, "tries": 3,
         "prompts": {**PROMPTS, **(prompts or {})}, "length": {**LENGTH, **(length or {})},
     }  # fmt: skip
-    return LocalChat.model_validate({**given, **changes})
+    return LocalChatSettings.model_validate({**given, **changes})
 
 
 def story(ask: Ask) -> str:

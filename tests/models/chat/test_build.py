@@ -7,15 +7,15 @@ import pytest
 from palimpsest.errors import BackendError, ModelError
 from palimpsest.models.chat.build import open_chat
 from palimpsest.models.chat.local import load_chat
-from palimpsest.models.chat.settings import LocalChat
+from palimpsest.models.chat.settings import LocalChatSettings
 from tests.models.chat import tiny
 from tests.models.chat.asked import LENGTH, PROMPTS, ask, endpoint
 from tests.models.chat.server import echo, serving
 
 
-def settings_of(folder: Path) -> LocalChat:
+def settings_of(folder: Path) -> LocalChatSettings:
     body = {"kind": "local", "model": str(folder), "batch": 2, "temperature": 1.0, "top_p": 1.0, "tries": 1}
-    return LocalChat.model_validate(body | {"prompts": PROMPTS, "length": LENGTH})
+    return LocalChatSettings.model_validate(body | {"prompts": PROMPTS, "length": LENGTH})
 
 
 def test_an_endpoint_is_sent_the_key_of_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -13,7 +13,7 @@ import pytest
 from palimpsest.errors import DataError
 from palimpsest.models.chat.asks import most_read
 from palimpsest.models.chat.base import Answer, Ask
-from palimpsest.models.chat.book import Use
+from palimpsest.models.chat.book import TokenUse
 from palimpsest.models.chat.kept import KeptChat
 from tests.models.chat import asked
 from tests.models.chat.asked import ask, kept, numbered
@@ -48,7 +48,7 @@ def test_what_was_answered_is_not_asked_again(tmp_path: Path):
     assert len(first.asked) == 5
     assert sorted(len(one.messages[0][1].split()) for one in second.asked) == [6, 7]
     assert (before.hits, again.hits) == (0, 5)
-    assert again.kept == Use(21, 28)
+    assert again.kept == TokenUse(21, 28)
 
 
 def test_equal_asks_share_an_answer_and_all_else_tells_asks_apart(tmp_path: Path):

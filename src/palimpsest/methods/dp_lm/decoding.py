@@ -24,7 +24,7 @@ _ROOMY = 7 / 8  # below this share of unfinished texts the finished ones are dro
 
 
 @dataclass(frozen=True)
-class Draw:
+class StepDraw:
     """One step's rules and coins for B texts.
 
     Attributes:
@@ -51,7 +51,7 @@ class Draw:
 class Walk(Protocol):
     """B texts under way, and a way of choosing their next tokens."""
 
-    def step(self, draw: Draw) -> torch.Tensor:
+    def step(self, draw: StepDraw) -> torch.Tensor:
         """Choose and append the next token of each text; int64 (B,)."""
 
     def keep(self, rows: torch.Tensor) -> None:
@@ -74,7 +74,7 @@ def write(walk: Walk, ids: Specials, settings: DpLmGenerate, uniforms: np.ndarra
     alive = going = torch.arange(len(uniforms))  # rows still in memory, and those of them that have not ended
     coins = torch.from_numpy(uniforms)
     for step in range(uniforms.shape[1]):
-        tokens = walk.step(Draw(coins[alive, step], _banned(ids, step == 0), settings.top_k, settings.top_p)).cpu()
+        tokens = walk.step(StepDraw(coins[alive, step], _banned(ids, step == 0), settings.top_k, settings.top_p)).cpu()
         unfinished = torch.isin(alive, going) & (tokens != ids.eos)
         for row, token in zip(alive[unfinished].tolist(), tokens[unfinished].tolist(), strict=True):
             texts[row].append(token)
@@ -95,7 +95,7 @@ class PlainWalk:
         self._last, past, self._mask = begin(model, prompts, pad)
         self._cache = DynamicCache(past)
 
-    def step(self, draw: Draw) -> torch.Tensor:
+    def step(self, draw: StepDraw) -> torch.Tensor:
         """Draw from the model's own distribution."""
         embedded = self._model.lm.get_input_embeddings()(self._last)
         hidden = forward(self._model, embedded, self._cache, self._mask)

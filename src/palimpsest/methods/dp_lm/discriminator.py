@@ -21,7 +21,7 @@ from palimpsest.methods.dp_lm.judge import Encode, encoder_features
 from palimpsest.methods.dp_lm.losses import prefix_weights, weighted_loss
 from palimpsest.methods.dp_lm.model import ENCODER, ConditionalLm, HeadShape, new_head, require_context, with_reads
 from palimpsest.methods.dp_lm.plan import DISCRIMINATOR, training_plan
-from palimpsest.methods.dp_lm.serialise import Row, Serialiser, serialiser
+from palimpsest.methods.dp_lm.serialise import Serialisable, Serialiser, serialiser
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
 from palimpsest.methods.shared.base import Plan
 from palimpsest.privacy.query import View
@@ -189,7 +189,7 @@ class _Features:
         self._kept: dict[str, _Text] = {}
         self._room = _MEMORY
 
-    def batch(self, rows: Sequence[Row]) -> _Batch:
+    def batch(self, rows: Sequence[Serialisable]) -> _Batch:
         """The features of the rows. One whose label is not public has no weight, so its loss is 0."""
         found = self._read(list({row.text: None for row in rows}))
         texts = [found[row.text] for row in rows]
@@ -201,7 +201,7 @@ class _Features:
             torch.tensor(labels, device=known.device),
         )
 
-    def widths(self, rows: Sequence[Row]) -> list[int]:
+    def widths(self, rows: Sequence[Serialisable]) -> list[int]:
         """Prefixes that `batch` pads each row to where no longer one is beside it."""
         found = self._read(list({row.text: None for row in rows}))
         return [_prefixes(found[row.text].weights) for row in rows]

@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 from transformers import DynamicCache
 
-from palimpsest.methods.dp_lm.decoding import Draw, Past, begin, forward, past_of, seen, select
+from palimpsest.methods.dp_lm.decoding import Past, StepDraw, begin, forward, past_of, seen, select
 from palimpsest.methods.dp_lm.model import ConditionalLm
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.models.tokens import Specials
@@ -44,7 +44,7 @@ class FudgeWalk:
         self._sums = torch.zeros(len(last), 1, model.head.shape.inputs, device=last.device)
         self._written = 0
 
-    def step(self, draw: Draw) -> torch.Tensor:
+    def step(self, draw: StepDraw) -> torch.Tensor:
         """Read the candidates, weigh them, go on with the one that is drawn."""
         log_probs, tokens = likeliest(self._model, self._hidden, draw, self._settings)
         hidden, past = read_candidates(self._model, tokens, self._past, self._mask)
@@ -81,7 +81,7 @@ class StateWalk:
         self._embedded = self._states = torch.zeros_like(model.embed(self._last))[:, None]
         self._written = 0
 
-    def step(self, draw: Draw) -> torch.Tensor:
+    def step(self, draw: StepDraw) -> torch.Tensor:
         """Weigh the candidates by what their embeddings would change, go on with the one that is drawn."""
         model = self._model
         hidden = forward(model, model.lm.get_input_embeddings()(self._last), self._cache, self._mask)
@@ -105,7 +105,7 @@ class StateWalk:
 
 
 def likeliest(
-    model: ConditionalLm, hidden: torch.Tensor, draw: Draw, settings: DpLmGenerate
+    model: ConditionalLm, hidden: torch.Tensor, draw: StepDraw, settings: DpLmGenerate
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probabilities and ids of the candidates after hidden states (B, width), each (B, candidates)."""
     log_probs = draw.allowed(model.logits(hidden) / settings.temperature)

@@ -8,7 +8,7 @@ import torch
 
 from palimpsest.errors import ModelError
 from palimpsest.methods.dp_lm.losses import prefix_weights
-from palimpsest.methods.dp_lm.model import ENCODER, ConditionalLm, Head
+from palimpsest.methods.dp_lm.model import ENCODER, ConditionalLm, DiscriminatorHead
 from palimpsest.methods.dp_lm.serialise import Serialiser
 from palimpsest.records.record import Record
 
@@ -43,7 +43,7 @@ def state_probabilities(model: ConditionalLm, rows: Serialiser, texts: Sequence[
 
 
 @torch.no_grad()
-def encoder_probabilities(head: Head, encode: Encode, texts: Sequence[str]) -> np.ndarray:
+def encoder_probabilities(head: DiscriminatorHead, encode: Encode, texts: Sequence[str]) -> np.ndarray:
     """Probabilities of the labels, (texts, labels), from embeddings of the texts."""
     device = next(head.parameters()).device
     features = torch.from_numpy(encoder_features(encode, texts)).to(device)

@@ -11,13 +11,13 @@ import torch
 
 from palimpsest.methods.dp_lm.losses import lm_loss
 from palimpsest.methods.dp_lm.model import ConditionalLm
-from palimpsest.methods.dp_lm.serialise import Row, Serialiser
+from palimpsest.methods.dp_lm.serialise import Serialisable, Serialiser
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 
 
 @torch.no_grad()
-def record_losses(model: ConditionalLm, rows: Serialiser, records: Sequence[Row], batch: int) -> np.ndarray:
+def record_losses(model: ConditionalLm, rows: Serialiser, records: Sequence[Serialisable], batch: int) -> np.ndarray:
     """Mean token loss in nats of each record given its label, float64 of shape (records,).
 
     Args:
@@ -33,7 +33,7 @@ def record_losses(model: ConditionalLm, rows: Serialiser, records: Sequence[Row]
 
 
 @torch.no_grad()
-def mean_states(model: ConditionalLm, rows: Serialiser, records: Sequence[Row], batch: int) -> np.ndarray:
+def mean_states(model: ConditionalLm, rows: Serialiser, records: Sequence[Serialisable], batch: int) -> np.ndarray:
     """Mean last hidden state over each record's text tokens, float32 of shape (records, width).
 
     The text stands behind one and the same token in place of its label, and the labels themselves are never read: what
@@ -60,7 +60,7 @@ def _mean(hidden: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
     return (hidden * kept).sum(dim=1) / kept.sum(dim=1).clamp_min(1.0)
 
 
-def _batches(records: Sequence[Row], batch: int, name: str) -> Iterator[list[int]]:
+def _batches(records: Sequence[Serialisable], batch: int, name: str) -> Iterator[list[int]]:
     """Indices of the records, those of like length together, so that little of a batch is padding."""
     order = sorted(range(len(records)), key=lambda index: len(records[index].text))
     starts = range(0, len(order), batch)

@@ -36,7 +36,7 @@ class HeadShape:
     labels: int
 
 
-class Head(nn.Module):
+class DiscriminatorHead(nn.Module):
     """The discriminator: features (..., inputs) -> logits over labels (..., labels)."""
 
     def __init__(self, shape: HeadShape) -> None:
@@ -65,7 +65,7 @@ class ConditionalLm(nn.Module):
 
     scale: torch.Tensor
 
-    def __init__(self, lm: PreTrainedModel, head: Head, scale: float) -> None:
+    def __init__(self, lm: PreTrainedModel, head: DiscriminatorHead, scale: float) -> None:
         super().__init__()
         self.lm = lm
         self.head = head
@@ -124,7 +124,7 @@ class ConditionalLm(nn.Module):
         """The model and tokenizer that `save` wrote."""
         lm, tokenizer = load_lm(folder / _LM)
         weights = load_file(folder / _HEAD)
-        model = cls(lm, Head(HeadShape(**read_json(folder / _SHAPE))), float(weights.pop("scale")))
+        model = cls(lm, DiscriminatorHead(HeadShape(**read_json(folder / _SHAPE))), float(weights.pop("scale")))
         model.head.load_state_dict(weights)
         return model.eval(), tokenizer
 
@@ -145,17 +145,17 @@ def new_model(
     return model.eval(), tokenizer
 
 
-def new_head(shape: HeadShape, seed: int) -> Head:
+def new_head(shape: HeadShape, seed: int) -> DiscriminatorHead:
     """A head initialised from `seed`."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return Head(shape)
+        return DiscriminatorHead(shape)
 
 
 def with_reads(model: ConditionalLm, reads: str) -> ConditionalLm:
     """The same language model with an untrained head, only to compute what a head with these `reads` is given."""
     return ConditionalLm(
-        model.lm, Head(HeadShape(reads, state_width(model.lm, reads), 0, 1)), float(model.scale)
+        model.lm, DiscriminatorHead(HeadShape(reads, state_width(model.lm, reads), 0, 1)), float(model.scale)
     ).eval()
 
 

@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional
 from transformers import DynamicCache
 
-from palimpsest.methods.dp_lm.decoding import Draw, Past, begin, forward, past_of, seen, select
+from palimpsest.methods.dp_lm.decoding import Past, StepDraw, begin, forward, past_of, seen, select
 from palimpsest.methods.dp_lm.model import ConditionalLm
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 
@@ -74,7 +74,7 @@ class PplmWalk:
         self._model, self._settings = model, settings
         self._state = start(model, prompts, targets, pad)
 
-    def step(self, draw: Draw) -> torch.Tensor:
+    def step(self, draw: StepDraw) -> torch.Tensor:
         """Steer, then draw."""
         self._state, log_probs = next_token(self._model, self._state, self._settings)
         self._state = replace(self._state, last=draw.pick(draw.allowed(log_probs)))

@@ -21,7 +21,7 @@ from palimpsest.methods.dp_lm.model import ConditionalLm, require_context
 from palimpsest.methods.dp_lm.pplm import PplmWalk
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.methods.dp_lm.settings import VARIANTS, DpLmGenerate
-from palimpsest.methods.shared.postprocess import Candidate, Chain
+from palimpsest.methods.shared.postprocess import Candidate, FilterChain
 from palimpsest.models.tokens import Specials
 from palimpsest.progress import counter
 from palimpsest.records.record import Record
@@ -53,7 +53,7 @@ class Sampler:
     settings: DpLmGenerate
     variant: str
     seed: int
-    chain: Chain
+    chain: FilterChain
     encode: Encode | None = None
     shards: Path | None = None
 

@@ -15,7 +15,7 @@ from palimpsest.training.batches import bucket
 UNLABELLED = ""  # the one label of a task without labels
 
 
-class Row(Protocol):
+class Serialisable(Protocol):
     """What is read of a record."""
 
     @property
@@ -79,7 +79,7 @@ class Serialiser:
         """Tokens of the longest prompt, the discriminator's included."""
         return max(3, *(len(self.prompt(label)) for label in self.prompts))
 
-    def batch(self, rows: Sequence[Row]) -> Batch:
+    def batch(self, rows: Sequence[Serialisable]) -> Batch:
         """The two views of every row.
 
         Each row's stand-in for the label is drawn from the operating system's entropy, independently of all other
@@ -106,7 +106,7 @@ class Serialiser:
             labels=torch.tensor([names.index(label) if label is not None else 0 for label in labels]),
         )
 
-    def widths(self, rows: Sequence[Row]) -> list[int]:
+    def widths(self, rows: Sequence[Serialisable]) -> list[int]:
         """How wide `batch` pads each row where no wider one is beside it: a function of that row alone."""
         labels = [self._label(row) for row in rows]
         texts = self._texts(rows, labels)
@@ -120,13 +120,13 @@ class Serialiser:
     def _prompts(self, labels: Sequence[str | None]) -> list[list[int]]:
         return [self.prompt(label) if label is not None else [self.ids.bos, self.ids.sep] for label in labels]
 
-    def _texts(self, rows: Sequence[Row], labels: Sequence[str | None]) -> list[list[int]]:
+    def _texts(self, rows: Sequence[Serialisable], labels: Sequence[str | None]) -> list[list[int]]:
         """Token ids with EOS; a text that is cut has none, because it does not end there."""
         encoded = encode_texts(self.tokenizer, [row.text for row in rows], self.max_tokens + 1)
         ended = [text[:-1] if len(text) > self.max_tokens else [*text, self.ids.eos] for text in encoded]
         return [[] if label is None else text for text, label in zip(ended, labels, strict=True)]
 
-    def _label(self, row: Row) -> str | None:
+    def _label(self, row: Serialisable) -> str | None:
         label = UNLABELLED if tuple(self.prompts) == (UNLABELLED,) else row.label
         return label if label in self.prompts else None
 

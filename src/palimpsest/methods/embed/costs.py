@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent, SelfComposedDpEvent
 
 from palimpsest.errors import ParamsError
-from palimpsest.methods.embed.settings import EmbedSettings, GaussianHistogram, LimitedDomain
+from palimpsest.methods.embed.settings import EmbedSettings, GaussianHistogram, LimitedDomainSettings
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.noise import gaussian
 from palimpsest.methods.shared.shares import planned_histogram, require_prior, whole_rho
@@ -21,7 +21,7 @@ _FAINT = 1.0  # votes of an average candidate, in standard deviations of its noi
 
 
 @dataclass(frozen=True)
-class Costs:
+class EmbedCosts:
     """The noise of a plan; 0 for a reference.
 
     Attributes:
@@ -38,62 +38,67 @@ class Costs:
     delta: float = 0.0
 
 
-def costs_of(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Costs:
+def costs_of(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> EmbedCosts:
     """The noise that meets the budget.
 
     Gaussian votes alone compose exactly: T of them and the class means are mu-GDP with mu^2 = T / sigma^2 + 1 / s^2
     (Dong, Roth, Su 2022, Corollary 2.13). With a histogram beside them their noise is found under privacy-loss
     distributions. With LimitedDomain everything adds up in zCDP at the delta that the thresholds leave.
     """
-    if isinstance(settings.selection, LimitedDomain):
+    if isinstance(settings.selection, LimitedDomainSettings):
         return _limited(settings, settings.selection, schema, budget)
     return _gaussian(settings, schema, budget)
 
 
-def _gaussian(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Costs:
-    aim, rounds = settings.aim, settings.rounds
+def _gaussian(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> EmbedCosts:
+    wanted, rounds = settings.class_means, settings.rounds
     histogram = planned_histogram(settings, schema, whole_rho(budget))
     if math.isinf(budget.epsilon):
-        return Costs(histogram, None if aim is None else 0.0, 0.0)
+        return EmbedCosts(histogram, None if wanted is None else 0.0, 0.0)
     whole = gdp_sigma(budget.epsilon, budget.delta) * _MARGIN
-    means = whole / math.sqrt(aim.share) if aim is not None else None
+    means = whole / math.sqrt(wanted.share) if wanted is not None else None
     before = [*([] if histogram is None else [histogram.event()]), *([] if means is None else [GaussianDpEvent(means)])]
     if not before:
-        return Costs(None, None, whole * math.sqrt(rounds))
+        return EmbedCosts(None, None, whole * math.sqrt(rounds))
 
     def asked(sigma: float) -> DpEvent:
         return ComposedDpEvent([*before, SelfComposedDpEvent(GaussianDpEvent(sigma), rounds)])
 
-    return Costs(histogram, means, calibrate_noise(asked, budget.epsilon, budget.delta))
+    return EmbedCosts(histogram, means, calibrate_noise(asked, budget.epsilon, budget.delta))
 
 
-def _limited(settings: EmbedSettings, selection: LimitedDomain, schema: PublicSchema, budget: Budget) -> Costs:
-    aim = settings.aim
+def _limited(
+    settings: EmbedSettings, selection: LimitedDomainSettings, schema: PublicSchema, budget: Budget
+) -> EmbedCosts:
+    wanted = settings.class_means
     if math.isinf(budget.epsilon):
-        return Costs(planned_histogram(settings, schema, math.inf), None if aim is None else 0.0, 0.0)
+        return EmbedCosts(planned_histogram(settings, schema, math.inf), None if wanted is None else 0.0, 0.0)
     own = selection.delta_share * budget.delta
     rho = whole_rho(replace(budget, delta=budget.delta - own)) / _MARGIN
     histogram = planned_histogram(settings, schema, rho)
-    means = None if aim is None else math.sqrt(0.5 / (aim.share * rho))
+    means = None if wanted is None else math.sqrt(0.5 / (wanted.share * rho))
     scale = limited_domain.scale_for(_left(settings, schema) * rho, settings.rounds, settings.parents)
-    return Costs(histogram, means, scale, limited_domain.delta_for(own, settings.rounds))
+    return EmbedCosts(histogram, means, scale, limited_domain.delta_for(own, settings.rounds))
 
 
 def _left(settings: EmbedSettings, schema: PublicSchema) -> float:
     """The share of the budget that histogram and class means leave to the votes."""
     asked = planned_histogram(settings, schema, 1.0) is not None
-    return 1.0 - asked * settings.histogram_share - (0.0 if settings.aim is None else settings.aim.share)
+    means = 0.0 if settings.class_means is None else settings.class_means.share
+    return 1.0 - asked * settings.histogram_share - means
 
 
-def domain_of(settings: EmbedSettings, selection: LimitedDomain, costs: Costs) -> limited_domain.LimitedDomain:
+def domain_of(
+    settings: EmbedSettings, selection: LimitedDomainSettings, costs: EmbedCosts
+) -> limited_domain.LimitedDomain:
     """The mechanism by which a round picks parents."""
     return limited_domain.LimitedDomain(selection.domain, settings.parents, costs.votes, costs.delta)
 
 
-def rounds_cost(settings: EmbedSettings, costs: Costs) -> tuple[DpEvent, float]:
+def rounds_cost(settings: EmbedSettings, costs: EmbedCosts) -> tuple[DpEvent, float]:
     """What all rounds of votes cost: their event, and the delta that it does not carry."""
     event, own_delta = gaussian(costs.votes), 0.0
-    if isinstance(settings.selection, LimitedDomain):
+    if isinstance(settings.selection, LimitedDomainSettings):
         mechanism = domain_of(settings, settings.selection, costs)
         event, own_delta = mechanism.event(), mechanism.own_delta
     return SelfComposedDpEvent(event, settings.rounds), settings.rounds * own_delta
@@ -116,12 +121,12 @@ def votes_each(settings: EmbedSettings, schema: PublicSchema) -> float:
     return units_each(schema) * spread / candidates(settings)
 
 
-def gap(costs: Costs) -> float:
+def gap(costs: EmbedCosts) -> float:
     """The votes by which a parent must lead the first candidate outside the domain to be picked as often as not."""
     return limited_domain.gap(costs.votes, costs.delta) if costs.delta else 0.0
 
 
-def feasible(settings: EmbedSettings, schema: PublicSchema, costs: Costs) -> bool:
+def feasible(settings: EmbedSettings, schema: PublicSchema, costs: EmbedCosts) -> bool:
     """Whether the votes can do what they are asked for at all.
 
     Each parent of LimitedDomain must lead by the gap, so an average label must have as many units as all parents
@@ -130,10 +135,10 @@ def feasible(settings: EmbedSettings, schema: PublicSchema, costs: Costs) -> boo
     return settings.parents * gap(costs) <= units_each(schema)
 
 
-def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: Costs) -> Iterator[str]:
+def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: EmbedCosts) -> Iterator[str]:
     """What the user should know before anything is spent."""
     each, selection = votes_each(settings, schema), settings.selection
-    if isinstance(selection, LimitedDomain):
+    if isinstance(selection, LimitedDomainSettings):
         if each < gap(costs):
             yield _too_wide(settings, selection, schema, budget, costs)
     elif each < _FAINT * costs.votes:
@@ -146,7 +151,7 @@ def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: 
 
 
 def _too_wide(
-    settings: EmbedSettings, selection: LimitedDomain, schema: PublicSchema, budget: Budget, costs: Costs
+    settings: EmbedSettings, selection: LimitedDomainSettings, schema: PublicSchema, budget: Budget, costs: EmbedCosts
 ) -> str:
     """Why LimitedDomain selects too little, and what Gaussian noise would do instead."""
     whole, wide = gdp_sigma(budget.epsilon, budget.delta, settings.rounds), gap(costs)
@@ -173,8 +178,8 @@ def require_fit(settings: EmbedSettings, schema: PublicSchema) -> None:
     """Raise ParamsError where settings and schema do not fit together."""
     if schema.task == "span":
         raise ParamsError("Method embed does not write a free label.", "Use method predict for task span.")
-    if settings.aim is not None and len(schema.label_names) < 2:
-        raise ParamsError("embed.aim needs two labels or more.", "Set it to null.")
+    if settings.class_means is not None and len(schema.label_names) < 2:
+        raise ParamsError("embed.class_means needs two labels or more.", "Set it to null.")
     require_prior(settings.prior, schema)
     if settings.rows < max(1, len(schema.label_names)):
         raise ParamsError(

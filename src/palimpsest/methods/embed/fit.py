@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from palimpsest.errors import DataError, LedgerError
-from palimpsest.methods.embed.costs import Costs, costs_of, domain_of
+from palimpsest.methods.embed.costs import EmbedCosts, costs_of, domain_of
 from palimpsest.methods.embed.decode import Decode
 from palimpsest.methods.embed.plan import ROUNDS
 from palimpsest.methods.embed.result import result_of
-from palimpsest.methods.embed.settings import EmbedSettings, LimitedDomain
+from palimpsest.methods.embed.settings import EmbedSettings, LimitedDomainSettings
 from palimpsest.methods.embed.start import aimed, anything, described, distinct
-from palimpsest.methods.embed.steps import Steps, Turn, Writer
+from palimpsest.methods.embed.steps import EmbedSteps, Turn, VectorWriter
 from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.filters import Losses, chain, filtered
 from palimpsest.methods.shared.means import Candidates, ClassSums, class_sums
@@ -33,7 +33,7 @@ _SHOWN = 8  # texts of either kind that the page shows
 
 
 @dataclass(frozen=True, eq=False)
-class Evolved:
+class EvolvedEmbeddings:
     """What the rounds left; the only label is "" where the task has none.
 
     Attributes:
@@ -60,7 +60,7 @@ class Embed:
     """Evolution of embeddings: T rounds in which records vote for the vectors nearest to them.
 
     Guarantee: `ask` asks for a noisy label histogram where the shares of the labels are not public, for noisy class
-    means where they aim, and for T rounds of votes, all of it once for adding or removing one unit (`Ballot`,
+    means where they are asked for, and for T rounds of votes, all of it once for adding or removing one unit (`Ballot`,
     `DomainBallot`, `ClassMeans`, `LabelHistogram`). Their composition meets the budget, and so do the deltas that no
     event carries (see `costs_of`). What happens between two votes and after the last reads public models, public texts
     and noisy answers, never a record (post-processing). With an infinite epsilon nothing is noised: a reference that
@@ -69,7 +69,7 @@ class Embed:
     Attributes:
         start: public texts that the first populations are chosen from.
         descriptions: embeddings of the labels' public descriptions in the order of the schema, shape (labels, d); None
-            where there are none: then, without `aim`, each label begins with public texts at random.
+            where there are none: then, without `class_means`, each label begins with public texts at random.
         encoders: the public encoder that it was trained for.
         losses: mean token loss of texts in nats by the public language model.
         limit: the largest loss of a text that can be read, in nats: the logarithm of its perplexity; None where
@@ -101,7 +101,7 @@ class Embed:
                 "Name a public file with more texts, or lower embed.start.",
             )
 
-    def ask(self, view: View) -> Evolved:
+    def ask(self, view: View) -> EvolvedEmbeddings:
         """Choose the first population, let records vote and embeddings vary, and write the last ones down.
 
         Raises:
@@ -117,8 +117,8 @@ class Embed:
             sums = class_sums(view, schema.label_names, self.encoders.rows, self.encoders.dimension, costs.means)
         ballot = self._ballot(costs)
         folder = self.checkpoints if ballot.noisy else None  # what follows exact answers is not private and is not kept
-        writer = Writer(self.decode, self.encoders.others, self.losses, self.limit)
-        steps = Steps(settings, self._first(sums, tuple(counts)), writer, self.seed, folder)
+        writer = VectorWriter(self.decode, self.encoders.others, self.losses, self.limit)
+        steps = EmbedSteps(settings, self._first(sums, tuple(counts)), writer, self.seed, folder)
         first = steps.first()
         query = VoteRounds(
             ballot, tuple(first.vectors), first, steps.propose, settings.rounds, self.checkpoints, name=ROUNDS
@@ -131,7 +131,7 @@ class Embed:
             )
         turns = [steps.turn(answers[:number]) for number in range(len(answers) + 1)]
         result = result_of(steps, answers, counts, sums)
-        return Evolved(
+        return EvolvedEmbeddings(
             tuple(_round(before, after) for before, after in pairwise(turns)),
             tuple({label: own.texts for label, own in turn.selected.items()} for turn in turns[1:]),
             tuple(answers),
@@ -141,7 +141,7 @@ class Embed:
             sums,
         )
 
-    def made(self, artifact: Evolved) -> Made:
+    def made(self, artifact: EvolvedEmbeddings) -> Made:
         """The texts that were written down last, without what the filters remove, and what each round voted for."""
         removing = chain(self.settings.filters)
         kept = filtered(removing, artifact.records)
@@ -160,9 +160,9 @@ class Embed:
     def _first(self, sums: ClassSums | None, labels: Sequence[str]) -> dict[str, Candidates]:
         """The public texts that each label begins with, the best first."""
         public, descriptions = distinct(self.start), self.descriptions
-        count, aim = self.settings.start, self.settings.aim
-        if sums is not None and aim is not None:
-            chosen = aimed(public, sums, labels, count, aim.domain)
+        count, wanted = self.settings.start, self.settings.class_means
+        if sums is not None and wanted is not None:
+            chosen = aimed(public, sums, labels, count, wanted.domain)
         elif descriptions is not None and self.schema.label_names:
             named = dict(zip(self.schema.label_names, descriptions, strict=True))
             chosen = described(public, named, labels, count)
@@ -173,9 +173,9 @@ class Embed:
             for label, own in chosen.items()
         }
 
-    def _ballot(self, costs: Costs) -> Ballot | DomainBallot:
+    def _ballot(self, costs: EmbedCosts) -> Ballot | DomainBallot:
         selection, reader = self.settings.selection, self.encoders.rows
-        if isinstance(selection, LimitedDomain):
+        if isinstance(selection, LimitedDomainSettings):
             return DomainBallot(reader, domain_of(self.settings, selection, costs))
         return Ballot(reader, selection.neighbours, costs.votes, parts_of(self.schema))
 

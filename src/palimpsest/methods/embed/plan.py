@@ -1,7 +1,7 @@
 """What `embed` asks; no row is read."""
 
 from palimpsest.methods.embed.costs import (
-    Costs,
+    EmbedCosts,
     candidates,
     costs_of,
     feasible,
@@ -11,7 +11,7 @@ from palimpsest.methods.embed.costs import (
     rounds_cost,
     votes_each,
 )
-from palimpsest.methods.embed.settings import EmbedSettings, LimitedDomain
+from palimpsest.methods.embed.settings import EmbedSettings, LimitedDomainSettings
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import planned_means
 from palimpsest.methods.shared.shares import planned_query
@@ -39,9 +39,9 @@ def plan(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Plan:
     return Plan("embed", budget, queries, numbers, feasible(settings, schema, costs), told)
 
 
-def _numbers(settings: EmbedSettings, schema: PublicSchema, costs: Costs) -> dict[str, float | int | str]:
+def _numbers(settings: EmbedSettings, schema: PublicSchema, costs: EmbedCosts) -> dict[str, float | int | str]:
     labels = max(1, len(schema.label_names))
-    pool = 1 if settings.aim is None else settings.aim.pool
+    pool = 1 if settings.class_means is None else settings.class_means.pool
     numbers: dict[str, float | int | str] = {
         "rounds": settings.rounds,
         "rows": settings.rows,
@@ -49,7 +49,7 @@ def _numbers(settings: EmbedSettings, schema: PublicSchema, costs: Costs) -> dic
         "votes_each": votes_each(settings, schema),
         "texts_decoded": settings.rounds * settings.parents * labels + settings.rows * pool,
     }
-    if isinstance(settings.selection, LimitedDomain):
+    if isinstance(settings.selection, LimitedDomainSettings):
         numbers |= {"scale": costs.votes, "gap": gap(costs), "round_delta": costs.delta}
     else:
         numbers |= {"sigma": costs.votes, "neighbours": settings.selection.neighbours}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from palimpsest.methods.embed.steps import Steps
+from palimpsest.methods.embed.steps import EmbedSteps
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose
 from palimpsest.privacy.votes import Counts
 from palimpsest.records.record import Record
@@ -28,19 +28,21 @@ class Result:
     written: int
 
 
-def result_of(steps: Steps, answers: Sequence[Counts], counts: Mapping[str, int], sums: ClassSums | None) -> Result:
+def result_of(
+    steps: EmbedSteps, answers: Sequence[Counts], counts: Mapping[str, int], sums: ClassSums | None
+) -> Result:
     """At most `counts` texts of each label: those of its parents, the best first, then those of fresh offspring.
 
     Equal texts of a label count once. With class sums, `pool` times as many are written, and the likeliest are kept
     (`choose`). Fewer come where even after some waves too few can be read, or too few are in a label's domain.
     """
-    aim = steps.settings.aim
-    pool = aim.pool if aim is not None else 1
+    wanted = steps.settings.class_means
+    pool = wanted.pool if wanted is not None else 1
     writing = _Writing(steps, answers, {label: pool * count for label, count in counts.items()})
     for wave in range(_WAVES):
         if not writing.wave(wave):
             break
-    records = _kept(writing.pools, counts, sums, 1.0 if aim is None else aim.domain)
+    records = _kept(writing.pools, counts, sums, 1.0 if wanted is None else wanted.domain)
     return Result(tuple(records), tuple(writing.rejected), writing.written)
 
 
@@ -53,7 +55,7 @@ class _Writing:
         written: texts that were written down.
     """
 
-    def __init__(self, steps: Steps, answers: Sequence[Counts], wanted: Mapping[str, int]) -> None:
+    def __init__(self, steps: EmbedSteps, answers: Sequence[Counts], wanted: Mapping[str, int]) -> None:
         generations = steps.turn(answers).generations
         self.pools: dict[str, dict[str, np.ndarray]] = {label: {} for label in wanted}
         self.rejected: list[Record] = []

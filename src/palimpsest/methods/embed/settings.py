@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import Counted, Filters, VotesEach
+from palimpsest.methods.shared.settings import ClassMeansSettings, Counted, Filters, VotesEach
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.settings import Settings
 
@@ -16,7 +16,7 @@ class GaussianHistogram(Settings):
     neighbours: VotesEach = 10
 
 
-class LimitedDomain(Settings):
+class LimitedDomainSettings(Settings):
     """Parents picked one by one among the candidates with the most votes, as published, with the corrected cost."""
 
     kind: Literal["limited_domain"] = Field(description="How parents are selected.")
@@ -60,11 +60,9 @@ class Readable(Settings):
         return self
 
 
-class Aim(Settings):
-    """A look at the mean embedding of each label that chooses the first population and the final texts."""
+class EmbedMeans(ClassMeansSettings):
+    """A look at the class means that chooses the first population and the final texts."""
 
-    share: float = Field(default=0.5, gt=0, lt=1, description="Share of the budget (rho) that it may take.")
-    domain: float = Field(default=0.75, gt=0, le=1, description="Share of the texts that is in a label's domain.")
     pool: int = Field(
         default=2, ge=1, description="Texts decoded for each row of the result; the likeliest of a label are kept."
     )
@@ -79,14 +77,14 @@ class EmbedSettings(Counted):
         default=300, ge=1, description="New embeddings of each label that every later round votes for."
     )
     parents: int = Field(default=40, ge=1, description="Embeddings of each label that a round selects, at most.")
-    selection: Annotated[GaussianHistogram | LimitedDomain, Field(discriminator="kind")] = GaussianHistogram(
+    selection: Annotated[GaussianHistogram | LimitedDomainSettings, Field(discriminator="kind")] = GaussianHistogram(
         kind="gaussian"
     )
     eda: Eda = Eda()
     readable: Readable | None = Field(
         default=Readable(), description="Perplexity filter of parents and of the result; null: none."
     )
-    aim: Aim | None = Field(
+    class_means: EmbedMeans | None = Field(
         description="Noisy class means that choose where to start and what to keep; null: votes alone."
     )
     decode: DecodeSettings = DecodeSettings()
@@ -97,14 +95,14 @@ class EmbedSettings(Counted):
         fewest = min(self.start, self.offspring)
         if self.parents > fewest:
             raise ValueError(f"parents is {self.parents}; allowed is at most start and offspring, {fewest}")
-        if isinstance(self.selection, LimitedDomain) and self.parents > self.selection.domain:
+        if isinstance(self.selection, LimitedDomainSettings) and self.parents > self.selection.domain:
             raise ValueError(f"parents is {self.parents}; allowed is at most selection.domain, {self.selection.domain}")
         return self
 
     @model_validator(mode="after")
     def _shares_leave_something(self) -> "EmbedSettings":
-        if self.aim is not None and self.aim.share + self.histogram_share >= 1.0:
-            raise ValueError("aim.share and histogram_share leave nothing for the votes; lower one of them")
+        if self.class_means is not None and self.class_means.share + self.histogram_share >= 1.0:
+            raise ValueError("class_means.share and histogram_share leave nothing for the votes; lower one of them")
         return self
 
     @model_validator(mode="after")

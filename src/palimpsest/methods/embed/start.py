@@ -1,4 +1,4 @@
-"""The first population: public texts near a label. It reads public text, and noisy class means where they aim."""
+"""The first population: public texts near a label. It reads public text, and noisy class means if asked for."""
 
 from collections.abc import Mapping, Sequence
 

@@ -22,7 +22,7 @@ _CENTRES, _OFFSPRING, _TEXTS = 1, 2, 3  # draws that have nothing to do with eac
 
 
 @dataclass(frozen=True)
-class Writer:
+class VectorWriter:
     """Turns embeddings into texts, and says which of them can be read.
 
     Attributes:
@@ -93,7 +93,7 @@ class Turn:
     selected: Mapping[str, Selected]
 
 
-class Steps:
+class EmbedSteps:
     """Makes the slate of each round.
 
     A label's next population is its readable parents and as many offspring of theirs as are asked for. The paper lets
@@ -111,7 +111,12 @@ class Steps:
     """
 
     def __init__(
-        self, settings: EmbedSettings, start: Mapping[str, Candidates], writer: Writer, seed: int, folder: Path | None
+        self,
+        settings: EmbedSettings,
+        start: Mapping[str, Candidates],
+        writer: VectorWriter,
+        seed: int,
+        folder: Path | None,
     ) -> None:
         self.settings, self.start, self.writer = settings, start, writer
         self.seed, self.folder = seed, folder

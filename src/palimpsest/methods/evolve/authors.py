@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.models.chat.settings import Endpoint, LocalChat
+from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.settings import Settings
 
 
@@ -44,4 +44,4 @@ class Base(Settings):
         return self
 
 
-Author = Annotated[Corpus | Base | LocalChat | Endpoint, Field(discriminator="kind")]
+Author = Annotated[Corpus | Base | LocalChatSettings | Endpoint, Field(discriminator="kind")]

@@ -8,7 +8,7 @@ from palimpsest.methods.evolve.author import Author
 from palimpsest.methods.evolve.instructed import InstructedAuthor
 from palimpsest.methods.evolve.plan import ROUNDS, costs_of
 from palimpsest.methods.evolve.settings import EvolveSettings
-from palimpsest.methods.evolve.steps import Steps
+from palimpsest.methods.evolve.steps import EvolveSteps
 from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.filters import chain, filtered
 from palimpsest.methods.shared.means import ClassSums, class_sums
@@ -23,7 +23,7 @@ from palimpsest.records.write import write_rounds
 
 
 @dataclass(frozen=True)
-class Evolved:
+class EvolvedTexts:
     """What the rounds left.
 
     Attributes:
@@ -65,7 +65,7 @@ class Evolve:
     seed: int
     checkpoints: Path | None
 
-    def ask(self, view: View) -> Evolved:
+    def ask(self, view: View) -> EvolvedTexts:
         """Write the first population, then let records vote and the author vary, round by round.
 
         Raises:
@@ -81,7 +81,7 @@ class Evolve:
         sums = None
         if noise.means is not None:
             sums = class_sums(view, schema.label_names, encoders.rows, encoders.dimension, noise.means)
-        steps = Steps(settings, counts, self.author, encoders.others, sums, self.seed, self.checkpoints)
+        steps = EvolveSteps(settings, counts, self.author, encoders.others, sums, self.seed, self.checkpoints)
         query = VoteRounds(
             ballot=Ballot(encoders.rows, settings.votes.neighbours, noise.votes, parts_of(schema)),
             labels=tuple(counts),
@@ -97,9 +97,9 @@ class Evolve:
                 "Every round of votes was begun by an attempt that was stopped before it stored one.",
                 "Run again: the rounds are charged again.",
             )
-        return Evolved(tuple(tuple(steps.selected(done, turn)) for turn in range(len(done))), sums)
+        return EvolvedTexts(tuple(tuple(steps.selected(done, turn)) for turn in range(len(done))), sums)
 
-    def made(self, artifact: Evolved) -> Made:
+    def made(self, artifact: EvolvedTexts) -> Made:
         """What the last round selected, without what the filters remove, and what each round selected."""
         removing = chain(self.settings.filters)
         return Made(

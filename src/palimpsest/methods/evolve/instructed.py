@@ -13,9 +13,9 @@ from scipy.stats import norm
 
 from palimpsest.methods.evolve.answers import judged
 from palimpsest.methods.evolve.draws import occurrences
-from palimpsest.methods.evolve.prompting import Prompter, Request, most_tokens
+from palimpsest.methods.evolve.prompting import Request, Requester, most_tokens
 from palimpsest.models.chat.base import Chat
-from palimpsest.models.chat.settings import Endpoint, Length, LocalChat, Price, Prompts, slots
+from palimpsest.models.chat.settings import Endpoint, Length, LocalChatSettings, Price, Prompts, slots
 from palimpsest.records.record import Record
 
 _TOKENS_A_WORD = 4 / 3  # of English; only the plan rests on it
@@ -60,7 +60,9 @@ class InstructedAuthor:
         counts: what became of the requests so far.
     """
 
-    def __init__(self, settings: LocalChat | Endpoint, chat: Chat, labels: Mapping[str, str], seed: int) -> None:
+    def __init__(
+        self, settings: LocalChatSettings | Endpoint, chat: Chat, labels: Mapping[str, str], seed: int
+    ) -> None:
         """Take what is public.
 
         Args:
@@ -72,7 +74,7 @@ class InstructedAuthor:
                 not.
         """
         self.counts = Counts()
-        self._prompter = Prompter(settings, labels, seed)
+        self._prompter = Requester(settings, labels, seed)
         self._chat, self._tries = chat, settings.tries
 
     def random(self, counts: Mapping[str, int]) -> list[Record]:
@@ -157,7 +159,9 @@ class Expected:
         return (self.read * price.read + self.written * price.written) / 1e6
 
 
-def expected_calls(settings: LocalChat | Endpoint, labels: Mapping[str, str], new: int, varied: int) -> Expected:
+def expected_calls(
+    settings: LocalChatSettings | Endpoint, labels: Mapping[str, str], new: int, varied: int
+) -> Expected:
     """What so many new texts and variations cost where every first answer is usable; at most `tries` times as much.
 
     A token is 3/4 of a word, as in English, and every text is as long as new ones are asked to be.

@@ -7,7 +7,7 @@ from palimpsest.methods.evolve.corpus import CorpusAuthor
 from palimpsest.methods.evolve.instructed import InstructedAuthor
 from palimpsest.methods.shared.tools import Encode, Tools
 from palimpsest.models.chat.build import open_chat
-from palimpsest.models.chat.settings import LocalChat
+from palimpsest.models.chat.settings import LocalChatSettings
 
 
 def author_of(tools: Tools, encode: Encode) -> Author:
@@ -25,7 +25,7 @@ def author_of(tools: Tools, encode: Encode) -> Author:
         nearest = authors.Corpus(kind="corpus", neighbours=1)  # it starts texts, and varies none
         corpus = _corpus(tools, nearest, encode) if settings.start != "prompt" else None
         return BaseAuthor(settings, tools.base(), tools.seed, corpus)
-    folder = tools.author_model() if isinstance(settings, LocalChat) else None
+    folder = tools.author_model() if isinstance(settings, LocalChatSettings) else None
     chat = open_chat(settings, tools.answers, tools.seed, folder)
     return InstructedAuthor(settings, chat, tools.schema.labels, tools.seed)
 

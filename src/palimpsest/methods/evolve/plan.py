@@ -14,7 +14,7 @@ from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import planned_means
 from palimpsest.methods.shared.noise import gaussian
 from palimpsest.methods.shared.shares import planned_histogram, planned_query, require_prior, whole_rho
-from palimpsest.models.chat.settings import Endpoint, LocalChat
+from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.privacy.accounting import calibrate_noise, gdp_sigma
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
@@ -65,12 +65,12 @@ def plan(settings: EvolveSettings, schema: PublicSchema, budget: Budget, author:
 
 def costs_of(settings: EvolveSettings, schema: PublicSchema, budget: Budget) -> tuple[LabelHistogram | None, Noise]:
     """The histogram, and the noise of class means and votes that the budget leaves; see `Evolve` for the theorem."""
-    steering, rounds = settings.steering, settings.rounds
+    wanted, rounds = settings.class_means, settings.rounds
     histogram = planned_histogram(settings, schema, whole_rho(budget))
     if math.isinf(budget.epsilon):
-        return histogram, Noise(0.0, None if steering is None else 0.0)
+        return histogram, Noise(0.0, None if wanted is None else 0.0)
     whole = gdp_sigma(budget.epsilon, budget.delta) * _MARGIN
-    means = whole / math.sqrt(steering.share) if steering else None
+    means = whole / math.sqrt(wanted.share) if wanted else None
     before = [*([] if histogram is None else [histogram.event()]), *([] if means is None else [gaussian(means)])]
     if not before:
         return None, Noise(whole * math.sqrt(rounds), None)
@@ -97,7 +97,7 @@ def _numbers(settings: EvolveSettings, schema: PublicSchema, noise: Noise) -> di
 
 def _expected(author: Author, settings: EvolveSettings, schema: PublicSchema) -> dict[str, float | int | str]:
     """What the author will be asked, about: requests, tokens and their price."""
-    if not isinstance(author, LocalChat | Endpoint):
+    if not isinstance(author, LocalChatSettings | Endpoint):
         return {}
     calls = expected_calls(author, schema.labels, *writings(settings))
     numbers: dict[str, float | int | str] = {"requests": calls.requests, "tokens": calls.read + calls.written}
@@ -124,7 +124,7 @@ def rounds_event(sigma: float, rounds: int) -> DpEvent:
 
 def writings(settings: EvolveSettings) -> tuple[int, int]:
     """New texts and variations that an author is asked for over a whole run."""
-    first, pool = (settings.steering.first, settings.steering.pool) if settings.steering else (1, 1)
+    first, pool = (settings.class_means.first, settings.class_means.pool) if settings.class_means else (1, 1)
     varied = settings.rounds * settings.rows * (settings.expand - 1)
     ahead = settings.rounds * settings.rows * settings.expand * settings.look_ahead
     return first * settings.rows, pool * varied + ahead
@@ -142,7 +142,7 @@ def notes(settings: EvolveSettings, schema: PublicSchema, noise: Noise) -> Itera
         wanted = math.ceil(settings.votes.neighbours * (noise.votes / each) ** 2)
         yield (
             f"an average candidate gets {each:.2g} votes and noise of {noise.votes:.3g}: raise votes.neighbours "
-            f"towards {wanted}, or ask for fewer rows, fewer rounds or a smaller expand; steering needs far less"
+            f"towards {wanted}, or ask for fewer rows, fewer rounds or a smaller expand; class_means needs far less"
         )
     if settings.expand == 1 and settings.rounds > 1:
         yield "expand 1 makes no variations: every round votes for the same texts"
@@ -152,8 +152,8 @@ def require_fit(settings: EvolveSettings, schema: PublicSchema) -> None:
     """Raise ParamsError where settings and schema do not fit together."""
     if schema.task == "span":
         raise ParamsError("Method evolve does not write a free label.", "Use method predict for task span.")
-    if settings.steering is not None and len(schema.label_names) < 2:
-        raise ParamsError("evolve.steering needs two labels or more.", "Set it to null.")
+    if settings.class_means is not None and len(schema.label_names) < 2:
+        raise ParamsError("evolve.class_means needs two labels or more.", "Set it to null.")
     require_prior(settings.prior, schema)
     if settings.rows < max(1, len(schema.label_names)):
         raise ParamsError(

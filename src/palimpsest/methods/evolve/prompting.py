@@ -12,7 +12,7 @@ from random import Random
 from palimpsest.errors import ParamsError
 from palimpsest.methods.evolve.author import UNLABELLED
 from palimpsest.models.chat.base import Ask
-from palimpsest.models.chat.settings import ANY_LABEL, Endpoint, Length, LocalChat, Prompts, slots
+from palimpsest.models.chat.settings import ANY_LABEL, Endpoint, Length, LocalChatSettings, Prompts, slots
 from palimpsest.records.record import Record
 
 _NUMBERS = 31  # bits of a request's number: any server takes it as a seed
@@ -39,10 +39,10 @@ class Request:
     blank: str = ""
 
 
-class Prompter:
+class Requester:
     """Draws requests. Each is a function of the settings, the seed and its own place, so it can be drawn again."""
 
-    def __init__(self, settings: LocalChat | Endpoint, labels: Mapping[str, str], seed: int) -> None:
+    def __init__(self, settings: LocalChatSettings | Endpoint, labels: Mapping[str, str], seed: int) -> None:
         """Take what is public.
 
         Args:

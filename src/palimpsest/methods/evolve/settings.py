@@ -2,20 +2,12 @@
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import Counted, Filters, Votes
-from palimpsest.settings import Settings
+from palimpsest.methods.shared.settings import ClassMeansSettings, Counted, Filters, Votes
 
 
-class Steering(Settings):
-    """A look at the mean embedding of each label, before the first round, that says which candidates to keep."""
+class EvolveMeans(ClassMeansSettings):
+    """A look at the class means, before the first round, that says which candidates to keep."""
 
-    share: float = Field(default=0.5, gt=0, lt=1, description="Share of the budget (rho) that it may take.")
-    domain: float = Field(
-        default=0.75,
-        gt=0,
-        le=1,
-        description="Share of what is written that is in a label's domain: what is nearest its rows' mean.",
-    )
     first: int = Field(
         default=4, ge=1, description="New texts for each place in the first population; the likeliest are kept."
     )
@@ -37,13 +29,13 @@ class EvolveSettings(Counted):
         description="Variations whose mean embedding, with its own, a candidate is voted by, K; 0: its own alone.",
     )
     votes: Votes = Votes()
-    steering: Steering | None = Field(description="Noisy class means that steer what is kept; null: votes alone.")
+    class_means: EvolveMeans | None = Field(description="Noisy class means that steer what is kept; null: votes alone.")
     filters: Filters
 
     @model_validator(mode="after")
     def _shares_leave_something(self) -> "EvolveSettings":
-        if self.steering is not None and self.steering.share + self.histogram_share >= 1.0:
-            raise ValueError("steering.share and histogram_share leave nothing for the votes; lower one of them")
+        if self.class_means is not None and self.class_means.share + self.histogram_share >= 1.0:
+            raise ValueError("class_means.share and histogram_share leave nothing for the votes; lower one of them")
         return self
 
     @model_validator(mode="after")

@@ -21,7 +21,7 @@ _FEWEST = 0.5  # share of the variations asked for that must come: below it the 
 _LOOK_AHEAD = 1_000_000  # turns that no round has
 
 
-class Steps:
+class EvolveSteps:
     """Makes the slate of each round.
 
     Attributes:
@@ -44,7 +44,7 @@ class Steps:
     ) -> None:
         self.settings, self.counts, self.author, self.encode = settings, counts, author, encode
         self.sums, self.seed, self.folder = sums, seed, folder
-        self._pool = settings.steering.pool if settings.steering else 1
+        self._pool = settings.class_means.pool if settings.class_means else 1
 
     def first(self) -> Slate:
         """The first slate: new texts, and variations of them.
@@ -55,7 +55,7 @@ class Steps:
         path = None if self.folder is None else self.folder / f"first-{self._digest()}.json"
         if path is not None and path.is_file():
             return self._slate(read_json(path), 0)
-        first = self.settings.steering.first if self.settings.steering else 1
+        first = self.settings.class_means.first if self.settings.class_means else 1
         written = self.author.random({label: first * count for label, count in self.counts.items()})
         started = self._likeliest(written, self.counts)
         self._require(started)
@@ -98,10 +98,10 @@ class Steps:
 
     def _likeliest(self, written: Sequence[Record], counts: Mapping[str, int]) -> list[Record]:
         """At most `counts` of what was written: those most like their label by the class sums, or the first."""
-        if self.sums is not None and self.settings.steering is not None:
+        if self.sums is not None and self.settings.class_means is not None:
             texts = list(dict.fromkeys(record.text for record in written))
             candidates = Candidates(texts, np.asarray(self.encode(texts)))
-            return choose(candidates, self.sums, counts, self.settings.steering.domain)
+            return choose(candidates, self.sums, counts, self.settings.class_means.domain)
         found = by_label(written, tuple(counts))
         return [Record(text, label or None) for label, count in counts.items() for text in found[label][:count]]
 

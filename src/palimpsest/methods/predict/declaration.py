@@ -25,7 +25,7 @@ def _build(settings: PredictSettings, plan: Plan, tools: Tools) -> Fit:
         losses = public_losses(tools.base(), settings.max_tokens, settings.micro_batch)
         return perplexity(losses, tools.heldout(), settings.filters.quantile)
 
-    encoders = None if settings.means is None else tools.encoders(settings.means.batch)
+    encoders = None if settings.class_means is None else tools.encoders(settings.class_means.batch)
     return Predict(settings, tools.schema, plan, tools.reader(), tools.key(), tools.kept, measure, encoders)
 
 

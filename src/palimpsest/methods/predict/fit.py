@@ -92,7 +92,7 @@ class Predict:
     def __post_init__(self) -> None:
         if not self.plan.feasible:
             raise ParamsError("The plan of method predict cannot work.", " ".join(self.plan.notes))
-        if (self.settings.means is None) != (self.encoders is None):
+        if (self.settings.class_means is None) != (self.encoders is None):
             raise ValueError("class means and an encoder go together")
 
     def ask(self, view: View) -> Predicted:
@@ -148,7 +148,7 @@ class Predict:
         return replace(made, rows=rows, assumptions=() if settings.rounding is None else (LOGIT_ROUNDING,))
 
     def _chosen(self, rows: list[Record], sums: ClassSums) -> list[Record]:
-        wanted = self.settings.means
+        wanted = self.settings.class_means
         if wanted is None or self.encoders is None:
             return rows
         texts = [row.text for row in rows]

@@ -39,7 +39,7 @@ class Spending:
 
 
 @dataclass(frozen=True)
-class Costs:
+class PredictCosts:
     """How a budget is shared out.
 
     Attributes:
@@ -78,16 +78,16 @@ def plan(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Pla
     return Plan("predict", budget, queries, numbers, notes=tuple(notes(settings, spending)))
 
 
-def costs_of(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Costs:
+def costs_of(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> PredictCosts:
     """How the budget is shared out: class means get their share of rho, which buys rho_m = 1 / (2 sigma^2)."""
-    rho, wanted, sigma = whole_rho(budget), settings.means, None
+    rho, wanted, sigma = whole_rho(budget), settings.class_means, None
     histogram = planned_histogram(settings, schema, rho)
     taken = settings.histogram_share if histogram is not None else 0.0
     if wanted is not None:
         taken += wanted.share
         sigma = 0.0 if math.isinf(rho) else math.sqrt(0.5 / (wanted.share * rho * _MARGIN))
     together = max(last - first for first, last in waves(settings, schema))
-    return Costs(histogram, sigma, rho * (1.0 - taken), Rounding(settings.rounding or 0.0, together))
+    return PredictCosts(histogram, sigma, rho * (1.0 - taken), Rounding(settings.rounding or 0.0, together))
 
 
 def contexts_of(settings: PredictSettings, schema: PublicSchema) -> int:
@@ -233,8 +233,8 @@ def at_least_one(total: int, shares: Mapping[str, float]) -> dict[str, int]:
 def require_fit(settings: PredictSettings, schema: PublicSchema) -> None:
     """Raise ParamsError where settings and schema do not fit together."""
     require_prior(settings.prior, schema)
-    if settings.means is not None and len(schema.label_names) < 2:
-        raise ParamsError("predict.means needs two labels or more.", "Set it to null.")
+    if settings.class_means is not None and len(schema.label_names) < 2:
+        raise ParamsError("predict.class_means needs two labels or more.", "Set it to null.")
     if settings.batches is not None and settings.batches < len(schema.label_names):
         raise ParamsError(
             f"predict.batches is {settings.batches}, fewer than the {len(schema.label_names)} labels.",

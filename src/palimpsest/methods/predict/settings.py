@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import EncodedBatch, Filters, HistogramShare, PublicShares
+from palimpsest.methods.shared.settings import ClassMeansSettings, EncodedBatch, Filters, HistogramShare, PublicShares
 from palimpsest.settings import Settings
 
 
@@ -33,7 +33,7 @@ class Prompt(Settings):
     )
 
 
-class SparseVector(Settings):
+class SparseVectorSettings(Settings):
     """Lets tokens pass for free on which private and public contexts agree (AboveThreshold)."""
 
     threshold: float = Field(default=0.5, ge=0, le=2, description="L1 distance of the next-token distributions, theta.")
@@ -41,8 +41,8 @@ class SparseVector(Settings):
     temperature: float = Field(default=1.5, gt=0, description="Divides the public logits of a free token.")
 
 
-class Means(Settings):
-    """A look at the mean embedding of each label, by which the written texts are chosen and labelled anew."""
+class PredictMeans(ClassMeansSettings):
+    """A look at the class means, by which the written texts are chosen and labelled anew."""
 
     share: float = Field(default=0.2, gt=0, lt=1, description="Share of the budget (rho) that it may take.")
     keep: float = Field(
@@ -70,7 +70,7 @@ class PredictSettings(Settings):
     tokens: int | None = Field(ge=1, description="Private tokens of each batch, r; null: what `clip` leaves.")
     temperature: float = Field(default=1.0, gt=0, description="Divides the averaged logits, tau.")
     top_k: int = Field(default=50, ge=0, description="difference: draw from the public top-k+ tokens; 0 means all.")
-    sparse_vector: SparseVector | None = Field(
+    sparse_vector: SparseVectorSettings | None = Field(
         default=None, description="fixed: lets tokens pass for free; null means never."
     )
     max_tokens: int = Field(ge=1, description="Longest example in tokens.")
@@ -97,7 +97,7 @@ class PredictSettings(Settings):
     )
     prior: PublicShares = None
     histogram_share: HistogramShare = 0.01
-    means: Means | None = Field(
+    class_means: PredictMeans | None = Field(
         description="Noisy class means of the sentence encoder's embeddings choose and label what was written; null: "
         "each text keeps the label of its batch. For task classify."
     )
@@ -106,8 +106,8 @@ class PredictSettings(Settings):
 
     @model_validator(mode="after")
     def _shares_leave_something(self) -> "PredictSettings":
-        if self.means is not None and self.means.share + self.histogram_share >= 1.0:
-            raise ValueError("means.share and histogram_share leave nothing for the text; lower one of them")
+        if self.class_means is not None and self.class_means.share + self.histogram_share >= 1.0:
+            raise ValueError("class_means.share and histogram_share leave nothing for the text; lower one of them")
         return self
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ class Shown(Protocol):
 
 
 @dataclass(frozen=True)
-class Column:
+class PlanColumn:
     """One column: its heading, and its cell for a plan."""
 
     heading: str
@@ -21,7 +21,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Columns:
+class PlanTable:
     """One table: what a row is, and the columns between its name and its cost.
 
     Attributes:
@@ -30,34 +30,36 @@ class Columns:
     """
 
     row: str
-    columns: tuple[Column, ...]
+    columns: tuple[PlanColumn, ...]
     way: str | None = None
 
 
-TRAINED = Columns(
+TRAINED = PlanTable(
     "model",
     (
-        Column("noise", lambda shown: shown("noise_multiplier", digits=5)),
-        Column("steps", lambda shown: shown("steps")),
-        Column(
+        PlanColumn("noise", lambda shown: shown("noise_multiplier", digits=5)),
+        PlanColumn("steps", lambda shown: shown("steps")),
+        PlanColumn(
             "batch\n(rate)", lambda shown: f"{shown('expected_batch', digits=6)}\n({shown('sampling_rate', digits=4)})"
         ),
     ),
 )
-WRITTEN = Columns(
+WRITTEN = PlanTable(
     "variant",
     (
-        Column("clip", lambda shown: shown("clip", digits=4)),
-        Column("tokens\n(batches)", lambda shown: f"{shown('tokens')}\n({shown('batches')} of {shown('batch_size')})"),
-        Column("examples\n(read)", lambda shown: f"{shown('expected_examples')}\n({shown('forward_tokens')})"),
+        PlanColumn("clip", lambda shown: shown("clip", digits=4)),
+        PlanColumn(
+            "tokens\n(batches)", lambda shown: f"{shown('tokens')}\n({shown('batches')} of {shown('batch_size')})"
+        ),
+        PlanColumn("examples\n(read)", lambda shown: f"{shown('expected_examples')}\n({shown('forward_tokens')})"),
     ),
     way="clipping",
 )
-CHOSEN = Columns(
+CHOSEN = PlanTable(
     "variant",
     (
-        Column("noise\n(rounds)", lambda shown: f"{shown('sigma', 'scale', digits=5)}\n({shown('rounds')})"),
-        Column("rows\n(candidates)", lambda shown: f"{shown('rows')}\n({shown('candidates')})"),
-        Column("requests\n(tokens)", lambda shown: f"{shown('requests')}\n({shown('tokens')})"),
+        PlanColumn("noise\n(rounds)", lambda shown: f"{shown('sigma', 'scale', digits=5)}\n({shown('rounds')})"),
+        PlanColumn("rows\n(candidates)", lambda shown: f"{shown('rows')}\n({shown('candidates')})"),
+        PlanColumn("requests\n(tokens)", lambda shown: f"{shown('requests')}\n({shown('tokens')})"),
     ),
 )

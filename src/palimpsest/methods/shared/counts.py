@@ -8,7 +8,7 @@ _SAMPLES = ("kept_samples", "unreadable_samples")
 
 
 @dataclass(frozen=True)
-class Sample:
+class ScoredText:
     """One synthetic text, and how likely the public model finds it."""
 
     text: str
@@ -17,7 +17,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Generation:
+class GenerationCounts:
     """What the stage that wrote a variant's rows counted; what a method does not count is None.
 
     Attributes:
@@ -41,8 +41,8 @@ class Generation:
     rounds: int | None = None
     requests: int | None = None
     unusable: Mapping[str, int] | None = None
-    kept_samples: tuple[Sample, ...] | None = None
-    unreadable_samples: tuple[Sample, ...] | None = None
+    kept_samples: tuple[ScoredText, ...] | None = None
+    unreadable_samples: tuple[ScoredText, ...] | None = None
 
     def to_json(self, variant: str, zone: str) -> dict[str, Any]:
         """The metric file of a variant; its zone is that of the rows."""
@@ -51,7 +51,7 @@ class Generation:
         return {"variant": variant, "zone": zone, **counted, **samples}
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Generation":
-        samples = {name: tuple(Sample(**one) for one in body[name]) for name in _SAMPLES if name in body}
+    def from_json(cls, body: Mapping[str, Any]) -> "GenerationCounts":
+        samples = {name: tuple(ScoredText(**one) for one in body[name]) for name in _SAMPLES if name in body}
         counted = {name: value for name, value in body.items() if name not in ("variant", "zone")}
         return cls(**(counted | samples))

@@ -37,7 +37,7 @@ def unread() -> postprocess.Filter:
     raise ValueError("this method has no perplexity filter")
 
 
-def chain(wanted: Filters, measure: Callable[[], postprocess.Filter] = unread) -> postprocess.Chain:
+def chain(wanted: Filters, measure: Callable[[], postprocess.Filter] = unread) -> postprocess.FilterChain:
     """The filters, in their order.
 
     Args:
@@ -45,15 +45,15 @@ def chain(wanted: Filters, measure: Callable[[], postprocess.Filter] = unread) -
         measure: makes the perplexity filter, whose model is loaded where it is asked for.
     """
     made: dict[str, Callable[[], postprocess.Filter]] = {
-        "length": lambda: postprocess.Length(wanted.min_words, wanted.max_words),
+        "length": lambda: postprocess.LengthFilter(wanted.min_words, wanted.max_words),
         "personal_data": postprocess.PersonalData,
         "duplicates": lambda: postprocess.Duplicates(wanted.similarity, wanted.shingle),
         "perplexity": measure,
         "label": lambda: postprocess.Label(wanted.threshold),
     }
-    return postprocess.Chain([made[name]() for name in wanted.chain])
+    return postprocess.FilterChain([made[name]() for name in wanted.chain])
 
 
-def filtered(removing: postprocess.Chain, records: Iterable[Record]) -> list[Record]:
+def filtered(removing: postprocess.FilterChain, records: Iterable[Record]) -> list[Record]:
     """The records that all filters keep, where no model judges labels."""
     return [found.record for found in removing.apply([postprocess.Candidate(row, math.nan) for row in records])]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from dp_accounting import DpEvent, NoOpDpEvent
 
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.columns import Columns
+from palimpsest.methods.shared.columns import PlanTable
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.records.schema import PublicSchema
 from palimpsest.settings import Settings
@@ -79,7 +79,7 @@ class Method:
     plan: Callable[[Any, PublicSchema, Budget, Basis], Plan]
     build: Callable[[Any, Plan, Any], Any]
     reads: frozenset[Reads]
-    columns: Columns
+    columns: PlanTable
     module: str
     source: Literal["own", "base", "named", "none"] = "none"
     resumes: Resumes = Resumes.NOT

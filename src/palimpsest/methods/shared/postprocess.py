@@ -53,7 +53,7 @@ class Filter(Protocol):
     def keeps(self, candidates: Sequence[Candidate]) -> list[bool]: ...
 
 
-class Chain:
+class FilterChain:
     """Filters in order; each sees only what the ones before it kept.
 
     >>> chain = Chain([Length(2, None), PersonalData()])
@@ -93,7 +93,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Length:
+class LengthFilter:
     """Keeps texts of `min_words` to `max_words` words; None means no upper limit.
 
     Words are those of the duplicate search: in a script without spaces a whole run of characters is one word.

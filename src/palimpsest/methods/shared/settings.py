@@ -75,6 +75,18 @@ class Counted(Settings):
         return self
 
 
+class ClassMeansSettings(Settings):
+    """A look at the mean embedding of each label, which says what of the public or written texts to keep."""
+
+    share: float = Field(default=0.5, gt=0, lt=1, description="Share of the budget (rho) that it may take.")
+    domain: float = Field(
+        default=0.75,
+        gt=0,
+        le=1,
+        description="Share of the texts that is in a label's domain: those nearest its rows' mean.",
+    )
+
+
 class Votes(Settings):
     """How records vote for the candidates of their label, and what is made of the noisy counts."""
 

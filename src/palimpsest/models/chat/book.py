@@ -26,7 +26,7 @@ _WAIT = 60.0  # seconds that a write waits for another process
 
 
 @dataclass(frozen=True)
-class Use:
+class TokenUse:
     """Tokens of one request.
 
     Attributes:
@@ -50,7 +50,7 @@ class Sent:
     """
 
     requests: int
-    use: Use
+    use: TokenUse
     retries: int
     failed: int
 
@@ -85,17 +85,17 @@ class Book:
         row = (ask, answer.text, answer.finish, answer.read, answer.written)
         self._base.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?, ?, ?)", row)
 
-    def kept(self) -> Use:
+    def kept(self) -> TokenUse:
         """Tokens of all answers."""
         totals = "SELECT coalesce(sum(read), 0), coalesce(sum(written), 0) FROM answer"
-        return Use(*self._base.execute(totals).fetchone())
+        return TokenUse(*self._base.execute(totals).fetchone())
 
-    def begin(self, worst: Use) -> int:
+    def begin(self, worst: TokenUse) -> int:
         """Write a request down before it is sent; returns its number."""
         statement = "INSERT INTO request (read, written, state) VALUES (?, ?, 'open')"
         return int(self._base.execute(statement, (worst.read, worst.written)).lastrowid or 0)
 
-    def end(self, number: int, use: Use, state: str) -> None:
+    def end(self, number: int, use: TokenUse, state: str) -> None:
         """Write down what a request has used, and its state: answered, again or failed."""
         statement = "UPDATE request SET read = ?, written = ?, state = ? WHERE number = ?"
         self._base.execute(statement, (use.read, use.written, state, number))
@@ -103,4 +103,4 @@ class Book:
     def sent(self) -> Sent:
         """Every request so far; those under way, or lost with their process, at the most that they can use."""
         requests, read, written, retries, failed = self._base.execute(_SENT).fetchone()
-        return Sent(requests, Use(read, written), retries, failed)
+        return Sent(requests, TokenUse(read, written), retries, failed)

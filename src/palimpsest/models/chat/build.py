@@ -7,11 +7,11 @@ from palimpsest.errors import BackendError
 from palimpsest.models.chat.endpoint import EndpointChat
 from palimpsest.models.chat.kept import KeptChat
 from palimpsest.models.chat.local import load_chat
-from palimpsest.models.chat.settings import Endpoint, LocalChat
+from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.records.vouched import fingerprint_of
 
 
-def open_chat(settings: LocalChat | Endpoint, path: Path, seed: int, folder: Path | None = None) -> KeptChat:
+def open_chat(settings: LocalChatSettings | Endpoint, path: Path, seed: int, folder: Path | None = None) -> KeptChat:
     """The model that the settings name; its answers, and what an endpoint has cost, are kept in a file.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any
 from palimpsest.errors import BackendError
 from palimpsest.models.chat.asks import most_read
 from palimpsest.models.chat.base import Answer, Ask
-from palimpsest.models.chat.book import Book, Use
+from palimpsest.models.chat.book import Book, TokenUse
 from palimpsest.models.chat.pace import Pace
 from palimpsest.models.chat.settings import Endpoint
 from palimpsest.models.chat.till import Limits, Spent, Till
@@ -60,7 +60,7 @@ class EndpointChat:
         """
         till = Till(Limits(settings.most_tokens, settings.price), Book(book))
         pace = Pace(settings.requests_a_minute)
-        self._desk = _Desk(settings, Wire(settings, key, seed), till, pace, _Streak(settings.concurrency), pause)
+        self._desk = _CallDesk(settings, Wire(settings, key, seed), till, pace, _Streak(settings.concurrency), pause)
 
     @property
     def spent(self) -> Spent:
@@ -93,7 +93,7 @@ class _Streak:
 
 
 @dataclass(frozen=True)
-class _Desk:
+class _CallDesk:
     """What all calls of one chat share."""
 
     settings: Endpoint
@@ -107,7 +107,7 @@ class _Desk:
 class _Call:
     """One call's asks, on one event loop."""
 
-    def __init__(self, desk: _Desk, asks: Sequence[Ask], told: Told | None) -> None:
+    def __init__(self, desk: _CallDesk, asks: Sequence[Ask], told: Told | None) -> None:
         self._desk, self._asks, self._told = desk, asks, told
         self._answers: dict[int, Answer] = {}
         self._places = iter(range(len(asks)))
@@ -139,7 +139,7 @@ class _Call:
 
     async def _answer(self, client: Any, ask: Ask) -> Answer | None:
         """The answer after as many tries as it takes; None once the call has stopped."""
-        worst, last = Use(most_read(ask), ask.max_tokens), self._desk.settings.retries
+        worst, last = TokenUse(most_read(ask), ask.max_tokens), self._desk.settings.retries
         for turn in range(last + 1):
             if not await self._may_send(worst):
                 return None
@@ -152,7 +152,7 @@ class _Call:
             await self._pause(outcome, turn)
         return None
 
-    async def _may_send(self, worst: Use) -> bool:
+    async def _may_send(self, worst: TokenUse) -> bool:
         """Wait for a place in the rate and for room in the budget; False once the call has stopped."""
         await self._sleep(self._desk.pace.take(time.monotonic()))
         while not self._stopped.is_set() and not self._desk.till.has_room(worst):
@@ -163,7 +163,7 @@ class _Call:
                 await self._ended.wait()  # it may use less than it could
         return not self._stopped.is_set()
 
-    async def _try(self, client: Any, ask: Ask, worst: Use, more: bool) -> Answer | Failure:
+    async def _try(self, client: Any, ask: Ask, worst: TokenUse, more: bool) -> Answer | Failure:
         """Send the ask once; `more` tells whether it may be sent again."""
         number = self._desk.till.begin(worst)
         self._under_way += 1

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from palimpsest.models.chat.asks import digest
 from palimpsest.models.chat.base import Answer, Ask
-from palimpsest.models.chat.book import Book, Use
+from palimpsest.models.chat.book import Book, TokenUse
 
 
 class Telling(Protocol):
@@ -40,7 +40,7 @@ class KeptChat:
         self.hits = 0
 
     @property
-    def kept(self) -> Use:
+    def kept(self) -> TokenUse:
         """Tokens of all kept answers, over all attempts; what failed or was lost is not among them."""
         return self._book.kept()
 

@@ -7,10 +7,10 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
 from palimpsest.models.chat.base import Answer
-from palimpsest.models.chat.book import Use
+from palimpsest.models.chat.book import TokenUse
 
 
-def read_reply(content: bytes, worst: Use) -> tuple[Answer | None, Use]:
+def read_reply(content: bytes, worst: TokenUse) -> tuple[Answer | None, TokenUse]:
     """The answer in a reply, and the tokens that it has used.
 
     A reply that does not say how many tokens it has used counts as the most that it can have used.
@@ -26,7 +26,7 @@ def read_reply(content: bytes, worst: Use) -> tuple[Answer | None, Use]:
     choice = _at(body, "choices", 0)
     words, finish = _at(choice, "message", "content"), _finish(choice)
     text = _without_surrogates(words) if isinstance(words, str) else ""
-    use = Use(_count(_at(body, "usage", "prompt_tokens")), _count(_at(body, "usage", "completion_tokens")))
+    use = TokenUse(_count(_at(body, "usage", "prompt_tokens")), _count(_at(body, "usage", "completion_tokens")))
     if use.read < 1 or use.written < bool(text):
         use = worst
     if not isinstance(words, str) and finish == "stop":

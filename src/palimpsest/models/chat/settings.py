@@ -152,7 +152,7 @@ class _Instructed(Settings):
     )
 
 
-class LocalChat(_Instructed):
+class LocalChatSettings(_Instructed):
     """An instruction-following model on this machine."""
 
     kind: Literal["local"] = Field(description="Who writes.")

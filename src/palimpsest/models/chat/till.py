@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from palimpsest.errors import BackendError
-from palimpsest.models.chat.book import Book, Use
+from palimpsest.models.chat.book import Book, TokenUse
 from palimpsest.models.chat.settings import Price
 
 
@@ -40,11 +40,11 @@ class Limits:
     most_tokens: int | None
     price: Price
 
-    def cost(self, use: Use) -> float:
+    def cost(self, use: TokenUse) -> float:
         """The price of these tokens."""
         return (use.read * self.price.read + use.written * self.price.written) / 1e6
 
-    def allow(self, use: Use) -> bool:
+    def allow(self, use: TokenUse) -> bool:
         """Whether so much is within both limits."""
         tokens = self.most_tokens is None or use.read + use.written <= self.most_tokens
         return tokens and (self.price.most is None or self.cost(use) <= self.price.most)
@@ -61,20 +61,20 @@ class Till:
         """Go on from what the book says was sent."""
         self._limits, self._book = limits, book
         self._sent = book.sent()
-        self._worst: dict[int, Use] = {}
+        self._worst: dict[int, TokenUse] = {}
 
-    def has_room(self, worst: Use) -> bool:
+    def has_room(self, worst: TokenUse) -> bool:
         """Whether a request may be sent that can use so much."""
         return self._limits.allow(_plus(self._sent.use, worst))
 
-    def begin(self, worst: Use) -> int:
+    def begin(self, worst: TokenUse) -> int:
         """Count a request, just before it is sent; returns its number."""
         number = self._book.begin(worst)
         self._worst[number] = worst
         self._sent = replace(self._sent, requests=self._sent.requests + 1, use=_plus(self._sent.use, worst))
         return number
 
-    def end(self, number: int, use: Use | None, state: str) -> None:
+    def end(self, number: int, use: TokenUse | None, state: str) -> None:
         """Count what a request has used instead; None: what it can use at most, since nobody knows.
 
         Args:
@@ -87,7 +87,9 @@ class Till:
         self._book.end(number, use, state)
         self._sent = replace(
             self._sent,
-            use=Use(self._sent.use.read - worst.read + use.read, self._sent.use.written - worst.written + use.written),
+            use=TokenUse(
+                self._sent.use.read - worst.read + use.read, self._sent.use.written - worst.written + use.written
+            ),
             retries=self._sent.retries + (state == "again"),
             failed=self._sent.failed + (state == "failed"),
         )
@@ -99,7 +101,7 @@ class Till:
         cost = self._limits.cost(sent.use)
         return Spent(sent.requests, sent.use.read, sent.use.written, cost, sent.retries, sent.failed)
 
-    def refusal(self, worst: Use) -> BackendError:
+    def refusal(self, worst: TokenUse) -> BackendError:
         """The error for a request that there is no room for."""
         use, most = self._sent.use, self._limits.most_tokens
         if most is not None and use.read + use.written + worst.read + worst.written > most:
@@ -114,5 +116,5 @@ class Till:
         )
 
 
-def _plus(one: Use, other: Use) -> Use:
-    return Use(one.read + other.read, one.written + other.written)
+def _plus(one: TokenUse, other: TokenUse) -> TokenUse:
+    return TokenUse(one.read + other.read, one.written + other.written)

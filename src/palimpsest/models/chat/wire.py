@@ -9,11 +9,11 @@ from typing import Any
 from palimpsest.errors import ModelError
 from palimpsest.models.chat.asks import seed_of
 from palimpsest.models.chat.base import Answer, Ask
-from palimpsest.models.chat.book import Use
+from palimpsest.models.chat.book import TokenUse
 from palimpsest.models.chat.replies import error_code, read_reply, retry_after
 from palimpsest.models.chat.settings import Endpoint
 
-_NOTHING = Use(0, 0)
+_NOTHING = TokenUse(0, 0)
 _NO_KEY = "none"  # without one the client would send OPENAI_API_KEY, whosever it is
 _TURNED_AWAY = frozenset({401, 402, 403, 404})  # the key, the account or the model's name: no prompt changes them
 _PASSING = frozenset({408, 409, 425, 429})
@@ -39,7 +39,7 @@ class Failure:
     wait: float | None = None
 
 
-Outcome = tuple[Answer | Failure, Use | None]  # None: nobody knows how many tokens it has used
+Outcome = tuple[Answer | Failure, TokenUse | None]  # None: nobody knows how many tokens it has used
 
 
 class Wire:
@@ -61,7 +61,7 @@ class Wire:
             base_url=self._settings.url, api_key=self._key or _NO_KEY, timeout=self._settings.timeout, max_retries=0
         )
 
-    async def send(self, client: Any, ask: Ask, worst: Use) -> Outcome:
+    async def send(self, client: Any, ask: Ask, worst: TokenUse) -> Outcome:
         """One try: the answer or why there is none, and the tokens that it has used."""
         request = client.chat.completions.with_raw_response.create(**self._body(ask))
         try:

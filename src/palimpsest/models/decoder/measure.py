@@ -18,7 +18,7 @@ _SHOWN = 10  # samples kept
 
 
 @dataclass(frozen=True)
-class Sample:
+class Reconstructed:
     """A held-out sentence and what its embedding became."""
 
     sentence: str
@@ -48,7 +48,7 @@ class Reconstruction:
     bleu: float
     exact: float
     texts: tuple[str, ...]
-    samples: tuple[Sample, ...]
+    samples: tuple[Reconstructed, ...]
 
 
 def reconstruction(
@@ -75,7 +75,9 @@ def reconstruction(
     """
     decoded = decoder.decode(embeddings, settings, encode, seed)
     pairs = list(zip(decoded.texts, sentences, strict=True))
-    shown = [Sample(truth, text, float(cosine)) for (text, truth), cosine in zip(pairs, decoded.cosines, strict=True)]
+    shown = [
+        Reconstructed(truth, text, float(cosine)) for (text, truth), cosine in zip(pairs, decoded.cosines, strict=True)
+    ]
     return Reconstruction(
         sentences=len(pairs),
         cosine=float(decoded.cosines.mean()),

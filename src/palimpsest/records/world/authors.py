@@ -14,7 +14,7 @@ from palimpsest.records.world.grammar import RULES
 
 
 @dataclass(frozen=True)
-class Author:
+class Customer:
     """One customer.
 
     Attributes:
@@ -28,7 +28,7 @@ class Author:
     details: Mapping[str, str]
 
 
-def dealt_authors(stream: str, count: int, rows: int, seed: int, mint: Mint) -> list[Author]:
+def dealt_authors(stream: str, count: int, rows: int, seed: int, mint: Mint) -> list[Customer]:
     """The author of each of `rows` tickets: each has one at least, the others follow Zipf's law.
 
     Args:
@@ -50,6 +50,6 @@ def apportioned(weights: Sequence[float], total: int) -> list[int]:
     return [high - low for low, high in pairwise(edges)]
 
 
-def _author(name: str, draw: Draw, mint: Mint) -> Author:
+def _author(name: str, draw: Draw, mint: Mint) -> Customer:
     slots = {rule: draw.pick(RULES[rule]) for rule in ("first", "last", "town")}
-    return Author(name, slots, {kind.name: mint.value(kind, draw) for kind in DETAIL_KINDS})
+    return Customer(name, slots, {kind.name: mint.value(kind, draw) for kind in DETAIL_KINDS})

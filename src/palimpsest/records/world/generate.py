@@ -26,7 +26,7 @@ from palimpsest import validate
 from palimpsest.files import atomic_path
 from palimpsest.records.record import Record
 from palimpsest.records.schema import CUSTOMER
-from palimpsest.records.world.authors import Author, apportioned, dealt_authors
+from palimpsest.records.world.authors import Customer, apportioned, dealt_authors
 from palimpsest.records.world.details import CANARY_KIND, DETAIL_KINDS, Mint
 from palimpsest.records.world.draw import Draw
 from palimpsest.records.world.facts import Canary, Facts, IndividualFact, PopulationFact, save_facts
@@ -205,7 +205,7 @@ def make_world(settings: WorldSettings) -> World:
     own, others = names[: settings.products], names[settings.products :]
     truth = _routed(_pairs(own, settings.supports, Draw(seed, "facts")))
     elsewhere = _pairs(others, _log_spaced_ranks(settings.public_pairs), Draw(seed, "public pairs"))
-    writer = _Writer(settings, names)
+    writer = _TicketWriter(settings, names)
     secrets = [writer.mint.value(CANARY_KIND, Draw(seed, f"canary/{index}")) for index in range(settings.canaries)]
     planted = [secret for secret, repeats in zip(secrets, settings.plantings, strict=True) for _ in range(repeats)]
 
@@ -243,7 +243,7 @@ def _write_rows(path: Path, records: Sequence[Record], customers: Sequence[str] 
         draft.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8", newline="\n")
 
 
-def _authors(settings: WorldSettings, mint: Mint) -> dict[str, list[Author]]:
+def _authors(settings: WorldSettings, mint: Mint) -> dict[str, list[Customer]]:
     """Who wrote each private and each test ticket, other people; nothing in a world without authors."""
     if settings.authors is None:
         return {}
@@ -328,7 +328,7 @@ def _sampled_topics(pairs: Sequence[_Pair], settings: WorldSettings, rows: int, 
 # Writing the tickets.
 
 
-class _Writer:
+class _TicketWriter:
     """Turns topics into texts, none of them twice, and with details none of which comes twice."""
 
     def __init__(self, settings: WorldSettings, products: Sequence[str]) -> None:
@@ -337,19 +337,21 @@ class _Writer:
         self._products = products
         self._seen: set[str] = set()
 
-    def tickets(self, stream: str, topics: Sequence[_Topic], authors: Sequence[Author] | None = None) -> list[_Ticket]:
+    def tickets(
+        self, stream: str, topics: Sequence[_Topic], authors: Sequence[Customer] | None = None
+    ) -> list[_Ticket]:
         """One ticket per topic, by the author in its place; None: by nobody in particular."""
         draw = Draw(self._settings.seed, f"{stream} tickets")
-        writers: Sequence[Author | None] = authors or [None] * len(topics)
+        writers: Sequence[Customer | None] = authors or [None] * len(topics)
         return [self._unseen(topic, author, draw) for topic, author in zip(topics, writers, strict=True)]
 
-    def _unseen(self, topic: _Topic, author: Author | None, draw: Draw) -> _Ticket:
+    def _unseen(self, topic: _Topic, author: Customer | None, draw: Draw) -> _Ticket:
         while (ticket := self._ticket(topic, author, draw)).text in self._seen:
             pass
         self._seen.add(ticket.text)
         return ticket
 
-    def _ticket(self, topic: _Topic, author: Author | None, draw: Draw) -> _Ticket:
+    def _ticket(self, topic: _Topic, author: Customer | None, draw: Draw) -> _Ticket:
         decides = topic.main is None or draw.chance(_REQUEST_SHARE)
         wanted = draw.weighted(tuple(_TEAM_SHARES), tuple(_TEAM_SHARES.values())) if decides else None
         body, details = self._body(topic, author, draw)
@@ -362,7 +364,9 @@ class _Writer:
             return team
         return draw.pick([other for other in LABELS if other != team])
 
-    def _body(self, topic: _Topic, author: Author | None, draw: Draw) -> tuple[list[str], tuple[tuple[str, str], ...]]:
+    def _body(
+        self, topic: _Topic, author: Customer | None, draw: Draw
+    ) -> tuple[list[str], tuple[tuple[str, str], ...]]:
         """The obligatory sentences in their usual order, and the details among them."""
         slots = topic.main.slots if topic.main else _nameless(draw)
         body = [sentence(STATEMENTS, draw, slots)]

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from palimpsest.errors import DataError
+from palimpsest.workspace import PUBLISHABLE, Zone
 
-PUBLISHABLE = ("publishable", "dp", "public")
+SHOWN = (PUBLISHABLE, Zone.DP, Zone.PUBLIC)
 _LONGEST = 120  # characters of a word: names and short phrases, never a row
 
 
@@ -76,7 +77,7 @@ def publishable(document: Mapping[str, Any] | None, shape: Shape, name: str) -> 
     Raises:
         DataError: a field that may leave has another form than its shape.
     """
-    if document is None or document.get("zone") not in PUBLISHABLE:
+    if document is None or document.get("zone") not in SHOWN:
         return None
     return picked(document, shape, name)
 
@@ -120,4 +121,4 @@ def _is_word(value: Any) -> bool:
 
 def _kept(value: Any) -> bool:
     """Whether a part of a document says of itself that it stays."""
-    return isinstance(value, Mapping) and "zone" in value and value["zone"] not in PUBLISHABLE
+    return isinstance(value, Mapping) and "zone" in value and value["zone"] not in SHOWN

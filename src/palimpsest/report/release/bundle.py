@@ -27,6 +27,7 @@ from palimpsest.report.release.croissant import croissant
 from palimpsest.report.release.envelope import Signed, seal
 from palimpsest.report.release.keys import public_pem
 from palimpsest.report.release.word import SENTENCE
+from palimpsest.workspace import PUBLISHABLE
 
 AUDIT_VERSION = 1
 ROWS = "data"
@@ -46,7 +47,7 @@ Documents = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredDocuments:
     """Documents of which parts may leave; `allowed` decides which.
 
     Attributes:
@@ -85,7 +86,7 @@ class Contents:
     provenance: Callable[[Mapping[str, str]], Mapping[str, Any]]
 
 
-def audit_document(measured: Measured, statement: Mapping[str, Any], books: LedgerSummary) -> dict[str, Any]:
+def audit_document(measured: MeasuredDocuments, statement: Mapping[str, Any], books: LedgerSummary) -> dict[str, Any]:
     """audit.json: the fields of each document that may leave, those of the private zone left out.
 
     Raises:
@@ -96,7 +97,7 @@ def audit_document(measured: Measured, statement: Mapping[str, Any], books: Ledg
     audits = {name: allowed.publishable(audit, allowed.TWINS, name) for name, audit in measured.twins.items()}
     return {
         "audit_version": AUDIT_VERSION,
-        "zone": "publishable",
+        "zone": PUBLISHABLE,
         "status": statement["status"],
         "ledger": allowed.picked(books.to_json(), allowed.BOOKS, "ledger"),
         "variants": {name: _variant(name, measured) for name in measured.receipts},
@@ -106,7 +107,7 @@ def audit_document(measured: Measured, statement: Mapping[str, Any], books: Ledg
     }
 
 
-def _variant(name: str, measured: Measured) -> dict[str, Any]:
+def _variant(name: str, measured: MeasuredDocuments) -> dict[str, Any]:
     drawn, receipt = measured.generation.get(name), measured.receipts[name].to_json(published=True)
     return {
         "receipt": allowed.picked(receipt, allowed.RECEIPT, f"receipt of {name}"),

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from palimpsest.errors import DataError
-from palimpsest.params.release import Release
+from palimpsest.params.release import ReleaseSettings
 from palimpsest.records.schema import PublicSchema
 from palimpsest.report.formats import number
 from palimpsest.report.unit import Unit
@@ -39,7 +39,7 @@ class Described:
         day: YYYY-MM-DD.
     """
 
-    release: Release
+    release: ReleaseSettings
     data: PublicSchema
     statement: Mapping[str, Any]
     rows: Mapping[str, int]

@@ -10,22 +10,22 @@ from palimpsest.audit.facts import FactAudit, PopulationFactAudit
 from palimpsest.audit.statistics import CONFIDENCE, wilson
 from palimpsest.report.drawing import Chart, Rows, by_color, by_shape, data, finish, listed, names, tips
 from palimpsest.report.results import Metric, Results, measured
-from palimpsest.report.row import Row, Share, Summary
+from palimpsest.report.row import Fraction, Row, Summary
 from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, Verdict, claim_of
 from palimpsest.report.unit import many
 
 FACTS = Metric("facts", FactAudit.from_json, measured)
 
 
-def shares(results: Results, variant: str) -> tuple[Share | None, Share | None, Share | None]:
+def shares(results: Results, variant: str) -> tuple[Fraction | None, Fraction | None, Fraction | None]:
     """Fields of a line of the final table: facts carried, facts of one unit leaked, planted secrets leaked."""
     audit = results.get(FACTS, variant)
     if audit is None:
         return None, None, None
     return (
-        Share(audit.carried, len(audit.population)),
-        Share(audit.individual_leaked, audit.individual_total),
-        Share(audit.canaries_leaked, audit.canaries_planted),
+        Fraction(audit.carried, len(audit.population)),
+        Fraction(audit.individual_leaked, audit.individual_total),
+        Fraction(audit.canaries_leaked, audit.canaries_planted),
     )
 
 
@@ -86,7 +86,7 @@ def _columns(_: Summary) -> Iterator[Column[Verdict]]:
     yield Column("Leaked", lambda line: _leaked(line.row))
 
 
-def _cell(found: Share | None, *small: str) -> Cell | None:
+def _cell(found: Fraction | None, *small: str) -> Cell | None:
     if found is None:
         return None
     return Cell(Markup('{}<span class="of"> of {}</span>').format(found.count, found.total), small)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from palimpsest.methods.registry import METHODS
-from palimpsest.methods.shared.counts import Generation
+from palimpsest.methods.shared.counts import GenerationCounts
 from palimpsest.methods.shared.method import Family
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.drawing import Rows
@@ -16,7 +16,7 @@ from palimpsest.report.unit import many
 Receipts = Mapping[str, Receipt]
 Found = Mapping[str, Any]
 
-GENERATION = Metric("generation", Generation.from_json, measured)
+GENERATION = Metric("generation", GenerationCounts.from_json, measured)
 
 
 def written(results: Results, receipts: Receipts) -> Rows:
@@ -24,14 +24,14 @@ def written(results: Results, receipts: Receipts) -> Rows:
     return [_written(*both) for both in _by(Family.WRITES, results, receipts)]
 
 
-def _by(family: Family, results: Results, receipts: Receipts) -> Iterator[tuple[Receipt, Generation]]:
+def _by(family: Family, results: Results, receipts: Receipts) -> Iterator[tuple[Receipt, GenerationCounts]]:
     methods = {known.name for known in METHODS if known.family is family}
     for variant, found in results.of(GENERATION).items():
         if variant in receipts and receipts[variant].method in methods:
             yield receipts[variant], found
 
 
-def _written(receipt: Receipt, found: Generation) -> dict[str, Any]:
+def _written(receipt: Receipt, found: GenerationCounts) -> dict[str, Any]:
     """`clip`, `batch_tokens`, `batches` are None where there are none: fewshot has no batches, a reference no clip."""
     plan = receipt.plan or {}
     return {
@@ -53,7 +53,7 @@ def chosen(results: Results, receipts: Receipts) -> Rows:
     return [_chosen(*both) for both in _by(Family.CHOOSES, results, receipts)]
 
 
-def _chosen(receipt: Receipt, found: Generation) -> dict[str, Any]:
+def _chosen(receipt: Receipt, found: GenerationCounts) -> dict[str, Any]:
     """`rounds` is how many were finished; `sigma` the noise of one vote, or of the class means where nobody votes.
 
     Where one text after the other is picked by a noisy score, it is the `scale` of that noise.
