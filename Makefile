@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO := $(BIN)/.demo-installed
 TEST := $(BIN)/.test-installed
 
-.PHONY: demo test lint graph install mutants
+.PHONY: demo test lint graph install mutants coverage
 
 demo: $(DEMO)  ## set up and run the main job on the embedded data set; offline after the install
 	$(BIN)/palimpsest register
@@ -26,6 +26,12 @@ graph: $(DEMO)  ## render dvc.yaml, params.resolved.yaml and docs/params.md anew
 
 mutants: $(TEST)  ## plant faults in the privacy code one by one; each must be noticed by a test
 	$(BIN)/python -m bench.mutants --seeds 20 --write docs/results
+
+coverage: $(TEST)  ## which lines the tests run, those of the stages' own processes among them
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report --skip-covered --sort=miss
 
 install: $(DEMO)
 
