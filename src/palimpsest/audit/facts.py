@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from palimpsest.audit.statistics import Rate, wilson
+from palimpsest.audit.statistics import Rate
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.records.world.facts import Facts
 
@@ -67,12 +67,7 @@ class FactAudit(PlainFile):
 
 
 def audit_facts(facts: Facts, synthetic: Sequence[str], confidence: float) -> FactAudit:
-    """Look for every fact of the world in the synthetic texts.
-
-    Args:
-        facts: the answer key.
-        confidence: of the Wilson intervals of the share carried.
-    """
+    """Look for every fact of the answer key in the synthetic texts; intervals are Wilson's."""
     mentions, leaks = facts.carried(synthetic), facts.leaked(synthetic)
     population = tuple(
         PopulationFactAudit(fact.id, fact.support, mentions.get(fact.id, 0)) for fact in facts.population
@@ -93,9 +88,7 @@ def support_bins(population: Sequence[PopulationFactAudit], confidence: float) -
     groups: dict[int, list[bool]] = {}
     for fact in population:
         groups.setdefault(fact.support.bit_length(), []).append(fact.carried)
-    return tuple(_bin(bits, carried, confidence) for bits, carried in sorted(groups.items()))
-
-
-def _bin(bits: int, carried: Sequence[bool], confidence: float) -> SupportBin:
-    count, n = sum(carried), len(carried)
-    return SupportBin((1 << bits) >> 1, (1 << bits) - 1, Rate(count, n, *wilson(count, n, confidence)))
+    return tuple(
+        SupportBin((1 << bits) >> 1, (1 << bits) - 1, Rate.wilson(sum(carried), len(carried), confidence))
+        for bits, carried in sorted(groups.items())
+    )

@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_curve
 from sklearn.pipeline import make_pipeline
 
 from palimpsest import validate
@@ -25,7 +26,6 @@ from palimpsest.audit.statistics import (
     epsilon_max,
     one_run_epsilon,
     one_run_p_value,
-    roc_curve,
     thin,
     tpr_at_fpr,
 )
@@ -56,11 +56,19 @@ class Scores:
     members: np.ndarray
     nonmembers: np.ndarray
 
+    @property
+    def joined(self) -> np.ndarray:
+        """Members, then non-members; shape (m + n,)."""
+        return np.concatenate([self.members, self.nonmembers])
+
     @classmethod
-    def of_units(cls, records: "Scores", units: Units, attack: str) -> "Scores":
+    def split(cls, values: np.ndarray, members: int) -> "Scores":
+        """From the values of members, then of non-members."""
+        return cls(values[:members], values[members:])
+
+    def of_units(self, units: Units, attack: str) -> "Scores":
         """One score a unit from those of its records, by the attack's rule."""
-        found = units.score(np.concatenate([records.members, records.nonmembers]), RULES[attack])
-        return cls(found[: units.members], found[units.members :])
+        return Scores.split(units.score(self.joined, RULES[attack]), units.members)
 
 
 @dataclass(frozen=True)
@@ -211,7 +219,7 @@ def audit_membership(
         units: whose the scored records are; None: each is a unit of its own.
     """
     if units is not None and units.kind != "record":
-        attacks = {name: Scores.of_units(scores, units, name) for name, scores in attacks.items()}
+        attacks = {name: scores.of_units(units, name) for name, scores in attacks.items()}
     members, nonmembers = _sizes(attacks)
     guesses = guess_count(members + nonmembers, guess_share)
     bound = _epsilon_lower(attacks, guesses, delta, alpha, seed, guessed)
@@ -309,12 +317,13 @@ def min_k_attack(members: Sequence[np.ndarray], nonmembers: Sequence[np.ndarray]
 
 def measure_attack(scores: Scores, confidence: float) -> Attack:
     """AUC, TPR at 1 % FPR, ROC curve and advantage of one attack."""
-    curve = roc_curve(scores.members, scores.nonmembers)
+    coins = np.repeat([1, 0], [len(scores.members), len(scores.nonmembers)])
+    fpr, tpr, _ = roc_curve(coins, scores.joined, drop_intermediate=False)
     return Attack(
         auc=auc_with_interval(scores.members, scores.nonmembers, confidence),
         tpr_at_1pct=tpr_at_fpr(scores.members, scores.nonmembers, _LOW_FPR, confidence),
-        roc=thin(curve, _ROC_POINTS),
-        advantage=float((curve[:, 1] - curve[:, 0]).max()),
+        roc=thin(np.column_stack([fpr, tpr]), _ROC_POINTS),
+        advantage=float((tpr - fpr).max()),
     )
 
 
@@ -330,7 +339,7 @@ def correct_guesses(scores: Scores, guesses: int, seed: int, guessed: Guessed = 
     With `guessed` "members" all guesses are at the top. Records of equal score are ordered at random: their order in
     the arrays would tell the coins.
     """
-    values = np.concatenate([scores.members, scores.nonmembers])
+    values = scores.joined
     is_member = np.arange(len(values)) < len(scores.members)
     order = np.lexsort((np.random.default_rng(seed).random(len(values)), values))
     low = guesses // 2 if guessed == "both" else 0

@@ -51,9 +51,9 @@ def lira_attack(target: Scores, shadows: Sequence[Scores], *, pooled: bool) -> S
             record's own, which takes many.
     """
     validate.in_range(1 if pooled else 2, np.inf, shadow_models=len(shadows))
-    out = confidence(_stacked(shadows))
+    out = confidence(np.stack([shadow.joined for shadow in shadows]))
     deviation = _deviation(out, pooled)
-    return _split((confidence(_joined(target)) - out.mean(axis=0)) / deviation, target)
+    return Scores.split((confidence(target.joined) - out.mean(axis=0)) / deviation, len(target.members))
 
 
 def rmia_attack(
@@ -74,9 +74,9 @@ def rmia_attack(
     """
     validate.in_range(0, 1, offset=offset)
     validate.positive(gamma=gamma, reference_models=len(references), population=len(population.target))
-    gained = _ratio(_joined(target), _stacked(references), offset)
+    gained = _ratio(target.joined, np.stack([reference.joined for reference in references]), offset)
     others = np.sort(gamma * _ratio(population.target, population.references, offset))
-    return _split(np.searchsorted(others, gained, side="right") / len(others), target)
+    return Scores.split(np.searchsorted(others, gained, side="right") / len(others), len(target.members))
 
 
 def _ratio(target: np.ndarray, references: np.ndarray, offset: float) -> np.ndarray:
@@ -91,15 +91,3 @@ def _deviation(out: np.ndarray, pooled: bool) -> np.ndarray | float:
         return 1.0
     variance = out.var(axis=0, ddof=1)
     return np.maximum(np.sqrt(variance.mean() if pooled else variance), _LEAST)
-
-
-def _joined(scores: Scores) -> np.ndarray:
-    return np.concatenate([scores.members, scores.nonmembers])
-
-
-def _stacked(models: Sequence[Scores]) -> np.ndarray:
-    return np.stack([_joined(scores) for scores in models])
-
-
-def _split(values: np.ndarray, like: Scores) -> Scores:
-    return Scores(values[: len(like.members)], values[len(like.members) :])

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import expit, ndtr, ndtri
+from scipy.special import expit
 from scipy.stats import beta, binom, norm, rankdata
 
 from palimpsest import validate
@@ -15,8 +15,6 @@ from palimpsest.plain import Plain
 
 CONFIDENCE = 0.95  # of every interval that an audit writes
 _LARGEST_EPSILON = 64.0
-_LARGEST_MU = 16.0
-_LEAST_LOG_P = -700.0
 
 
 class Interval(NamedTuple):
@@ -44,6 +42,16 @@ class Rate(Plain):
     n: int
     low: float
     high: float
+
+    @classmethod
+    def wilson(cls, count: int, n: int, confidence: float) -> "Rate":
+        """With the score interval."""
+        return cls(count, n, *wilson(count, n, confidence))
+
+    @classmethod
+    def exact(cls, count: int, n: int, confidence: float) -> "Rate":
+        """With the interval of Clopper and Pearson."""
+        return cls(count, n, *clopper_pearson(count, n, confidence))
 
     @property
     def rate(self) -> float:
@@ -97,12 +105,7 @@ def wilson(count: float, n: int, confidence: float) -> Interval:
 
 
 def auc_value(positive: np.ndarray, negative: np.ndarray) -> float:
-    """P(positive score > negative score), ties counted half: the Mann-Whitney statistic over mn.
-
-    Args:
-        positive: scores of shape (m,).
-        negative: scores of shape (n,).
-    """
+    """P(positive score > negative score), ties counted half: the Mann-Whitney statistic over mn."""
     m, n = len(positive), len(negative)
     validate.positive(positives=m, negatives=n)
     ranks = rankdata(np.concatenate([positive, negative]))  # O(N log N), mid-ranks for ties
@@ -151,18 +154,7 @@ def tpr_at_fpr(positive: np.ndarray, negative: np.ndarray, fpr: float, confidenc
     allowed = min(math.floor(fpr * len(negative) + 1e-9), len(negative) - 1)
     threshold = np.sort(negative)[::-1][allowed]
     count = int((positive > threshold).sum())
-    return Rate(count, len(positive), *clopper_pearson(count, len(positive), confidence))
-
-
-def roc_curve(positive: np.ndarray, negative: np.ndarray) -> np.ndarray:
-    """All corners of the ROC curve, of shape (points, 2) as (fpr, tpr), from (0, 0) to (1, 1)."""
-    scores = np.concatenate([positive, negative])
-    order = np.argsort(-scores, kind="stable")
-    is_positive = (order < len(positive)).astype(np.int64)
-    last_of_tie = np.append(np.diff(scores[order]) != 0, True)
-    tpr = np.cumsum(is_positive)[last_of_tie] / len(positive)
-    fpr = np.cumsum(1 - is_positive)[last_of_tie] / len(negative)
-    return np.vstack([[0.0, 0.0], np.column_stack([fpr, tpr])])
+    return Rate.exact(count, len(positive), confidence)
 
 
 def thin(points: np.ndarray, limit: int) -> np.ndarray:
@@ -185,13 +177,7 @@ def independent_epsilon(
     max(ln((1 - delta - FNR) / FPR), ln((1 - delta - FPR) / FNR)) at the upper ends of both rates, each Clopper-Pearson
     at alpha / 2 (Jagielski, Ullman and Oprea 2020; the two errors' region: Kairouz, Oh and Viswanath 2015).
 
-    Args:
-        false_positives: trials without the record that were flagged.
-        negatives: trials without the record.
-        false_negatives: trials with it that were not flagged.
-        positives: trials with it.
-        delta: the claim's delta.
-        alpha: probability that the bound is above the truth.
+    Negatives are the trials without the record, positives those with it.
 
     >>> round(independent_epsilon(0, 1000, 0, 1000, delta=1e-5, alpha=0.05), 3)
     5.601
@@ -230,14 +216,13 @@ def one_run_epsilon(canaries: int, guesses: int, correct: int, delta: float, alp
     Args:
         canaries: number of independent fair coins, guessed about or not.
         guesses: how many of them the attack guesses, fixed before the run.
-        correct: right guesses.
-        delta: the claim's delta.
-        alpha: probability of a false refutation.
 
     >>> round(one_run_epsilon(canaries=100, guesses=50, correct=45, delta=0.0, alpha=0.05), 3)
     1.394
     """
-    _check_one_run(canaries, guesses, correct, delta, alpha)
+    validate.in_range(0, canaries, guesses=guesses)
+    validate.in_range(0, guesses, correct=correct)
+    validate.in_range(0, 1, delta=delta, alpha=alpha)
 
     def excess(epsilon: float) -> float:
         return one_run_p_value(canaries, guesses, correct, epsilon, delta) - alpha
@@ -261,59 +246,6 @@ def epsilon_max(canaries: int, delta: float, alpha: float, guesses: int | None =
     """
     guesses = canaries if guesses is None else guesses
     return one_run_epsilon(canaries, guesses, guesses, delta, alpha)
-
-
-def one_run_curve_p_value(canaries: int, guesses: int, correct: int, curve: Callable[[float], float]) -> float:
-    """How likely an f-DP algorithm lets an attacker guess at least `correct` coins: an upper bound.
-
-    Source: Mahloujifar, Melis and Chaudhuri 2024, "Auditing f-differential privacy in one run", for two choices a coin.
-    With p_i the probability of i right guesses, for each T the right guesses of runs with at least T of them are
-    bounded by the wrong ones of runs with at least T - 1, through the curve: sum_(i >= T) i p_i / m <=
-    1 - f(sum_(i >= T) (r - i + 1) p_(i-1) / m). The largest tail that all of these bounds allow together is the p
-    value, to one part in a million or 1e-14. It uses the whole curve, where `one_run_p_value` keeps one point of it.
-
-    Args:
-        canaries: number of independent fair coins, guessed about or not.
-        guesses: how many of them the attack guesses, fixed before the run.
-        correct: right guesses.
-        curve: the claimed trade-off function f: false-positive rate -> the least false-negative rate. It must hold for
-            adding and for removing a record, and so be its own inverse.
-    """
-    _check_one_run(canaries, guesses, correct, 0.0, 1.0)
-    if correct == 0 or _allowed(canaries, guesses, correct, curve, 1.0):
-        return 1.0
-    low, high = _LEAST_LOG_P, 0.0
-    while high - low > 1e-6:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if _allowed(canaries, guesses, correct, curve, math.exp(middle)) else (low, middle)
-    return math.exp(high)
-
-
-def one_run_gaussian_mu(canaries: int, guesses: int, correct: int, alpha: float) -> float:
-    """The largest mu whose Gaussian trade-off curve is refuted at alpha (Mahloujifar et al. 2024); 0 if none is.
-
-    Args:
-        canaries: number of independent fair coins.
-        guesses: how many of them the attack guesses, fixed before the run.
-        correct: right guesses.
-        alpha: probability of refuting a Gaussian that is the true curve.
-    """
-    _check_one_run(canaries, guesses, correct, 0.0, alpha)
-    validate.positive(alpha=alpha)
-    low, high = 0.0, _LARGEST_MU
-    while high - low > 1e-6:
-        mu = 0.5 * (low + high)
-        refuted = not _allowed(canaries, guesses, correct, lambda x, mu=mu: gaussian_trade_off(mu, x), alpha)  # type: ignore[misc]
-        low, high = (mu, high) if refuted else (low, mu)
-    return low
-
-
-def gaussian_trade_off(mu: float, alpha: float) -> float:
-    """The least false-negative rate at a false-positive rate, of N(0, 1) against N(mu, 1).
-
-    Source: Dong, Roth and Su 2022, the curve G_mu.
-    """
-    return float(ndtr(ndtri(1.0 - alpha) - mu))
 
 
 # --- many tests ------------------------------------------------------------------------------------------------
@@ -374,25 +306,3 @@ def _auc_bound(value: float, end: float, gap: Callable[[float], float]) -> float
 def _check_count(count: float, n: int, confidence: float) -> None:
     validate.in_range(0, n, count=count)
     validate.in_range(0, 1, confidence=confidence)
-
-
-def _allowed(canaries: int, guesses: int, correct: int, curve: Callable[[float], float], tail: float) -> bool:
-    """Whether f lets `correct` or more guesses be right with probability `tail` (Mahloujifar et al. 2024).
-
-    `right` and `wrong` are the least shares of canaries guessed rightly and wrongly in runs with at least i right
-    guesses, for i from `correct` down to 0, where together they cannot pass the share of canaries guessed about.
-    """
-    right, wrong = tail * correct / canaries, tail * (guesses - correct) / canaries
-    for i in range(correct - 1, -1, -1):
-        more = curve(1.0 - min(right, 1.0)) - wrong  # the curve is its own inverse
-        if more <= 0.0:  # and so it stays
-            break
-        right, wrong = right + i / (guesses - i) * more, wrong + more
-    return right + wrong <= guesses / canaries
-
-
-def _check_one_run(canaries: int, guesses: int, correct: int, delta: float, alpha: float) -> None:
-    validate.in_range(0, canaries, guesses=guesses)
-    validate.in_range(0, guesses, correct=correct)
-    validate.in_range(0, 1, delta=delta)
-    validate.in_range(0, 1, alpha=alpha)
