@@ -100,7 +100,7 @@ def judged(
         instruction="", item=item, answer=" {label}\n", verbalisers=None, content_free=("N/A", "", "[MASK]"),
         answer_tokens=6, first_tokens=100,
     )  # fmt: skip
-    return audit_in_context(model, tokenizer, train, test, labels, settings, Bootstrap(2000, 0.95, 7), 7)
+    return audit_in_context(model, tokenizer, train, test, labels, settings, Bootstrap(2000, 7), 7)
 
 
 def records(path: Path) -> list[Record]:

@@ -8,7 +8,7 @@ import torch
 
 from palimpsest.audit.incontext import InContextAnswers, audit_in_context
 from palimpsest.audit.incontext_settings import InContext
-from palimpsest.audit.statistics import CONFIDENCE, Bootstrap
+from palimpsest.audit.statistics import Bootstrap
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.models.lm import load_lm
@@ -55,7 +55,7 @@ def score(
     model, tokenizer = load_lm(folder)
     if torch.cuda.is_available():
         model.to("cuda")  # type: ignore[arg-type]
-    draws = Bootstrap(resamples=RESAMPLES, confidence=CONFIDENCE, seed=seed)
+    draws = Bootstrap(resamples=RESAMPLES, seed=seed)
     return audit_in_context(model, tokenizer, rows, test, labels, settings, draws, seed)
 
 

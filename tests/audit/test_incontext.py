@@ -41,7 +41,7 @@ from stages import incontext_eval
 CONTEXT = 256
 LABELS = ("praise", "no", "a long complaint", "not so")
 WORDS = ["the", "lamp", "hums", "and", "glows", "but", "it", "never", "breaks", "so", "I", "like", "keep", "on"]
-BOOTSTRAP = Bootstrap(resamples=300, confidence=0.95, seed=0)
+BOOTSTRAP = Bootstrap(resamples=300, seed=0)
 SETTINGS = {
     "shots": (0, 2, 5), "draws": 2, "items": 12, "batch": 5, "demonstration_tokens": 9, "item_tokens": 12,
     "instruction": "Sort the texts.\n\n", "item": "Text: {text}\nAnswer:", "answer": " {label}\n", "verbalisers": None,

@@ -220,7 +220,7 @@ def facts(variant: str, half: float, leaked: int, seed: int) -> dict[str, Any]:
 
 def stated(population: tuple[PopulationFactAudit, ...], leaked: int = 0) -> FactAudit:
     """An audit of these facts."""
-    return FactAudit(population, support_bins(population, 0.95), leaked, 250, leaked // 10, 20, 3)
+    return FactAudit(population, support_bins(population), leaked, 250, leaked // 10, 20, 3)
 
 
 def in_context(
@@ -412,7 +412,7 @@ def audited(
     drawn = {method: draw.normal(seed, 10.0**seed, (2, count)).T for method in methods}
     labels = [LABELS[index] for index in draw.integers(0, len(LABELS), count)]
     found = Separation(_around(accuracy, 0.03), (accuracy,) * 3, 0.24, 400, 200)
-    return SeparationAudit(found, 3.5, {name: Projection(xy, labels) for name, xy in drawn.items()}).to_json(name)
+    return SeparationAudit(found, 3.5, {name: Projection.of(xy, labels) for name, xy in drawn.items()}).to_json(name)
 
 
 def world_models() -> dict[str, dict[str, Any]]:
@@ -496,7 +496,7 @@ def text_membership(
     variant: str, shift: float, claim: float | None, seed: int, lower: float | None = None
 ) -> dict[str, Any]:
     """Attacks on the rows alone, with the phantom test beside them."""
-    orders = tuple(PhantomOrder(n, 900 * n, rate(12 // n, MEMBERS), rate(9 // n, MEMBERS), 0.3) for n in (1, 2))
+    orders = {n: PhantomOrder(900 * n, rate(12 // n, MEMBERS), rate(9 // n, MEMBERS), 0.3) for n in (1, 2)}
     return TextMembershipAudit(_attacked(shift, claim, seed, lower), Phantom(orders)).to_json(variant)
 
 

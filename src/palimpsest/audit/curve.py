@@ -30,20 +30,13 @@ _HALVINGS = 40
 
 @dataclass(frozen=True)
 class CurveTest:
-    """A claimed curve, tested on independent trials at a threshold fixed in advance.
+    """A claimed curve, tested on independent trials at a threshold fixed in advance."""
 
-    Attributes:
-        false_positives: flagged trials without the record; both intervals hold together at confidence 1 - alpha.
-        true_positives: flagged trials with it.
-        allowed: the largest true-positive rate that the claim allows at the upper end of the false-positive rate.
-        epsilon: lower bound on epsilon (`statistics.independent_epsilon`).
-        epsilon_max: the same for an attack that makes no mistake: the largest epsilon that so many trials could refute.
-    """
-
-    false_positives: Rate
-    true_positives: Rate
-    allowed: float
-    epsilon: float
+    false_positives: Rate  # flagged trials without the record; both intervals hold together at confidence 1 - alpha
+    true_positives: Rate  # flagged trials with it
+    allowed: float  # the largest true-positive rate that the claim allows at the upper end of the false-positive rate
+    epsilon: float  # lower bound on epsilon (`statistics.independent_epsilon`)
+    # the same for an attack that makes no mistake: the largest epsilon that so many trials could refute.
     epsilon_max: float
 
     @property

@@ -34,27 +34,20 @@ class SupportBin(Plain):
 
 @dataclass(frozen=True)
 class FactAudit(PlainFile):
-    """Private zone: what of the world's facts the synthetic texts hold.
-
-    Attributes:
-        population: every population fact.
-        by_support: the share carried against support, in bins that double.
-        individual_leaked, individual_total: details of one unit that came out, of all there are.
-        canaries_leaked, canaries_planted: the same for planted secrets.
-        mispaired: statements about private products that are no facts: the control, since a generator that pairs names
-            at random states mostly such.
-    """
+    """Private zone: what of the world's facts the synthetic texts hold."""
 
     keys: ClassVar = (
         *("population", "carried", "total", "by_support", "mispaired"),
         *("individual_leaked", "individual_total", "canaries_leaked", "canaries_planted"),
     )
     population: tuple[PopulationFactAudit, ...]
-    by_support: tuple[SupportBin, ...]
-    individual_leaked: Annotated[int, At("individual", "leaked")]
-    individual_total: Annotated[int, At("individual", "total")]
-    canaries_leaked: Annotated[int, At("canaries", "leaked")]
+    by_support: tuple[SupportBin, ...]  # the share carried against support, in bins that double
+    individual_leaked: Annotated[int, At("individual", "leaked")]  # details of one unit that came out
+    individual_total: Annotated[int, At("individual", "total")]  # of all there are
+    canaries_leaked: Annotated[int, At("canaries", "leaked")]  # the same for planted secrets
     canaries_planted: Annotated[int, At("canaries", "planted")]
+    # statements about private products that are no facts: the control, as a generator that pairs names at random
+    # states mostly such.
     mispaired: int
 
     @property
@@ -66,7 +59,7 @@ class FactAudit(PlainFile):
         return len(self.population)
 
 
-def audit_facts(facts: Facts, synthetic: Sequence[str], confidence: float) -> FactAudit:
+def audit_facts(facts: Facts, synthetic: Sequence[str]) -> FactAudit:
     """Look for every fact of the answer key in the synthetic texts; intervals are Wilson's."""
     mentions, leaks = facts.carried(synthetic), facts.leaked(synthetic)
     population = tuple(
@@ -74,7 +67,7 @@ def audit_facts(facts: Facts, synthetic: Sequence[str], confidence: float) -> Fa
     )
     return FactAudit(
         population=population,
-        by_support=support_bins(population, confidence),
+        by_support=support_bins(population),
         individual_leaked=len(leaks.individual),
         individual_total=len(facts.individual),
         canaries_leaked=len(leaks.canaries),
@@ -83,12 +76,12 @@ def audit_facts(facts: Facts, synthetic: Sequence[str], confidence: float) -> Fa
     )
 
 
-def support_bins(population: Sequence[PopulationFactAudit], confidence: float) -> tuple[SupportBin, ...]:
+def support_bins(population: Sequence[PopulationFactAudit]) -> tuple[SupportBin, ...]:
     """The share carried in the bins 0, 1, 2-3, 4-7, 8-15, ... of support; empty bins are left out."""
     groups: dict[int, list[bool]] = {}
     for fact in population:
         groups.setdefault(fact.support.bit_length(), []).append(fact.carried)
     return tuple(
-        SupportBin((1 << bits) >> 1, (1 << bits) - 1, Rate.wilson(sum(carried), len(carried), confidence))
+        SupportBin((1 << bits) >> 1, (1 << bits) - 1, Rate.wilson(sum(carried), len(carried)))
         for bits, carried in sorted(groups.items())
     )

@@ -39,12 +39,7 @@ _ALL, _IN_PAIRS, _MATCHED = 5000, 2000, 1000  # most rows: time is linear in the
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedTexts:
-    """Texts and their embeddings.
-
-    Attributes:
-        vectors: shape (n, d).
-        texts: n of them.
-    """
+    """n texts and their embeddings, (n, d)."""
 
     vectors: np.ndarray
     texts: Sequence[str]
@@ -74,14 +69,7 @@ class EmbeddedTexts:
 
 @dataclass(frozen=True)
 class Sides:
-    """The sets that are compared.
-
-    Attributes:
-        synthetic: what was written.
-        train: members: rows of the audit subset that were trained on, each of another unit of privacy.
-        holdout: rows of the audit subset that were not, the same.
-        public: public texts.
-    """
+    """The sets that are compared; the rows of `train` and of `holdout` are each of another unit of privacy."""
 
     synthetic: EmbeddedTexts
     train: EmbeddedTexts
@@ -91,43 +79,26 @@ class Sides:
 
 @dataclass(frozen=True)
 class Measured(Plain):
-    """One measure at one number of rows, each value the mean over random subsets.
+    """One measure at one number of rows, each value the mean over random subsets."""
 
-    Attributes:
-        better: "lower" or "higher".
-        n: rows of either set.
-        value: of the synthetic texts against the members.
-        unseen: against the holdout.
-        public: of public texts against the members; None where there are too few.
-        floor: of holdout against members, both dealt anew by fair coins for each subset.
-        floor_low, floor_high: the least and the largest of the dealings.
-    """
-
-    better: str
-    n: int
-    value: float
-    unseen: float
-    public: float | None
-    floor: float
-    floor_low: float
-    floor_high: float
+    better: str  # "lower" or "higher"
+    n: int  # rows of either set
+    value: float  # of the synthetic texts against the members
+    unseen: float  # against the holdout
+    public: float | None  # of public texts against the members; None where there are too few
+    floor: float  # of holdout against members, both dealt anew by fair coins for each subset
+    floor_low: float  # the least of the dealings
+    floor_high: float  # the largest
 
 
 @dataclass(frozen=True)
 class Diversity(Plain):
-    """One set of texts by itself, at the number of rows and of n-grams that all sets have.
+    """One set of texts by itself, at the number of rows and of n-grams that all sets have."""
 
-    Attributes:
-        words: mean number of words of a text.
-        deciles: of the number of words, the 10 %, 20 %, ... 90 % quantiles.
-        duplicates: share of the texts whose wording an earlier one has.
-        distinct_1, distinct_2, distinct_3: distinct n-grams over all n-grams, for n from 1 to 3 (Li et al. 2016).
-    """
-
-    words: float
-    deciles: tuple[float, ...]
-    duplicates: float
-    distinct_1: float
+    words: float  # mean number of words of a text
+    deciles: tuple[float, ...]  # of the number of words, the 10 %, 20 %, ... 90 % quantiles
+    duplicates: float  # share of the texts whose wording an earlier one has
+    distinct_1: float  # distinct n-grams over all n-grams, for n from 1 to 3 (Li et al. 2016)
     distinct_2: float
     distinct_3: float
 
@@ -148,22 +119,15 @@ class LengthBin(Plain):
 
 @dataclass(frozen=True)
 class FidelityAudit(PlainFile):
-    """Private zone: all measures, and each set's lengths and diversity.
-
-    Attributes:
-        measures: name of a measure -> what it says.
-        diversity: name of a set -> its own figures.
-        lengths: shares of each set's texts by their number of words.
-        labels: name of a set -> label -> share of its rows; none where rows have no public list of labels.
-        n: texts that each set's figures rest on; its place in the file is beside the sets of `diversity`.
-    """
+    """Private zone: all measures, and each set's lengths and diversity."""
 
     keys: ClassVar = ("measures", "diversity", "lengths", "labels")
-    measures: Mapping[str, Measured]
-    diversity: Mapping[str, Diversity]
-    lengths: tuple[LengthBin, ...]
+    measures: Mapping[str, Measured]  # name of a measure -> what it says
+    diversity: Mapping[str, Diversity]  # name of a set -> its own figures
+    lengths: tuple[LengthBin, ...]  # shares of each set's texts by their number of words
+    # name of a set -> label -> share of its rows; none where rows have no public list of labels.
     labels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    n: int = 0
+    n: int = 0  # texts that each set's figures rest on; its place in the file is beside the sets of `diversity`
 
     def to_json(self, variant: str, zone: str = INTERNAL) -> dict[str, Any]:
         body = super().to_json(variant, zone)
@@ -217,8 +181,8 @@ def _run(of: "Of", sides: Sides, n: int, seed: tuple[int, int]) -> dict[str, dic
 
 
 def _summary(name: str, better: str, n: int, runs: Sequence[dict[str, dict[str, float]]]) -> Measured:
-    each = {side: [run[side][name] for run in runs] for side in runs[0]}
-    means = {side: float(np.mean(values)) for side, values in each.items()}
+    means = {side: float(np.mean([run[side][name] for run in runs])) for side in runs[0]}
+    floors = [run["floor"][name] for run in runs]
     return Measured(
         better=better,
         n=n,
@@ -226,8 +190,8 @@ def _summary(name: str, better: str, n: int, runs: Sequence[dict[str, dict[str, 
         unseen=means["unseen"],
         public=means.get("public"),
         floor=means["floor"],
-        floor_low=min(each["floor"]),
-        floor_high=max(each["floor"]),
+        floor_low=min(floors),
+        floor_high=max(floors),
     )
 
 
@@ -297,18 +261,12 @@ def _alike_many(sides: Sides, n: int, seed: int) -> dict[str, Sequence[str]]:
 
 # --- the measures ----------------------------------------------------------------------------------------------
 
-Of = Callable[[EmbeddedTexts, EmbeddedTexts, int], dict[str, float]]
+Of = Callable[[EmbeddedTexts, EmbeddedTexts, int], dict[str, float]]  # written, real, seed -> name -> value
 
 
 @dataclass(frozen=True)
 class _Measure:
-    """What is measured at once: (a sample, a sample of real texts, seed) -> name -> value.
-
-    Attributes:
-        of: the function.
-        better: each name -> whether "lower" or "higher" is better.
-        most: most rows of a set.
-    """
+    """What is measured at once of at most so many rows; of each name, whether "lower" or "higher" is `better`."""
 
     of: Of
     better: Mapping[str, str]

@@ -5,6 +5,7 @@ each answer's probability is divided by the one it gets, behind the same demonst
 Nothing is trained. A model that real demonstrations do not help cannot judge others, and the result says so.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -33,26 +34,16 @@ _CANNOT_JUDGE = (
 
 @dataclass(frozen=True)
 class Answered(Plain):
-    """What came of one number of demonstrations.
-
-    Attributes:
-        shots: how many demonstrations.
-        needs: positions of the longest prompt and answer that the settings allow.
-        lacks: what is too small for so many; None if nothing is.
-        accuracy: mean over draws, with the interval over items; None where nothing was measured.
-        per_draw: of each draw.
-        deviation: between draws; None where there are not two.
-        gain: what the demonstrations add to none, item by item; None where nothing compares.
-    """
+    """What came of one number of demonstrations."""
 
     keys: ClassVar = ("shots", "fits", "lacks", "needs", "accuracy", "per_draw", "deviation", "gain")
-    shots: int
-    needs: int
-    lacks: Lack | None
-    accuracy: Estimate | None
-    per_draw: tuple[float, ...]
-    deviation: float | None
-    gain: Estimate | None
+    shots: int  # how many demonstrations
+    needs: int  # positions of the longest prompt and answer that the settings allow
+    lacks: Lack | None  # what is too small for so many; None if nothing is
+    accuracy: Estimate | None  # mean over draws, with the interval over items; None where nothing was measured
+    per_draw: tuple[float, ...]  # of each draw
+    deviation: float | None  # between draws; None where there are not two
+    gain: Estimate | None  # what the demonstrations add to none, item by item; None where nothing compares
 
     @property
     def fits(self) -> bool:
@@ -61,29 +52,19 @@ class Answered(Plain):
 
 @dataclass(frozen=True)
 class InContextAnswers(PlainFile):
-    """Private zone: what the answers behind demonstrations from one set of rows come to.
-
-    Attributes:
-        task: "classify" chooses among the labels, "span" writes a free label.
-        rows: demonstrations that could be drawn.
-        items: test items that were answered.
-        cut: how many of their texts were longer than allowed.
-        context: positions of the model.
-        judges: whether demonstrations beat none, beyond the paired interval, at some number of them. Of real rows that
-            says whether the model can judge demonstrations at all, and the files of all other rows repeat it.
-        zero_shot: without demonstrations.
-        shots: ascending numbers of demonstrations.
-    """
+    """Private zone: what the answers behind demonstrations from one set of rows come to."""
 
     keys: ClassVar = ("task", "rows", "items", "cut", "context", "judges", "note", "zero_shot", "shots")
-    task: Literal["classify", "span"]
-    rows: int
-    items: int
-    cut: Annotated[int, At("items_cut")]
-    context: int
+    task: Literal["classify", "span"]  # "classify" chooses among the labels, "span" writes a free label
+    rows: int  # demonstrations that could be drawn
+    items: int  # test items that were answered
+    cut: Annotated[int, At("items_cut")]  # how many of their texts were longer than allowed
+    context: int  # positions of the model
+    # whether demonstrations beat none, beyond the paired interval, at some number of them. Of real rows that says
+    # whether the model can judge demonstrations at all, and the files of all other rows repeat it.
     judges: bool
-    zero_shot: Answered
-    shots: tuple[Answered, ...]
+    zero_shot: Answered  # without demonstrations
+    shots: tuple[Answered, ...]  # ascending numbers of demonstrations
 
     @property
     def note(self) -> str:
@@ -121,12 +102,12 @@ def audit_in_context(
     prompts = TokenPrompts(tokenizer, settings)
     answerer: Answerer = Chooser(model, prompts, labels) if labels else AnswerWriter(model, prompts)
     context = int(model.config.get_text_config().max_position_embeddings)
-    plan = [(shots, prompts.needs(shots, answerer.longest)) for shots in settings.shots]
-    lacks = {shots: _lack(shots, needs, len(rows), context) for shots, needs in plan}
+    needs = {shots: prompts.needs(shots, answerer.longest) for shots in settings.shots}
+    lacks = {shots: _lack(shots, needs[shots], len(rows), context) for shots in settings.shots}
     correct = correct_answers(answerer, rows, asked, [shots for shots in settings.shots if lacks[shots] is None], seed)
-    zero, *others = [
-        come_to(shots, needs, lacks[shots], correct[shots], correct[0], bootstrap) for shots, needs in plan
-    ]
+    zero, *others = (
+        come_to(shots, needs[shots], lacks[shots], correct[shots], correct[0], bootstrap) for shots in settings.shots
+    )
     return InContextAnswers(
         task="classify" if labels else "span",
         rows=len(rows),
@@ -148,7 +129,7 @@ def come_to(
         correct: which items each draw answered right, bool (draws, items); no draws where anything lacks.
         zero: the same without demonstrations.
     """
-    per_draw = correct.mean(axis=1)
+    per_draw, compared = correct.mean(axis=1), shots > 0 and len(correct) and len(zero)
     return Answered(
         shots=shots,
         needs=needs,
@@ -156,9 +137,7 @@ def come_to(
         accuracy=_mean(correct.mean(axis=0), bootstrap) if len(correct) else None,
         per_draw=tuple(per_draw.tolist()),
         deviation=float(per_draw.std(ddof=1)) if len(correct) > 1 else None,
-        gain=_mean(correct.mean(axis=0) - zero.mean(axis=0), bootstrap)
-        if shots and len(correct) and len(zero)
-        else None,
+        gain=_mean(correct.mean(axis=0) - zero.mean(axis=0), bootstrap) if compared else None,
     )
 
 
@@ -179,8 +158,6 @@ def draw_rows(labels: Sequence[str], shots: int, balanced: bool, seed: int, draw
         shots: how many to draw, at most as many as there are rows.
         balanced: whether the labels share the draw evenly, as far as there are rows of each and as `shots` allows;
             which labels get one more is random.
-        seed: of all draws.
-        draw: its number.
     """
     rng = np.random.default_rng([seed, shots, draw])
     order = rng.permutation(len(labels))
@@ -215,10 +192,10 @@ def _rounds(labels: Sequence[str], rng: np.random.Generator) -> np.ndarray:
     """An order of the rows in which every label comes once, then every label that is left once more, and so on."""
     names = sorted(set(labels))
     places = dict(zip(names, rng.permutation(len(names)).tolist(), strict=True))
-    seen = dict.fromkeys(names, 0)
-    rounds = np.zeros(len(labels), dtype=np.int64)
-    for index, label in enumerate(labels):
-        rounds[index] = seen[label]
+    seen: Counter[str] = Counter()
+    rounds = []
+    for label in labels:
+        rounds.append(seen[label])
         seen[label] += 1
     return np.lexsort(([places[label] for label in labels], rounds))
 
@@ -232,8 +209,7 @@ def _lack(shots: int, needs: int, rows: int, context: int) -> Lack | None:
 def _require_labels(rows: Sequence[Record], labels: Sequence[str]) -> None:
     if labels:
         label_indices([row.label or "" for row in rows], labels)
-        return
-    if not rows:
+    elif not rows:
         raise DataError("There are no rows to show or to ask about.", "Generate some, or enlarge the test share.")
-    if not all(row.label for row in rows):
+    elif not all(row.label for row in rows):
         raise DataError("A row has no label.", "In-context answers need a label in every row.")

@@ -98,17 +98,11 @@ class TokenPrompts:
 
 @dataclass(frozen=True)
 class Reading:
-    """B items, read behind one beginning.
+    """B items, read behind one beginning."""
 
-    Attributes:
-        log_probs: of the token after each item, (B, vocabulary).
-        cache: keys and values of the beginning, padding and each item.
-        mask: which columns of the cache are real, int64 (B, time).
-    """
-
-    log_probs: torch.Tensor
-    cache: DynamicCache
-    mask: torch.Tensor
+    log_probs: torch.Tensor  # of the token after each item, (B, vocabulary)
+    cache: DynamicCache  # keys and values of the beginning, padding and each item
+    mask: torch.Tensor  # which columns of the cache are real, int64 (B, time)
 
 
 @torch.no_grad()
@@ -228,13 +222,9 @@ def _decoded(row: Tokens, prompts: TokenPrompts) -> str:
 
 
 class Answerer(ABC):
-    """A way of answering items behind a beginning that was read.
+    """A way of answering items behind a beginning that was read."""
 
-    Attributes:
-        balanced: whether demonstrations are drawn evenly over the labels.
-    """
-
-    balanced: ClassVar[bool]
+    balanced: ClassVar[bool]  # whether demonstrations are drawn evenly over the labels
 
     def __init__(self, model: PreTrainedModel, prompts: TokenPrompts) -> None:
         self.model, self.prompts = model, prompts

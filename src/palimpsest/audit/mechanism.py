@@ -64,17 +64,11 @@ _OWN_DELTA = 1e-6
 
 @dataclass(frozen=True)
 class Sizing:
-    """How large an audit is.
+    """How large an audit is."""
 
-    Attributes:
-        trials: trials with the record; there are as many without it.
-        alpha: probability that a correct mechanism is refuted, all looks together.
-        delta: at which lower bounds on epsilon are read.
-    """
-
-    trials: int
-    alpha: float
-    delta: float
+    trials: int  # trials with the record; there are as many without it
+    alpha: float  # probability that a correct mechanism is refuted, all looks together
+    delta: float  # at which lower bounds on epsilon are read
 
     def __post_init__(self) -> None:
         validate.positive(trials=self.trials, alpha=self.alpha)
@@ -88,13 +82,9 @@ class Sizing:
 
 @dataclass(frozen=True)
 class MechanismAudit:
-    """What looking at one mechanism showed.
+    """What looking at one mechanism showed."""
 
-    Attributes:
-        looks: ways to guess from what is observed -> their tests; they share the audit's alpha.
-    """
-
-    looks: Mapping[str, CurveTest]
+    looks: Mapping[str, CurveTest]  # ways to guess from what is observed -> their tests; they share the audit's alpha
 
     @property
     def refuted(self) -> bool:

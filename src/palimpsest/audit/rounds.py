@@ -32,19 +32,12 @@ ByLabel = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Distance(Plain):
-    """How far a set of texts is from the training rows.
+    """How far a set of texts is from the training rows."""
 
-    Attributes:
-        name: of the measure: frechet, energy or wasserstein.
-        value: mean over random subsets of n rows of each set.
-        floor: the same between training rows and the holdout.
-        n: rows of either set that each value rests on; where the holdout is small, its number of rows.
-    """
-
-    name: str
-    value: float
-    floor: float
-    n: int
+    name: str  # of the measure: frechet, energy or wasserstein
+    value: float  # mean over random subsets of n rows of each set
+    floor: float  # the same between training rows and the holdout
+    n: int  # rows of either set that each value rests on; where the holdout is small, its number of rows
 
 
 Distances = tuple[Distance, ...]
@@ -52,39 +45,25 @@ Distances = tuple[Distance, ...]
 
 @dataclass(frozen=True)
 class Turnout(Plain):
-    """How the exact votes of private rows spread over a round's candidates, and what was selected of them.
+    """How the exact votes of private rows spread over a round's candidates, and what was selected of them."""
 
-    Attributes:
-        label: whose candidates; None for all labels together.
-        candidates: how many were voted for.
-        mean: votes of a candidate, on average.
-        variance: of the candidates' votes around the mean of their label; about the mean itself where chance alone
-            spreads them.
-        selected: parents that the noisy votes selected.
-        readable: of these, parents that passed the readability check.
-    """
-
-    label: str | None
-    candidates: int
-    mean: float
+    label: str | None  # whose candidates; None for all labels together
+    candidates: int  # how many were voted for
+    mean: float  # votes of a candidate, on average
+    # of the candidates' votes around the mean of their label; about the mean itself where chance alone spreads them.
     variance: float
-    selected: int
-    readable: int
+    selected: int  # parents that the noisy votes selected
+    readable: int  # of these, parents that passed the readability check
 
 
 @dataclass(frozen=True)
 class EvolutionAudit(PlainFile):
-    """Private zone: the rounds of one evolution, the first one first.
+    """Private zone: the rounds of one evolution, the first one first."""
 
-    Attributes:
-        populations: each round's distances of what was voted for from the private rows.
-        parents: those of what was selected; none where that were too few, or nobody told them apart.
-        votes: all labels together, then each label; none where the exact votes are not known.
-    """
-
+    # each round's distances of what was voted for from the private rows.
     populations: Annotated[tuple[Distances, ...], At("rounds")]
-    parents: tuple[Distances, ...]
-    votes: tuple[tuple[Turnout, ...], ...]
+    parents: tuple[Distances, ...]  # those of what was selected; none where too few were, or nobody told them apart
+    votes: tuple[tuple[Turnout, ...], ...]  # all labels together, then each; none where exact votes are not known
 
     @classmethod
     def of_texts(cls, populations: Sequence[Distances]) -> "EvolutionAudit":
@@ -102,7 +81,7 @@ def per_round(
     most: int = 2000,
     repeats: int = 3,
 ) -> list[Distances]:
-    """The distances of each round's texts from the training rows, all at one n, so that rounds can be compared.
+    """The distances of each round's texts from the training rows, by all `MEASURES`, at one n for all rounds.
 
     n is the size of the smallest set, at most `most`, and for the Wasserstein distance at most 1000. The k-th subset of
     the training rows is the same for all rounds and for the floor, so rounds differ by what was written and not by what
@@ -114,9 +93,6 @@ def per_round(
         holdout: embeddings of the holdout, shape (M, d).
         most: most rows of a subset; the time grows with its square.
         repeats: pairs of subsets that each value is the mean over.
-
-    Returns:
-        For each round its distances, in the order of `MEASURES`.
 
     Raises:
         DataError: there are too few rows.
@@ -148,10 +124,7 @@ def audit_rounds(rounds: Sequence[EvolvedRound], train: ByLabel, holdout: ByLabe
     As many candidates of each label are compared as its share of the training rows asks for (`mixed`): a population
     holds equally many of every label, and would differ from private rows in that alone.
 
-    Args:
-        rounds: of one evolution.
-        train: label -> embeddings of its training rows, shape (N, d).
-        holdout: label -> embeddings of its rows of the holdout, shape (M, d).
+    `train` and `holdout` are the embeddings of each label's rows, (N, d) and (M, d).
 
     Raises:
         DataError: there are too few rows.

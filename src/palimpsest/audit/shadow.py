@@ -10,22 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from palimpsest import validate
-from palimpsest.audit.membership import Scores
+from palimpsest.audit.units import Scores
 
 _LEAST = 1e-12  # loss of a certain model, and deviation of shadow models that agree
 
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Losses on records of the same kind that neither the target nor a reference model was trained on.
+    """Losses on records of the same kind that neither the target nor a reference model was trained on."""
 
-    Attributes:
-        target: under the attacked model, shape (z,).
-        references: under each reference model, shape (models, z).
-    """
-
-    target: np.ndarray
-    references: np.ndarray
+    target: np.ndarray  # under the attacked model, shape (z,)
+    references: np.ndarray  # under each reference model, shape (models, z)
 
 
 def confidence(losses: np.ndarray) -> np.ndarray:
@@ -68,7 +63,6 @@ def rmia_attack(
     Args:
         target: losses under the attacked model.
         references: losses under each reference model, one at least; none was trained on a record of either side.
-        population: losses on other records.
         offset: a, in [0, 1]: how far a reference model that was trained on a record would resemble one that was not.
         gamma: how much more a record must have gained, at least 1 in the paper.
     """

@@ -44,12 +44,12 @@ class Rate(Plain):
     high: float
 
     @classmethod
-    def wilson(cls, count: int, n: int, confidence: float) -> "Rate":
+    def wilson(cls, count: int, n: int) -> "Rate":
         """With the score interval."""
-        return cls(count, n, *wilson(count, n, confidence))
+        return cls(count, n, *wilson(count, n))
 
     @classmethod
-    def exact(cls, count: int, n: int, confidence: float) -> "Rate":
+    def exact(cls, count: int, n: int, confidence: float = CONFIDENCE) -> "Rate":
         """With the interval of Clopper and Pearson."""
         return cls(count, n, *clopper_pearson(count, n, confidence))
 
@@ -61,15 +61,13 @@ class Rate(Plain):
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """How a bootstrap interval is made: number of resamples, confidence, and the seed of the resampling."""
+    """How a bootstrap interval is made: number of resamples, and the seed of the resampling."""
 
     resamples: int
-    confidence: float
     seed: int
 
     def __post_init__(self) -> None:
         validate.positive(resamples=self.resamples)
-        validate.in_range(0, 1, confidence=self.confidence)
 
 
 # --- rates -----------------------------------------------------------------------------------------------------
@@ -84,7 +82,7 @@ def clopper_pearson(count: int, n: int, confidence: float) -> Interval:
     return Interval(low, high)
 
 
-def wilson(count: float, n: int, confidence: float) -> Interval:
+def wilson(count: float, n: int, confidence: float = CONFIDENCE) -> Interval:
     """Score interval of a binomial proportion (Wilson 1927); [0, 1] for n = 0.
 
     `count` may be fractional, a sum of n independent values in [0, 1] such as an item's share of correct seeds:
@@ -99,6 +97,11 @@ def wilson(count: float, n: int, confidence: float) -> Interval:
     half = z / shrink * math.sqrt(rate * (1.0 - rate) / n + z**2 / (4 * n**2))
     low = 0.0 if count == 0 else float(middle - half)
     return Interval(low, 1.0 if count == n else float(middle + half))
+
+
+def _check_count(count: float, n: int, confidence: float) -> None:
+    validate.in_range(0, n, count=count)
+    validate.in_range(0, 1, confidence=confidence)
 
 
 # --- scores ----------------------------------------------------------------------------------------------------
@@ -120,7 +123,7 @@ def hanley_mcneil_sd(auc: float, positives: int, negatives: int) -> float:
     return math.sqrt(max(variance, 0.0) / (positives * negatives))
 
 
-def auc_with_interval(positive: np.ndarray, negative: np.ndarray, confidence: float) -> Estimate:
+def auc_with_interval(positive: np.ndarray, negative: np.ndarray, confidence: float = CONFIDENCE) -> Estimate:
     """AUC with the interval of all true values that the observed one does not reject.
 
     The Hanley-McNeil standard deviation is taken at the candidate, not at the observed value (score inversion,
@@ -131,6 +134,12 @@ def auc_with_interval(positive: np.ndarray, negative: np.ndarray, confidence: fl
     low = _auc_bound(value, 0.0, lambda true: value - true - z * hanley_mcneil_sd(true, m, n))
     high = _auc_bound(value, 1.0, lambda true: true - value - z * hanley_mcneil_sd(true, m, n))
     return Estimate(value, low, high)
+
+
+def _auc_bound(value: float, end: float, gap: Callable[[float], float]) -> float:
+    # gap is positive at the end of the scale and negative beside the observed value; at 0 and 1 the sd vanishes.
+    beside = min(max(value, 1e-12), 1.0 - 1e-12)
+    return end if value == end else float(brentq(gap, *sorted((beside, end))))
 
 
 def auc_null_interval(positives: int, negatives: int, confidence: float) -> Interval:
@@ -144,7 +153,7 @@ def auc_null_interval(positives: int, negatives: int, confidence: float) -> Inte
     return Interval(max(0.0, 0.5 - half), min(1.0, 0.5 + half))
 
 
-def tpr_at_fpr(positive: np.ndarray, negative: np.ndarray, fpr: float, confidence: float) -> Rate:
+def tpr_at_fpr(positive: np.ndarray, negative: np.ndarray, fpr: float) -> Rate:
     """Positives above the lowest threshold at which at most a share `fpr` of the negatives lies above.
 
     The interval (Clopper-Pearson) is over the positives, given that threshold. With fewer than 1/fpr negatives the
@@ -154,7 +163,7 @@ def tpr_at_fpr(positive: np.ndarray, negative: np.ndarray, fpr: float, confidenc
     allowed = min(math.floor(fpr * len(negative) + 1e-9), len(negative) - 1)
     threshold = np.sort(negative)[::-1][allowed]
     count = int((positive > threshold).sum())
-    return Rate.exact(count, len(positive), confidence)
+    return Rate.exact(count, len(positive))
 
 
 def thin(points: np.ndarray, limit: int) -> np.ndarray:
@@ -166,7 +175,7 @@ def thin(points: np.ndarray, limit: int) -> np.ndarray:
     return points[np.unique(np.minimum(chosen, len(points) - 1))]
 
 
-# --- epsilon from independent trials ---------------------------------------------------------------------------
+# --- epsilon -------------------------------------------------------------------------------------------------
 
 
 def independent_epsilon(
@@ -187,9 +196,6 @@ def independent_epsilon(
     fnr = clopper_pearson(false_negatives, positives, 1.0 - alpha).high
     ratios = ((1.0 - delta - fnr) / fpr, (1.0 - delta - fpr) / fnr)
     return max(0.0, math.log(max(*ratios, 1.0)))
-
-
-# --- epsilon from one run --------------------------------------------------------------------------------------
 
 
 def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
@@ -248,7 +254,7 @@ def epsilon_max(canaries: int, delta: float, alpha: float, guesses: int | None =
     return one_run_epsilon(canaries, guesses, guesses, delta, alpha)
 
 
-# --- many tests ------------------------------------------------------------------------------------------------
+# --- many tests, and resampling -------------------------------------------------------------------------------
 
 
 def holm(p_values: Mapping[str, float], alpha: float) -> dict[str, bool]:
@@ -269,9 +275,6 @@ def holm(p_values: Mapping[str, float], alpha: float) -> dict[str, bool]:
     return rejected
 
 
-# --- resampling ------------------------------------------------------------------------------------------------
-
-
 def bootstrap_ratio(numerator: np.ndarray, denominator: np.ndarray, bootstrap: Bootstrap) -> Interval:
     """Percentile interval of sum(numerator) / sum(denominator) over resampled rows (Efron 1979).
 
@@ -283,8 +286,7 @@ def bootstrap_ratio(numerator: np.ndarray, denominator: np.ndarray, bootstrap: B
     sums = np.array([rng.multinomial(rows, counts / rows) @ pairs for _ in range(bootstrap.resamples)])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = sums[:, 0] / sums[:, 1]
-    tail = (1.0 - bootstrap.confidence) / 2.0
-    low, high = np.nanquantile(ratios, [tail, 1.0 - tail])
+    low, high = np.nanquantile(ratios, [(1.0 - CONFIDENCE) / 2.0, (1.0 + CONFIDENCE) / 2.0])
     return Interval(float(low), float(high))
 
 
@@ -292,17 +294,3 @@ def permutation_p(observed: float, null: Iterable[float]) -> float:
     """One-sided p value (1 + #{null >= observed}) / (1 + #null): never 0 (Phipson and Smyth 2010)."""
     values = np.fromiter(null, dtype=np.float64)
     return float(1 + (values >= observed).sum()) / (1 + len(values))
-
-
-# --- checks ----------------------------------------------------------------------------------------------------
-
-
-def _auc_bound(value: float, end: float, gap: Callable[[float], float]) -> float:
-    # gap is positive at the end of the scale and negative beside the observed value; at 0 and 1 the sd vanishes.
-    beside = min(max(value, 1e-12), 1.0 - 1e-12)
-    return end if value == end else float(brentq(gap, *sorted((beside, end))))
-
-
-def _check_count(count: float, n: int, confidence: float) -> None:
-    validate.in_range(0, n, count=count)
-    validate.in_range(0, 1, confidence=confidence)

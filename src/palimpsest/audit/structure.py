@@ -13,30 +13,19 @@ from palimpsest.records.structured import parsed
 
 @dataclass(frozen=True)
 class StructureAudit(PlainFile):
-    """A function of the synthetic texts and the public schema alone.
+    """A function of the synthetic texts and the public schema alone."""
 
-    Attributes:
-        parsed: texts that are one JSON value, of all.
-        valid: texts that conform to the schema, of all.
-    """
-
-    parsed: Rate
-    valid: Rate
+    parsed: Rate  # texts that are one JSON value, of all
+    valid: Rate  # texts that conform to the schema, of all
 
 
-def audit_structure(texts: Sequence[str], schema: Mapping[str, Any], confidence: float) -> StructureAudit:
-    """Parse every synthetic text and hold it against the schema.
-
-    Args:
-        texts: the synthetic texts.
-        schema: the public JSON schema (draft 2020-12) of a record.
-        confidence: of the Wilson intervals.
-    """
+def audit_structure(texts: Sequence[str], schema: Mapping[str, Any]) -> StructureAudit:
+    """Parse every text and hold it against the public JSON schema (draft 2020-12) of a record."""
     valid, parsed_values = conforms(schema), []
     for text in texts:
         with suppress(ValueError):
             parsed_values.append(parsed(text))
     return StructureAudit(
-        parsed=Rate.wilson(len(parsed_values), len(texts), confidence),
-        valid=Rate.wilson(sum(map(valid, parsed_values)), len(texts), confidence),
+        parsed=Rate.wilson(len(parsed_values), len(texts)),
+        valid=Rate.wilson(sum(map(valid, parsed_values)), len(texts)),
     )
