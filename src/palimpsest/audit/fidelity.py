@@ -203,9 +203,6 @@ def diversities(texts: Mapping[str, Sequence[str]]) -> dict[str, Diversity]:
 
     The share of distinct n-grams falls with their number, so every set gives as many as the one that has fewest, from
     its first texts on: put the texts in random order, and give sets of equal size.
-
-    Args:
-        texts: name of a set -> its texts.
     """
     split = {name: [words(text) for text in side] for name, side in texts.items()}
     grams = {order: {name: _grams(side, order) for name, side in split.items()} for order in _ORDERS}

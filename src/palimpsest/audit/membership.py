@@ -65,8 +65,7 @@ class Attack(Plain):
     auc: Annotated[Estimate, At(value="auc")]  # area under the ROC curve, .5 for a blind guess
     tpr_at_1pct: Rate  # members above the threshold that 1 % of the non-members exceed
     roc: np.ndarray  # corners (fpr, tpr) of the curve, at most 200; shape (points, 2)
-    # largest tpr - fpr (Yeom et al. 2018).
-    advantage: float
+    advantage: float  # largest tpr - fpr (Yeom et al. 2018)
 
 
 @dataclass(frozen=True)

@@ -86,12 +86,9 @@ def nearest_attack(released: Released, features: Features, seed: int) -> Scores:
 def embedding_attack(
     released: Released, records: np.ndarray, synthetic: np.ndarray, public: np.ndarray, seed: int
 ) -> Scores:
-    """The same by a sentence encoder.
+    """The same by a sentence encoder, from unit vectors of `released.records`, the released rows and the public texts.
 
-    Args:
-        records: unit vectors of `released.records`, shape (records, d).
-        synthetic: of the released rows, (rows, d).
-        public: of the public texts, (texts, d).
+    Each has shape (texts, d).
     """
     near = [_nearest(records, rows) for rows in (synthetic, public[released.compared(seed)])]
     return released.scores(near[0] - near[1])
