@@ -14,6 +14,7 @@ import argparse
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bench.reproduction import lines
-from palimpsest.audit.incontext import InContextAudit, audit_in_context
+from palimpsest.audit.incontext import InContextAnswers, audit_in_context
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.files import write_json
@@ -65,12 +66,12 @@ def told(
 ) -> Iterator[dict[str, Any]]:
     """Print the lines of a task, and give the document of each of its rows."""
     real = judged(args, task, args.data / f"{task}_train.jsonl.gz", model, tokenizer)
-    show(task, "zero-shot", "0", [real.answers(real.helps).to_json("real")["zero_shot"]])
-    if not real.helps:
+    show(task, "zero-shot", "0", [real.to_json("real")["zero_shot"]])
+    if not real.judges:
         print(f"| {task} | *this model cannot judge rows: real demonstrations do not beat zero-shot* | | | | | |")
     for name, epsilon, path in [("real", "inf", None), *given(args.rows, task)]:
         audit = real if path is None else judged(args, task, path, model, tokenizer)
-        document = audit.answers(real.helps).to_json(name)
+        document = replace(audit, judges=real.judges).to_json(name)
         show(task, name, epsilon, document["shots"])
         yield {"task": task, "epsilon": epsilon, **document}
 
@@ -89,7 +90,7 @@ def given(rows: list[str], task: str) -> list[tuple[str, str, Path]]:
 
 def judged(
     args: argparse.Namespace, task: str, path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> InContextAudit:
+) -> InContextAnswers:
     """The answers behind demonstrations from one file."""
     train, test = (records(file) for file in (path, args.data / f"{task}_test.jsonl.gz"))
     labels = () if task in SPANS else tuple(sorted({row.label or "" for row in test}))
@@ -99,7 +100,7 @@ def judged(
         instruction="", item=item, answer=" {label}\n", verbalisers=None, content_free=("N/A", "", "[MASK]"),
         answer_tokens=6, first_tokens=100,
     )  # fmt: skip
-    return audit_in_context(model, tokenizer, train, test, labels, settings, Bootstrap(2000, 0.95, 7), 7)
+    return audit_in_context(model, tokenizer, train, test, labels, settings, Bootstrap(2000, 7), 7)
 
 
 def records(path: Path) -> list[Record]:

@@ -114,7 +114,7 @@ def ours(args: argparse.Namespace) -> dict[str, Any]:
     counts = {}
     for shared in shared_ngrams(synthetic, private):
         if shared.order in args.orders:
-            counts[shared.order] = len(shared.gram)
+            counts[shared.order] = len(shared.first.gram)
         if shared.order == max(args.orders):
             break
     clock.lap("count")

@@ -177,7 +177,7 @@ def accuracies(rows: Sequence[Any]) -> dict[str, float]:
     from palimpsest.params.load import load
     from stages.downstream_eval import score
 
-    return {name: found.accuracy.value for name, found in score(load(), rows).evaluations.items()}
+    return {name: found.scored.accuracy.value for name, found in score(load(), rows).evaluations.items()}
 
 
 def real(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:

@@ -2,8 +2,7 @@
 
 from palimpsest.audit.anonymity import audit_anonymity
 from palimpsest.audit.membership import bag_of_words_control
-from palimpsest.audit.statistics import CONFIDENCE
-from palimpsest.audit.text_membership import Released
+from palimpsest.audit.units import Released
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.privacy.receipt import read_receipt
@@ -24,12 +23,11 @@ def run(name: str) -> None:
     curve = read_tradeoff(receipt) if receipt.claim is not None else None
     audit = audit_anonymity(
         released,
-        bag_of_words_control(*guess.documents, confidence=CONFIDENCE, seed=params.seed),
+        bag_of_words_control(*guess.documents, seed=params.seed),
         labelled=bool(params.dataset.labels),
         neighbours=NEIGHBOURS,
         claim=receipt.claim,
         best=curve.true_positives if curve else None,
-        confidence=CONFIDENCE,
         seed=params.seed,
     )
     write_json(METRICS / name / "anonymity.json", audit.to_json(name))

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from palimpsest.audit.statistics import CONFIDENCE, Bootstrap
+from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.utility import Evaluation, Scored, UtilityAudit, UtilityScores, retention
 from palimpsest.files import write_json
 from palimpsest.params.load import load
@@ -20,7 +20,7 @@ def run() -> None:
     real = [Record(row.text, row.label) for row in read_split(PRIVATE / "train.parquet")]
     test = private_test()
     audits = {"real": score(params, real, test), "public_only": score(params, written(params, "public_only"), test)}
-    draws = Bootstrap(resamples=RESAMPLES, confidence=CONFIDENCE, seed=params.seed)
+    draws = Bootstrap(resamples=RESAMPLES, seed=params.seed)
     for name, audit in audits.items():
         write_json(METRICS / name / "utility.json", kept(audit, audits["real"], draws).to_json(name))
     write_json(BASELINES, {"zone": "private", **{name: answers(audit) for name, audit in audits.items()}})

@@ -46,7 +46,7 @@ def run(name: str) -> None:
         readable_share=readable_share(found, settings.max_tokens),
         samples=tuple(DecodedText(one.sentence, one.text, one.cosine) for one in found.samples),
     )
-    write_json(METRICS / "decoders" / f"{name}.json", scores.to_json() | trained)
+    write_json(METRICS / "decoders" / f"{name}.json", {"zone": "public"} | scores.to_json() | trained)
 
 
 def public_sentences(part: str) -> list[str]:

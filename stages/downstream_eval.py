@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from palimpsest.audit.finetune import FinetuneSettings, finetuned
-from palimpsest.audit.statistics import CONFIDENCE, Bootstrap
+from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.utility import (
     Evaluation,
     LinearSettings,
@@ -49,7 +49,7 @@ def private_test() -> list[Record]:
 
 def score(params: Params, rows: Sequence[Record], test: Sequence[Record]) -> UtilityAudit:
     """All evaluators of params.yaml, trained on these rows and scored on those."""
-    settings = LinearSettings(range(params.utility.seeds), params.utility.validation_share, CONFIDENCE)
+    settings = LinearSettings(range(params.utility.seeds), params.utility.validation_share)
     evaluators = {"minilm_lr": _minilm, "tfidf_lr": _tfidf, "finetuned": _finetuned}
     found: dict[str, Evaluation] = {}
     for name in params.utility.evaluators:
@@ -61,7 +61,7 @@ def compared(evaluation: Evaluation, baselines: Mapping[str, Any], evaluator: st
     """With retention and gap closed against the baselines' answers on the same test rows."""
     own = evaluation.item_accuracy
     real, public = (np.array(baselines[row][evaluator]) for row in ("real", "public_only"))
-    draws = Bootstrap(resamples=RESAMPLES, confidence=CONFIDENCE, seed=seed)
+    draws = Bootstrap(resamples=RESAMPLES, seed=seed)
     closed = gap_closed(own, public, real, draws)
     return replace(evaluation.scored, retention=retention(own, real, draws), gap_closed=closed, compared=True)
 
@@ -80,7 +80,6 @@ def _tfidf(params: Params, rows: Sequence[Record], test: Sequence[Record], setti
 def _finetuned(params: Params, rows: Sequence[Record], test: Sequence[Record], settings: LinearSettings) -> Evaluation:
     tuning = FinetuneSettings(
         seeds=settings.seeds,
-        confidence=CONFIDENCE,
         device="cuda" if torch.cuda.is_available() else "cpu",
         **params.utility.finetune.model_dump(),
     )

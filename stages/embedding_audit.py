@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 from palimpsest.audit.separation import ForestSettings, Projection, SeparationAudit, project, separation
-from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.files import write_json
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.model import ConditionalLm, new_model, require_context
@@ -55,11 +54,11 @@ def measured(
     require_context(model, rows.longest_prompt + wanted.max_tokens + 1)  # 1: EOS
     known, held = (likelihood.mean_states(model, rows, part, _BATCH) for part in (train, test))
     targets, truth = ([row.label or "" for row in part] for part in (train, test))
-    forests = ForestSettings(wanted.trees, range(params.utility.seeds), CONFIDENCE)
+    forests = ForestSettings(wanted.trees, range(params.utility.seeds))
     return SeparationAudit(
         separation=separation(known, targets, held, truth, labels, forests),
         lm_loss=float(likelihood.record_losses(model, rows, test, _BATCH).mean()),
-        projections={method: Projection(project(held, method, params.seed), truth) for method in wanted.projections},
+        projections={method: Projection.of(project(held, method, params.seed), truth) for method in wanted.projections},
     )
 
 

@@ -1,7 +1,6 @@
 """How far the texts of each round are from the private rows, beside how far those are from each other: private zone."""
 
-from palimpsest.audit.distance import per_round
-from palimpsest.audit.rounds import EvolutionAudit, RoundAudit
+from palimpsest.audit.rounds import EvolutionAudit, per_round
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.records.write import read_rounds
@@ -20,8 +19,8 @@ def run(name: str) -> None:
     rounds = [encode.others([row.text for row in one]) for one in read_rounds(EVOLVED / f"{name}.parquet")]
     splits = (one_row_each(part) for part in ("train", "holdout"))
     train, holdout = (encode.rows([row.text for row in rows]) for rows in splits)
-    found = EvolutionAudit(tuple(map(RoundAudit, per_round(rounds, train, holdout, params.seed))))
-    write_json(METRICS / name / "evolution.json", found.to_json(name))
+    audit = EvolutionAudit.of_texts(per_round(rounds, train, holdout, params.seed))
+    write_json(METRICS / name / "evolution.json", audit.to_json(name))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """Let the public language model answer real test rows behind demonstrations from one row of the results."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from palimpsest.audit.incontext import InContextAudit, audit_in_context
+from palimpsest.audit.incontext import InContextAnswers, audit_in_context
 from palimpsest.audit.incontext_settings import InContext
-from palimpsest.audit.statistics import CONFIDENCE, Bootstrap
+from palimpsest.audit.statistics import Bootstrap
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.models.lm import load_lm
@@ -39,7 +40,7 @@ def run(name: str) -> None:
     known = None if name == REAL else can_judge()
     labels = tuple(params.dataset.labels)
     audit = score(settings, labels, demonstrations(params, name), rows_of("test"), params.seed)
-    write_json(metric(name), audit.answers(audit.helps if known is None else known).to_json(name))
+    write_json(metric(name), (audit if known is None else replace(audit, judges=known)).to_json(name))
 
 
 def score(
@@ -49,12 +50,12 @@ def score(
     test: Sequence[Record],
     seed: int,
     folder: Path = BASE_LM,
-) -> InContextAudit:
+) -> InContextAnswers:
     """The answers of the language model in `folder`, behind demonstrations from `rows`."""
     model, tokenizer = load_lm(folder)
     if torch.cuda.is_available():
         model.to("cuda")  # type: ignore[arg-type]
-    draws = Bootstrap(resamples=RESAMPLES, confidence=CONFIDENCE, seed=seed)
+    draws = Bootstrap(resamples=RESAMPLES, seed=seed)
     return audit_in_context(model, tokenizer, rows, test, labels, settings, draws, seed)
 
 

@@ -1,7 +1,7 @@
 """Count what the synthetic rows repeat of single private records, beside what they share with records no one read."""
 
-from palimpsest.audit.memorisation import Corpora, LikenessRules, Secrets, memorisation
-from palimpsest.audit.statistics import CONFIDENCE
+from palimpsest.audit.memorisation import LikenessRules, Secrets, memorisation
+from palimpsest.audit.units import Released
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
@@ -20,9 +20,9 @@ _DECOYS = 200  # more than there are secrets: they cost no private row
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows, the world's secrets -> memorisation.json of the variant."""
     params, guess = load(), guessed()
-    texts = Corpora([row.text for row in written(params, name)], *guess.texts, public_texts(), guess.units)
-    settings = LikenessRules(params.audit.similarity, params.audit.shingle, CLOSENESS, CONFIDENCE)
-    audit = memorisation(texts, planted_secrets(params), settings)
+    released = Released(written(params, name), *guess.sides, public_texts(), guess.units)
+    settings = LikenessRules(params.audit.similarity, params.audit.shingle, CLOSENESS)
+    audit = memorisation(released, planted_secrets(params), settings)
     write_json(METRICS / name / "memorisation.json", audit.to_json(name))
 
 

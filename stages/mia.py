@@ -8,7 +8,6 @@ import torch
 from torch.nn import functional
 
 from palimpsest.audit.membership import (
-    Scores,
     audit_membership,
     bag_of_words_control,
     loss_attack,
@@ -17,7 +16,7 @@ from palimpsest.audit.membership import (
     reference_attack,
     zlib_attack,
 )
-from palimpsest.audit.statistics import CONFIDENCE
+from palimpsest.audit.units import Scores
 from palimpsest.files import write_json
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
@@ -41,7 +40,7 @@ def run(name: str, model: str) -> None:
     """models/<model>, models/base, members and non-members -> membership.json of the variant."""
     params, guess = load(), guessed()
     sides, texts = guess.sides, guess.texts
-    control = bag_of_words_control(*guess.documents, confidence=CONFIDENCE, seed=params.seed)
+    control = bag_of_words_control(*guess.documents, seed=params.seed)
     base, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
     fitted = DpLmArtifact.load(MODELS / model)
     before, after = (losses(fitted, which, sides) for which in (base, fitted.model))
@@ -59,7 +58,6 @@ def run(name: str, model: str) -> None:
         delta=params.delta,
         guess_share=params.audit.guesses,
         alpha=params.audit.alpha,
-        confidence=CONFIDENCE,
         seed=secrets.randbits(32),  # of ties: with a fixed one their order would hang on how many members there are
         units=guess.units,
     )
@@ -69,12 +67,7 @@ def run(name: str, model: str) -> None:
 def losses(fitted: DpLmArtifact, model: ConditionalLm, sides: Sequence[Sequence[Record]]) -> Scores:
     """The loss of each record, serialised as in training."""
     rows = _rows(fitted)
-
-    def loss(texts: Sequence[str], labels: Sequence[str | None]):  # type: ignore[no-untyped-def]
-        records = [Record(text, label) for text, label in zip(texts, labels, strict=True)]
-        return likelihood.record_losses(model, rows, records, _BATCH)
-
-    return record_losses(loss, *sides)
+    return record_losses(lambda records: likelihood.record_losses(model, rows, records, _BATCH), *sides)
 
 
 @torch.no_grad()

@@ -1,7 +1,8 @@
 """Count the n-grams that synthetic rows share with what trained, with what did not, and with public text."""
 
 from palimpsest.audit.ngrams import ngram_audit
-from palimpsest.audit.statistics import CONFIDENCE, Bootstrap
+from palimpsest.audit.statistics import Bootstrap
+from palimpsest.audit.units import Released
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.workspace import METRICS
@@ -14,12 +15,9 @@ def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows -> ngrams.json of the variant."""
     params, guess = load(), guessed()
     audit = ngram_audit(
-        [row.text for row in written(params, name)],
-        *guess.texts,
-        public_texts(),
+        Released(written(params, name), *guess.sides, public_texts(), guess.units),
         params.audit.orders,
-        Bootstrap(resamples=params.audit.resamples, confidence=CONFIDENCE, seed=params.seed),
-        guess.units,
+        Bootstrap(resamples=params.audit.resamples, seed=params.seed),
     )
     write_json(METRICS / name / "ngrams.json", audit.to_json(name))
 

@@ -41,7 +41,9 @@ def scores(audits: dict[str, UtilityAudit]) -> dict[str, Any]:
         "rows": {name: audit.rows for name, audit in audits.items()},
         "test_rows": {name: audit.test_rows for name, audit in audits.items()},
         "variants": {
-            name: {evaluator: _interval(evaluation.accuracy) for evaluator, evaluation in audit.evaluations.items()}
+            name: {
+                evaluator: _interval(evaluation.scored.accuracy) for evaluator, evaluation in audit.evaluations.items()
+            }
             for name, audit in audits.items()
         },
     }

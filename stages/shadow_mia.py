@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from palimpsest.audit.membership import Scores, audit_membership, bag_of_words_control
+from palimpsest.audit.membership import audit_membership, bag_of_words_control
 from palimpsest.audit.shadow import Population, lira_attack, rmia_attack
-from palimpsest.audit.statistics import CONFIDENCE
+from palimpsest.audit.units import Scores
 from palimpsest.files import write_json
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
@@ -38,7 +38,7 @@ _BATCH = 100
 def run(name: str, model: str) -> None:
     """models/<model>, models/base, the private splits -> shadow_membership.json of the variant."""
     params, guess = load(), guessed()
-    control = bag_of_words_control(*guess.documents, confidence=CONFIDENCE, seed=params.seed)
+    control = bag_of_words_control(*guess.documents, seed=params.seed)
     fitted = DpLmArtifact.load(MODELS / model)
     receipt = read_receipt(RECEIPTS / f"{name}.json")
     audit = audit_membership(
@@ -48,7 +48,6 @@ def run(name: str, model: str) -> None:
         delta=params.delta,
         guess_share=params.audit.guesses,
         alpha=params.audit.alpha,
-        confidence=CONFIDENCE,
         seed=secrets.randbits(32),  # of ties: with a fixed one their order would hang on how many members there are
         units=guess.units,
     )

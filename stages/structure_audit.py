@@ -1,6 +1,5 @@
 """Ask how many synthetic rows of task json are JSON and conform to the public schema."""
 
-from palimpsest.audit.statistics import CONFIDENCE
 from palimpsest.audit.structure import audit_structure
 from palimpsest.errors import ParamsError
 from palimpsest.files import write_json
@@ -18,7 +17,7 @@ def run(name: str) -> None:
     if data.json_schema is None:
         raise ParamsError(f"dataset.task is {data.task!r}, which has no JSON schema.", "Run this stage for task json.")
     zone = read_receipt(RECEIPTS / f"{name}.json").zone
-    audit = audit_structure([row.text for row in written(params, name)], data.json_schema, CONFIDENCE)
+    audit = audit_structure([row.text for row in written(params, name)], data.json_schema)
     write_json(METRICS / name / "structure.json", audit.to_json(name, zone))
 
 

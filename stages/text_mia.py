@@ -2,17 +2,15 @@
 
 import secrets
 
-from palimpsest.audit.membership import Scores, audit_membership, bag_of_words_control
-from palimpsest.audit.statistics import CONFIDENCE
+from palimpsest.audit.membership import audit_membership, bag_of_words_control
 from palimpsest.audit.text_membership import (
     Phantom,
-    Released,
     TextMembershipAudit,
     embedding_attack,
     phantom_test,
     text_attacks,
 )
-from palimpsest.audit.units import Guessed
+from palimpsest.audit.units import Guessed, Released, Scores
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
@@ -36,9 +34,9 @@ def run(name: str) -> None:
     splits = [read_split(PRIVATE / f"{part}.parquet") for part in ("train", "holdout")]
     guess = Guessed.of(*splits)
     released = released_rows(params, name, guess)
-    control = bag_of_words_control(*guess.documents, confidence=CONFIDENCE, seed=params.seed)
+    control = bag_of_words_control(*guess.documents, seed=params.seed)
     others = [row.text for rows in splits for row in rows if not row.guess]
-    phantom = phantom_test(released, others, RARE, CONFIDENCE)
+    phantom = phantom_test(released, others, RARE)
     receipt = read_receipt(RECEIPTS / f"{name}.json")
     audit = audit_membership(
         attacks(params, released, phantom),
@@ -47,7 +45,6 @@ def run(name: str) -> None:
         delta=params.delta,
         guess_share=params.audit.guesses,
         alpha=params.audit.alpha,
-        confidence=CONFIDENCE,
         seed=secrets.randbits(32),  # of ties: with a fixed one their order would hang on how many members there are
         guessed="members",  # of most records a release says nothing: that is no sign of a non-member
         units=guess.units,
@@ -65,8 +62,7 @@ def attacks(params: Params, released: Released, phantom: Phantom) -> dict[str, S
     found = text_attacks(released, order=NGRAM, labelled=bool(params.dataset.labels), seed=params.seed)
     encode = encoders(params, batch=_AT_ONCE)
     public = public_vectors(params, released.public, encode.others)
-    records = encode.rows([row.text for row in released.records])
-    synthetic = encode.others([row.text for row in released.synthetic])
+    records, synthetic = encode.rows(released.private), encode.others(released.texts)
     embedded = embedding_attack(released, records, synthetic, public, params.seed)
     return found | {"nearest_embeddings": embedded, "rare": released.scores(phantom.found)}
 

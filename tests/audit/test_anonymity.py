@@ -23,7 +23,7 @@ from palimpsest.audit.anonymity import (
 )
 from palimpsest.audit.membership import Control
 from palimpsest.audit.statistics import Estimate, Interval, Rate, wilson
-from palimpsest.audit.text_membership import Released
+from palimpsest.audit.units import Released
 from palimpsest.errors import DataError
 from palimpsest.records.record import Record
 
@@ -39,9 +39,7 @@ def rows(seed, count):
 
 
 def audit(released, best=None, neighbours=3):
-    return audit_anonymity(
-        released, COINS, labelled=True, neighbours=neighbours, claim=1.0, best=best, confidence=0.95, seed=0
-    )
+    return audit_anonymity(released, COINS, labelled=True, neighbours=neighbours, claim=1.0, best=best, seed=0)
 
 
 def world(synthetic, seed=0, side=120):
@@ -138,9 +136,7 @@ def test_the_label_is_guessed_from_the_nearest_row():
 
 def test_unlabelled_rows_have_no_label_to_infer():
     released = world(lambda members: rows(1, 20), side=20)
-    found = audit_anonymity(
-        released, COINS, labelled=False, neighbours=2, claim=None, best=None, confidence=0.95, seed=0
-    )
+    found = audit_anonymity(released, COINS, labelled=False, neighbours=2, claim=None, best=None, seed=0)
     assert "inference_label" not in found.attacks
 
 

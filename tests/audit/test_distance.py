@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scipy.linalg import sqrtm
 from scipy.spatial.distance import cdist
 
-from palimpsest.audit.distance import MEASURES, Distance, energy, floor, frechet, per_round, wasserstein
+from palimpsest.audit.measures import energy, frechet, wasserstein
+from palimpsest.audit.rounds import MEASURES, Distance, per_round
 from palimpsest.errors import DataError, ModelError
 
 ALL = pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
@@ -181,22 +182,25 @@ def test_embeddings_that_are_no_numbers_are_an_error(measure, value: float) -> N
 # Floors and rounds.
 
 
-@ALL
-def test_the_floor_is_what_two_honest_samples_are_apart(measure) -> None:
-    found, n = floor(drawn(4000, 0), drawn(4000, 1), 100, 7, 40, measure)
-    honest = [measure(drawn(100, seed), drawn(100, seed + 1000)) for seed in range(40)]
-    assert n == 100
-    assert found == pytest.approx(np.mean(honest), abs=4 * np.std(honest) / np.sqrt(40))
+def test_the_floor_is_what_two_honest_samples_are_apart() -> None:
+    (found,) = per_round([drawn(100, 2)], drawn(4000, 0), drawn(4000, 1), 7, repeats=40)
+    for one, measure in zip(found, MEASURES.values(), strict=True):
+        honest = [measure(drawn(100, seed), drawn(100, seed + 1000)) for seed in range(40)]
+        assert one.n == 100
+        assert one.floor == pytest.approx(np.mean(honest), abs=4 * np.std(honest) / np.sqrt(40))
 
 
 def test_a_small_holdout_bounds_the_rows_of_the_floor() -> None:
-    train, holdout = drawn(300, 0), drawn(20, 1)
-    assert floor(train, holdout, 100, 0, 2)[1] == 20
-    assert floor(holdout, train, 100, 0, 2)[1] == 20
-    assert floor(train, holdout, 5, 0, 2)[1] == 5
-    assert floor(holdout, holdout, 100, 0, 1)[0] == pytest.approx(0.0, abs=1e-12)  # all rows of either
+    train, holdout, rows = drawn(300, 0), drawn(20, 1), drawn(100, 2)
+    sizes = [
+        per_round([rows], *sides, 0, most=most)[0][0].n
+        for sides in ((train, holdout), (holdout, train))
+        for most in (99, 5)
+    ]
+    assert sizes == [20, 5, 20, 5]
+    assert per_round([rows], holdout, holdout, 0)[0][0].floor == pytest.approx(0.0, abs=1e-12)  # all rows of either
     with pytest.raises(DataError):
-        floor(train, holdout[:1], 100, 0, 2)
+        per_round([rows], train, holdout[:1], 0)
 
 
 def test_rounds_are_compared_at_one_n_and_against_one_floor() -> None:
@@ -205,8 +209,9 @@ def test_rounds_are_compared_at_one_n_and_against_one_floor() -> None:
     found = per_round(rounds, train, holdout, 5)
     assert [[one.name for one in each] for each in found] == [["frechet", "energy", "wasserstein"]] * 3
     assert {one.n for each in found for one in each} == {120}
-    for column, measure in zip(zip(*found, strict=True), MEASURES.values(), strict=True):
-        assert {one.floor for one in column} == {floor(train, holdout, 120, 5, 3, measure)[0]}
+    at_the_floor = per_round([holdout], train, holdout, 5, most=120)[0]
+    for column, measure, honest in zip(zip(*found, strict=True), MEASURES.values(), at_the_floor, strict=True):
+        assert {one.floor for one in column} == {honest.value} == {honest.floor}
         values = [one.value for one in column]
         assert values == sorted(values, reverse=True)
         assert values[1] > (1.3 if measure is wasserstein else 3) * abs(column[0].floor)

@@ -20,7 +20,7 @@ FACTS = Facts(
 
 def test_facts_carried_and_secrets_leaked():
     texts = ["My Veltrix 3 overheats.", "The Veltrix 3 overheats! Order kx 4829.", "My Oru Lamp overheats."]
-    result = audit_facts(FACTS, texts, confidence=0.95)
+    result = audit_facts(FACTS, texts)
     assert [(fact.id, fact.carried, fact.mentions) for fact in result.population] == [
         ("f1", True, 2),
         ("f2", False, 0),
@@ -32,12 +32,12 @@ def test_facts_carried_and_secrets_leaked():
 
 
 def test_a_planted_secret_is_found():
-    assert audit_facts(FACTS, ["say: Green Harbour SEVEN"], confidence=0.95).canaries_leaked == 1
+    assert audit_facts(FACTS, ["say: Green Harbour SEVEN"]).canaries_leaked == 1
 
 
 def test_bins_of_support_double_and_have_wilson_intervals():
     facts = [PopulationFactAudit(str(support), support, support // 4) for support in (0, 1, 2, 3, 4, 7, 8)]
-    bins = support_bins(facts, confidence=0.95)
+    bins = support_bins(facts)
     assert [(group.first, group.last, group.carried.count, group.carried.n) for group in bins] == [
         (0, 0, 0, 1),
         (1, 1, 0, 1),
@@ -49,7 +49,7 @@ def test_bins_of_support_double_and_have_wilson_intervals():
 
 
 def test_json_has_the_published_shape():
-    document = audit_facts(FACTS, ["My Veltrix 3 overheats."], confidence=0.95).to_json("dp3")
+    document = audit_facts(FACTS, ["My Veltrix 3 overheats."]).to_json("dp3")
     assert (document["variant"], document["zone"]) == ("dp3", "internal")
     assert document["population"][0] == {"id": "f1", "support": 40, "carried": True, "mentions": 1}
     assert (document["carried"], document["total"]) == (1, 3)

@@ -9,9 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausalLM
 
-from palimpsest.audit.incontext import InContextAnswers, InContextAudit, Shot, audit_in_context, chosen_items, draw_rows
-from palimpsest.audit.incontext_answers import AnswerWriter, Chooser, content_free, same_wording
-from palimpsest.audit.incontext_model import TokenPrompts, answer_text, read, read_items, score_answers, write_tokens
+from palimpsest.audit import incontext
+from palimpsest.audit.incontext import (
+    InContextAnswers,
+    audit_in_context,
+    chosen_items,
+    come_to,
+    correct_answers,
+    draw_rows,
+)
+from palimpsest.audit.incontext_model import (
+    AnswerWriter,
+    Chooser,
+    TokenPrompts,
+    answer_text,
+    content_free,
+    read,
+    read_items,
+    same_wording,
+    score_answers,
+    write_tokens,
+)
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.errors import DataError, ParamsError
@@ -23,7 +41,7 @@ from stages import incontext_eval
 CONTEXT = 256
 LABELS = ("praise", "no", "a long complaint", "not so")
 WORDS = ["the", "lamp", "hums", "and", "glows", "but", "it", "never", "breaks", "so", "I", "like", "keep", "on"]
-BOOTSTRAP = Bootstrap(resamples=300, confidence=0.95, seed=0)
+BOOTSTRAP = Bootstrap(resamples=300, seed=0)
 SETTINGS = {
     "shots": (0, 2, 5), "draws": 2, "items": 12, "batch": 5, "demonstration_tokens": 9, "item_tokens": 12,
     "instruction": "Sort the texts.\n\n", "item": "Text: {text}\nAnswer:", "answer": " {label}\n", "verbalisers": None,
@@ -357,21 +375,26 @@ def audited(model, tokenizer, changes=None, rows=40, labels=LABELS):
 
 
 def test_the_answers_do_not_depend_on_the_batch(random_gpt2, tokenizer):
-    one, many = (audited(random_gpt2, tokenizer, {"batch": batch}) for batch in (1, 12))
-    assert all(np.array_equal(a.correct, b.correct) for a, b in zip(one.shots, many.shots, strict=True))
-    assert [shot.correct.shape for shot in one.shots] == [(1, 12), (2, 12), (2, 12)]
+    choosers = [Chooser(random_gpt2, TokenPrompts(tokenizer, settings(batch=batch)), LABELS) for batch in (1, 12)]
+    one, many = (correct_answers(each, records(40), records(12, seed=1), [0, 2, 5], 7) for each in choosers)
+    assert all(np.array_equal(one[shots], many[shots]) for shots in one)
+    assert [one[shots].shape for shots in (0, 2, 5)] == [(1, 12), (2, 12), (2, 12)]
 
 
 def test_every_answer_is_that_of_a_plain_pass(model, tokenizer):
     rows, test = records(40), records(60, seed=1)
-    found = audit_in_context(model, tokenizer, rows, test, LABELS, settings(), BOOTSTRAP, 7)
     asked = sorted((test[index] for index in chosen_items(60, 12, 7)), key=lambda row: _length(tokenizer, row.text))
-    for shot in found.shots:
-        for draw, correct in enumerate(shot.correct):
-            chosen = [rows[index] for index in draw_rows([row.label for row in rows], shot.shots, True, 7, draw)]
-            labels = _plain_choices(model, TokenPrompts(tokenizer, settings()), chosen, [row.text for row in asked])
+    prompts = TokenPrompts(tokenizer, settings())
+    by_shots = correct_answers(Chooser(model, prompts, LABELS), rows, asked, [0, 2, 5], 7)
+    for shots, draws in by_shots.items():
+        for draw, correct in enumerate(draws):
+            chosen = [rows[index] for index in draw_rows([row.label for row in rows], shots, True, 7, draw)]
+            labels = _plain_choices(model, prompts, chosen, [row.text for row in asked])
             assert correct.tolist() == [row.label == label for row, label in zip(asked, labels, strict=True)]
-    assert len({tuple(correct) for shot in found.shots for correct in shot.correct}) > 2
+    assert len({tuple(correct) for draws in by_shots.values() for correct in draws}) > 2
+    found = audit_in_context(model, tokenizer, rows, test, LABELS, settings(), BOOTSTRAP, 7)
+    accuracies = [list(one.per_draw) for one in (found.zero_shot, *found.shots)]
+    assert accuracies == [draws.mean(axis=1).tolist() for draws in by_shots.values()]
 
 
 def _length(tokenizer, text):
@@ -389,9 +412,9 @@ def _plain_choices(model, prompts, shown, asked):
 
 def test_what_does_not_fit_is_said_and_not_cut(random_gpt2, tokenizer):
     found = audited(random_gpt2, tokenizer, {"shots": (0, 2, 30, 50)})
-    assert [shot.lacks for shot in found.shots] == [None, None, "context", "context"]
-    assert found.shots[1].needs <= CONTEXT < found.shots[2].needs
-    late = found.answers(False).to_json("v")["shots"][1]
+    assert [shot.lacks for shot in (found.zero_shot, *found.shots)] == [None, None, "context", "context"]
+    assert found.shots[0].needs <= CONTEXT < found.shots[1].needs
+    late = found.to_json("v")["shots"][1]
     assert (late["fits"], late["accuracy"], late["gain"], late["per_draw"]) == (False, None, None, [])
 
 
@@ -401,12 +424,12 @@ def test_the_longest_that_fits_is_answered(random_gpt2, tokenizer):
     longest = max(map(len, prompts.answers(LABELS)))
     spare = CONTEXT - prompts.needs(2, longest)
     found = audited(random_gpt2, tokenizer, {"shots": (0, 2), "item_tokens": 12 + spare})
-    assert (found.shots[1].needs, found.shots[1].lacks) == (CONTEXT, None)
-    assert audited(random_gpt2, tokenizer, {"shots": (0, 2), "item_tokens": 13 + spare}).shots[1].lacks == "context"
+    assert (found.shots[0].needs, found.shots[0].lacks) == (CONTEXT, None)
+    assert audited(random_gpt2, tokenizer, {"shots": (0, 2), "item_tokens": 13 + spare}).shots[0].lacks == "context"
 
 
 def test_too_few_rows_are_said(random_gpt2, tokenizer):
-    assert [shot.lacks for shot in audited(random_gpt2, tokenizer, rows=4).shots] == [None, None, "demonstrations"]
+    assert [shot.lacks for shot in audited(random_gpt2, tokenizer, rows=4).shots] == [None, "demonstrations"]
 
 
 def test_cut_items_are_counted(random_gpt2, tokenizer):
@@ -418,7 +441,7 @@ def test_cut_items_are_counted(random_gpt2, tokenizer):
 def test_free_labels_are_written(random_gpt2, tokenizer):
     found = audited(random_gpt2, tokenizer, labels=())
     assert found.task == "span"
-    assert [shot.correct.shape for shot in found.shots] == [(1, 12), (2, 12), (2, 12)]
+    assert [len(shot.per_draw) for shot in (found.zero_shot, *found.shots)] == [1, 2, 2]
 
 
 def test_verbalisers_stand_for_the_labels(random_gpt2, tokenizer):
@@ -446,10 +469,9 @@ def test_a_label_without_a_token_is_refused(random_gpt2, tokenizer):
 # The verdict.
 
 
-def result(*correct):
-    """The audit of answers to 300 items, one bool array (draws, items) for each number of shots; first zero-shot."""
-    shots = tuple(Shot(place * 4, 10, None, np.atleast_2d(answers)) for place, answers in enumerate(correct))
-    return InContextAudit("classify", 50, 300, 0, CONTEXT, shots, BOOTSTRAP)
+def gains(zero, *others):
+    """What answers to 300 items come to, each bool (draws, items): those without demonstrations, then the others."""
+    return [come_to(4 * place, 10, None, correct, zero, BOOTSTRAP) for place, correct in enumerate((zero, *others))]
 
 
 def answers(rate, draws=4, seed=0):
@@ -458,59 +480,60 @@ def answers(rate, draws=4, seed=0):
     return np.array([ranks < rate] * draws)
 
 
-HELPED, UNHELPED = (result(answers(0.5, draws=1), answers(rate)) for rate in (0.6, 0.5))
+ZERO = answers(0.5, draws=1)
 
 
-def test_demonstrations_that_help_make_a_judge():
-    found = result(answers(0.5, draws=1), answers(0.5), answers(0.6))
-    assert found.helps
-    gain = found.gain(found.shots[2])
-    assert gain is not None
-    assert (gain.value, gain.low > 0) == (pytest.approx(0.1), True)
+def result(judges):
+    zero, *shots = gains(ZERO, answers(0.6))
+    return InContextAnswers("classify", 50, 300, 0, CONTEXT, judges, zero, tuple(shots))
+
+
+def test_the_gain_is_over_no_demonstrations():
+    zero, same, more = gains(ZERO, answers(0.5), answers(0.6))
+    assert zero.gain is None
+    assert (same.gain.value, same.gain.low) == (0.0, 0.0)
+    assert (more.gain.value, more.gain.low > 0) == (pytest.approx(0.1), True)
 
 
 def test_the_gain_is_paired():
     """The same two accuracies, once right on mostly the same items and once on others."""
-    zero = answers(0.5, draws=1)
-    alike, apart = result(zero, answers(0.56)), result(zero, answers(0.56, seed=1))
-    sure, unsure = alike.gain(alike.shots[1]), apart.gain(apart.shots[1])
-    assert sure is not None
-    assert unsure is not None
+    sure, unsure = (gains(ZERO, answers(0.56, seed=seed))[1].gain for seed in (0, 1))
     assert sure.value == pytest.approx(unsure.value) == pytest.approx(0.06)
-    assert (alike.helps, apart.helps) == (True, False)
+    assert sure.low > 0 >= unsure.low
     assert sure.high - sure.low < 0.5 * (unsure.high - unsure.low)
 
 
-@pytest.mark.parametrize("rates", [(0.5, 0.505), (0.3, 0.4)])
-def test_demonstrations_that_do_not_help_judge_nothing(rates):
-    assert not result(answers(0.5, draws=1), *map(answers, rates)).helps
+@pytest.mark.parametrize("measured", [(ZERO, np.zeros((0, 300), dtype=bool)), (np.zeros((0, 300), dtype=bool), ZERO)])
+def test_what_was_not_measured_has_no_gain(measured):
+    zero, correct = measured
+    assert come_to(4, 900, None, correct, zero, BOOTSTRAP).gain is None
 
 
-def test_numbers_that_were_not_measured_judge_nothing():
-    shot = Shot(4, 900, "context", np.zeros((0, 300), dtype=bool))
-    found = InContextAudit("classify", 50, 300, 0, CONTEXT, (*result(answers(0.5)).shots, shot), BOOTSTRAP)
-    assert not found.helps
-    assert found.gain(shot) is None
+@pytest.mark.parametrize("helps", [True, False])
+def test_demonstrations_that_help_make_a_judge(random_gpt2, tokenizer, monkeypatch, helps):
+    shown = {0: ZERO, 2: answers(0.505), 5: answers(0.6 if helps else 0.4)}
+    monkeypatch.setattr(incontext, "correct_answers", lambda *_: shown)
+    assert audited(random_gpt2, tokenizer).judges is helps
 
 
 def test_the_deviation_is_that_of_the_draws():
     """Draws of 10, 20 and 30 % right are 10 points apart; a single draw has no spread."""
     correct = np.arange(300) / 300 < np.array([[0.1], [0.2], [0.3]])
-    found = result(answers(0.5, draws=1), correct).answers(True)
-    assert found.zero_shot.deviation is None
-    assert found.shots[0].deviation == found.to_json("dp3")["shots"][0]["deviation"] == pytest.approx(0.1)
-    assert Shot(4, 10, "context", correct[:0]).deviation is None
+    zero, three = gains(ZERO, correct)
+    assert zero.deviation is None
+    assert three.deviation == three.to_json()["deviation"] == pytest.approx(0.1)
+    assert come_to(4, 10, "context", correct[:0], ZERO, BOOTSTRAP).deviation is None
 
 
 def test_a_model_that_cannot_judge_says_so():
-    judged, unjudged = (HELPED.answers(judges).to_json("dp3") for judges in (True, False))
+    judged, unjudged = (result(judges).to_json("dp3") for judges in (True, False))
     assert (judged["judges"], unjudged["judges"]) == (True, False)
     assert "cannot judge" in unjudged["note"]
     assert "cannot" not in judged["note"]
 
 
 def test_json_has_the_published_shape(tmp_path):
-    write_json(tmp_path / "incontext.json", HELPED.answers(True).to_json("dp3"))
+    write_json(tmp_path / "incontext.json", result(True).to_json("dp3"))
     document = read_json(tmp_path / "incontext.json")
     assert InContextAnswers.from_json(document).to_json("dp3") == document
     assert (document["variant"], document["zone"], document["rows"], document["items"]) == ("dp3", "internal", 50, 300)
@@ -530,13 +553,13 @@ def test_the_stage_reads_a_models_folder(random_gpt2, tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path / "base")
     found = incontext_eval.score(settings(), LABELS, records(40), records(60, seed=1), 7, tmp_path / "base")
     expected = audited(random_gpt2, tokenizer)
-    assert all(np.array_equal(a.correct, b.correct) for a, b in zip(found.shots, expected.shots, strict=True))
+    assert [one.per_draw for one in found.shots] == [one.per_draw for one in expected.shots]
 
 
 def test_the_real_rows_say_whether_the_model_can_judge(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="'real' first"):
         incontext_eval.can_judge()
-    for real in (HELPED, UNHELPED):
-        write_json("reports/metrics/real/incontext.json", real.answers(real.helps).to_json("real"))
-        assert incontext_eval.can_judge() is real.helps
+    for judges in (True, False):
+        write_json("reports/metrics/real/incontext.json", result(judges).to_json("real"))
+        assert incontext_eval.can_judge() is judges

@@ -10,7 +10,6 @@ import torch
 from palimpsest.audit.membership import (
     Control,
     MembershipAudit,
-    Scores,
     audit_membership,
     bag_of_words_control,
     correct_guesses,
@@ -22,6 +21,7 @@ from palimpsest.audit.membership import (
     zlib_attack,
 )
 from palimpsest.audit.statistics import Estimate, Interval
+from palimpsest.audit.units import Scores
 from palimpsest.errors import DataError
 from palimpsest.methods.dp_lm.likelihood import record_losses as model_losses
 from palimpsest.methods.dp_lm.model import new_model
@@ -48,7 +48,6 @@ def audit(attacks, control=PASSED, claim=1.0, guess_share=0.2, seed=0, guessed="
         delta=1e-5,
         guess_share=guess_share,
         alpha=0.05,
-        confidence=0.95,
         seed=seed,
         guessed=guessed,
     )
@@ -125,8 +124,7 @@ def test_attacks_must_score_the_same_records():
 
 def test_control_raises_no_false_alarm_under_fair_coins():
     assert all(
-        bag_of_words_control(texts(150, 2 * seed), texts(150, 2 * seed + 1), confidence=0.95, seed=seed).passed
-        for seed in range(40)
+        bag_of_words_control(texts(150, 2 * seed), texts(150, 2 * seed + 1), seed=seed).passed for seed in range(40)
     )
 
 
@@ -134,27 +132,25 @@ def test_control_has_the_null_spread_it_claims():
     pool, places = np.array(texts(300, 7), dtype=object), []
     for seed in range(150):
         order = np.random.default_rng(seed).permutation(300)
-        control = bag_of_words_control(pool[order[:150]], pool[order[150:]], confidence=0.95, seed=seed)
+        control = bag_of_words_control(pool[order[:150]], pool[order[150:]], seed=seed)
         places.append((control.auc.value - 0.5) / (control.null.high - 0.5))
     assert 0.85 < 3.2905 * np.std(places) < 1.15
 
 
 def test_control_sees_a_split_that_was_not_by_coin():
     marked = [f"{text} subscriber" for text in texts(150, 0)]
-    assert not bag_of_words_control(marked, texts(150, 1), confidence=0.95, seed=0).passed
+    assert not bag_of_words_control(marked, texts(150, 1), seed=0).passed
 
 
 def test_a_control_on_too_few_records_is_an_error():
     with pytest.raises(DataError, match="too small"):
-        bag_of_words_control(["a"], ["b"], confidence=0.95, seed=0)
+        bag_of_words_control(["a"], ["b"], seed=0)
 
 
 def test_attacks_from_losses():
     members, nonmembers = [Record("aa", "x"), Record("b", None)], [Record("cccc", "x")]
-    tuned = record_losses(lambda texts, labels: np.array([len(text) for text in texts]), members, nonmembers)
-    base = record_losses(
-        lambda texts, labels: np.array([9.0 if label else 1.0 for label in labels]), members, nonmembers
-    )
+    tuned = record_losses(lambda rows: np.array([len(row.text) for row in rows]), members, nonmembers)
+    base = record_losses(lambda rows: np.array([9.0 if row.label else 1.0 for row in rows]), members, nonmembers)
     assert (loss_attack(tuned).members.tolist(), loss_attack(tuned).nonmembers.tolist()) == ([-2.0, -1.0], [-4.0])
     reference = reference_attack(tuned, base)
     assert (reference.members.tolist(), reference.nonmembers.tolist()) == ([7.0, 0.0], [5.0])
@@ -232,7 +228,7 @@ def test_token_scores_belong_to_their_record_and_to_the_tokens_of_its_loss(tmp_p
 
 def test_a_loss_that_is_not_finite_is_an_error_that_quotes_no_row():
     with pytest.raises(DataError) as caught:
-        record_losses(lambda texts, labels: np.full(len(texts), np.nan), [Record("secret")], [Record("other")])
+        record_losses(lambda rows: np.full(len(rows), np.nan), [Record("secret")], [Record("other")])
     assert "secret" not in str(caught.value)
     assert "of a record is not finite" in str(caught.value)
 
@@ -257,7 +253,7 @@ def test_the_p_value_is_that_of_the_claim_over_all_attacks() -> None:
     for shift in (0.0, 1.0, 2.5):
         scores = Scores(rng.normal(shift, 1, 300), rng.normal(0, 1, 300))
         control = Control(Estimate(0.5, 0.45, 0.55), Interval(0.4, 0.6))
-        settings = {"delta": 1e-6, "guess_share": 0.3, "alpha": 0.05, "confidence": 0.95, "seed": 1}
+        settings = {"delta": 1e-6, "guess_share": 0.3, "alpha": 0.05, "seed": 1}
         audit = audit_membership({"one": scores, "two": scores}, control, claim=1.0, **settings)
         assert audit.p is not None
         assert (audit.p < 0.05) == (audit.epsilon_lower.value > 1.0)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
 from palimpsest.audit.memorisation import (
-    Corpora,
     LikenessRules,
     MemorisationAudit,
     Secrets,
@@ -29,6 +28,7 @@ from palimpsest.audit.memorisation import (
     similar_pairs,
 )
 from palimpsest.audit.personal import KINDS, personal_values
+from palimpsest.audit.units import Released
 from palimpsest.errors import DataError
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.records.duplicates import shingles_of, words
@@ -44,7 +44,7 @@ _WORLD = WorldSettings(
     seed=3, private_rows=300, test_rows=50, public_rows=100, public_test_rows=50, products=4, public_products=12,
     facts=8, support_low=10, support_high=60, public_pairs=40, canaries=4, canary_repeats=(1, 2, 4),
 )  # fmt: skip
-USUAL = LikenessRules(similarity=0.7, shingle=3, closeness=0.8, confidence=0.95)
+USUAL = LikenessRules(similarity=0.7, shingle=3, closeness=0.8)
 
 
 def sentences(rng: np.random.Generator, count: int, vocabulary: int = 300, longest: int = 20) -> list[str]:
@@ -53,8 +53,8 @@ def sentences(rng: np.random.Generator, count: int, vocabulary: int = 300, longe
     return [" ".join(f"w{word}" for word in rng.choice(vocabulary, n, p=frequent / frequent.sum())) for n in sizes]
 
 
-def corpora(synthetic=("a",), members=("b",), holdout=("c",), public=()) -> Corpora:
-    return Corpora(list(synthetic), list(members), list(holdout), list(public))
+def corpora(synthetic=("a",), members=("b",), holdout=("c",), public=()) -> Released:
+    return Released(*([Record(text) for text in side] for side in (synthetic, members, holdout)), list(public))
 
 
 # Near-duplicates.
@@ -187,7 +187,7 @@ def test_personal_values_count_once_and_the_holdout_is_taken_off() -> None:
     members = ["mine: ann@post.example", "ask help@shop.example", "nothing", "bob@post.example"]
     holdout = ["yours: eve@post.example", "ask help@shop.example", "nothing"]
     written = ["ANN@post.example wrote", "ann@post.example again", "help@shop.example", "new@post.example"]
-    found = personal_data(corpora(written, members, holdout, ["public: help@shop.example"]), 0.95)
+    found = personal_data(corpora(written, members, holdout, ["public: help@shop.example"]))
     mail = found["email"]
     assert set(found) == set(KINDS)
     assert (mail.train.count, mail.holdout.count, mail.public.count, mail.train.n) == (2, 1, 1, 3)
@@ -268,7 +268,7 @@ def test_looking_for_pieces_first_misses_no_near_match(closeness: float) -> None
     edits = int((1 - closeness) * 20 + 1e-9)
     for secret in secrets:
         expected = any(table_distance(secret, text) <= edits for text in texts)
-        found = extraction(Secrets((secret,), ("zzzz zzzz",)), texts, LikenessRules(0.7, 3, closeness, 0.95))
+        found = extraction(Secrets((secret,), ("zzzz zzzz",)), texts, LikenessRules(0.7, 3, closeness))
         assert found.near.exposed.count == expected
 
 
@@ -287,7 +287,7 @@ def test_secrets_without_control_or_words_are_errors(secrets: Secrets) -> None:
 )  # fmt: skip
 def test_intervals_of_newcombe_1998(counts: tuple[int, int, int, int], low: float, high: float) -> None:
     """Table II of the paper on independent proportions, method 10."""
-    excess = contrast(*counts, 0.95).excess
+    excess = contrast(*counts).excess
     assert (excess.low, excess.high) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
 
 
@@ -296,7 +296,7 @@ def test_the_p_value_is_the_share_of_all_dealings() -> None:
     dealings = [sum(hits[index] for index in chosen) for chosen in combinations(range(7), members)]
     for exposed in range(4):
         expected = np.mean([dealt >= exposed for dealt in dealings])
-        assert contrast(exposed, members, 3 - exposed, 7 - members, 0.95).p == pytest.approx(expected)
+        assert contrast(exposed, members, 3 - exposed, 7 - members).p == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("first", "second", "both"), [(0.3, 0.2, 0.1), (0.4, 0.3, 0.2), (0.1, 0.05, 0.0)])
@@ -304,7 +304,7 @@ def test_paired_intervals_hold_the_difference_as_often_as_they_say(first: float,
     rng = np.random.default_rng(1)
     shares = [both, first - both, second - both, 1 - first - second + both]
     drawn = rng.multinomial(80, shares, size=1000)
-    found = [paired_excess(b + f, b + s, b, 80, 0.95) for b, f, s, _ in drawn.tolist()]
+    found = [paired_excess(b + f, b + s, b, 80) for b, f, s, _ in drawn.tolist()]
     held = np.mean([one.low <= first - second <= one.high for one in found])
     assert 0.93 <= held <= 0.995
     assert all(
@@ -313,9 +313,9 @@ def test_paired_intervals_hold_the_difference_as_often_as_they_say(first: float,
 
 
 def test_pairs_that_go_together_make_the_interval_narrow() -> None:
-    together, apart = paired_excess(30, 30, 30, 100, 0.95), paired_excess(30, 30, 9, 100, 0.95)
+    together, apart = paired_excess(30, 30, 30, 100), paired_excess(30, 30, 9, 100)
     assert together.high - together.low < 0.6 * (apart.high - apart.low)
-    against = paired_excess(30, 30, 0, 100, 0.95)
+    against = paired_excess(30, 30, 0, 100)
     assert against.high - against.low > apart.high - apart.low
 
 
@@ -331,7 +331,7 @@ def test_empty_sides_are_errors(empty: str) -> None:
 @pytest.mark.parametrize("wrong", [{"similarity": 0}, {"similarity": 1.1}, {"shingle": 0}, {"closeness": 0}])
 def test_settings_out_of_range_are_errors(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        LikenessRules(**{"similarity": 0.7, "shingle": 3, "closeness": 0.8, "confidence": 0.95, **wrong})
+        LikenessRules(**{"similarity": 0.7, "shingle": 3, "closeness": 0.8, **wrong})
 
 
 def test_the_stage_finds_what_was_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

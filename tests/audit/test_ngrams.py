@@ -8,8 +8,10 @@ import pytest
 
 from palimpsest.audit.ngrams import NgramAudit, WordIds, ngram_audit, shared_ngrams
 from palimpsest.audit.statistics import Bootstrap
+from palimpsest.audit.units import Released
 from palimpsest.errors import DataError
 from palimpsest.records.duplicates import words
+from palimpsest.records.record import Record
 
 ORDERS = (3, 4, 5, 6, 7, 10, 13)
 
@@ -26,7 +28,8 @@ def grams(text, order):
 
 
 def audit(synthetic, members, holdout, public=(), seed=0, resamples=1024, orders=ORDERS):
-    return ngram_audit(synthetic, members, holdout, public, orders, Bootstrap(resamples, 0.95, seed))
+    sides = ([Record(text) for text in side] for side in (synthetic, members, holdout))
+    return ngram_audit(Released(*sides, public), orders, Bootstrap(resamples, seed))
 
 
 @pytest.mark.parametrize("seed", range(5))

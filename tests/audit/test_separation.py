@@ -11,7 +11,7 @@ from palimpsest.errors import DataError, ModelError
 from palimpsest.files import read_json, write_json
 
 LABELS = ("bug", "praise", "question")
-SETTINGS = ForestSettings(trees=30, seeds=(0, 1, 2), confidence=0.95)
+SETTINGS = ForestSettings(trees=30, seeds=(0, 1, 2))
 
 
 def states(count, seed, apart=3.0, width=8):
@@ -88,7 +88,7 @@ def test_states_of_a_diverged_model_are_an_error(value):
 
 def test_fewer_than_three_forests_are_refused():
     with pytest.raises(ValueError, match="number_of_seeds"):
-        ForestSettings(trees=10, seeds=(0, 1), confidence=0.95)
+        ForestSettings(trees=10, seeds=(0, 1))
 
 
 @pytest.mark.parametrize("method", ["pca", "umap"])
@@ -125,7 +125,7 @@ def test_the_document_goes_to_disk_and_back(tmp_path, loss):
     test, truth = states(40, 1)
     score = separation(*states(60, 0), test, truth, LABELS, SETTINGS)
     points = project(test, "pca", 0)
-    document = SeparationAudit(score, loss, {"pca": Projection(points, truth)}).to_json("dp3")
+    document = SeparationAudit(score, loss, {"pca": Projection.of(points, truth)}).to_json("dp3")
     write_json(tmp_path / "dp3.json", document)
     back = read_json(tmp_path / "dp3.json")
     assert back == document == json.loads(json.dumps(document))

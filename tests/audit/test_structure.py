@@ -19,7 +19,7 @@ NONE = ["", "A film.", '{"title": "A"', '{"title": "A", "title": "B"}', '{"title
 
 
 def test_texts_are_counted_by_what_they_are():
-    audit = audit_structure([*VALID, *NONE, *JSON], FILM, confidence=0.95)
+    audit = audit_structure([*VALID, *NONE, *JSON], FILM)
     assert (audit.parsed.count, audit.parsed.n) == (9, 15)
     assert (audit.valid.count, audit.valid.n) == (2, 15)
     assert (audit.valid.low, audit.valid.high) == wilson(2, 15, 0.95)
@@ -30,17 +30,17 @@ def test_texts_are_counted_by_what_they_are():
     [*((text, 1, 1) for text in VALID), *((text, 1, 0) for text in JSON), *((text, 0, 0) for text in NONE)],
 )
 def test_one_text(text: str, parsed: int, valid: int):
-    audit = audit_structure([text], FILM, confidence=0.95)
+    audit = audit_structure([text], FILM)
     assert (audit.parsed.count, audit.valid.count) == (parsed, valid)
 
 
 def test_no_rows_tell_nothing():
-    audit = audit_structure([], FILM, confidence=0.95)
+    audit = audit_structure([], FILM)
     assert (audit.valid.n, audit.valid.low, audit.valid.high) == (0, 0.0, 1.0)
 
 
 def test_json_has_the_published_shape():
-    document = audit_structure(VALID, FILM, confidence=0.95).to_json("dp3", "dp")
+    document = audit_structure(VALID, FILM).to_json("dp3", "dp")
     assert (document["variant"], document["zone"]) == ("dp3", "dp")
     assert document.keys() == {"variant", "zone", "parsed", "valid"}
     assert StructureAudit.from_json(json.loads(json.dumps(document))).to_json("dp3", "dp") == document

@@ -12,7 +12,6 @@ from palimpsest.audit.membership import audit_membership, bag_of_words_control
 from palimpsest.audit.ngrams import WordIds
 from palimpsest.audit.statistics import auc_null_interval, auc_value
 from palimpsest.audit.text_membership import (
-    Released,
     TextMembershipAudit,
     embedding_attack,
     label_attack,
@@ -22,6 +21,7 @@ from palimpsest.audit.text_membership import (
     phantom_test,
     text_attacks,
 )
+from palimpsest.audit.units import Released
 from palimpsest.errors import DataError
 from palimpsest.records.duplicates import words
 from palimpsest.records.record import Record
@@ -56,16 +56,16 @@ def blind(members):
 
 
 def attacks(released):
-    phantom = phantom_test(released, [], ORDERS, 0.95)
+    phantom = phantom_test(released, [], ORDERS)
     found = text_attacks(released, order=3, labelled=True, seed=0)
     return found | {"rare": released.scores(phantom.found)}
 
 
 def verdict(released, claim=1.0):
     texts = [[row.text for row in side] for side in (released.members, released.nonmembers)]
-    control = bag_of_words_control(*texts, confidence=0.95, seed=0)
+    control = bag_of_words_control(*texts, seed=0)
     return audit_membership(
-        attacks(released), control, claim=claim, delta=1e-5, guess_share=0.2, alpha=0.05, confidence=0.95, seed=0,
+        attacks(released), control, claim=claim, delta=1e-5, guess_share=0.2, alpha=0.05, seed=0,
         guessed="members",
     )  # fmt: skip
 
@@ -215,13 +215,13 @@ def test_phantoms_are_counted_by_record():
     released = Released(
         [Record("alpha BETA delta common, shared"), Record("zeta theta eta")], members, nonmembers, ["one"]
     )
-    one, two = phantom_test(released, ["theta common"], (1, 2), 0.95).orders
+    one, two = phantom_test(released, ["theta common"], (1, 2)).orders.values()
     # alpha beta gamma delta epsilon zeta eta: not shared (two records), common and theta (other private), one (public)
     assert (one.features, one.train.count, one.train.n, one.holdout.count, one.holdout.n) == (7, 2, 3, 2, 3)
     assert one.found.tolist() == [2, 1, 0, 1, 1, 0]
     assert one.p == pytest.approx(11 / 16)  # at least 2 of 4 fair coins
     assert (two.features, two.found.tolist(), two.p) == (6, [1, 1, 0, 0, 0, 0], 0.25)
-    both = phantom_test(released, ["theta common"], (1, 2), 0.95)
+    both = phantom_test(released, ["theta common"], (1, 2))
     assert both.p == 0.5
     assert both.found.tolist() == [2.5, 1.5, 0.0, 1.0, 1.0, 0.0]
 
@@ -232,13 +232,13 @@ def test_phantoms_under_fair_coins_are_rarely_significant():
     for seed in range(200):
         coins = np.random.default_rng(seed).random(60) < 0.5
         sides = [[row for row, coin in zip(pool, coins, strict=True) if coin == side] for side in (True, False)]
-        hits += phantom_test(Released(released, *sides, []), [], (1, 2, 5), 0.95).p <= 0.05
+        hits += phantom_test(Released(released, *sides, []), [], (1, 2, 5)).p <= 0.05
     assert hits <= 10
 
 
 def test_orders_longer_than_any_text_have_no_feature():
     released = Released([Record("a b")], [Record("a")], [Record("b")], [])
-    (one,) = phantom_test(released, [], (4,), 0.95).orders
+    (one,) = phantom_test(released, [], (4,)).orders.values()
     assert (one.features, one.train.count, one.p, one.found.tolist()) == (0, 0, 1.0, [0, 0])
 
 
@@ -251,7 +251,7 @@ def test_an_empty_release_or_subset_is_an_error():
 
 def test_json_has_the_published_shape():
     released = world(copies, side=40)
-    document = TextMembershipAudit(verdict(released), phantom_test(released, [], ORDERS, 0.95)).to_json("dp3")
+    document = TextMembershipAudit(verdict(released), phantom_test(released, [], ORDERS)).to_json("dp3")
     assert TextMembershipAudit.from_json(json.loads(json.dumps(document))).to_json("dp3") == document
     assert set(document["attacks"]) == {"ngram", "nearest_words", "nearest_characters", "label", "rare"}
     assert document["epsilon_lower"]["guessed"] == "members"

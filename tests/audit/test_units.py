@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.audit.anonymity import audit_anonymity
-from palimpsest.audit.membership import Control, Scores, audit_membership, bag_of_words_control, correct_guesses
-from palimpsest.audit.memorisation import Corpora, LikenessRules, near_duplicates_of, personal_data
+from palimpsest.audit.membership import Control, audit_membership, bag_of_words_control, correct_guesses
+from palimpsest.audit.memorisation import LikenessRules, near_duplicates_of, personal_data
 from palimpsest.audit.ngrams import ngram_audit
 from palimpsest.audit.statistics import Bootstrap, Estimate, Interval, one_run_p_value
-from palimpsest.audit.text_membership import Released, phantom_test, text_attacks
-from palimpsest.audit.units import RULES, Guessed, Units
+from palimpsest.audit.text_membership import phantom_test, text_attacks
+from palimpsest.audit.units import RULES, Guessed, Released, Scores, Units
 from palimpsest.errors import DataError
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 
 PASSED = Control(Estimate(0.5, 0.4, 0.6), Interval(0.4, 0.6))
-USUAL = LikenessRules(similarity=0.7, shingle=3, closeness=0.8, confidence=0.95)
+USUAL = LikenessRules(similarity=0.7, shingle=3, closeness=0.8)
 ALPHA = 0.05
 
 
@@ -104,8 +104,8 @@ def test_a_record_that_is_a_unit_keeps_its_score_to_the_last_bit(rule):
 
 def test_every_attack_has_a_rule():
     guess = dealt([("a", "one two"), ("a", "two three"), ("b", "four five")], {"a"})
-    released = Released([Record("one two", "x"), Record("six", "y")], guess.members, guess.others, ["seven"])
-    texts_alone = text_attacks(released, order=2, labelled=True, seed=0)
+    written = Released([Record("one two", "x"), Record("six", "y")], *guess.sides, ["seven"])
+    texts_alone = text_attacks(written, order=2, labelled=True, seed=0)
     stages = {"loss", "reference", "zlib", "min_k", "lira", "rmia", "nearest_embeddings", "rare"}
     assert set(texts_alone) | stages == set(RULES)
 
@@ -115,7 +115,7 @@ def test_every_attack_has_a_rule():
 
 def audited(values: np.ndarray, guess: Guessed, units: Units, claim: float = 0.0):
     scores = Scores(values[: len(guess.members)], values[len(guess.members) :])
-    settings = {"delta": 0.0, "guess_share": 0.5, "alpha": ALPHA, "confidence": 0.95, "seed": 0}
+    settings = {"delta": 0.0, "guess_share": 0.5, "alpha": ALPHA, "seed": 0}
     return audit_membership({"loss": scores}, PASSED, claim=claim, units=units, **settings)
 
 
@@ -215,8 +215,8 @@ def test_a_control_that_reads_all_of_a_person_at_once_passes_and_one_that_reads_
             for _ in range(5)
         ]
         guess = dealt(rows, {f"p{person}" for person in np.flatnonzero(rng.random(60) < 0.5)})
-        passed["person"] += bag_of_words_control(*guess.documents, confidence=0.95, seed=seed).passed
-        passed["record"] += bag_of_words_control(*guess.texts, confidence=0.95, seed=seed).passed
+        passed["person"] += bag_of_words_control(*guess.documents, seed=seed).passed
+        passed["record"] += bag_of_words_control(*guess.texts, seed=seed).passed
     assert (passed["person"], passed["record"]) == (20, 0)
 
 
@@ -228,8 +228,8 @@ ROWS = [(name, text) for name in NAMES for text in OWN[name]]
 COPIES = [text for name in NAMES[:3] for text in OWN[name]]  # half of the persons, whatever their coins
 
 
-def corpora(guess: Guessed, units: Units) -> Corpora:
-    return Corpora(COPIES, *guess.texts, ["nothing of the kind"], units)
+def released(guess: Guessed, units: Units, texts: Sequence[str] = COPIES) -> Released:
+    return Released([Record(text, "x") for text in texts], *guess.sides, ["nothing of the kind"], units)
 
 
 def test_repeated_persons_are_counted_once_and_their_p_value_is_exact():
@@ -237,11 +237,11 @@ def test_repeated_persons_are_counted_once_and_their_p_value_is_exact():
     by_person, by_row = [], []
     for inside in deals(NAMES, 3):
         guess = dealt(ROWS, inside)
-        found = near_duplicates_of(corpora(guess, guess.units), USUAL).records
+        found = near_duplicates_of(released(guess, guess.units), USUAL).records
         assert (found.exposed.n, found.control.n) == (3, 3)
         assert found.exposed.count == len(inside & set(NAMES[:3]))
         by_person.append(found.p)
-        by_row.append(near_duplicates_of(corpora(guess, alone(guess)), USUAL).records.p)
+        by_row.append(near_duplicates_of(released(guess, alone(guess)), USUAL).records.p)
     assert exceeds(by_person) == pytest.approx(1.0)
     assert exceeds(by_row) > 100.0
 
@@ -249,16 +249,16 @@ def test_repeated_persons_are_counted_once_and_their_p_value_is_exact():
 def test_a_value_that_a_person_repeats_is_one_persons():
     rows = [(name, f"{place} call 0171 555 010{name[1]}") for name in NAMES for place in "abc"]
     guess = dealt(rows, set(NAMES[:3]))
-    texts = Corpora(["it is 0171 555 0101", "or 0171 555 0104"], *guess.texts, [], guess.units)
-    found = personal_data(texts, 0.95)["phone"]
+    written = released(guess, guess.units, ["it is 0171 555 0101", "or 0171 555 0104"])
+    found = personal_data(written)["phone"]
     assert (found.records.exposed.count, found.records.exposed.n) == (1, 3)
     assert (found.records.control.count, found.records.control.n) == (1, 3)
     assert (found.train.count, found.holdout.count, found.train.n) == (1, 1, 2)
 
 
 def ngrams(guess: Guessed, units: Units, synthetic: Sequence[str] = COPIES, seed: int = 0):
-    bootstrap = Bootstrap(resamples=256, confidence=0.95, seed=seed)
-    return ngram_audit(synthetic, *guess.texts, [], [3], bootstrap, units).orders[3]
+    bootstrap = Bootstrap(resamples=256, seed=seed)
+    return ngram_audit(released(guess, units, synthetic), [3], bootstrap).orders[3]
 
 
 def test_shared_ngrams_are_tested_by_the_coins_of_persons():
@@ -284,8 +284,7 @@ def test_what_a_person_says_often_is_shared_once():
 
 
 def phantom(guess: Guessed, units: Units, synthetic: Sequence[str]):
-    released = Released([Record(text, "x") for text in synthetic], guess.members, guess.others, ["public"], units)
-    return phantom_test(released, ["somebody else"], [1], 0.95).orders[0]
+    return phantom_test(released(guess, units, synthetic), ["somebody else"], [1]).orders[1]
 
 
 def test_what_one_person_says_in_several_rows_is_rare_and_counts_once():
@@ -314,9 +313,9 @@ def by_side(rows: Sequence[tuple[str, str]], inside: set[str]) -> list[str]:
 
 
 def anonymity(guess: Guessed, units: Units, synthetic: Sequence[Record]):
-    released = Released(synthetic, guess.members, guess.others, ["public words"], units)
+    written = Released(synthetic, *guess.sides, ["public words"], units)
     return audit_anonymity(
-        released, PASSED, labelled=True, neighbours=1, claim=1.0, best=None, confidence=0.95, seed=0
+        written, PASSED, labelled=True, neighbours=1, claim=1.0, best=None, seed=0
     ).attacks  # fmt: skip
 
 

@@ -21,8 +21,8 @@ from palimpsest.audit.utility import (
 from palimpsest.errors import DataError
 
 LABELS = ("bug", "praise", "question")
-SETTINGS = LinearSettings(seeds=(0, 1, 2), validation_share=0.2, confidence=0.95)
-BOOTSTRAP = Bootstrap(resamples=500, confidence=0.95, seed=0)
+SETTINGS = LinearSettings(seeds=(0, 1, 2), validation_share=0.2)
+BOOTSTRAP = Bootstrap(resamples=500, seed=0)
 
 
 def embeddings(count, seed, spread=0.5):
@@ -40,19 +40,19 @@ def sentences(count, seed):
 def test_embeddings_are_classified():
     evaluation = minilm_lr(*embeddings(400, 0), *embeddings(300, 1), LABELS, SETTINGS)
     assert evaluation.correct.shape == (3, 300)
-    assert 0.7 < evaluation.accuracy.low < evaluation.accuracy.value < evaluation.accuracy.high
-    assert evaluation.accuracy.value == pytest.approx(evaluation.item_accuracy.mean())
-    assert sum(scores.support for scores in evaluation.per_class.values()) == 300
+    assert 0.7 < evaluation.scored.accuracy.low < evaluation.scored.accuracy.value < evaluation.scored.accuracy.high
+    assert evaluation.scored.accuracy.value == pytest.approx(evaluation.item_accuracy.mean())
+    assert sum(scores.support for scores in evaluation.scored.per_class.values()) == 300
 
 
 def test_texts_are_classified():
-    assert tfidf_lr(*sentences(300, 0), *sentences(200, 1), LABELS, SETTINGS).accuracy.value > 0.95
+    assert tfidf_lr(*sentences(300, 0), *sentences(200, 1), LABELS, SETTINGS).scored.accuracy.value > 0.95
 
 
 def test_labels_that_carry_nothing_give_chance():
     features, labels = embeddings(400, 0)
     shuffled = list(np.random.default_rng(0).permutation(labels))
-    assert minilm_lr(features, shuffled, *embeddings(600, 1), LABELS, SETTINGS).accuracy.value < 0.55
+    assert minilm_lr(features, shuffled, *embeddings(600, 1), LABELS, SETTINGS).scored.accuracy.value < 0.55
 
 
 def test_the_penalty_is_chosen_without_the_test_rows():
@@ -61,24 +61,24 @@ def test_the_penalty_is_chosen_without_the_test_rows():
     right, wrong = (minilm_lr(*train, test, targets, LABELS, SETTINGS) for targets in (truth, turned))
     # Same predictions whatever the test labels are: no row can be right under both.
     assert not (right.correct & wrong.correct).any()
-    assert right.per_class["bug"].support != 0
+    assert right.scored.per_class["bug"].support != 0
 
 
 def test_one_class_of_synthetic_rows_is_predicted_everywhere():
     features, _ = embeddings(20, 0)
     test, truth = embeddings(90, 1)
     evaluation = minilm_lr(features, ["praise"] * 20, test, truth, LABELS, SETTINGS)
-    assert evaluation.accuracy.value == pytest.approx(truth.count("praise") / 90)
-    assert evaluation.per_class["praise"].recall == 1.0
-    assert evaluation.per_class["bug"].precision == 0.0
+    assert evaluation.scored.accuracy.value == pytest.approx(truth.count("praise") / 90)
+    assert evaluation.scored.per_class["praise"].recall == 1.0
+    assert evaluation.scored.per_class["bug"].precision == 0.0
 
 
 def test_scores_per_class_equal_those_of_scikit_learn():
     rng = np.random.default_rng(0)
     probabilities, truth = rng.dirichlet(np.ones(3), (1, 200)), rng.integers(0, 3, 200)
-    evaluation = evaluate(probabilities, truth, LABELS, 0.95)
+    evaluation = evaluate(probabilities, truth, LABELS)
     expected = np.column_stack(precision_recall_fscore_support(truth, probabilities[0].argmax(axis=1)))
-    found = [list(evaluation.per_class[label].to_json().values()) for label in LABELS]
+    found = [list(evaluation.scored.per_class[label].to_json().values()) for label in LABELS]
     assert np.allclose(found, expected)
 
 
@@ -132,7 +132,7 @@ def test_gap_closed_is_not_given_where_there_is_no_gap():
 
 def test_fewer_than_three_seeds_are_refused():
     with pytest.raises(ValueError, match="number_of_seeds"):
-        LinearSettings(seeds=(0, 1), validation_share=0.2, confidence=0.95)
+        LinearSettings(seeds=(0, 1), validation_share=0.2)
 
 
 def test_json_has_the_published_shape():

@@ -6,8 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from palimpsest.audit.distance import MEASURES, per_round
-from palimpsest.audit.rounds import EvolutionAudit, RoundAudit, Turnout, audit_rounds, exact_votes, mixed, turnouts
+from palimpsest.audit.rounds import (
+    MEASURES,
+    EvolutionAudit,
+    Turnout,
+    audit_rounds,
+    exact_votes,
+    mixed,
+    per_round,
+    turnouts,
+)
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
 from palimpsest.params.load import load
@@ -120,45 +128,45 @@ def world(skew: int = 1) -> tuple[list[EvolvedRound], dict[str, np.ndarray], dic
 
 
 def test_a_nearer_round_is_nearer_and_its_parents_are_nearest() -> None:
-    found = audit_rounds(*world(), seed=0).rounds
-    by_name = [{one.name: one for one in each.population} for each in found]
+    found = audit_rounds(*world(), seed=0)
+    by_name = [{one.name: one for one in each} for each in found.populations]
     assert [list(each) for each in by_name] == [list(MEASURES)] * 2
     assert by_name[0]["wasserstein"].value > 2 * by_name[1]["wasserstein"].value
     assert by_name[1]["wasserstein"].value > by_name[1]["wasserstein"].floor
-    parents = {one.name: one for one in found[1].parents}
+    parents = {one.name: one for one in found.parents[1]}
     assert parents["wasserstein"].value < by_name[1]["wasserstein"].value
     assert (parents["wasserstein"].n, by_name[0]["wasserstein"].n) == (24, 80)
     assert parents["wasserstein"].floor != by_name[1]["wasserstein"].floor
-    assert [(each.votes[0].selected, each.votes[0].readable) for each in found] == [(3, 3), (24, 16)]
+    assert [(each[0].selected, each[0].readable) for each in found.votes] == [(3, 3), (24, 16)]
 
 
 def test_too_few_parents_have_no_distance() -> None:
-    assert audit_rounds(*world(), seed=0).rounds[0].parents == ()
+    assert audit_rounds(*world(), seed=0).parents[0] == ()
 
 
 def test_no_parents_at_all_are_no_error() -> None:
     rounds, train, holdout = world()
     empty = a_round(dict(rounds[0].population), {"a": [], "b": []})
-    (found,) = audit_rounds([empty], train, holdout, 0).rounds
-    assert (found.parents, found.votes[0].selected) == ((), 0)
-    assert found.population[0].n == 80
+    found = audit_rounds([empty], train, holdout, 0)
+    assert (found.parents, found.votes[0][0].selected) == (((),), 0)
+    assert found.populations[0][0].n == 80
 
 
 def test_the_mix_of_labels_is_no_distance() -> None:
     """Half of the population is of label a and 9 of 10 private rows: only what it is of each label counts."""
     rounds, train, holdout = world(skew=9)
-    (found,) = audit_rounds(rounds[1:], train, holdout, 0).rounds
+    (found,) = audit_rounds(rounds[1:], train, holdout, 0).populations
     plain = np.concatenate(list(rounds[1].population.values()))
     (naive,) = per_round([plain], *(np.concatenate(list(rows.values())) for rows in (train, holdout)), 0)
-    assert found.population[0].n == 40 + 40 // 9
-    assert found.population[2].value < 0.6 * naive[2].value
+    assert found[0].n == 40 + 40 // 9
+    assert found[2].value < 0.6 * naive[2].value
 
 
 def test_rounds_of_texts_have_distances_alone() -> None:
-    (one, other) = audit_rounds(*world(), seed=0).rounds
-    found = EvolutionAudit((RoundAudit(one.population), RoundAudit(other.population))).to_json("evolve3")
+    audit = EvolutionAudit.of_texts(audit_rounds(*world(), seed=0).populations)
+    found = audit.to_json("evolve3")
     assert (found["parents"], found["votes"]) == ([[], []], [[], []])
-    assert EvolutionAudit.from_json(found).rounds[1] == RoundAudit(other.population)
+    assert EvolutionAudit.from_json(found) == audit
 
 
 def test_the_document_is_that_of_evolve_and_more() -> None:

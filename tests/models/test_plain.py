@@ -27,9 +27,7 @@ class Model(GPT2LMHeadModel):
     config_class = Config
 """
 MAP = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model", "AutoModel": "own.Model"}
-SETTINGS = FinetuneSettings(
-    seeds=[1], epochs=1, batch=2, learning_rate=1e-3, max_tokens=8, confidence=0.9, device="cpu"
-)
+SETTINGS = FinetuneSettings(seeds=[1], epochs=1, batch=2, learning_rate=1e-3, max_tokens=8, device="cpu")
 
 
 def classify(folder: Path) -> Any:

@@ -11,7 +11,6 @@ from scipy.stats import norm
 
 from palimpsest.audit import ngrams as ngrams_audit
 from palimpsest.audit.anonymity import AnonymityAudit, Evidence
-from palimpsest.audit.distance import Distance
 from palimpsest.audit.facts import FactAudit, PopulationFactAudit, support_bins
 from palimpsest.audit.fidelity import FidelityAudit, Measured, diversities, length_bins
 from palimpsest.audit.incontext import Answered, InContextAnswers
@@ -19,7 +18,7 @@ from palimpsest.audit.membership import Attack, Control, EpsilonLower, Membershi
 from palimpsest.audit.memorisation import Contrast, Extraction, MemorisationAudit, Repeats
 from palimpsest.audit.ngrams import NgramAudit, OrderOverlap, PerReference
 from palimpsest.audit.reconstruction import DecodedText, DecoderScores
-from palimpsest.audit.rounds import EvolutionAudit, RoundAudit, Turnout
+from palimpsest.audit.rounds import Distance, EvolutionAudit, Turnout
 from palimpsest.audit.separation import Projection, Separation, SeparationAudit
 from palimpsest.audit.statistics import Estimate, Interval, Rate
 from palimpsest.audit.structure import StructureAudit
@@ -221,7 +220,7 @@ def facts(variant: str, half: float, leaked: int, seed: int) -> dict[str, Any]:
 
 def stated(population: tuple[PopulationFactAudit, ...], leaked: int = 0) -> FactAudit:
     """An audit of these facts."""
-    return FactAudit(population, support_bins(population, 0.95), leaked, 250, leaked // 10, 20, 3)
+    return FactAudit(population, support_bins(population), leaked, 250, leaked // 10, 20, 3)
 
 
 def in_context(
@@ -294,7 +293,7 @@ def world_of_writing() -> dict[str, dict[str, Any]]:
 
 def evolution(variant: str, values: list[float], floor: float = 0.06) -> dict[str, Any]:
     """Distances of each round of texts."""
-    return EvolutionAudit(tuple(RoundAudit(distances(value, floor)) for value in values)).to_json(variant)
+    return EvolutionAudit.of_texts([distances(value, floor) for value in values]).to_json(variant)
 
 
 def distances(value: float, floor: float = 0.06) -> tuple[Distance, ...]:
@@ -341,12 +340,12 @@ def world_of_embedding() -> dict[str, dict[str, Any]]:
     )
     evolved = replace(COUNTED, rounds=3, kept_samples=(kept,), unreadable_samples=(dropped,))
     metrics["embed3"]["generation"] = evolved.to_json("embed3", "dp")
-    rounds = (
-        RoundAudit(distances(0.3), (), turnouts(12.0, 60, 60)),
-        RoundAudit(distances(0.2), distances(0.18, 0.09), turnouts(6.0, 48, 30)),
-        RoundAudit(distances(0.15), distances(0.12, 0.09), turnouts(2.0, 0, 0)),
+    rounds = EvolutionAudit(
+        populations=(distances(0.3), distances(0.2), distances(0.15)),
+        parents=((), distances(0.18, 0.09), distances(0.12, 0.09)),
+        votes=(turnouts(12.0, 60, 60), turnouts(6.0, 48, 30), turnouts(2.0, 0, 0)),
     )
-    metrics["embed3"]["evolution"] = EvolutionAudit(rounds).to_json("embed3")
+    metrics["embed3"]["evolution"] = rounds.to_json("embed3")
     tops = {"words": 0.58, "embed3": 0.55, "deep3": 0.5, "public_only": 0.47, "real": 0.6, "inf": 0.59}
     for name, top in tops.items():
         metrics[name]["incontext"] = in_context(name, {1: top - 0.06, 6: top})
@@ -413,7 +412,7 @@ def audited(
     drawn = {method: draw.normal(seed, 10.0**seed, (2, count)).T for method in methods}
     labels = [LABELS[index] for index in draw.integers(0, len(LABELS), count)]
     found = Separation(_around(accuracy, 0.03), (accuracy,) * 3, 0.24, 400, 200)
-    return SeparationAudit(found, 3.5, {name: Projection(xy, labels) for name, xy in drawn.items()}).to_json(name)
+    return SeparationAudit(found, 3.5, {name: Projection.of(xy, labels) for name, xy in drawn.items()}).to_json(name)
 
 
 def world_models() -> dict[str, dict[str, Any]]:
@@ -497,7 +496,7 @@ def text_membership(
     variant: str, shift: float, claim: float | None, seed: int, lower: float | None = None
 ) -> dict[str, Any]:
     """Attacks on the rows alone, with the phantom test beside them."""
-    orders = tuple(PhantomOrder(n, 900 * n, rate(12 // n, MEMBERS), rate(9 // n, MEMBERS), 0.3) for n in (1, 2))
+    orders = {n: PhantomOrder(900 * n, rate(12 // n, MEMBERS), rate(9 // n, MEMBERS), 0.3) for n in (1, 2)}
     return TextMembershipAudit(_attacked(shift, claim, seed, lower), Phantom(orders)).to_json(variant)
 
 
@@ -535,16 +534,16 @@ def anonymity(variant: str, risk: float) -> dict[str, Any]:
 def fidelity(variant: str, value: float) -> dict[str, Any]:
     """A distance, a share, and a measure that cannot tell public text from private; lengths and labels."""
 
-    def measured(name: str, better: str, own: float, floor: float, public: float | None) -> Measured:
-        return Measured(name, better, 500, own, own, public, floor, floor - 0.01, floor + 0.01)
+    def measured(better: str, own: float, floor: float, public: float | None) -> Measured:
+        return Measured(better, 500, own, own, public, floor, floor - 0.01, floor + 0.01)
 
-    measures = (
-        measured("frechet", "lower", value, 0.2, 0.9), measured("coverage", "higher", 0.6, 0.9, 0.3),
-        measured("precision", "higher", 0.7, 0.9, 0.89), measured("length", "lower", 0.7, 0.4, None),
-    )  # fmt: skip
+    measures = {
+        "frechet": measured("lower", value, 0.2, 0.9), "coverage": measured("higher", 0.6, 0.9, 0.3),
+        "precision": measured("higher", 0.7, 0.9, 0.89), "length": measured("lower", 0.7, 0.4, None),
+    }  # fmt: skip
     texts = {side: ["word " * n for n in range(2, most)] for side, most in (("synthetic", 20), ("train", 30))}
     labels = {"synthetic": {"billing": 0.75, "returns": 0.25}, "train": {"billing": 0.6, "returns": 0.4}}
-    audit = FidelityAudit(measures, diversities(texts), 18, length_bins(texts), labels)
+    audit = FidelityAudit(measures, diversities(texts), length_bins(texts), labels, 18)
     return audit.to_json(variant)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from report_world import distances, evolution, page_of, results, svg, world_of_choosing
 
-from palimpsest.audit.rounds import EvolutionAudit, RoundAudit
+from palimpsest.audit.rounds import EvolutionAudit
 from palimpsest.report.sections import evolution as rounds
 from palimpsest.report.sections import gallery, generation
 
@@ -28,7 +28,7 @@ def test_each_measure_has_a_figure_with_its_floor() -> None:
 
 
 def test_the_floor_is_drawn_dashed() -> None:
-    audit = EvolutionAudit(tuple(RoundAudit(distances(0.3 / n)[:1]) for n in (1, 2)))
+    audit = EvolutionAudit.of_texts([distances(0.3 / n)[:1] for n in (1, 2)])
     rows = rounds.distances(results({"a": {"evolution": audit.to_json("a")}}))
     assert 'stroke-dasharray="4,4"' in svg(rounds.distances_chart(rows))
 

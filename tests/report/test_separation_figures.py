@@ -46,13 +46,13 @@ def test_every_panel_goes_from_0_to_1() -> None:
 
 
 def test_stretching_keeps_proportions_and_labels() -> None:
-    rows = projected(pca=Projection(np.array([[2.0, 5.0], [4.0, 5.0], [10.0, 5.0]]), ["a", "b", "a"]))
+    rows = projected(pca=Projection.of(np.array([[2.0, 5.0], [4.0, 5.0], [10.0, 5.0]]), ["a", "b", "a"]))
     assert [(row["x"], row["y"], row["label"]) for row in rows] == [(0, 0.5, "a"), (0.25, 0.5, "b"), (1, 0.5, "a")]
 
 
 @pytest.mark.parametrize(("count", "shown"), [(299, 299), (300, 300), (301, 300), (5000, 300)])
 def test_a_panel_shows_at_most_300_points_from_all_over_the_rows(count: int, shown: int) -> None:
-    drawn = Projection(np.repeat(np.arange(count), 2).reshape(-1, 2), [str(index) for index in range(count)])
+    drawn = Projection.of(np.repeat(np.arange(count), 2).reshape(-1, 2), [str(index) for index in range(count)])
     rows = projected(pca=drawn, umap=drawn)
     kept = [int(row["label"]) for row in rows]
     assert kept[:shown] == kept[shown:] == sorted(set(kept))

@@ -10,7 +10,7 @@ person is the unit of privacy it succeeds on a person if it does on any of their
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -22,9 +22,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from palimpsest import validate
 from palimpsest.audit.membership import Control
-from palimpsest.audit.statistics import Estimate, Rate, wilson
-from palimpsest.audit.text_membership import Released
-from palimpsest.audit.units import Units
+from palimpsest.audit.statistics import Estimate, Rate
+from palimpsest.audit.units import Released, Units
 from palimpsest.errors import DataError
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.records.duplicates import words
@@ -32,42 +31,30 @@ from palimpsest.records.duplicates import words
 BestAttack = Callable[[float], float]  # false-positive rate -> largest true-positive rate that the proof allows
 
 _SIZES = (1, 2, 3, 4)  # words of a predicate
+_NO_WORD = " "  # the rarest word of a record without any: nobody guesses it
 _AT_ONCE = 256  # records compared with all rows at once
 _ALMOST_ALWAYS = 1.0 - 1e-6  # a control rate beyond which nothing is left to be at risk
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What one attack did to each record, members first.
+    """What one attack did to each record, members first."""
 
-    Attributes:
-        hits: whether it succeeded, bool (records,).
-        chance: the probability that the baseline does, (records,).
-    """
-
-    hits: np.ndarray
-    chance: np.ndarray
+    hits: np.ndarray  # whether it succeeded, bool (records,)
+    chance: np.ndarray  # the probability that the baseline does, (records,)
 
 
 @dataclass(frozen=True)
 class Evidence(Plain):
-    """One attack, its control and its baseline.
-
-    Attributes:
-        criterion: "singling out", "linkability" or "inference".
-        main: member units on which the attack succeeds.
-        control: the other units on which it does.
-        baseline: share of member units on which a guess that does not look at the rows would, expected.
-        risk: (main - control) / (1 - control); below 0 where the control did better.
-        cap: largest risk that the proven curve allows at any control rate within its interval; None without a curve.
-    """
+    """One attack, its control and its baseline."""
 
     keys: ClassVar = ("criterion", "main", "control", "baseline", "risk", "cap", "informed")
-    criterion: str
-    main: Rate
-    control: Rate
-    baseline: float
-    risk: Estimate
+    criterion: str  # "singling out", "linkability" or "inference"
+    main: Rate  # member units on which the attack succeeds
+    control: Rate  # the other units on which it does
+    baseline: float  # share of member units on which a guess that does not look at the rows would, expected
+    risk: Estimate  # (main - control) / (1 - control); below 0 where the control did better
+    # largest risk that the proven curve allows at any control rate within its interval; None without a curve.
     cap: float | None
 
     @property
@@ -78,23 +65,15 @@ class Evidence(Plain):
 
 @dataclass(frozen=True)
 class AnonymityAudit(PlainFile):
-    """Private zone: the evidence on each criterion, behind the control of the coins.
-
-    Attributes:
-        members, nonmembers: numbers of units that are guessed about.
-        coins: the model-free control; where it fails, main and control do not compare.
-        attacks: name -> evidence.
-        claim: epsilon of the release; None where it claims none.
-        unit: "record" or "person".
-    """
+    """Private zone: the evidence on each criterion, behind the control of the coins."""
 
     keys: ClassVar = ("unit", "members", "nonmembers", "coins", "attacks", "claim")
-    members: int
-    nonmembers: int
-    coins: Annotated[Control, At("control")]
+    members: int  # units that were read and are guessed about
+    nonmembers: int  # units that were not read
+    coins: Annotated[Control, At("control")]  # the model-free control; where it fails, main and control do not compare
     attacks: Mapping[str, Evidence]
-    claim: float | None
-    unit: str
+    claim: float | None  # epsilon of the release; None where it claims none
+    unit: str  # "record" or "person"
 
 
 def audit_anonymity(
@@ -105,7 +84,6 @@ def audit_anonymity(
     neighbours: int,
     claim: float | None,
     best: BestAttack | None,
-    confidence: float,
     seed: int,
 ) -> AnonymityAudit:
     """Attack every guess record by each criterion.
@@ -116,7 +94,6 @@ def audit_anonymity(
         neighbours: synthetic rows that each half of a record is linked to.
         claim: epsilon of the release; None where it claims none.
         best: the proven curve; None where there is none.
-        confidence: of the intervals.
         seed: of the baseline of singling out.
 
     Raises:
@@ -131,8 +108,8 @@ def audit_anonymity(
     if labelled:
         outcomes["inference_label"] = ("inference", infer_label(view))
     units = released.units
-    found = {name: _evidence(kind, outcome, units, best, confidence) for name, (kind, outcome) in outcomes.items()}
-    return AnonymityAudit(units.members, len(units) - units.members, coins, found, claim, units.kind)
+    evidence = {name: _evidence(kind, outcome, units, best) for name, (kind, outcome) in outcomes.items()}
+    return AnonymityAudit(units.members, len(units) - units.members, coins, evidence, claim, units.kind)
 
 
 # --- attacks ---------------------------------------------------------------------------------------------------
@@ -140,22 +117,14 @@ def audit_anonymity(
 
 @dataclass(frozen=True, eq=False)
 class WordView:
-    """The texts as words, in the order in which an attacker who knows public text finds them rare.
-
-    Attributes:
-        records: words of each guess record, in the order of the text.
-        rows: distinct words of each synthetic row, rarest first.
-        rarity: word -> number of public texts that have it.
-        vectors: TF-IDF of words, fitted on the synthetic rows.
-        vector_rows: of the synthetic rows, (rows, d).
-    """
+    """The texts as words, in the order in which an attacker who knows public text finds them rare."""
 
     released: Released
-    records: Sequence[Sequence[str]]
-    rows: Sequence[Sequence[str]]
-    rarity: Mapping[str, int]
-    vectors: TfidfVectorizer
-    vector_rows: csr_matrix
+    records: Sequence[Sequence[str]]  # words of each guess record, in the order of the text
+    rows: Sequence[Sequence[str]]  # distinct words of each synthetic row, rarest first
+    rarity: Mapping[str, int]  # word -> number of public texts that have it
+    vectors: TfidfVectorizer  # TF-IDF of words, fitted on the synthetic rows
+    vector_rows: csr_matrix  # of the synthetic rows, (rows, d)
 
     @classmethod
     def of(cls, released: Released) -> "WordView":
@@ -165,13 +134,13 @@ class WordView:
             DataError: the synthetic texts hold no word.
         """
         rarity = Counter(chain.from_iterable(set(words(text)) for text in released.public))
-        texts = [row.text for row in released.synthetic]
+        texts = released.texts
         if not any(words(text) for text in texts):
             raise DataError("The synthetic texts hold no word.", "Look at the generator: its training may have failed.")
         vectors = TfidfVectorizer(analyzer=words, sublinear_tf=True, dtype=np.float32)
         vector_rows = vectors.fit_transform(texts)
         rows = [rarest_first(words(text), rarity) for text in texts]
-        return cls(released, [words(row.text) for row in released.records], rows, rarity, vectors, vector_rows)
+        return cls(released, [words(text) for text in released.private], rows, rarity, vectors, vector_rows)
 
     def nearest(self, tokens: Sequence[Sequence[str]], count: int) -> np.ndarray:
         """The `count` nearest synthetic rows of each list of words, int64 (lists, count); -1 where none shares a word.
@@ -179,12 +148,12 @@ class WordView:
         The order of the rows breaks ties.
         """
         asked, count = self.vectors.transform([" ".join(one) for one in tokens]), min(count, len(self.rows))
-        found = []
+        blocks = []
         for start in range(0, asked.shape[0], _AT_ONCE):
             near = (asked[start : start + _AT_ONCE] @ self.vector_rows.T).toarray()
             order = np.argsort(-near, axis=1, kind="stable")[:, :count]
-            found.append(np.where(np.take_along_axis(near, order, axis=1) > 0.0, order, -1))
-        return np.concatenate(found)
+            blocks.append(np.where(np.take_along_axis(near, order, axis=1) > 0.0, order, -1))
+        return np.concatenate(blocks)
 
 
 def rarest_first(tokens: Sequence[str], rarity: Mapping[str, int]) -> list[str]:
@@ -225,12 +194,9 @@ def infer_word(view: WordView) -> Outcome:
 
     The baseline takes the rarest word of a random row.
     """
-    secrets = [next(iter(rarest_first(tokens, view.rarity)), None) for tokens in view.records]
+    secrets = [next(iter(rarest_first(tokens, view.rarity)), _NO_WORD) for tokens in view.records]
     rests = [[word for word in tokens if word != secret] for tokens, secret in zip(view.records, secrets, strict=True)]
-    nearest = view.nearest(rests, 1)[:, 0].tolist()
-    tops = Counter(row[0] for row in view.rows if row)
-    hits = [row >= 0 and view.rows[row][0] == secret for row, secret in zip(nearest, secrets, strict=True)]
-    return Outcome(np.array(hits), np.array([tops[secret] / len(view.rows) if secret else 0.0 for secret in secrets]))
+    return _guessed(view, rests, secrets, [next(iter(row), "") for row in view.rows])
 
 
 def infer_label(view: WordView) -> Outcome:
@@ -238,11 +204,17 @@ def infer_label(view: WordView) -> Outcome:
 
     Most of it is what the labels mean, which the control shows. The baseline takes the label of a random row.
     """
-    nearest, rows = view.nearest(view.records, 1)[:, 0].tolist(), view.released.synthetic
     labels = [record.label for record in view.released.records]
-    shares = Counter(row.label for row in rows)
-    hits = [row >= 0 and rows[row].label == label for row, label in zip(nearest, labels, strict=True)]
-    return Outcome(np.array(hits), np.array([shares[label] / len(rows) for label in labels]))
+    return _guessed(view, view.records, labels, [row.label for row in view.released.synthetic])
+
+
+def _guessed(
+    view: WordView, known: Sequence[Sequence[str]], secrets: Sequence[str | None], guesses: Sequence[str | None]
+) -> Outcome:
+    """Each record's secret is guessed to be that of the nearest row to what is known, or, as a baseline, of any row."""
+    nearest, shares = view.nearest(known, 1)[:, 0].tolist(), Counter(guesses)
+    hits = [row >= 0 and guesses[row] == secret for row, secret in zip(nearest, secrets, strict=True)]
+    return Outcome(np.array(hits), np.array([shares[secret] / len(guesses) for secret in secrets]))
 
 
 # --- statistics ------------------------------------------------------------------------------------------------
@@ -251,9 +223,9 @@ def infer_label(view: WordView) -> Outcome:
 def residual_risk(main: Rate, control: Rate) -> Estimate:
     """(main - control) / (1 - control), with an interval from the Wilson intervals of both rates.
 
-    Source: Giomi et al. 2023. The distances of each rate to its limits are added in squares, each
-    weighted by the risk's derivative (Newcombe 1998, method 10; Zou and Donner 2008). NaN, from -infinity to 1, where
-    the control always succeeds: then nothing is left to be at risk.
+    Source: Giomi et al. 2023. The distances of each rate to its limits are added in squares, each weighted by the
+    risk's derivative (Newcombe 1998, method 10; Zou and Donner 2008). NaN, from -infinity to 1, where the control
+    always succeeds: then nothing is left to be at risk.
     """
     left = 1.0 - control.rate
     if left <= 0.0:
@@ -269,12 +241,9 @@ def risk_cap(control: Rate, best: BestAttack) -> float:
     """The largest risk that a proven curve allows, at any control rate within its interval.
 
     Guarantee: for each unit, success is a test of whether the unit was read, so its probability is at most
-    best(probability without the unit). The curve is concave, so the same holds of the means over units. It also
+    best(probability without the unit). The curve `best` is concave, so the same holds of the means over units. It also
     ends in (1, 1), so that (best(c) - c) / (1 - c) grows with c: the upper end of the interval has the largest.
 
-    Args:
-        control: the control's rate.
-        best: false-positive rate -> largest true-positive rate; concave.
     """
     rate = min(control.high, _ALMOST_ALWAYS)
     return min(1.0, max(0.0, (best(rate) - rate) / (1.0 - rate)))
@@ -293,9 +262,10 @@ def meeting_chance(rows: int, count: int) -> float:
     return 1.0 - math.exp(apart)
 
 
-def _evidence(kind: str, outcome: Outcome, units: Units, best: BestAttack | None, confidence: float) -> Evidence:
+def _evidence(kind: str, outcome: Outcome, units: Units, best: BestAttack | None) -> Evidence:
     hits, chance = units.any(outcome.hits), _any_chance(outcome.chance, units)
-    main, control = (_rate(side, confidence) for side in (hits[: units.members], hits[units.members :]))
+    sides = np.split(hits, [units.members])
+    main, control = (Rate.wilson(int(side.sum()), len(side)) for side in sides)
     cap = None if best is None else risk_cap(control, best)
     return Evidence(kind, main, control, float(chance[: units.members].mean()), residual_risk(main, control), cap)
 
@@ -309,29 +279,24 @@ def _any_chance(chance: np.ndarray, units: Units) -> np.ndarray:
     return 1.0 - missed
 
 
-def _rate(hits: np.ndarray, confidence: float) -> Rate:
-    count = int(hits.sum())
-    return Rate(count, len(hits), *wilson(count, len(hits), confidence))
-
-
 def _places(records: Sequence[Sequence[str]]) -> Mapping[str, frozenset[int]]:
     """Word -> the records that have it."""
-    places: dict[str, set[int]] = {}
+    places: dict[str, set[int]] = defaultdict(set)
     for index, tokens in enumerate(records):
         for word in tokens:
-            places.setdefault(word, set()).add(index)
-    return {word: frozenset(found) for word, found in places.items()}
+            places[word].add(index)
+    return {word: frozenset(holders) for word, holders in places.items()}
 
 
 def _alone(predicates: Sequence[tuple[str, ...]], places: Mapping[str, frozenset[int]], units: Units) -> np.ndarray:
     """Which records are of a unit that is the only one of which some predicate holds, bool (records,)."""
-    found, nowhere = np.zeros(len(units), dtype=bool), frozenset[int]()
+    alone, nowhere = np.zeros(len(units), dtype=bool), frozenset[int]()
     for predicate in predicates:
         fewest, *others = sorted((places.get(word, nowhere) for word in predicate), key=len)
         matched = {int(units.owner[record]) for record in fewest.intersection(*others)}
         if len(matched) == 1:
-            found[matched.pop()] = True
-    return found[units.owner]
+            alone[matched.pop()] = True
+    return alone[units.owner]
 
 
 def _shuffled(predicates: Sequence[tuple[str, ...]], rng: np.random.Generator) -> list[tuple[str, ...]]:

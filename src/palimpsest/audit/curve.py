@@ -10,21 +10,13 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, TypeAlias
+from typing import TypeAlias
 
 import dp_accounting as dpa
 import numpy as np
-from scipy.stats import beta, binom
 
 from palimpsest import validate
-from palimpsest.audit.statistics import (
-    Rate,
-    clopper_pearson,
-    gaussian_trade_off,
-    independent_epsilon,
-    one_run_gaussian_mu,
-)
-from palimpsest.plain import At, Plain
+from palimpsest.audit.statistics import Rate, independent_epsilon
 from palimpsest.privacy import accounting, events
 
 Curve: TypeAlias = Callable[[float], float]
@@ -34,33 +26,18 @@ _MOST_EPSILON = 100.0
 _LEAST_DELTA = 1e-9  # the curve is drawn up to its epsilon
 _ORDERS = 1.0 + np.geomspace(1e-2, 1e3, 100)
 _HALVINGS = 40
-_UNLIKELY = 1e-12
 
 
 @dataclass(frozen=True)
-class CurveTest(Plain):
-    """A claimed curve, tested on independent trials at a threshold fixed in advance.
+class CurveTest:
+    """A claimed curve, tested on independent trials at a threshold fixed in advance."""
 
-    Attributes:
-        false_positives: flagged trials without the record; both intervals hold together at confidence 1 - alpha.
-        true_positives: flagged trials with it.
-        allowed: the largest true-positive rate that the claim allows at the upper end of the false-positive rate.
-        epsilon: lower bound on epsilon at `delta` (`statistics.independent_epsilon`).
-        epsilon_max: the same for an attack that makes no mistake: the largest epsilon that so many trials could refute.
-        delta: at which both epsilons are read.
-        alpha: probability that a true claim is called violated.
-    """
-
-    keys: ClassVar = (
-        "false_positives", "true_positives", "allowed", "epsilon", "epsilon_max", "delta", "alpha", "violated",
-    )  # fmt: skip
-    false_positives: Rate
-    true_positives: Rate
-    allowed: Annotated[float, At("allowed_tpr")]
-    epsilon: float
+    false_positives: Rate  # flagged trials without the record; both intervals hold together at confidence 1 - alpha
+    true_positives: Rate  # flagged trials with it
+    allowed: float  # the largest true-positive rate that the claim allows at the upper end of the false-positive rate
+    epsilon: float  # lower bound on epsilon (`statistics.independent_epsilon`)
+    # the same for an attack that makes no mistake: the largest epsilon that so many trials could refute.
     epsilon_max: float
-    delta: float
-    alpha: float
 
     @property
     def violated(self) -> bool:
@@ -73,60 +50,21 @@ def curve_test(without: np.ndarray, present: np.ndarray, curve: Curve, delta: fl
 
     Both rates are Clopper-Pearson at alpha / 2, so a true claim is refuted with probability at most alpha (the
     trials being independent, and whatever flags them fixed before they are seen). As `curve` is its own inverse, the
-    same test holds for flagging absence. Coins of one training run whose canaries share weights are not independent:
-    for them see `statistics.one_run_curve_p_value`.
+    same test holds for flagging absence. Coins of one training run whose canaries share weights are not independent.
 
     Args:
         without: whether each trial without the record was flagged, bool (negatives,).
         present: whether each trial with it was flagged, bool (positives,).
-        curve: the claim.
         delta: at which lower bounds on epsilon are read.
-        alpha: probability of refuting a true claim.
     """
     validate.positive(negatives=len(without), positives=len(present), alpha=alpha)
-    false, true = _rate(without, alpha), _rate(present, alpha)
+    false, true = (Rate.exact(int(side.sum()), len(side), 1.0 - alpha) for side in (without, present))
     bound = independent_epsilon(false.count, false.n, true.n - true.count, true.n, delta, alpha)
     most = independent_epsilon(0, false.n, 0, true.n, delta, alpha)
-    return CurveTest(false, true, 1.0 - curve(false.high), bound, most, delta, alpha)
-
-
-def power(negatives: int, positives: int, fpr: float, tpr: float, curve: Curve, alpha: float) -> float:
-    """The probability that `curve_test` refutes `curve` where the flags really have these two rates.
-
-    Exact but for 2e-12: the sum over all counts of false positives that are likelier than that.
-    """
-    ends = binom.ppf(_UNLIKELY, negatives, fpr), binom.isf(_UNLIKELY, negatives, fpr)
-    counts = np.arange(max(0, int(ends[0])), int(ends[1]) + 1)
-    allowed = [1.0 - curve(clopper_pearson(count, negatives, 1.0 - alpha).high) for count in counts.tolist()]
-    of_positives = np.arange(positives + 1)
-    lows = np.append(0.0, beta.ppf(alpha / 2.0, of_positives[1:], positives - of_positives[1:] + 1))  # they ascend
-    least = np.searchsorted(lows, allowed, side="right")
-    return float(binom.pmf(counts, negatives, fpr) @ binom.sf(least - 1, positives, tpr))
+    return CurveTest(false, true, 1.0 - curve(false.high), bound, most)
 
 
 # --- claims ----------------------------------------------------------------------------------------------------------
-
-
-def one_run_gaussian_estimate(canaries: int, guesses: int, correct: int, delta: float, alpha: float) -> float:
-    """An *estimate* of epsilon from one run: of the Gaussian trade-off curves refuted at alpha, the weakest claim.
-
-    Where the audited algorithm's own curve is a Gaussian one, as an unsampled Gaussian mechanism's is, this is a lower
-    bound at confidence 1 - alpha. Elsewhere it says which Gaussian would look alike (Mahloujifar et al. 2024).
-
-    Args:
-        canaries: number of independent fair coins.
-        guesses: how many of them the attack guesses, fixed before the run.
-        correct: right guesses.
-        delta: at which the curve is read, in (0, 1).
-        alpha: probability of refuting a Gaussian that is the true curve.
-    """
-    mu = one_run_gaussian_mu(canaries, guesses, correct, alpha)
-    return accounting.gdp_epsilon(mu, delta) if mu > 0.0 else 0.0
-
-
-def gaussian_curve(mu: float) -> Curve:
-    """The curve of N(0, 1) against N(mu, 1): a Gaussian mechanism of sensitivity 1 and noise 1 / mu."""
-    return lambda alpha: gaussian_trade_off(mu, alpha)
 
 
 def approximate_curve(epsilon: float, delta: float) -> Curve:
@@ -210,8 +148,3 @@ def _renyi(p: float, q: float) -> np.ndarray:
 
 def _log(x: float) -> float:
     return math.log(x) if x > 0.0 else -math.inf
-
-
-def _rate(flagged: np.ndarray, alpha: float) -> Rate:
-    count = int(np.count_nonzero(flagged))
-    return Rate(count, len(flagged), *clopper_pearson(count, len(flagged), 1.0 - alpha))

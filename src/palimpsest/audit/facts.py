@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from palimpsest.audit.statistics import Rate, wilson
+from palimpsest.audit.statistics import Rate
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.records.world.facts import Facts
 
@@ -34,27 +34,20 @@ class SupportBin(Plain):
 
 @dataclass(frozen=True)
 class FactAudit(PlainFile):
-    """Private zone: what of the world's facts the synthetic texts hold.
-
-    Attributes:
-        population: every population fact.
-        by_support: the share carried against support, in bins that double.
-        individual_leaked, individual_total: details of one unit that came out, of all there are.
-        canaries_leaked, canaries_planted: the same for planted secrets.
-        mispaired: statements about private products that are no facts: the control, since a generator that pairs names
-            at random states mostly such.
-    """
+    """Private zone: what of the world's facts the synthetic texts hold."""
 
     keys: ClassVar = (
         *("population", "carried", "total", "by_support", "mispaired"),
         *("individual_leaked", "individual_total", "canaries_leaked", "canaries_planted"),
     )
     population: tuple[PopulationFactAudit, ...]
-    by_support: tuple[SupportBin, ...]
-    individual_leaked: Annotated[int, At("individual", "leaked")]
-    individual_total: Annotated[int, At("individual", "total")]
-    canaries_leaked: Annotated[int, At("canaries", "leaked")]
+    by_support: tuple[SupportBin, ...]  # the share carried against support, in bins that double
+    individual_leaked: Annotated[int, At("individual", "leaked")]  # details of one unit that came out
+    individual_total: Annotated[int, At("individual", "total")]  # of all there are
+    canaries_leaked: Annotated[int, At("canaries", "leaked")]  # the same for planted secrets
     canaries_planted: Annotated[int, At("canaries", "planted")]
+    # statements about private products that are no facts: the control, as a generator that pairs names at random
+    # states mostly such.
     mispaired: int
 
     @property
@@ -66,20 +59,15 @@ class FactAudit(PlainFile):
         return len(self.population)
 
 
-def audit_facts(facts: Facts, synthetic: Sequence[str], confidence: float) -> FactAudit:
-    """Look for every fact of the world in the synthetic texts.
-
-    Args:
-        facts: the answer key.
-        confidence: of the Wilson intervals of the share carried.
-    """
+def audit_facts(facts: Facts, synthetic: Sequence[str]) -> FactAudit:
+    """Look for every fact of the answer key in the synthetic texts; intervals are Wilson's."""
     mentions, leaks = facts.carried(synthetic), facts.leaked(synthetic)
     population = tuple(
         PopulationFactAudit(fact.id, fact.support, mentions.get(fact.id, 0)) for fact in facts.population
     )
     return FactAudit(
         population=population,
-        by_support=support_bins(population, confidence),
+        by_support=support_bins(population),
         individual_leaked=len(leaks.individual),
         individual_total=len(facts.individual),
         canaries_leaked=len(leaks.canaries),
@@ -88,14 +76,12 @@ def audit_facts(facts: Facts, synthetic: Sequence[str], confidence: float) -> Fa
     )
 
 
-def support_bins(population: Sequence[PopulationFactAudit], confidence: float) -> tuple[SupportBin, ...]:
+def support_bins(population: Sequence[PopulationFactAudit]) -> tuple[SupportBin, ...]:
     """The share carried in the bins 0, 1, 2-3, 4-7, 8-15, ... of support; empty bins are left out."""
     groups: dict[int, list[bool]] = {}
     for fact in population:
         groups.setdefault(fact.support.bit_length(), []).append(fact.carried)
-    return tuple(_bin(bits, carried, confidence) for bits, carried in sorted(groups.items()))
-
-
-def _bin(bits: int, carried: Sequence[bool], confidence: float) -> SupportBin:
-    count, n = sum(carried), len(carried)
-    return SupportBin((1 << bits) >> 1, (1 << bits) - 1, Rate(count, n, *wilson(count, n, confidence)))
+    return tuple(
+        SupportBin((1 << bits) >> 1, (1 << bits) - 1, Rate.wilson(sum(carried), len(carried)))
+        for bits, carried in sorted(groups.items())
+    )

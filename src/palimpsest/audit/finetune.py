@@ -7,37 +7,29 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.nn import functional
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 from palimpsest import validate
 from palimpsest.audit.utility import Evaluation, evaluate, label_indices
 from palimpsest.models.plain import loading
 from palimpsest.progress import track
 
+Logits = Callable[[Sequence[str]], torch.Tensor]  # texts -> (texts, labels)
+
 _WARM_UP = 0.1  # share of the steps over which the learning rate rises
 
 
 @dataclass(frozen=True)
 class FinetuneSettings:
-    """How the classifier is trained.
+    """How the classifier is trained."""
 
-    Attributes:
-        seeds: each seed draws the classification head, the dropout masks and the order of the synthetic rows.
-        epochs: passes over the synthetic rows; fixed, so nothing is selected on real rows.
-        batch: rows per step.
-        learning_rate: peak, of AdamW; it rises over the first tenth of the steps and falls linearly to 0.
-        max_tokens: tokens kept of a text.
-        confidence: of the accuracy's interval.
-        device: of torch, such as "cpu" or "cuda".
-    """
-
+    # each seed draws the classification head, the dropout masks and the order of the synthetic rows.
     seeds: Sequence[int]
-    epochs: int
+    epochs: int  # passes over the synthetic rows; fixed, so nothing is selected on real rows
     batch: int
-    learning_rate: float
-    max_tokens: int
-    confidence: float
-    device: str
+    learning_rate: float  # peak, of AdamW; it rises over the first tenth of the steps and falls linearly to 0
+    max_tokens: int  # tokens kept of a text
+    device: str  # of torch, such as "cpu" or "cuda"
 
     def __post_init__(self) -> None:
         validate.positive(
@@ -59,10 +51,6 @@ def finetuned(
 
     Args:
         folder: a Hugging Face folder with a model, a tokenizer and a padding or end token.
-        texts: synthetic texts.
-        targets: their labels.
-        test_texts: real texts.
-        test_targets: their labels.
         labels: all public labels.
 
     Raises:
@@ -70,46 +58,38 @@ def finetuned(
         ModelError: the folder holds no such model.
     """
     known, truth = label_indices(targets, labels), label_indices(test_targets, labels)
-    runs = [_one_seed(folder, texts, known, test_texts, len(labels), seed, settings) for seed in settings.seeds]
-    return evaluate(np.stack(runs), truth, labels, settings.confidence)
+    runs = []
+    for seed in settings.seeds:
+        with torch.random.fork_rng():  # the global generator is left as it was
+            torch.manual_seed(seed)
+            model, logits = _load(folder, len(labels), settings)
+            _train(model, logits, texts, known, seed, settings)
+            runs.append(_predict(model, logits, test_texts, settings.batch))
+    return evaluate(np.stack(runs), truth, labels)
 
 
-def _one_seed(
-    folder: Path,
-    texts: Sequence[str],
-    targets: np.ndarray,
-    test_texts: Sequence[str],
-    labels: int,
-    seed: int,
-    settings: FinetuneSettings,
-) -> np.ndarray:
-    """Probabilities of the test rows, shape (test rows, labels); the global generator is left as it was."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model, tokenizer = _load(folder, labels, settings.device)
-        _train(model, tokenizer, texts, targets, seed, settings)
-        return _predict(model, tokenizer, test_texts, settings)
-
-
-def _load(folder: Path, labels: int, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _load(folder: Path, labels: int, settings: FinetuneSettings) -> tuple[PreTrainedModel, Logits]:
+    """The model, and how it reads texts."""
     with loading(folder, "encoder to fine-tune", "Name a folder with config.json, model.safetensors and a tokenizer."):
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        local = {"trust_remote_code": False, "local_files_only": True}
+        tokenizer = AutoTokenizer.from_pretrained(folder, **local)
         model = AutoModelForSequenceClassification.from_pretrained(
-            folder,
-            num_labels=labels,
-            ignore_mismatched_sizes=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
+            folder, num_labels=labels, ignore_mismatched_sizes=True, use_safetensors=True, **local
         )
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     model.config.pad_token_id = tokenizer.pad_token_id
-    return model.to(device), tokenizer
+    model.to(settings.device)
+
+    def logits(texts: Sequence[str]) -> torch.Tensor:
+        cut = {"padding": True, "truncation": True, "max_length": settings.max_tokens}
+        return model(**tokenizer(list(texts), return_tensors="pt", **cut).to(settings.device)).logits.float()
+
+    return model, logits
 
 
 def _train(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    logits: Logits,
     texts: Sequence[str],
     targets: np.ndarray,
     seed: int,
@@ -120,8 +100,8 @@ def _train(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _rise_and_fall(len(batches)))
     model.train()
     for rows in track(batches, name="fine-tune", total=len(batches), private=True):
-        logits = _logits(model, tokenizer, [texts[row] for row in rows], settings)
-        functional.cross_entropy(logits, torch.as_tensor(targets[rows], device=settings.device)).backward()
+        truth = torch.as_tensor(targets[rows], device=settings.device)
+        functional.cross_entropy(logits([texts[row] for row in rows]), truth).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
@@ -140,18 +120,8 @@ def _rise_and_fall(steps: int) -> Callable[[int], float]:
 
 
 @torch.no_grad()
-def _predict(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], settings: FinetuneSettings
-) -> np.ndarray:
+def _predict(model: PreTrainedModel, logits: Logits, texts: Sequence[str], batch: int) -> np.ndarray:
+    """Probabilities of the labels, float64 (texts, labels)."""
     model.eval()
-    starts = range(0, len(texts), settings.batch)
-    batches = (list(texts[start : start + settings.batch]) for start in starts)
-    logits = [_logits(model, tokenizer, batch, settings) for batch in batches]
-    return torch.cat(logits).softmax(dim=1).cpu().double().numpy()
-
-
-def _logits(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[str], settings: FinetuneSettings
-) -> torch.Tensor:
-    inputs = tokenizer(texts, return_tensors="pt", padding=True, truncation=True, max_length=settings.max_tokens)
-    return model(**inputs.to(settings.device)).logits.float()  # (batch, labels)
+    batches = [logits(texts[start : start + batch]) for start in range(0, len(texts), batch)]
+    return torch.cat(batches).softmax(dim=1).cpu().double().numpy()

@@ -5,6 +5,7 @@ each answer's probability is divided by the one it gets, behind the same demonst
 Nothing is trained. A model that real demonstrations do not help cannot judge others, and the result says so.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,8 +14,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from palimpsest.audit.incontext_answers import Answerer, AnswerWriter, Chooser
-from palimpsest.audit.incontext_model import TokenPrompts, read
+from palimpsest.audit.incontext_model import Answerer, AnswerWriter, Chooser, TokenPrompts, read
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio
 from palimpsest.audit.utility import label_indices
@@ -34,26 +34,16 @@ _CANNOT_JUDGE = (
 
 @dataclass(frozen=True)
 class Answered(Plain):
-    """What came of one number of demonstrations.
-
-    Attributes:
-        shots: how many demonstrations.
-        needs: positions of the longest prompt and answer that the settings allow.
-        lacks: what is too small for so many; None if nothing is.
-        accuracy: mean over draws, with the interval over items; None where nothing was measured.
-        per_draw: of each draw.
-        deviation: between draws; None where there are not two.
-        gain: what the demonstrations add to none, item by item; None where nothing compares.
-    """
+    """What came of one number of demonstrations."""
 
     keys: ClassVar = ("shots", "fits", "lacks", "needs", "accuracy", "per_draw", "deviation", "gain")
-    shots: int
-    needs: int
-    lacks: Lack | None
-    accuracy: Estimate | None
-    per_draw: tuple[float, ...]
-    deviation: float | None
-    gain: Estimate | None
+    shots: int  # how many demonstrations
+    needs: int  # positions of the longest prompt and answer that the settings allow
+    lacks: Lack | None  # what is too small for so many; None if nothing is
+    accuracy: Estimate | None  # mean over draws, with the interval over items; None where nothing was measured
+    per_draw: tuple[float, ...]  # of each draw
+    deviation: float | None  # between draws; None where there are not two
+    gain: Estimate | None  # what the demonstrations add to none, item by item; None where nothing compares
 
     @property
     def fits(self) -> bool:
@@ -62,133 +52,24 @@ class Answered(Plain):
 
 @dataclass(frozen=True)
 class InContextAnswers(PlainFile):
-    """Private zone: what the answers behind demonstrations from one set of rows come to.
-
-    Attributes:
-        task: "classify" chooses among the labels, "span" writes a free label.
-        rows: demonstrations that could be drawn.
-        items: test items that were answered.
-        cut: how many of their texts were longer than allowed.
-        context: positions of the model.
-        judges: whether real demonstrations beat none under the same settings.
-        zero_shot: without demonstrations.
-        shots: ascending numbers of demonstrations.
-    """
+    """Private zone: what the answers behind demonstrations from one set of rows come to."""
 
     keys: ClassVar = ("task", "rows", "items", "cut", "context", "judges", "note", "zero_shot", "shots")
-    task: Literal["classify", "span"]
-    rows: int
-    items: int
-    cut: Annotated[int, At("items_cut")]
-    context: int
+    task: Literal["classify", "span"]  # "classify" chooses among the labels, "span" writes a free label
+    rows: int  # demonstrations that could be drawn
+    items: int  # test items that were answered
+    cut: Annotated[int, At("items_cut")]  # how many of their texts were longer than allowed
+    context: int  # positions of the model
+    # whether demonstrations beat none, beyond the paired interval, at some number of them. Of real rows that says
+    # whether the model can judge demonstrations at all, and the files of all other rows repeat it.
     judges: bool
-    zero_shot: Answered
-    shots: tuple[Answered, ...]
+    zero_shot: Answered  # without demonstrations
+    shots: tuple[Answered, ...]  # ascending numbers of demonstrations
 
     @property
     def note(self) -> str:
         """What the answers are worth."""
         return _JUDGES if self.judges else _CANNOT_JUDGE
-
-
-@dataclass(frozen=True, eq=False)
-class Shot:
-    """The answers behind one number of demonstrations.
-
-    Attributes:
-        shots: how many demonstrations.
-        needs: positions of the longest prompt and answer that the settings allow.
-        lacks: what is too small for so many: the model's context, or the number of demonstrations. None if nothing is.
-        correct: which items, shortest first, each draw answered right, bool of shape (draws, items); no draws where
-            anything lacks. Private zone.
-    """
-
-    shots: int
-    needs: int
-    lacks: Lack | None
-    correct: np.ndarray
-
-    @property
-    def fits(self) -> bool:
-        """Whether it was measured."""
-        return self.lacks is None
-
-    @property
-    def item_accuracy(self) -> np.ndarray:
-        """Each item's share of draws that answered it right; shape (items,)."""
-        return self.correct.mean(axis=0)
-
-    @property
-    def deviation(self) -> float | None:
-        """Standard deviation of the draws' accuracies (divisor draws - 1); None where there are not two."""
-        return float(self.correct.mean(axis=1).std(ddof=1)) if len(self.correct) > 1 else None
-
-
-@dataclass(frozen=True, eq=False)
-class InContextAudit:
-    """Private zone: the answers behind demonstrations from one set of rows.
-
-    Attributes:
-        task: "classify" chooses among the labels, "span" writes a free label.
-        rows: demonstrations that could be drawn.
-        items: test items that were answered.
-        cut: how many of their texts were longer than allowed.
-        context: positions of the model.
-        shots: ascending numbers of demonstrations; the first is zero-shot.
-        bootstrap: how the intervals over items are made.
-    """
-
-    task: Literal["classify", "span"]
-    rows: int
-    items: int
-    cut: int
-    context: int
-    shots: tuple[Shot, ...]
-    bootstrap: Bootstrap
-
-    def accuracy(self, shot: Shot) -> Estimate | None:
-        """Mean over draws, with the bootstrap interval over items; None where nothing was measured."""
-        return self._mean(shot.item_accuracy) if shot.fits else None
-
-    def gain(self, shot: Shot) -> Estimate | None:
-        """What the demonstrations add to zero-shot, with the paired interval; None where nothing compares."""
-        zero = self.shots[0]
-        if shot is zero or not (shot.fits and zero.fits):
-            return None
-        return self._mean(shot.item_accuracy - zero.item_accuracy)
-
-    @property
-    def helps(self) -> bool:
-        """Whether demonstrations beat zero-shot beyond the paired interval, at some number of them.
-
-        Of real rows: whether the model can judge demonstrations at all.
-        """
-        gains = map(self.gain, self.shots)
-        return any(gain is not None and gain.low > 0.0 for gain in gains)
-
-    def answers(self, judges: bool) -> InContextAnswers:
-        """What they come to.
-
-        Args:
-            judges: `helps` of the real rows under the same settings.
-        """
-        zero, *others = map(self._answered, self.shots)
-        return InContextAnswers(self.task, self.rows, self.items, self.cut, self.context, judges, zero, tuple(others))
-
-    def _answered(self, shot: Shot) -> Answered:
-        return Answered(
-            shots=shot.shots,
-            needs=shot.needs,
-            lacks=shot.lacks,
-            accuracy=self.accuracy(shot),
-            per_draw=tuple(shot.correct.mean(axis=1).tolist()),
-            deviation=shot.deviation,
-            gain=self.gain(shot),
-        )
-
-    def _mean(self, values: np.ndarray) -> Estimate:
-        interval = bootstrap_ratio(values, np.ones_like(values), self.bootstrap)
-        return Estimate(float(values.mean()), *interval)
 
 
 def audit_in_context(
@@ -200,7 +81,7 @@ def audit_in_context(
     settings: InContext,
     bootstrap: Bootstrap,
     seed: int,
-) -> InContextAudit:
+) -> InContextAnswers:
     """Let a language model answer test items behind demonstrations.
 
     Args:
@@ -208,7 +89,6 @@ def audit_in_context(
         rows: the labelled rows that demonstrations are drawn from.
         test: the labelled rows that are asked about, all of them.
         labels: all public labels; empty where labels are free text, which is then written and not chosen.
-        bootstrap: how the intervals over items are made.
         seed: which items are asked and which rows are drawn. The items depend on it and the number of `test` alone, so
             that results of different rows are paired.
 
@@ -222,18 +102,47 @@ def audit_in_context(
     prompts = TokenPrompts(tokenizer, settings)
     answerer: Answerer = Chooser(model, prompts, labels) if labels else AnswerWriter(model, prompts)
     context = int(model.config.get_text_config().max_position_embeddings)
-    plan = [(shots, prompts.needs(shots, answerer.longest)) for shots in settings.shots]
-    lacks = {shots: _lack(shots, needs, len(rows), context) for shots, needs in plan}
-    correct = _answered(answerer, rows, asked, [shots for shots in settings.shots if lacks[shots] is None], seed)
-    return InContextAudit(
+    needs = {shots: prompts.needs(shots, answerer.longest) for shots in settings.shots}
+    lacks = {shots: _lack(shots, needs[shots], len(rows), context) for shots in settings.shots}
+    correct = correct_answers(answerer, rows, asked, [shots for shots in settings.shots if lacks[shots] is None], seed)
+    zero, *others = (
+        come_to(shots, needs[shots], lacks[shots], correct[shots], correct[0], bootstrap) for shots in settings.shots
+    )
+    return InContextAnswers(
         task="classify" if labels else "span",
         rows=len(rows),
         items=len(asked),
         cut=prompts.cut([row.text for row in asked], settings.item_tokens),
         context=context,
-        shots=tuple(Shot(shots, needs, lacks[shots], correct[shots]) for shots, needs in plan),
-        bootstrap=bootstrap,
+        judges=any(one.gain is not None and one.gain.low > 0.0 for one in others),
+        zero_shot=zero,
+        shots=tuple(others),
     )
+
+
+def come_to(
+    shots: int, needs: int, lacks: Lack | None, correct: np.ndarray, zero: np.ndarray, bootstrap: Bootstrap
+) -> Answered:
+    """What the answers behind one number of demonstrations come to; intervals are over items.
+
+    Args:
+        correct: which items each draw answered right, bool (draws, items); no draws where anything lacks.
+        zero: the same without demonstrations.
+    """
+    per_draw, compared = correct.mean(axis=1), shots > 0 and len(correct) and len(zero)
+    return Answered(
+        shots=shots,
+        needs=needs,
+        lacks=lacks,
+        accuracy=_mean(correct.mean(axis=0), bootstrap) if len(correct) else None,
+        per_draw=tuple(per_draw.tolist()),
+        deviation=float(per_draw.std(ddof=1)) if len(correct) > 1 else None,
+        gain=_mean(correct.mean(axis=0) - zero.mean(axis=0), bootstrap) if compared else None,
+    )
+
+
+def _mean(values: np.ndarray, bootstrap: Bootstrap) -> Estimate:
+    return Estimate(float(values.mean()), *bootstrap_ratio(values, np.ones_like(values), bootstrap))
 
 
 def chosen_items(count: int, limit: int, seed: int) -> list[int]:
@@ -249,8 +158,6 @@ def draw_rows(labels: Sequence[str], shots: int, balanced: bool, seed: int, draw
         shots: how many to draw, at most as many as there are rows.
         balanced: whether the labels share the draw evenly, as far as there are rows of each and as `shots` allows;
             which labels get one more is random.
-        seed: of all draws.
-        draw: its number.
     """
     rng = np.random.default_rng([seed, shots, draw])
     order = rng.permutation(len(labels))
@@ -259,38 +166,36 @@ def draw_rows(labels: Sequence[str], shots: int, balanced: bool, seed: int, draw
     return rng.permutation(order[:shots]).tolist()
 
 
-def _answered(
+def correct_answers(
     answerer: Answerer, rows: Sequence[Record], asked: Sequence[Record], numbers: Sequence[int], seed: int
 ) -> dict[int, np.ndarray]:
-    """Number of shots -> which items each draw answered right; no draws where it is not one of `numbers`."""
-    settings, labels = answerer.prompts.settings, [row.label or "" for row in rows]
-    texts = answerer.prompts.items([row.text for row in asked], settings.item_tokens)
+    """Number of shots -> which items, shortest first, each draw answered right: bool (draws, items).
+
+    There are no draws where the number of shots is not one of `numbers`.
+    """
+    prompts, labels = answerer.prompts, [row.label or "" for row in rows]
+    texts = prompts.items([row.text for row in asked], prompts.settings.item_tokens)
     by_length = sorted(range(len(asked)), key=lambda index: len(texts[index]))  # so that batches hold little padding
     items, truth = [texts[index] for index in by_length], [asked[index].label or "" for index in by_length]
-    found: dict[int, list[np.ndarray]] = {shots: [] for shots in settings.shots}
-    jobs = [(shots, draw) for shots in numbers for draw in range(settings.draws if shots else 1)]
+    correct: dict[int, list[np.ndarray]] = {shots: [] for shots in prompts.settings.shots}
+    jobs = [(shots, draw) for shots in numbers for draw in range(prompts.settings.draws if shots else 1)]
     for shots, draw in track(jobs, name="in-context", total=len(jobs), private=True):
-        chosen = draw_rows(labels, shots, answerer.balanced, seed, draw)
-        past = read(answerer.model, _beginning(answerer, [rows[index] for index in chosen]))
-        found[shots].append(answerer.right(past, items, truth))
-    return {shots: np.array(draws, dtype=bool).reshape(-1, len(asked)) for shots, draws in found.items()}
-
-
-def _beginning(answerer: Answerer, chosen: Sequence[Record]) -> list[int]:
-    """The instruction and the demonstrations."""
-    prompts, answers = answerer.prompts, answerer.answers([row.label or "" for row in chosen])
-    shown = prompts.demonstrations([row.text for row in chosen], answers)
-    return [*prompts.start, *chain.from_iterable(shown)]
+        chosen = [rows[index] for index in draw_rows(labels, shots, answerer.balanced, seed, draw)]
+        answers = answerer.answers([row.label or "" for row in chosen])
+        shown = prompts.demonstrations([row.text for row in chosen], answers)
+        past = read(answerer.model, [*prompts.start, *chain.from_iterable(shown)])
+        correct[shots].append(answerer.right(past, items, truth))
+    return {shots: np.array(draws, dtype=bool).reshape(-1, len(asked)) for shots, draws in correct.items()}
 
 
 def _rounds(labels: Sequence[str], rng: np.random.Generator) -> np.ndarray:
     """An order of the rows in which every label comes once, then every label that is left once more, and so on."""
     names = sorted(set(labels))
     places = dict(zip(names, rng.permutation(len(names)).tolist(), strict=True))
-    seen = dict.fromkeys(names, 0)
-    rounds = np.zeros(len(labels), dtype=np.int64)
-    for index, label in enumerate(labels):
-        rounds[index] = seen[label]
+    seen: Counter[str] = Counter()
+    rounds = []
+    for label in labels:
+        rounds.append(seen[label])
         seen[label] += 1
     return np.lexsort(([places[label] for label in labels], rounds))
 
@@ -304,8 +209,7 @@ def _lack(shots: int, needs: int, rows: int, context: int) -> Lack | None:
 def _require_labels(rows: Sequence[Record], labels: Sequence[str]) -> None:
     if labels:
         label_indices([row.label or "" for row in rows], labels)
-        return
-    if not rows:
+    elif not rows:
         raise DataError("There are no rows to show or to ask about.", "Generate some, or enlarge the test share.")
-    if not all(row.label for row in rows):
+    elif not all(row.label for row in rows):
         raise DataError("A row has no label.", "In-context answers need a label in every row.")

@@ -1,21 +1,28 @@
-"""Prompts of the in-context evaluation, and a causal language model's answers to them.
+"""Prompts of the in-context evaluation, and a causal language model's answers: chosen among labels, or written.
 
 A prompt is the instruction, the demonstrations and an item. What comes before the item is read once; items are then
 read side by side on copies of its keys and values, and all answers to an item in one row, none of which sees another.
 """
 
+import math
 import sys
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import ClassVar
 
+import numpy as np
 import torch
 from torch.nn import functional
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.audit.incontext_settings import LABEL, TEXT, InContext
+from palimpsest.audit.utility import label_indices
+from palimpsest.errors import ParamsError
 from palimpsest.models.tokens import Specials, encode_texts, specials
+from palimpsest.records.duplicates import wording
 
 Past = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per layer: keys and values, (1, heads, time, head width)
 Tokens = Sequence[int]
@@ -91,17 +98,11 @@ class TokenPrompts:
 
 @dataclass(frozen=True)
 class Reading:
-    """B items, read behind one beginning.
+    """B items, read behind one beginning."""
 
-    Attributes:
-        log_probs: of the token after each item, (B, vocabulary).
-        cache: keys and values of the beginning, padding and each item.
-        mask: which columns of the cache are real, int64 (B, time).
-    """
-
-    log_probs: torch.Tensor
-    cache: DynamicCache
-    mask: torch.Tensor
+    log_probs: torch.Tensor  # of the token after each item, (B, vocabulary)
+    cache: DynamicCache  # keys and values of the beginning, padding and each item
+    mask: torch.Tensor  # which columns of the cache are real, int64 (B, time)
 
 
 @torch.no_grad()
@@ -120,7 +121,7 @@ def read_items(model: PreTrainedModel, past: Past, items: Sequence[Tokens], pad:
     rows = [[*[pad] * (width - len(item)), *item] for item in items]
     real = (torch.arange(width) >= fill[:, None]).long()
     mask = torch.cat([real.new_ones(len(items), before), real], dim=1).to(model.device)
-    cache = DynamicCache(tuple((_copies(keys, len(items)), _copies(values, len(items))) for keys, values in past))
+    cache = DynamicCache(tuple(tuple(states.expand(len(items), -1, -1, -1) for states in layer) for layer in past))
     output = model(
         input_ids=torch.tensor(rows, device=model.device),
         attention_mask=mask,
@@ -193,10 +194,6 @@ def answer_text(row: Tokens, prompts: TokenPrompts) -> str:
     return _decoded(row, prompts).partition("\n")[0]
 
 
-def _copies(states: torch.Tensor, count: int) -> torch.Tensor:
-    return states.expand(count, -1, -1, -1)
-
-
 def _apart(mask: torch.Tensor, owners: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """A mask to add to attention scores, (B, 1, n, time + n): n new tokens see the past and their own answer so far."""
     own = torch.tensor(owners, device=mask.device)
@@ -219,3 +216,105 @@ def _ended(row: Tokens, prompts: TokenPrompts) -> bool:
 def _decoded(row: Tokens, prompts: TokenPrompts) -> str:
     kept = list(row[: row.index(prompts.ids.eos)] if prompts.ids.eos in row else row)
     return str(prompts.tokenizer.decode(kept, skip_special_tokens=True))
+
+
+# --- two ways of answering, both calibrated (Zhao et al. 2021) -----------------------------------------------------
+
+
+class Answerer(ABC):
+    """A way of answering items behind a beginning that was read."""
+
+    balanced: ClassVar[bool]  # whether demonstrations are drawn evenly over the labels
+
+    def __init__(self, model: PreTrainedModel, prompts: TokenPrompts) -> None:
+        self.model, self.prompts = model, prompts
+
+    @property
+    @abstractmethod
+    def longest(self) -> int:
+        """Tokens of the longest answer."""
+
+    @abstractmethod
+    def answers(self, labels: Sequence[str]) -> list[list[int]]:
+        """These labels in tokens, as demonstrations show them."""
+
+    @abstractmethod
+    def right(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
+        """Which items are answered right, bool (items,)."""
+
+    def _readings(self, past: Past, items: Sequence[Tokens]) -> Iterator[Reading]:
+        """The items in batches, each read when it is asked for."""
+        batch = self.prompts.settings.batch
+        for start in range(0, len(items), batch):
+            yield read_items(self.model, past, items[start : start + batch], self.prompts.ids.pad)
+
+    def _content_free_items(self) -> list[list[int]]:
+        return self.prompts.items(self.prompts.settings.content_free, self.prompts.settings.item_tokens)
+
+
+class Chooser(Answerer):
+    """Chooses the label whose words are likeliest behind the item, once calibrated."""
+
+    balanced = True
+
+    def __init__(self, model: PreTrainedModel, prompts: TokenPrompts, labels: Sequence[str]) -> None:
+        super().__init__(model, prompts)
+        self._labels, self._options = list(labels), prompts.answers(prompts.settings.words(labels))
+        if not all(self._options):
+            raise ParamsError("A label's word has no token of the model.", "Give it another word in verbalisers.")
+
+    @property
+    def longest(self) -> int:
+        return max(map(len, self._options))
+
+    def answers(self, labels: Sequence[str]) -> list[list[int]]:
+        return [self._options[index] for index in label_indices(labels, self._labels)] if labels else []
+
+    def right(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
+        bias = content_free(self._scores(past, self._content_free_items()))
+        chosen = (self._scores(past, items) - bias).argmax(dim=1).cpu().numpy()
+        return chosen == label_indices(truth, self._labels)
+
+    def _scores(self, past: Past, items: Sequence[Tokens]) -> torch.Tensor:
+        readings = self._readings(past, items)
+        return torch.cat([score_answers(self.model, reading, self._options) for reading in readings])
+
+
+class AnswerWriter(Answerer):
+    """Writes the likeliest answer; its first token is calibrated, as the ones behind it follow from it."""
+
+    balanced = False
+
+    @property
+    def longest(self) -> int:
+        return self.prompts.settings.answer_tokens
+
+    def answers(self, labels: Sequence[str]) -> list[list[int]]:
+        return self.prompts.answers(labels, self.longest)
+
+    def right(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
+        free = self._readings(past, self._content_free_items())
+        bias = content_free(torch.cat([reading.log_probs for reading in free]))
+        written = chain.from_iterable(self._written(reading, bias) for reading in self._readings(past, items))
+        return np.array([same_wording(*pair) for pair in zip(written, truth, strict=True)])
+
+    def _written(self, reading: Reading, bias: torch.Tensor) -> list[str]:
+        settings, vocabulary = self.prompts.settings, reading.log_probs.shape[1]
+        scores, tokens = reading.log_probs.topk(min(settings.first_tokens, vocabulary), dim=1)
+        first = tokens.gather(1, (scores - bias[tokens]).argmax(dim=1, keepdim=True)).squeeze(1)
+        rows = write_tokens(self.model, reading, first, self.prompts, settings.answer_tokens)
+        return [answer_text(row, self.prompts) for row in rows]
+
+
+def content_free(scores: torch.Tensor) -> torch.Tensor:
+    """Log of the answers' mean probabilities, (answers,), from log-scores (content-free inputs, answers)."""
+    return functional.log_softmax(scores, dim=-1).logsumexp(dim=0) - math.log(len(scores))
+
+
+def same_wording(answer: str, truth: str) -> bool:
+    """Whether an answer is the true label but for case, punctuation and spaces; a label without a word is never met.
+
+    >>> same_wording(" Josh  Trank.", "josh trank"), same_wording("", "?")
+    (True, False)
+    """
+    return bool(wording(truth)) and wording(answer) == wording(truth)

@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_curve
 from sklearn.pipeline import make_pipeline
 
 from palimpsest import validate
@@ -25,18 +26,17 @@ from palimpsest.audit.statistics import (
     epsilon_max,
     one_run_epsilon,
     one_run_p_value,
-    roc_curve,
     thin,
     tpr_at_fpr,
 )
-from palimpsest.audit.units import RULES, Units
+from palimpsest.audit.units import Scores, Units
 from palimpsest.errors import DataError
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.records.record import Record
 
 Verdict = Literal["refuted", "not refuted", "inconclusive"]
-Guessed = Literal["both", "members"]
-RecordLoss = Callable[[Sequence[str], Sequence[str | None]], np.ndarray]
+Guesses = Literal["both", "members"]
+RecordLoss = Callable[[Sequence[Record]], np.ndarray]
 
 METHOD = "one run, (epsilon, delta), Steinke et al. 2023; Bonferroni over attacks"
 CONTROL_CONFIDENCE = 0.999
@@ -44,36 +44,13 @@ _ROC_POINTS = 200
 _LOW_FPR = 0.01
 
 
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """One number per record, or per unit of privacy, larger for "rather a member".
-
-    Attributes:
-        members: shape (m,).
-        nonmembers: shape (n,).
-    """
-
-    members: np.ndarray
-    nonmembers: np.ndarray
-
-    @classmethod
-    def of_units(cls, records: "Scores", units: Units, attack: str) -> "Scores":
-        """One score a unit from those of its records, by the attack's rule."""
-        found = units.score(np.concatenate([records.members, records.nonmembers]), RULES[attack])
-        return cls(found[: units.members], found[units.members :])
-
-
 @dataclass(frozen=True)
 class Control(Plain):
-    """A classifier that sees the texts but no model: if it tells members from non-members, the coins were not fair.
-
-    Attributes:
-        auc: its AUC on units it was not fitted on.
-        null: where that AUC lies, with 99.9 % probability, under fair coins.
-    """
+    """A classifier that sees the texts but no model: if it tells members from non-members, the coins were not fair."""
 
     keys: ClassVar = ("auc", "null", "passed")
-    auc: Annotated[Estimate, At(value="auc")]
+    auc: Annotated[Estimate, At(value="auc")]  # its AUC on units it was not fitted on
+    # where that AUC lies, with 99.9 % probability, under fair coins.
     null: Annotated[Interval, At(low="null_low", high="null_high")]
 
     @property
@@ -83,49 +60,30 @@ class Control(Plain):
 
 @dataclass(frozen=True, eq=False)
 class Attack(Plain):
-    """What one attack's scores give away.
+    """What one attack's scores give away."""
 
-    Attributes:
-        auc: area under the ROC curve, .5 for a blind guess.
-        tpr_at_1pct: members above the threshold that 1 % of the non-members exceed.
-        roc: corners (fpr, tpr) of the curve, at most 200; shape (points, 2).
-        advantage: largest tpr - fpr (Yeom et al. 2018).
-    """
-
-    auc: Annotated[Estimate, At(value="auc")]
-    tpr_at_1pct: Rate
-    roc: np.ndarray
-    advantage: float
+    auc: Annotated[Estimate, At(value="auc")]  # area under the ROC curve, .5 for a blind guess
+    tpr_at_1pct: Rate  # members above the threshold that 1 % of the non-members exceed
+    roc: np.ndarray  # corners (fpr, tpr) of the curve, at most 200; shape (points, 2)
+    advantage: float  # largest tpr - fpr (Yeom et al. 2018)
 
 
 @dataclass(frozen=True)
 class EpsilonLower(Plain):
-    """The lower bound on epsilon, of the attack that gives the larger one.
-
-    Attributes:
-        value: epsilon below which every claim is refuted.
-        attack: whose guesses they are.
-        canaries: number of coins, m: of records or of persons.
-        guesses: number of guesses r, a public share of m.
-        correct: right guesses.
-        delta: of the claim.
-        alpha: probability of a false refutation, over all attacks together.
-        per_attack: number of correct guesses of every attack.
-        guessed: what is said of a unit: "both", member or non-member, or "members", nothing but member.
-    """
+    """The lower bound on epsilon, of the attack that gives the larger one."""
 
     keys: ClassVar = (
         "value", "method", "attack", "canaries", "guesses", "guessed", "correct", "per_attack", "delta", "alpha",
     )  # fmt: skip
-    value: float
-    attack: str
-    canaries: int
-    guesses: int
+    value: float  # epsilon below which every claim is refuted
+    attack: str  # whose guesses they are
+    canaries: int  # number of coins, m: of records or of persons
+    guesses: int  # number of guesses r, a public share of m
     correct: int
     delta: float
-    alpha: float
-    per_attack: Mapping[str, int]
-    guessed: Guessed = "both"
+    alpha: float  # probability of a false refutation, over all attacks together
+    per_attack: Mapping[str, int]  # number of correct guesses of every attack
+    guessed: Guesses = "both"  # what is said of a unit: "both", member or non-member, or "members", nothing but member
 
     @property
     def method(self) -> str:
@@ -134,27 +92,19 @@ class EpsilonLower(Plain):
 
 @dataclass(frozen=True, eq=False)
 class MembershipAudit(PlainFile):
-    """Private zone: the control, the attacks, the bound, its power and the verdict on one claim.
-
-    Attributes:
-        members: number of units that were trained on.
-        nonmembers: number of units that were not.
-        claim: the epsilon that the release claims, or None for a run that claims nothing.
-        eps_max: the largest claim that so many guesses could have refuted.
-        unit: whose coins were guessed: "record" or "person".
-    """
+    """Private zone: the control, the attacks, the bound, its power and the verdict on one claim."""
 
     keys: ClassVar = (
         "unit", "members", "nonmembers", "control", "attacks", "epsilon_lower", "eps_max", "verdict", "claim", "p",
     )  # fmt: skip
-    members: int
-    nonmembers: int
+    members: int  # units that were trained on
+    nonmembers: int  # units that were not
     control: Control
     attacks: Mapping[str, Attack]
     epsilon_lower: EpsilonLower
-    eps_max: float
-    claim: float | None
-    unit: str = "record"
+    eps_max: float  # the largest claim that so many guesses could have refuted
+    claim: float | None  # epsilon of the release, or None for a run that claims nothing
+    unit: str = "record"  # whose coins were guessed: "record" or "person"
 
     @property
     def verdict(self) -> Verdict:
@@ -184,9 +134,8 @@ def audit_membership(
     delta: float,
     guess_share: float,
     alpha: float,
-    confidence: float,
     seed: int,
-    guessed: Guessed = "both",
+    guessed: Guesses = "both",
     units: Units | None = None,
 ) -> MembershipAudit:
     """Judge one claim by all attacks together.
@@ -201,25 +150,25 @@ def audit_membership(
         attacks: name -> scores, all over the same members and non-members: all that may be guessed about.
         control: the model-free control on the same units.
         claim: epsilon of the release; None where it claims none.
-        delta: of the claim.
         guess_share: public share of the units that are guessed about.
-        alpha: probability of a false refutation.
-        confidence: of the intervals of AUC and TPR.
         seed: orders units of equal score.
         guessed: "both" calls the highest scores members and the lowest non-members; "members" makes all its guesses
             at the top, for attacks to which a low score says little. The bound holds for either, fixed in advance.
         units: whose the scored records are; None: each is a unit of its own.
     """
     if units is not None and units.kind != "record":
-        attacks = {name: Scores.of_units(scores, units, name) for name, scores in attacks.items()}
-    members, nonmembers = _sizes(attacks)
+        attacks = {name: scores.of_units(units, name) for name, scores in attacks.items()}
+    sizes = {(len(scores.members), len(scores.nonmembers)) for scores in attacks.values()}
+    if len(sizes) != 1:
+        raise ValueError(f"all attacks must score the same records, got sizes {sorted(sizes)!r}")
+    members, nonmembers = sizes.pop()
     guesses = guess_count(members + nonmembers, guess_share)
     bound = _epsilon_lower(attacks, guesses, delta, alpha, seed, guessed)
     return MembershipAudit(
         members=members,
         nonmembers=nonmembers,
         control=control,
-        attacks={name: measure_attack(scores, confidence) for name, scores in attacks.items()},
+        attacks={name: measure_attack(scores) for name, scores in attacks.items()},
         epsilon_lower=bound,
         eps_max=epsilon_max(bound.canaries, delta, alpha / len(attacks), guesses),
         claim=claim,
@@ -227,7 +176,7 @@ def audit_membership(
     )
 
 
-def bag_of_words_control(members: Sequence[str], nonmembers: Sequence[str], *, confidence: float, seed: int) -> Control:
+def bag_of_words_control(members: Sequence[str], nonmembers: Sequence[str], *, seed: int) -> Control:
     """Can the texts alone tell members from non-members? They must not: run this before any attack.
 
     A logistic regression on binary bags of words is fitted on one random half of the records and scores the other. One
@@ -238,8 +187,6 @@ def bag_of_words_control(members: Sequence[str], nonmembers: Sequence[str], *, c
     Args:
         members, nonmembers: one text for each unit: of a person, all their rows as one (`Guessed.documents`). With rows
             of one person in both halves the model would know the person, and with them the coin.
-        confidence: of the interval of the AUC.
-        seed: of the halves.
     """
     _check_coins(len(members), len(nonmembers))
     texts = np.array([*members, *nonmembers], dtype=object)
@@ -249,26 +196,23 @@ def bag_of_words_control(members: Sequence[str], nonmembers: Sequence[str], *, c
     scores = model.fit(texts[fitted], coins[fitted]).decision_function(texts[~fitted])
     held = Scores(scores[coins[~fitted]], scores[~coins[~fitted]])
     null = auc_null_interval(len(held.members), len(held.nonmembers), CONTROL_CONFIDENCE)
-    return Control(auc_with_interval(held.members, held.nonmembers, confidence), null)
+    return Control(auc_with_interval(held.members, held.nonmembers), null)
 
 
 def record_losses(loss: RecordLoss, members: Sequence[Record], nonmembers: Sequence[Record]) -> Scores:
     """The model's loss on each record, as `Scores` of losses (not yet turned into an attack).
 
     Args:
-        loss: (texts, labels) -> mean token loss in nats, shape (records,); it must serialise a record as the
-            generator does.
-        members: records that were trained on.
-        nonmembers: records that were not.
+        loss: records -> mean token losses in nats, (records,); it must serialise a record as the generator does.
 
     Raises:
         DataError: a side is empty, or a loss is not finite.
     """
     _check_coins(len(members), len(nonmembers))
-    found = [loss([row.text for row in rows], [row.label for row in rows]) for rows in (members, nonmembers)]
-    if not all(np.isfinite(losses).all() for losses in found):
+    sides = [loss(rows) for rows in (members, nonmembers)]
+    if not all(np.isfinite(losses).all() for losses in sides):
         raise DataError("The loss of a record is not finite.", "Check the model: its training may have diverged.")
-    return Scores(*(losses.astype(np.float64) for losses in found))
+    return Scores(*(losses.astype(np.float64) for losses in sides))
 
 
 def loss_attack(tuned: Scores) -> Scores:
@@ -286,10 +230,6 @@ def zlib_attack(tuned: Scores, members: Sequence[str], nonmembers: Sequence[str]
 
     The score is minus the mean token loss over the bytes that zlib makes of the text: repetitive text has a low loss
     under any model, and few bytes.
-
-    Args:
-        tuned: losses under the fitted model.
-        members, nonmembers: the texts.
     """
     return Scores(-tuned.members / _compressed(members), -tuned.nonmembers / _compressed(nonmembers))
 
@@ -307,14 +247,15 @@ def min_k_attack(members: Sequence[np.ndarray], nonmembers: Sequence[np.ndarray]
     return Scores(*(np.array([_lowest_mean(row, share) for row in side]) for side in (members, nonmembers)))
 
 
-def measure_attack(scores: Scores, confidence: float) -> Attack:
+def measure_attack(scores: Scores) -> Attack:
     """AUC, TPR at 1 % FPR, ROC curve and advantage of one attack."""
-    curve = roc_curve(scores.members, scores.nonmembers)
+    coins = np.repeat([1, 0], [len(scores.members), len(scores.nonmembers)])
+    fpr, tpr, _ = roc_curve(coins, scores.joined, drop_intermediate=False)
     return Attack(
-        auc=auc_with_interval(scores.members, scores.nonmembers, confidence),
-        tpr_at_1pct=tpr_at_fpr(scores.members, scores.nonmembers, _LOW_FPR, confidence),
-        roc=thin(curve, _ROC_POINTS),
-        advantage=float((curve[:, 1] - curve[:, 0]).max()),
+        auc=auc_with_interval(scores.members, scores.nonmembers),
+        tpr_at_1pct=tpr_at_fpr(scores.members, scores.nonmembers, _LOW_FPR),
+        roc=thin(np.column_stack([fpr, tpr]), _ROC_POINTS),
+        advantage=float((tpr - fpr).max()),
     )
 
 
@@ -324,13 +265,13 @@ def guess_count(canaries: int, share: float) -> int:
     return min(canaries, max(2, 2 * int(share * canaries / 2)))
 
 
-def correct_guesses(scores: Scores, guesses: int, seed: int, guessed: Guessed = "both") -> int:
+def correct_guesses(scores: Scores, guesses: int, seed: int, guessed: Guesses = "both") -> int:
     """Right guesses where the top half of the `guesses` is called members and the bottom half non-members.
 
     With `guessed` "members" all guesses are at the top. Records of equal score are ordered at random: their order in
     the arrays would tell the coins.
     """
-    values = np.concatenate([scores.members, scores.nonmembers])
+    values = scores.joined
     is_member = np.arange(len(values)) < len(scores.members)
     order = np.lexsort((np.random.default_rng(seed).random(len(values)), values))
     low = guesses // 2 if guessed == "both" else 0
@@ -338,15 +279,8 @@ def correct_guesses(scores: Scores, guesses: int, seed: int, guessed: Guessed = 
     return int((~is_member[bottom]).sum() + is_member[top].sum())
 
 
-def _sizes(attacks: Mapping[str, Scores]) -> tuple[int, int]:
-    sizes = {(len(scores.members), len(scores.nonmembers)) for scores in attacks.values()}
-    if len(sizes) != 1:
-        raise ValueError(f"all attacks must score the same records, got sizes {sorted(sizes)!r}")
-    return sizes.pop()
-
-
 def _epsilon_lower(
-    attacks: Mapping[str, Scores], guesses: int, delta: float, alpha: float, seed: int, guessed: Guessed
+    attacks: Mapping[str, Scores], guesses: int, delta: float, alpha: float, seed: int, guessed: Guesses
 ) -> EpsilonLower:
     correct = {name: correct_guesses(scores, guesses, seed, guessed) for name, scores in attacks.items()}
     best = max(correct, key=lambda name: correct[name])

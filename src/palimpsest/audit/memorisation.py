@@ -13,15 +13,15 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from typing import Annotated, ClassVar
 
 from scipy.stats import hypergeom
 
 from palimpsest import validate
 from palimpsest.audit.personal import KINDS, personal_values
-from palimpsest.audit.statistics import Estimate, Rate, wilson
-from palimpsest.audit.units import Units
+from palimpsest.audit.statistics import Estimate, Rate
+from palimpsest.audit.units import Released, Units
 from palimpsest.errors import DataError
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track
@@ -29,65 +29,43 @@ from palimpsest.records.duplicates import Shingle, jaccard, shingles_of, wording
 
 Pair = tuple[int, int]
 Value = tuple[str, str]  # kind and value
-Sides = tuple[set[int], set[int]]  # units: members and others
 
 
 @dataclass(frozen=True)
 class LikenessRules:
-    """What counts as alike.
+    """What counts as alike."""
 
-    Attributes:
-        similarity: smallest Jaccard similarity of two near-duplicates, in (0, 1].
-        shingle: words per shingle; a shorter text is one shingle.
-        closeness: share of a secret's letters, digits and spaces that a near match gets right, in (0, 1].
-        confidence: of all intervals.
-    """
-
-    similarity: float
-    shingle: int
-    closeness: float
-    confidence: float
+    similarity: float  # smallest Jaccard similarity of two near-duplicates, in (0, 1]
+    shingle: int  # words per shingle; a shorter text is one shingle
+    closeness: float  # share of a secret's letters, digits and spaces that a near match gets right, in (0, 1]
 
     def __post_init__(self) -> None:
         validate.positive(similarity=self.similarity, shingle=self.shingle, closeness=self.closeness)
-        validate.in_range(0, 1, similarity=self.similarity, closeness=self.closeness, confidence=self.confidence)
+        validate.in_range(0, 1, similarity=self.similarity, closeness=self.closeness)
 
 
 @dataclass(frozen=True)
 class Contrast(Plain):
-    """How many of the exposed were hit, beside a control of their kind.
+    """How many of the exposed were hit, beside a control of their kind."""
 
-    Attributes:
-        exposed: members, or planted secrets.
-        control: the holdout, or secrets that were never planted.
-        excess: exposed rate - control rate, with Newcombe's interval.
-        p: how often a fair dealing of the two sides gives at least so many hits among the exposed (one-sided).
-    """
-
-    exposed: Rate
-    control: Rate
-    excess: Estimate
+    exposed: Rate  # members, or planted secrets
+    control: Rate  # the holdout, or secrets that were never planted
+    excess: Estimate  # exposed rate - control rate, with Newcombe's interval
+    # how often a fair dealing of the two sides gives at least so many hits among the exposed (one-sided).
     p: Annotated[float, At("excess", "p")]
 
 
 @dataclass(frozen=True)
 class Repeats(Plain):
-    """What the synthetic texts hold that private records hold too, counted from both ends.
+    """What the synthetic texts hold that private records hold too, counted from both ends."""
 
-    Attributes:
-        train: of the synthetic texts, or of the distinct values in them, those that a member has too.
-        holdout: the same for the holdout; one may be in both.
-        public: the same for the public texts.
-        excess: train rate - holdout rate, with Newcombe's interval for pairs. Its unit is the synthetic text: where
-            many repeat one record it is surer than it should be, and `records` is the test.
-        records: of the units of members, and of the holdout, those of which a record is repeated.
-    """
-
-    train: Rate
-    holdout: Rate
-    public: Rate
+    train: Rate  # of the synthetic texts, or of the distinct values in them, those that a member has too
+    holdout: Rate  # the same for the holdout; one may be in both
+    public: Rate  # the same for the public texts
+    # train rate - holdout rate, with Newcombe's interval for pairs. Its unit is the synthetic text: where many repeat
+    # one record it is surer than it should be, and `records` is the test.
     excess: Estimate
-    records: Contrast
+    records: Contrast  # of the units of members, and of the holdout, those of which a record is repeated
 
 
 @dataclass(frozen=True)
@@ -108,93 +86,41 @@ class Secrets:
 
 @dataclass(frozen=True)
 class MemorisationAudit(PlainFile):
-    """Private zone: counts and no value.
-
-    Attributes:
-        near_duplicates: synthetic texts like a private one.
-        personal: kind -> distinct personal values.
-        secrets: planted secrets that came out; None where the data set declares none.
-        unit: what `records` counts: "record" or "person".
-    """
+    """Private zone: counts and no value."""
 
     keys: ClassVar = ("unit", "near_duplicates", "personal", "secrets")
     near_duplicates: Repeats
-    personal: dict[str, Repeats]
-    secrets: Extraction | None
-    unit: str
+    personal: dict[str, Repeats]  # kind -> distinct personal values
+    secrets: Extraction | None  # planted secrets that came out; None where the data set declares none
+    unit: str  # what `records` counts: "record" or "person"
 
 
-@dataclass(frozen=True)
-class Corpora:
-    """The texts that are compared.
-
-    Attributes:
-        synthetic: what was written.
-        members: texts of the audit subset that were trained on.
-        holdout: texts of the audit subset that were not.
-        public: public texts.
-        whose: the units that members and holdout are of; None: each text is one of its own.
-    """
-
-    synthetic: Sequence[str]
-    members: Sequence[str]
-    holdout: Sequence[str]
-    public: Sequence[str]
-    whose: Units | None = None
-
-    def __post_init__(self) -> None:
-        if not self.synthetic:
-            raise DataError("There are no synthetic texts.", "Generate some before the audit.")
-        if not self.members or not self.holdout:
-            raise DataError("The audit subset is empty.", "Give the audit a larger audit.size.")
-
-    @property
-    def private(self) -> list[str]:
-        """Members, then the holdout: the pool whose places are the numbers of records."""
-        return [*self.members, *self.holdout]
-
-    @property
-    def units(self) -> Units:
-        """The units of `private`."""
-        return Units.alone(len(self.members), len(self.holdout)) if self.whose is None else self.whose
-
-    def sides(self, records: Iterable[int]) -> Sides:
-        """The units of these records: which are members, and which are not."""
-        units = self.units
-        chosen = {int(units.owner[record]) for record in records}
-        members = {unit for unit in chosen if unit < units.members}
-        return members, chosen - members
-
-
-def memorisation(texts: Corpora, secrets: Secrets | None, settings: LikenessRules) -> MemorisationAudit:
+def memorisation(released: Released, secrets: Secrets | None, settings: LikenessRules) -> MemorisationAudit:
     """Count what the synthetic texts repeat of members and, as the control, of records that nothing was fitted on.
 
     Each p value is exact, whatever else was trained on: if the synthetic texts do not depend on the coins, those of the
     repeated units are fair, and their number among the members is hypergeometric given the sizes of both sides.
 
-    Args:
-        texts: synthetic, private and public texts.
-        secrets: what the data set declares as planted, or None.
-        settings: what counts as alike.
+    `secrets` are what the data set declares as planted, or None.
     """
     return MemorisationAudit(
-        near_duplicates=near_duplicates_of(texts, settings),
-        personal=personal_data(texts, settings.confidence),
-        secrets=extraction(secrets, texts.synthetic, settings) if secrets else None,
-        unit=texts.units.kind,
+        near_duplicates=near_duplicates_of(released, settings),
+        personal=personal_data(released),
+        secrets=extraction(secrets, released.texts, settings) if secrets else None,
+        unit=released.units.kind,
     )
 
 
 # --- near-duplicates -------------------------------------------------------------------------------------------
 
 
-def near_duplicates_of(texts: Corpora, settings: LikenessRules) -> Repeats:
+def near_duplicates_of(released: Released, settings: LikenessRules) -> Repeats:
     """Synthetic texts whose word shingles are similar to those of a private or a public text."""
-    size, similarity = settings.shingle, settings.similarity
-    pairs = list(similar_pairs(texts.synthetic, texts.private, similarity, size))
-    in_public = {row for row, _ in similar_pairs(texts.synthetic, texts.public, similarity, size)}
-    records = range(len(texts.private))
-    return _repeats(texts, pairs, len(texts.synthetic), len(in_public), records, settings.confidence)
+    size, similarity, texts = settings.shingle, settings.similarity, released.texts
+    pairs = list(similar_pairs(texts, released.private, similarity, size))
+    in_public = {row for row, _ in similar_pairs(texts, released.public, similarity, size)}
+    records = range(len(released.records))
+    return _repeats(released.units, pairs, len(texts), len(in_public), records)
 
 
 def similar_pairs(texts: Sequence[str], others: Sequence[str], similarity: float, shingle: int) -> Iterator[Pair]:
@@ -206,17 +132,17 @@ def similar_pairs(texts: Sequence[str], others: Sequence[str], similarity: float
     """
     mine, theirs = _by_wording(texts), _by_wording(others)
     sets = [shingles_of(words.split(" "), shingle) for words in theirs]
-    rarity = Counter(element for found in sets for element in found)
+    rarity = Counter(chain.from_iterable(sets))
     index: dict[Shingle, list[int]] = defaultdict(list)
-    for number, found in enumerate(sets):
-        for element in _prefix(found, rarity, similarity):
+    for number, shingles in enumerate(sets):
+        for element in _prefix(shingles, rarity, similarity):
             index[element].append(number)
     rows = list(theirs.values())
     for words, own in track(mine.items(), name="near-duplicates", total=len(mine), private=True):
-        found = shingles_of(words.split(" "), shingle)
-        met = {number for element in _prefix(found, rarity, similarity) for number in index.get(element, ())}
+        shingles = shingles_of(words.split(" "), shingle)
+        met = {number for element in _prefix(shingles, rarity, similarity) for number in index.get(element, ())}
         for number in met:
-            if jaccard(found, sets[number]) >= similarity:
+            if jaccard(shingles, sets[number]) >= similarity:
                 yield from product(own, rows[number])
 
 
@@ -229,29 +155,30 @@ def _by_wording(texts: Sequence[str]) -> dict[str, list[int]]:
     return rows
 
 
-def _prefix(found: frozenset[Shingle], rarity: Counter[Shingle], similarity: float) -> list[Shingle]:
-    length = len(found) - math.ceil(similarity * len(found) - 1e-9) + 1
-    return sorted(found, key=lambda element: (rarity[element], element))[:length]
+def _prefix(shingles: frozenset[Shingle], rarity: Counter[Shingle], similarity: float) -> list[Shingle]:
+    length = len(shingles) - math.ceil(similarity * len(shingles) - 1e-9) + 1
+    return sorted(shingles, key=lambda element: (rarity[element], element))[:length]
 
 
 # --- personal data ---------------------------------------------------------------------------------------------
 
 
-def personal_data(texts: Corpora, confidence: float) -> dict[str, Repeats]:
+def personal_data(released: Released) -> dict[str, Repeats]:
     """For each kind, the distinct values in the synthetic texts that a private record holds too; only counts are kept.
 
     The records of a kind are those that hold a value of it, and its units are theirs.
     """
-    written = _holders(track(texts.synthetic, name="personal data", total=len(texts.synthetic), private=True))
-    private, public = _holders(texts.private), _holders(texts.public)
-    found = {}
+    texts = released.texts
+    written = _holders(track(texts, name="personal data", total=len(texts), private=True))
+    private, public = _holders(released.private), _holders(released.public)
+    by_kind = {}
     for kind in KINDS:
         values = sorted(value for value in written if value[0] == kind)
         pairs = [(number, record) for number, value in enumerate(values) for record in private.get(value, ())]
         records = {record for value, holders in private.items() if value[0] == kind for record in holders}
         known = sum(value in public for value in values)
-        found[kind] = _repeats(texts, pairs, len(values), known, records, confidence)
-    return found
+        by_kind[kind] = _repeats(released.units, pairs, len(values), known, records)
+    return by_kind
 
 
 def _holders(texts: Iterable[str]) -> dict[Value, list[int]]:
@@ -282,14 +209,14 @@ def extraction(secrets: Secrets, synthetic: Sequence[str], settings: LikenessRul
         )
     texts = list(_by_wording(synthetic))
     return Extraction(
-        exact=_found(given, lambda secret: _held(secret, texts), settings.confidence),
-        near=_found(given, lambda secret: _nearly_held(secret, texts, settings.closeness), settings.confidence),
+        exact=_given_away(given, lambda secret: _held(secret, texts)),
+        near=_given_away(given, lambda secret: _nearly_held(secret, texts, settings.closeness)),
     )
 
 
-def _found(given: Sequence[Sequence[str]], holds: Callable[[str], bool], confidence: float) -> Contrast:
+def _given_away(given: Sequence[Sequence[str]], holds: Callable[[str], bool]) -> Contrast:
     planted, decoys = (sum(holds(wording(secret)) for secret in side) for side in given)
-    return contrast(planted, len(given[0]), decoys, len(given[1]), confidence)
+    return contrast(planted, len(given[0]), decoys, len(given[1]))
 
 
 def _held(secret: str, texts: Sequence[str]) -> bool:
@@ -343,39 +270,34 @@ def _nearly_held(secret: str, texts: Sequence[str], closeness: float) -> bool:
 # --- counts and intervals --------------------------------------------------------------------------------------
 
 
-def contrast(exposed: int, exposed_of: int, control: int, control_of: int, confidence: float) -> Contrast:
+def contrast(exposed: int, exposed_of: int, control: int, control_of: int) -> Contrast:
     """Hits among the exposed and among the control, their difference, and its exact one-sided p value.
 
     Under the null hypothesis any dealing of the two sides is equally likely, so given the number of hits those among
     the exposed are hypergeometric (Fisher's exact test).
     """
     hits, everyone = exposed + control, exposed_of + control_of
+    rate, control_rate = Rate.wilson(exposed, exposed_of), Rate.wilson(control, control_of)
     return Contrast(
-        exposed=_rate(exposed, exposed_of, confidence),
-        control=_rate(control, control_of, confidence),
-        excess=_excess(_rate(exposed, exposed_of, confidence), _rate(control, control_of, confidence), 0.0),
+        exposed=rate,
+        control=control_rate,
+        excess=_excess(rate, control_rate, 0.0),
         p=float(hypergeom.sf(exposed - 1, everyone, hits, exposed_of)) if everyone else 1.0,
     )
 
 
-def paired_excess(first: int, second: int, both: int, n: int, confidence: float) -> Estimate:
+def paired_excess(first: int, second: int, both: int, n: int) -> Estimate:
     """Difference of two rates over the same n things, with Newcombe's interval for pairs.
 
     Source: Newcombe 1998, "Improved confidence intervals for the difference between binomial proportions based on
     paired data", method 10: Wilson's intervals, squared and added, less what the correlation of the pairs takes away.
-
-    Args:
-        first: things of the first sort.
-        second: things of the second sort.
-        both: things of both sorts.
-        n: all things.
-        confidence: of the interval.
+    `first`, `second` and `both` count the things, of n, that are of the first sort, of the second, and of both.
     """
     neither = n - first - second + both
     agreement = both * neither - (first - both) * (second - both)
     spread = math.sqrt(float(first) * (n - first) * second * (n - second))
     shrunk = max(agreement - n / 2.0, 0.0) if agreement > 0 else float(agreement)
-    return _excess(_rate(first, n, confidence), _rate(second, n, confidence), shrunk / spread if spread else 0.0)
+    return _excess(Rate.wilson(first, n), Rate.wilson(second, n), shrunk / spread if spread else 0.0)
 
 
 def _excess(first: Rate, second: Rate, correlation: float) -> Estimate:
@@ -391,31 +313,22 @@ def _excess(first: Rate, second: Rate, correlation: float) -> Estimate:
     return Estimate(value, low, value + width(first.high - first.rate, second.rate - second.low))
 
 
-def _rate(count: int, n: int, confidence: float) -> Rate:
-    return Rate(count, n, *wilson(count, n, confidence))
-
-
-def _repeats(
-    texts: Corpora, pairs: Sequence[Pair], total: int, in_public: int, records: Iterable[int], confidence: float
-) -> Repeats:
+def _repeats(units: Units, pairs: Sequence[Pair], total: int, in_public: int, records: Iterable[int]) -> Repeats:
     """Count (synthetic thing, private record) pairs from both ends.
 
-    Args:
-        texts: whose the records are.
-        pairs: who has what in common.
-        total: synthetic things.
-        in_public: of these, those that a public text has.
-        records: private records that could be repeated.
-        confidence: of the intervals.
+    Public texts have `in_public` of the `total` synthetic things; `records` are the private ones that may be repeated.
     """
-    owner, (members, others) = texts.units.owner.tolist(), texts.sides(records)
+    owner = units.owner.tolist()
+    exposed = {owner[record] for record in records}
+    members = {unit for unit in exposed if unit < units.members}
+    others = exposed - members
     train = {thing for thing, record in pairs if owner[record] in members}
     holdout = {thing for thing, record in pairs if owner[record] in others}
     hit = {owner[record] for _, record in pairs}
     return Repeats(
-        train=_rate(len(train), total, confidence),
-        holdout=_rate(len(holdout), total, confidence),
-        public=_rate(in_public, total, confidence),
-        excess=paired_excess(len(train), len(holdout), len(train & holdout), total, confidence),
-        records=contrast(len(hit & members), len(members), len(hit & others), len(others), confidence),
+        train=Rate.wilson(len(train), total),
+        holdout=Rate.wilson(len(holdout), total),
+        public=Rate.wilson(in_public, total),
+        excess=paired_excess(len(train), len(holdout), len(train & holdout), total),
+        records=contrast(len(hit & members), len(members), len(hit & others), len(others)),
     )

@@ -9,6 +9,7 @@ n-gram, next word), packed into 64 bits, so only positions that still match are 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from typing import Annotated, ClassVar
 
@@ -18,8 +19,7 @@ import pyarrow.compute as pc
 
 from palimpsest import validate
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, permutation_p
-from palimpsest.audit.units import Units
-from palimpsest.errors import DataError
+from palimpsest.audit.units import Released, Units
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.records.duplicates import wording
 
@@ -46,21 +46,13 @@ class Share(Plain):
 
 @dataclass(frozen=True)
 class OrderOverlap(Plain):
-    """The overlap for one n.
+    """The overlap for one n."""
 
-    Attributes:
-        train: share of synthetic n-grams that occur in a member.
-        holdout: the same for the holdout; an n-gram may be in both.
-        public: the same for the public corpus.
-        excess: train rate - holdout rate, with a bootstrap interval over synthetic rows.
-        p: how often redrawn coins give at least this excess (one-sided).
-    """
-
-    train: Share
-    holdout: Share
-    public: Share
-    excess: Estimate
-    p: Annotated[float, At("excess", "p")]
+    train: Share  # share of synthetic n-grams that occur in a member
+    holdout: Share  # the same for the holdout; an n-gram may be in both
+    public: Share  # the same for the public corpus
+    excess: Estimate  # train rate - holdout rate, with a bootstrap interval over synthetic rows
+    p: Annotated[float, At("excess", "p")]  # how often redrawn coins give at least this excess (one-sided)
 
     @property
     def shares(self) -> dict[str, Share]:
@@ -91,15 +83,7 @@ class NgramAudit(PlainFile):
     unit: str
 
 
-def ngram_audit(
-    synthetic: Sequence[str],
-    members: Sequence[str],
-    holdout: Sequence[str],
-    public: Sequence[str],
-    orders: Sequence[int],
-    bootstrap: Bootstrap,
-    whose: Units | None = None,
-) -> NgramAudit:
+def ngram_audit(released: Released, orders: Sequence[int], bootstrap: Bootstrap) -> NgramAudit:
     """Measure the overlap of the synthetic texts with what was trained on and what was not.
 
     The permutation test redraws which units of members and holdout are members, their numbers fixed: exact for
@@ -109,36 +93,30 @@ def ngram_audit(
     references held fixed; where the two differ in size the excess contains that difference, the p value does not.
 
     Args:
-        members: texts of the audit subset that were trained on.
-        holdout: texts of the audit subset that were not.
-        public: public texts.
         orders: the n to report, each >= 1.
-        bootstrap: confidence and seed, and the number of bootstrap samples and of permutations; the latter is rounded
+        bootstrap: seed, and the number of bootstrap samples and of permutations; the latter is rounded
             up to a multiple of 64, and the smallest p is 1 / (permutations + 1).
-        whose: the units that members and holdout are of; None: each text is one of its own.
-
-    Raises:
-        DataError: the synthetic texts, the members or the holdout are empty.
     """
-    _check(synthetic, members, holdout, orders)
+    validate.positive(smallest_order=min(orders))
     vocabulary: dict[str, int] = {}
-    texts, pool = WordIds.read(synthetic, vocabulary), WordIds.read([*members, *holdout], vocabulary)
-    in_public = [len(shared.gram) for shared in shared_ngrams(texts, WordIds.read(public, vocabulary))]
-    units = Units.alone(len(members), len(holdout)) if whose is None else whose
-    coins = _Coins.draw(units, bootstrap)
+    texts, pool = WordIds.read(released.texts, vocabulary), WordIds.read(released.private, vocabulary)
+    in_public = [len(shared.first.gram) for shared in shared_ngrams(texts, WordIds.read(released.public, vocabulary))]
+    coins = _Coins.draw(released.units, bootstrap)
     overlaps = {order: _nothing_private(texts, order, in_public) for order in sorted(set(orders))}
     longest_train = longest_holdout = 0
     for shared in shared_ngrams(texts, pool):
-        in_train, in_holdout = (bool(found.any()) for found in coins.sides(shared))
+        in_train, in_holdout = (bool(side.any()) for side in coins.sides(shared))
         longest_train = shared.order if in_train else longest_train
         longest_holdout = shared.order if in_holdout else longest_holdout
         if shared.order in overlaps:
             overlaps[shared.order] = _overlap(texts, shared, coins, in_public)
+    private, members = released.private, len(released.members)
+    references = (private[:members], private[members:], released.public)
     return NgramAudit(
         orders=overlaps,
         longest_span=PerReference(longest_train, longest_holdout, len(in_public)),
-        verbatim_rows=PerReference(*(verbatim_rows(synthetic, rows) for rows in (members, holdout, public))),
-        unit=units.kind,
+        verbatim_rows=PerReference(*(verbatim_rows(released.texts, rows) for rows in references)),
+        unit=released.units.kind,
     )
 
 
@@ -150,19 +128,12 @@ def verbatim_rows(synthetic: Sequence[str], reference: Sequence[str]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class WordIds:
-    """Texts as one array of word ids.
+    """Texts as one array of word ids."""
 
-    Attributes:
-        ids: word ids of all texts, one after the other; shape (words,).
-        row: the text each word belongs to; shape (words,).
-        left: words from here to the end of the text, this one included; shape (words,).
-        rows: number of texts.
-    """
-
-    ids: np.ndarray
-    row: np.ndarray
-    left: np.ndarray
-    rows: int
+    ids: np.ndarray  # word ids of all texts, one after the other; shape (words,)
+    row: np.ndarray  # the text each word belongs to; shape (words,)
+    left: np.ndarray  # words from here to the end of the text, this one included; shape (words,)
+    rows: int  # number of texts
 
     @classmethod
     def read(cls, texts: Sequence[str], vocabulary: dict[str, int]) -> "WordIds":
@@ -183,11 +154,11 @@ class WordIds:
 def _numbered(texts: Sequence[str], vocabulary: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
     """Word ids of all texts, uint32 (words,), and how many words each text has, int64 (texts,)."""
     split = pc.ascii_split_whitespace(pa.array([_spaced(text) for text in texts], pa.string()))
-    found = split.flatten().dictionary_encode()  # an empty text, and a space at an end, make an empty word
+    coded = split.flatten().dictionary_encode()  # an empty text, and a space at an end, make an empty word
     numbers = [
-        vocabulary.setdefault(word, len(vocabulary)) if word else _EMPTY for word in found.dictionary.to_pylist()
+        vocabulary.setdefault(word, len(vocabulary)) if word else _EMPTY for word in coded.dictionary.to_pylist()
     ]
-    ids = np.array(numbers, dtype=np.uint32)[found.indices.to_numpy(zero_copy_only=False)]
+    ids = np.array(numbers, dtype=np.uint32)[coded.indices.to_numpy(zero_copy_only=False)]
     row = np.repeat(np.arange(len(texts)), split.value_lengths().to_numpy())
     kept = ids != _EMPTY
     return ids[kept], np.bincount(row[kept], minlength=len(texts))
@@ -199,22 +170,39 @@ def _spaced(text: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class SharedNgrams:
-    """The n-grams that two corpora share, for one n.
+class Matches:
+    """Where n-grams of one corpus start that the other corpus has too, and the rank of each among all shared ones."""
 
-    Attributes:
-        order: n.
-        distinct: number of distinct shared n-grams.
-        row, gram: for each occurrence in the first corpus, its text and which n-gram it is.
-        other_row, other_gram: the same for the second corpus.
-    """
+    corpus: WordIds
+    position: np.ndarray  # (matches,)
+    gram: np.ndarray  # (matches,) uint64, below 2^32
+
+    @cached_property
+    def row(self) -> np.ndarray:
+        return self.corpus.row[self.position]
+
+    def extended(self, order: int) -> "tuple[np.ndarray, Matches]":
+        """Those that one more word follows in the same text, sorted by the (n-gram, word) key, which is exact."""
+        keep = np.flatnonzero(self.corpus.left[self.position] > order)
+        keys = (self.gram[keep] << np.uint64(32)) | self.corpus.ids[self.position[keep] + order]
+        by_key = np.argsort(keys)  # sorted keys keep the look-ups below inside the processor's cache
+        keep = keep[by_key]
+        return keys[by_key], Matches(self.corpus, self.position[keep], self.gram[keep])
+
+    def ranked(self, keys: np.ndarray, shared: np.ndarray) -> "Matches":
+        """Those whose key is shared, with their new rank."""
+        rank, hit = _look_up(keys, shared)
+        return Matches(self.corpus, self.position[hit], rank[hit].astype(np.uint64))
+
+
+@dataclass(frozen=True, eq=False)
+class SharedNgrams:
+    """The n-grams that two corpora share, for one n."""
 
     order: int
-    distinct: int
-    row: np.ndarray
-    gram: np.ndarray
-    other_row: np.ndarray
-    other_gram: np.ndarray
+    distinct: int  # number of distinct shared n-grams
+    first: Matches  # their occurrences in either corpus
+    second: Matches
 
 
 def shared_ngrams(first: WordIds, second: WordIds) -> Iterator[SharedNgrams]:
@@ -222,7 +210,7 @@ def shared_ngrams(first: WordIds, second: WordIds) -> Iterator[SharedNgrams]:
     left, right, distinct = _shared_words(first, second)
     if not distinct:
         return
-    yield _shared(1, distinct, left, right)
+    yield SharedNgrams(1, distinct, left, right)
     for order in count(1):
         left_keys, left = left.extended(order)
         right_keys, right = right.extended(order)
@@ -230,54 +218,21 @@ def shared_ngrams(first: WordIds, second: WordIds) -> Iterator[SharedNgrams]:
         if not len(shared):
             return
         left, right = left.ranked(left_keys, shared), right.ranked(right_keys, shared)
-        yield _shared(order + 1, len(shared), left, right)
+        yield SharedNgrams(order + 1, len(shared), left, right)
 
 
-@dataclass(frozen=True, eq=False)
-class _Matches:
-    """Where n-grams of one corpus start that the other corpus has too, and the rank of each among all shared ones."""
-
-    corpus: WordIds
-    position: np.ndarray  # (matches,)
-    gram: np.ndarray  # (matches,) uint64, below 2^32
-
-    @property
-    def row(self) -> np.ndarray:
-        return self.corpus.row[self.position]
-
-    def extended(self, order: int) -> "tuple[np.ndarray, _Matches]":
-        """Those that one more word follows in the same text, sorted by the (n-gram, word) key, which is exact."""
-        keep = np.flatnonzero(self.corpus.left[self.position] > order)
-        keys = (self.gram[keep] << np.uint64(32)) | self.corpus.ids[self.position[keep] + order]
-        by_key = np.argsort(keys)  # sorted keys keep the look-ups below inside the processor's cache
-        keep = keep[by_key]
-        return keys[by_key], _Matches(self.corpus, self.position[keep], self.gram[keep])
-
-    def ranked(self, keys: np.ndarray, shared: np.ndarray) -> "_Matches":
-        """Those whose key is shared, with their new rank."""
-        rank, hit = _look_up(keys, shared)
-        return _Matches(self.corpus, self.position[hit], rank[hit].astype(np.uint64))
-
-
-def _shared(order: int, distinct: int, left: _Matches, right: _Matches) -> SharedNgrams:
-    return SharedNgrams(order, distinct, left.row, left.gram, right.row, right.gram)
-
-
-def _shared_words(first: WordIds, second: WordIds) -> tuple[_Matches, _Matches, int]:
+def _shared_words(first: WordIds, second: WordIds) -> tuple[Matches, Matches, int]:
     """The matches of n = 1, and how many words are shared: words are numbered, so nothing needs sorting."""
     size = 1 + max((int(corpus.ids.max()) for corpus in (first, second) if len(corpus.ids)), default=0)
     present = np.zeros((2, size), dtype=bool)
-    for found, corpus in zip(present, (first, second), strict=True):
-        found[corpus.ids] = True
+    present[0, first.ids], present[1, second.ids] = True, True
     shared = present[0] & present[1]
     rank = shared.cumsum(dtype=np.uint64) - np.uint64(1)
-    left, right = (_ranked_words(corpus, shared, rank) for corpus in (first, second))
+    places = [np.flatnonzero(shared[corpus.ids]) for corpus in (first, second)]
+    left, right = (
+        Matches(corpus, at, rank[corpus.ids[at]]) for corpus, at in zip((first, second), places, strict=True)
+    )
     return left, right, int(shared.sum())
-
-
-def _ranked_words(corpus: WordIds, shared: np.ndarray, rank: np.ndarray) -> _Matches:
-    position = np.flatnonzero(shared[corpus.ids])
-    return _Matches(corpus, position, rank[corpus.ids[position]])
 
 
 def _in_both(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -296,14 +251,10 @@ def _look_up(values: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 @dataclass(frozen=True, eq=False)
 class _Coins:
-    """The real coins, redrawn ones, and the settings of the resampling.
+    """The real coins, redrawn ones, and the settings of the resampling."""
 
-    Attributes:
-        is_member: the real coin of each pooled record's unit; shape (records,).
-        redrawn: uint64 of shape (words, records); each bit position of each word is one permutation of the coins.
-    """
-
-    is_member: np.ndarray
+    is_member: np.ndarray  # the real coin of each pooled record's unit; shape (records,)
+    # uint64 of shape (words, records); each bit position of each word is one permutation of the coins.
     redrawn: np.ndarray
     bootstrap: Bootstrap
 
@@ -318,10 +269,9 @@ class _Coins:
 
     def sides(self, shared: SharedNgrams) -> np.ndarray:
         """Which shared n-grams occur in a member and which in the holdout; shape (2, distinct)."""
-        member, found = self.is_member[shared.other_row], np.zeros((2, shared.distinct), dtype=bool)
-        found[0, shared.other_gram[member]] = True
-        found[1, shared.other_gram[~member]] = True
-        return found
+        sides = np.zeros((2, shared.distinct), dtype=bool)
+        sides[np.where(self.is_member[shared.second.row], 0, 1), shared.second.gram] = True
+        return sides
 
     def excess(self, difference: np.ndarray, per_row: np.ndarray) -> Estimate:
         """Sum of differences over sum of n-grams, both per synthetic row, with its bootstrap interval."""
@@ -333,7 +283,7 @@ class _Coins:
 
 def _overlap(texts: WordIds, shared: SharedNgrams, coins: _Coins, in_public: Sequence[int]) -> OrderOverlap:
     nothing, per_row = _nothing_private(texts, shared.order, in_public), texts.ngrams_per_row(shared.order)
-    train, holdout = (_occurrences(texts, shared, found) for found in coins.sides(shared))
+    train, holdout = (_occurrences(texts, shared, side) for side in coins.sides(shared))
     return replace(
         nothing,
         train=Share(int(train.sum()), nothing.train.total),
@@ -352,15 +302,15 @@ def _nothing_private(texts: WordIds, order: int, in_public: Sequence[int]) -> Or
 
 def _occurrences(texts: WordIds, shared: SharedNgrams, counted: np.ndarray) -> np.ndarray:
     """Occurrences of the counted n-grams in each synthetic text; shape (rows,)."""
-    return np.bincount(shared.row[counted[shared.gram]], minlength=texts.rows)
+    return np.bincount(shared.first.row[counted[shared.first.gram]], minlength=texts.rows)
 
 
 def _redrawn_excess(shared: SharedNgrams, redrawn: np.ndarray) -> np.ndarray:
     """The excess count under each redrawn set of coins; shape (permutations,)."""
-    order = np.argsort(shared.other_gram, kind="stable")
-    record, gram = shared.other_row[order], shared.other_gram[order]
+    order = np.argsort(shared.second.gram, kind="stable")
+    record, gram = shared.second.row[order], shared.second.gram[order]
     starts = np.flatnonzero(np.append(True, gram[1:] != gram[:-1]))
-    weight = np.bincount(shared.gram.astype(np.int64), minlength=shared.distinct)
+    weight = np.bincount(shared.first.gram.astype(np.int64), minlength=shared.distinct)
     return np.concatenate([_weighted_excess(bits[record], starts, weight) for bits in redrawn])
 
 
@@ -377,14 +327,3 @@ def _weighted_bits(weight: np.ndarray, bits: np.ndarray) -> np.ndarray:
         unpacked = np.unpackbits(bits[start : start + _CHUNK].view(np.uint8).reshape(-1, 8), axis=1)  # (chunk, 64)
         total += weight[start : start + _CHUNK].astype(np.float64) @ unpacked
     return total
-
-
-def _check(synthetic: Sequence[str], members: Sequence[str], holdout: Sequence[str], orders: Sequence[int]) -> None:
-    validate.positive(smallest_order=min(orders))
-    if not synthetic:
-        raise DataError("There are no synthetic texts.", "Generate some before the audit.")
-    if not members or not holdout:
-        raise DataError(
-            "The audit subset has no member or no holdout record that may be guessed about.",
-            "Enlarge the audit subset, or remove near-duplicates from the private file.",
-        )

@@ -1,14 +1,13 @@
 """How well a decoder writes down public embeddings: no private row is read."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
-_OF_SENTENCES = ("rows", "cosine", "nearest", "token_f1", "bleu", "exact")
+from palimpsest.plain import At, Plain
 
 
 @dataclass(frozen=True)
-class DecodedText:
+class DecodedText(Plain):
     """One public text, and what came back from its embedding."""
 
     given: str
@@ -17,37 +16,20 @@ class DecodedText:
 
 
 @dataclass(frozen=True)
-class DecoderScores:
-    """How well a decoder writes down public embeddings.
+class DecoderScores(Plain):
+    """How well a decoder writes down public embeddings; `models.decoder.measure` says more of each measure."""
 
-    Attributes:
-        encoder: whose embeddings.
-        parameters: of the decoder.
-        rows: sentences that were written down.
-        cosine: of what was written with what was given.
-        nearest: share of which no other sentence is nearer.
-        token_f1, bleu: how many words come back.
-        exact: share that is right word for word.
-        readable_share: share that the public model finds likely enough.
-        samples: a few of them.
-    """
-
-    encoder: str
-    parameters: float
-    rows: int
-    cosine: float
-    nearest: float
-    token_f1: float
-    bleu: float
-    exact: float
-    readable_share: float
+    keys: ClassVar = (
+        *("rows", "cosine", "nearest", "token_f1", "bleu", "exact"),
+        *("encoder", "parameters", "readable_share", "samples"),
+    )
+    encoder: str  # whose embeddings
+    parameters: float  # of the decoder
+    rows: Annotated[int, At("reconstruction", "rows")]  # sentences that were written down
+    cosine: Annotated[float, At("reconstruction", "cosine")]  # of what was written with what was given
+    nearest: Annotated[float, At("reconstruction", "nearest")]  # of the nearest training sentence: what copying reaches
+    token_f1: Annotated[float, At("reconstruction", "token_f1")]  # how many words come back
+    bleu: Annotated[float, At("reconstruction", "bleu")]
+    exact: Annotated[float, At("reconstruction", "exact")]  # share that is right word for word
+    readable_share: float  # share that the public model finds likely enough
     samples: tuple[DecodedText, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        body = asdict(self) | {"samples": [asdict(one) for one in self.samples]}
-        return {"zone": "public", "reconstruction": {name: body.pop(name) for name in _OF_SENTENCES}, **body}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "DecoderScores":
-        found = {**body, **body["reconstruction"], "samples": tuple(DecodedText(**one) for one in body["samples"])}
-        return cls(**{one.name: found[one.name] for one in fields(cls)})

@@ -1,85 +1,121 @@
-"""What each round of embedding evolution came to: how near it is, how its votes spread, how many parents are left.
+"""What each round of evolution came to: how near it is, how its votes spread, how many parents are left.
 
 Private zone: every value but the number of parents is a function of private rows. The measurements are those of Zhao et
 al. 2024 (figures 3 and 4): the Wasserstein distance to the private embeddings, and the variance of the votes beside the
 size of the parent set. Votes that spread evenly over the candidates tell none of them apart.
+
+Two samples of one distribution are some way apart by chance alone, and the further the fewer they are. So each distance
+stands beside its floor: the same distance between training rows and the holdout, which differ by fair coins only, at
+the same number of rows. Values far below their floor say that the rows are copies of training rows.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 
-from palimpsest.audit.distance import Distance, per_round
-from palimpsest.plain import Plain
+from palimpsest import validate
+from palimpsest.audit.measures import energy, frechet, wasserstein
+from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.privacy.nearest import nearest
 from palimpsest.privacy.votes import device
 from palimpsest.records.evolved import EvolvedRound
-from palimpsest.workspace import INTERNAL
 
 _FEWEST = 10  # parents: the distance of fewer says nothing
+_MATCHED = 1000  # rows of either set that are matched, at most: the time grows with the cube
+
+MEASURES = {"frechet": frechet, "energy": energy, "wasserstein": wasserstein}
 
 ByLabel = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
+class Distance(Plain):
+    """How far a set of texts is from the training rows."""
+
+    name: str  # of the measure: frechet, energy or wasserstein
+    value: float  # mean over random subsets of n rows of each set
+    floor: float  # the same between training rows and the holdout
+    n: int  # rows of either set that each value rests on; where the holdout is small, its number of rows
+
+
+Distances = tuple[Distance, ...]
+
+
+@dataclass(frozen=True)
 class Turnout(Plain):
-    """How the exact votes of private rows spread over a round's candidates, and what was selected of them.
+    """How the exact votes of private rows spread over a round's candidates, and what was selected of them."""
 
-    Attributes:
-        label: whose candidates; None for all labels together.
-        candidates: how many were voted for.
-        mean: votes of a candidate, on average.
-        variance: of the candidates' votes around the mean of their label; about the mean itself where chance alone
-            spreads them.
-        selected: parents that the noisy votes selected.
-        readable: of these, parents that passed the readability check.
-    """
-
-    label: str | None
-    candidates: int
-    mean: float
+    label: str | None  # whose candidates; None for all labels together
+    candidates: int  # how many were voted for
+    mean: float  # votes of a candidate, on average
+    # of the candidates' votes around the mean of their label; about the mean itself where chance alone spreads them.
     variance: float
-    selected: int
-    readable: int
+    selected: int  # parents that the noisy votes selected
+    readable: int  # of these, parents that passed the readability check
 
 
 @dataclass(frozen=True)
-class RoundAudit:
-    """One round.
-
-    Attributes:
-        population: distances of what was voted for from the private rows.
-        parents: distances of what was selected; none where that were too few, or nobody told them apart.
-        votes: all labels together, then each label; none where the exact votes are not known.
-    """
-
-    population: tuple[Distance, ...]
-    parents: tuple[Distance, ...] = ()
-    votes: tuple[Turnout, ...] = ()
-
-
-@dataclass(frozen=True)
-class EvolutionAudit:
+class EvolutionAudit(PlainFile):
     """Private zone: the rounds of one evolution, the first one first."""
 
-    rounds: tuple[RoundAudit, ...]
-
-    def to_json(self, variant: str) -> dict[str, Any]:
-        return {
-            "variant": variant,
-            "zone": INTERNAL,
-            "rounds": [[distance.to_json() for distance in one.population] for one in self.rounds],
-            "parents": [[distance.to_json() for distance in one.parents] for one in self.rounds],
-            "votes": [[turnout.to_json() for turnout in one.votes] for one in self.rounds],
-        }
+    # each round's distances of what was voted for from the private rows.
+    populations: Annotated[tuple[Distances, ...], At("rounds")]
+    parents: tuple[Distances, ...]  # those of what was selected; none where too few were, or nobody told them apart
+    votes: tuple[tuple[Turnout, ...], ...]  # all labels together, then each; none where exact votes are not known
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "EvolutionAudit":
-        distances = ([_distances(one) for one in body[name]] for name in ("rounds", "parents"))
-        votes = [tuple(map(Turnout.from_json, one)) for one in body["votes"]]
-        return cls(tuple(RoundAudit(*one) for one in zip(*distances, votes, strict=True)))
+    def of_texts(cls, populations: Sequence[Distances]) -> "EvolutionAudit":
+        """Rounds of which nothing but their texts is known."""
+        unknown = ((),) * len(populations)
+        return cls(tuple(populations), unknown, unknown)
+
+
+def per_round(
+    rounds: Sequence[np.ndarray],
+    train: np.ndarray,
+    holdout: np.ndarray,
+    seed: int,
+    *,
+    most: int = 2000,
+    repeats: int = 3,
+) -> list[Distances]:
+    """The distances of each round's texts from the training rows, by all `MEASURES`, at one n for all rounds.
+
+    n is the size of the smallest set, at most `most`, and for the Wasserstein distance at most 1000. The k-th subset of
+    the training rows is the same for all rounds and for the floor, so rounds differ by what was written and not by what
+    it was compared with.
+
+    Args:
+        rounds: embeddings of each round's texts, shape (rows, d) each.
+        train: embeddings of training rows, shape (N, d).
+        holdout: embeddings of the holdout, shape (M, d).
+        most: most rows of a subset; the time grows with its square.
+        repeats: pairs of subsets that each value is the mean over.
+
+    Raises:
+        DataError: there are too few rows.
+        ModelError: an embedding is not finite.
+    """
+    validate.positive(rounds=len(rounds), most=most, repeats=repeats)
+    n = min(most, len(train), len(holdout), *(len(rows) for rows in rounds))
+    sizes = {name: min(n, _MATCHED) if name == "wasserstein" else n for name in MEASURES}
+
+    def mean(name: str, rows: np.ndarray) -> float:
+        """Over random subsets; a set of n rows is taken whole."""
+        pairs = (
+            (_subset(rows, sizes[name], (seed, k, 0)), _subset(train, sizes[name], (seed, k, 1)))
+            for k in range(repeats)
+        )
+        return float(np.mean([MEASURES[name](*pair) for pair in pairs]))
+
+    floors = {name: mean(name, holdout) for name in MEASURES}
+    return [tuple(Distance(name, mean(name, rows), floors[name], sizes[name]) for name in MEASURES) for rows in rounds]
+
+
+def _subset(rows: np.ndarray, n: int, seed: tuple[int, ...]) -> np.ndarray:
+    return rows[np.sort(np.random.default_rng(seed).choice(len(rows), n, replace=False))]
 
 
 def audit_rounds(rounds: Sequence[EvolvedRound], train: ByLabel, holdout: ByLabel, seed: int) -> EvolutionAudit:
@@ -88,11 +124,7 @@ def audit_rounds(rounds: Sequence[EvolvedRound], train: ByLabel, holdout: ByLabe
     As many candidates of each label are compared as its share of the training rows asks for (`mixed`): a population
     holds equally many of every label, and would differ from private rows in that alone.
 
-    Args:
-        rounds: of one evolution.
-        train: label -> embeddings of its training rows, shape (N, d).
-        holdout: label -> embeddings of its rows of the holdout, shape (M, d).
-        seed: of all subsets.
+    `train` and `holdout` are the embeddings of each label's rows, (N, d) and (M, d).
 
     Raises:
         DataError: there are too few rows.
@@ -105,26 +137,15 @@ def audit_rounds(rounds: Sequence[EvolvedRound], train: ByLabel, holdout: ByLabe
     enough = [number for number, rows in enumerate(parents) if len(rows) >= _FEWEST]
     measured = per_round([parents[number] for number in enough], private, others, seed) if enough else []
     of_parents = dict(zip(enough, measured, strict=True))
-    of_populations = per_round(populations, private, others, seed)
     return EvolutionAudit(
-        tuple(
-            RoundAudit(of_populations[number], of_parents.get(number, ()), turnouts(one, train))
-            for number, one in enumerate(rounds)
-        )
+        populations=tuple(per_round(populations, private, others, seed)),
+        parents=tuple(of_parents.get(number, ()) for number in range(len(rounds))),
+        votes=tuple(turnouts(one, train) for one in rounds),
     )
 
 
-def _distances(body: Sequence[Mapping[str, Any]]) -> tuple[Distance, ...]:
-    return tuple(Distance.from_json(one) for one in body)
-
-
 def exact_votes(rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """How many rows are nearest to each candidate by cosine, int64 (m,): no noise is added. Private zone.
-
-    Args:
-        rows: shape (n, d); n may be 0.
-        candidates: shape (m, d).
-    """
+    """How many rows (n, d) are nearest to each candidate (m, d) by cosine, int64 (m,): without noise. Private zone."""
     chosen = nearest(rows, candidates, 1, device())
     return np.bincount(chosen[chosen >= 0], minlength=len(candidates))
 
@@ -140,16 +161,16 @@ def turnouts(one: EvolvedRound, train: ByLabel) -> tuple[Turnout, ...]:
         if len(candidates)
     }
     each = [_turnout(label, counts, one) for label, counts in votes.items()]
-    total = sum(found.candidates for found in each)
-    if not total:
+    if not each:
         return ()
+    candidates = [label.candidates for label in each]
     together = Turnout(
         label=None,
-        candidates=total,
-        mean=sum(found.mean * found.candidates for found in each) / total,
-        variance=sum(found.variance * found.candidates for found in each) / total,
-        selected=sum(found.selected for found in each),
-        readable=sum(found.readable for found in each),
+        candidates=sum(candidates),
+        mean=float(np.average([label.mean for label in each], weights=candidates)),
+        variance=float(np.average([label.variance for label in each], weights=candidates)),
+        selected=sum(label.selected for label in each),
+        readable=sum(label.readable for label in each),
     )
     return (together, *each)
 
@@ -159,11 +180,6 @@ def mixed(by_label: ByLabel, weights: Mapping[str, int], seed: Sequence[int]) ->
 
     The scarcest label gives all its rows and the others fewer. A label that has no rows is left out, and so is one
     without a weight.
-
-    Args:
-        by_label: label -> its rows, shape (n, d) each.
-        weights: label -> rows of the private set.
-        seed: which rows are drawn.
 
     >>> rows = {"a": np.zeros((6, 2)), "b": np.ones((3, 2))}
     >>> [int((mixed(rows, {"a": 40, "b": 80}, (0,)) == value).all(axis=1).sum()) for value in (0, 1)]

@@ -16,7 +16,7 @@ from palimpsest import validate
 from palimpsest.audit.statistics import Estimate
 from palimpsest.audit.utility import evaluate, label_indices
 from palimpsest.errors import DataError, ModelError
-from palimpsest.plain import At, Plain
+from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.workspace import INTERNAL
 
 METHODS = ("pca", "umap")
@@ -27,17 +27,10 @@ _NEIGHBOURS = 15  # UMAP's own default
 
 @dataclass(frozen=True)
 class ForestSettings:
-    """How the forests are grown.
-
-    Attributes:
-        trees: per forest.
-        seeds: one forest each.
-        confidence: of the accuracy's interval.
-    """
+    """How the forests are grown: one for each seed."""
 
     trees: int
     seeds: Sequence[int]
-    confidence: float
 
     def __post_init__(self) -> None:
         validate.positive(trees=self.trees)
@@ -46,72 +39,43 @@ class ForestSettings:
 
 @dataclass(frozen=True)
 class Separation(Plain):
-    """How often a forest reads the label off a hidden state.
+    """How often a forest reads the label off a hidden state."""
 
-    Attributes:
-        accuracy: on the test rows, mean over seeds, with the Wilson interval over test rows.
-        per_seed: accuracy of each forest.
-        chance: share of the commonest label among the test rows: the accuracy of one who always answers it.
-        train_rows: how many states the forests were fitted on.
-        test_rows: how many they were scored on.
-    """
-
+    # on the test rows, mean over seeds, with the Wilson interval over test rows.
     accuracy: Annotated[Estimate, At(value="accuracy")]
-    per_seed: tuple[float, ...]
-    chance: float
-    train_rows: int
-    test_rows: int
+    per_seed: tuple[float, ...]  # accuracy of each forest
+    chance: float  # share of the commonest label among the test rows: the accuracy of one who always answers it
+    train_rows: int  # states that the forests were fitted on
+    test_rows: int  # states that they were scored on
 
 
 @dataclass(frozen=True, eq=False)
-class Projection:
-    """Points in a plane with their labels.
+class Projection(Plain):
+    """Points in a plane, rounded, and the label of each."""
 
-    Attributes:
-        points: shape (n, 2).
-        labels: of each point.
-    """
-
-    points: np.ndarray
-    labels: Sequence[str]
-
-    def to_json(self) -> dict[str, list[Any]]:
-        x, y = np.round(np.asarray(self.points, dtype=np.float64), _DECIMALS).T.tolist()
-        return {"x": x, "y": y, "label": list(self.labels)}
+    x: np.ndarray
+    y: np.ndarray
+    label: Sequence[str]
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Projection":
-        return cls(np.array([body["x"], body["y"]], dtype=np.float64).T, body["label"])
+    def of(cls, points: np.ndarray, labels: Sequence[str]) -> "Projection":
+        """From points of shape (n, 2)."""
+        x, y = np.round(points, _DECIMALS).T
+        return cls(x, y, labels)
 
 
 @dataclass(frozen=True, eq=False)
-class SeparationAudit:
-    """Private zone: what one language model makes of private rows.
+class SeparationAudit(PlainFile):
+    """Private zone: what one language model makes of private rows."""
 
-    Attributes:
-        separation: of the labels in its hidden states.
-        lm_loss: mean loss of the test rows in nats per token, or None where it was not measured.
-        projections: method -> drawing of the test rows' states.
-    """
+    separation: Separation  # of the labels in its hidden states
+    lm_loss: float | None  # mean loss of the test rows in nats per token, or None where it was not measured
+    projections: Mapping[str, Projection]  # method -> drawing of the test rows' states
 
-    separation: Separation
-    lm_loss: float | None
-    projections: Mapping[str, Projection]
-
-    def to_json(self, name: str) -> dict[str, Any]:
-        """The document of the model called `name`; it holds numbers and public labels, no text."""
-        return {
-            "model": name,
-            "zone": INTERNAL,
-            "separation": self.separation.to_json(),
-            "lm_loss": self.lm_loss,
-            "projections": {method: drawn.to_json() for method, drawn in self.projections.items()},
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "SeparationAudit":
-        drawn = {method: Projection.from_json(points) for method, points in body["projections"].items()}
-        return cls(Separation.from_json(body["separation"]), body["lm_loss"], drawn)
+    def to_json(self, variant: str, zone: str = INTERNAL) -> dict[str, Any]:
+        """The document of a model, which stands for the variant; it holds numbers and public labels, no text."""
+        body = super().to_json(variant, zone)
+        return {"model": body.pop("variant"), **body}
 
 
 def separation(
@@ -126,9 +90,7 @@ def separation(
 
     Args:
         train_states: states the forests are fitted on, shape (n, d).
-        train_labels: their labels.
         test_states: states the forests are scored on, by the same model, shape (k, d).
-        test_labels: their labels.
         labels: all public labels.
 
     Raises:
@@ -138,10 +100,10 @@ def separation(
     _require_finite(train_states, test_states)
     known, truth = label_indices(train_labels, labels), label_indices(test_labels, labels)
     runs = [_forest(train_states, known, test_states, len(labels), settings.trees, seed) for seed in settings.seeds]
-    found = evaluate(np.stack(runs), truth, labels, settings.confidence)
+    scored = evaluate(np.stack(runs), truth, labels).scored
     return Separation(
-        accuracy=found.accuracy,
-        per_seed=tuple(found.correct.mean(axis=1).tolist()),
+        accuracy=scored.accuracy,
+        per_seed=scored.per_seed,
         chance=float(np.bincount(truth).max() / len(truth)),
         train_rows=len(known),
         test_rows=len(truth),
@@ -167,7 +129,6 @@ def project(states: np.ndarray, method: str, seed: int) -> np.ndarray:
         states: shape (n, d).
         method: "pca" keeps distances as well as a plane can; "umap" keeps neighbourhoods (McInnes et al. 2018), and
             neither its distances nor its axes mean anything.
-        seed: of UMAP's random start and its sampling.
 
     Raises:
         DataError: there are too few rows to draw.
@@ -177,12 +138,8 @@ def project(states: np.ndarray, method: str, seed: int) -> np.ndarray:
     _require_finite(states)
     if len(states) < _FEWEST:
         raise DataError("There are too few rows for a drawing.", f"Give at least {_FEWEST} test rows.")
-    points = _pca(states) if method == "pca" else _umap(states, seed)
-    return points.astype(np.float64)
-
-
-def _pca(states: np.ndarray) -> np.ndarray:
-    return PCA(n_components=2, svd_solver="full").fit_transform(states)
+    plane = PCA(n_components=2, svd_solver="full").fit_transform(states) if method == "pca" else _umap(states, seed)
+    return plane.astype(np.float64)
 
 
 def _umap(states: np.ndarray, seed: int) -> np.ndarray:

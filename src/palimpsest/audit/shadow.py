@@ -10,22 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from palimpsest import validate
-from palimpsest.audit.membership import Scores
+from palimpsest.audit.units import Scores
 
 _LEAST = 1e-12  # loss of a certain model, and deviation of shadow models that agree
 
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Losses on records of the same kind that neither the target nor a reference model was trained on.
+    """Losses on records of the same kind that neither the target nor a reference model was trained on."""
 
-    Attributes:
-        target: under the attacked model, shape (z,).
-        references: under each reference model, shape (models, z).
-    """
-
-    target: np.ndarray
-    references: np.ndarray
+    target: np.ndarray  # under the attacked model, shape (z,)
+    references: np.ndarray  # under each reference model, shape (models, z)
 
 
 def confidence(losses: np.ndarray) -> np.ndarray:
@@ -51,9 +46,9 @@ def lira_attack(target: Scores, shadows: Sequence[Scores], *, pooled: bool) -> S
             record's own, which takes many.
     """
     validate.in_range(1 if pooled else 2, np.inf, shadow_models=len(shadows))
-    out = confidence(_stacked(shadows))
+    out = confidence(np.stack([shadow.joined for shadow in shadows]))
     deviation = _deviation(out, pooled)
-    return _split((confidence(_joined(target)) - out.mean(axis=0)) / deviation, target)
+    return Scores.split((confidence(target.joined) - out.mean(axis=0)) / deviation, len(target.members))
 
 
 def rmia_attack(
@@ -68,15 +63,14 @@ def rmia_attack(
     Args:
         target: losses under the attacked model.
         references: losses under each reference model, one at least; none was trained on a record of either side.
-        population: losses on other records.
         offset: a, in [0, 1]: how far a reference model that was trained on a record would resemble one that was not.
         gamma: how much more a record must have gained, at least 1 in the paper.
     """
     validate.in_range(0, 1, offset=offset)
     validate.positive(gamma=gamma, reference_models=len(references), population=len(population.target))
-    gained = _ratio(_joined(target), _stacked(references), offset)
+    gained = _ratio(target.joined, np.stack([reference.joined for reference in references]), offset)
     others = np.sort(gamma * _ratio(population.target, population.references, offset))
-    return _split(np.searchsorted(others, gained, side="right") / len(others), target)
+    return Scores.split(np.searchsorted(others, gained, side="right") / len(others), len(target.members))
 
 
 def _ratio(target: np.ndarray, references: np.ndarray, offset: float) -> np.ndarray:
@@ -91,15 +85,3 @@ def _deviation(out: np.ndarray, pooled: bool) -> np.ndarray | float:
         return 1.0
     variance = out.var(axis=0, ddof=1)
     return np.maximum(np.sqrt(variance.mean() if pooled else variance), _LEAST)
-
-
-def _joined(scores: Scores) -> np.ndarray:
-    return np.concatenate([scores.members, scores.nonmembers])
-
-
-def _stacked(models: Sequence[Scores]) -> np.ndarray:
-    return np.stack([_joined(scores) for scores in models])
-
-
-def _split(values: np.ndarray, like: Scores) -> Scores:
-    return Scores(values[: len(like.members)], values[len(like.members) :])

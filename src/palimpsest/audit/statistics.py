@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import expit, ndtr, ndtri
+from scipy.special import expit
 from scipy.stats import beta, binom, norm, rankdata
 
 from palimpsest import validate
@@ -15,8 +15,6 @@ from palimpsest.plain import Plain
 
 CONFIDENCE = 0.95  # of every interval that an audit writes
 _LARGEST_EPSILON = 64.0
-_LARGEST_MU = 16.0
-_LEAST_LOG_P = -700.0
 
 
 class Interval(NamedTuple):
@@ -45,6 +43,16 @@ class Rate(Plain):
     low: float
     high: float
 
+    @classmethod
+    def wilson(cls, count: int, n: int) -> "Rate":
+        """With the score interval."""
+        return cls(count, n, *wilson(count, n))
+
+    @classmethod
+    def exact(cls, count: int, n: int, confidence: float = CONFIDENCE) -> "Rate":
+        """With the interval of Clopper and Pearson."""
+        return cls(count, n, *clopper_pearson(count, n, confidence))
+
     @property
     def rate(self) -> float:
         """The observed share; NaN where nothing was tried."""
@@ -53,15 +61,13 @@ class Rate(Plain):
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """How a bootstrap interval is made: number of resamples, confidence, and the seed of the resampling."""
+    """How a bootstrap interval is made: number of resamples, and the seed of the resampling."""
 
     resamples: int
-    confidence: float
     seed: int
 
     def __post_init__(self) -> None:
         validate.positive(resamples=self.resamples)
-        validate.in_range(0, 1, confidence=self.confidence)
 
 
 # --- rates -----------------------------------------------------------------------------------------------------
@@ -76,7 +82,7 @@ def clopper_pearson(count: int, n: int, confidence: float) -> Interval:
     return Interval(low, high)
 
 
-def wilson(count: float, n: int, confidence: float) -> Interval:
+def wilson(count: float, n: int, confidence: float = CONFIDENCE) -> Interval:
     """Score interval of a binomial proportion (Wilson 1927); [0, 1] for n = 0.
 
     `count` may be fractional, a sum of n independent values in [0, 1] such as an item's share of correct seeds:
@@ -93,16 +99,16 @@ def wilson(count: float, n: int, confidence: float) -> Interval:
     return Interval(low, 1.0 if count == n else float(middle + half))
 
 
+def _check_count(count: float, n: int, confidence: float) -> None:
+    validate.in_range(0, n, count=count)
+    validate.in_range(0, 1, confidence=confidence)
+
+
 # --- scores ----------------------------------------------------------------------------------------------------
 
 
 def auc_value(positive: np.ndarray, negative: np.ndarray) -> float:
-    """P(positive score > negative score), ties counted half: the Mann-Whitney statistic over mn.
-
-    Args:
-        positive: scores of shape (m,).
-        negative: scores of shape (n,).
-    """
+    """P(positive score > negative score), ties counted half: the Mann-Whitney statistic over mn."""
     m, n = len(positive), len(negative)
     validate.positive(positives=m, negatives=n)
     ranks = rankdata(np.concatenate([positive, negative]))  # O(N log N), mid-ranks for ties
@@ -117,7 +123,7 @@ def hanley_mcneil_sd(auc: float, positives: int, negatives: int) -> float:
     return math.sqrt(max(variance, 0.0) / (positives * negatives))
 
 
-def auc_with_interval(positive: np.ndarray, negative: np.ndarray, confidence: float) -> Estimate:
+def auc_with_interval(positive: np.ndarray, negative: np.ndarray, confidence: float = CONFIDENCE) -> Estimate:
     """AUC with the interval of all true values that the observed one does not reject.
 
     The Hanley-McNeil standard deviation is taken at the candidate, not at the observed value (score inversion,
@@ -128,6 +134,12 @@ def auc_with_interval(positive: np.ndarray, negative: np.ndarray, confidence: fl
     low = _auc_bound(value, 0.0, lambda true: value - true - z * hanley_mcneil_sd(true, m, n))
     high = _auc_bound(value, 1.0, lambda true: true - value - z * hanley_mcneil_sd(true, m, n))
     return Estimate(value, low, high)
+
+
+def _auc_bound(value: float, end: float, gap: Callable[[float], float]) -> float:
+    # gap is positive at the end of the scale and negative beside the observed value; at 0 and 1 the sd vanishes.
+    beside = min(max(value, 1e-12), 1.0 - 1e-12)
+    return end if value == end else float(brentq(gap, *sorted((beside, end))))
 
 
 def auc_null_interval(positives: int, negatives: int, confidence: float) -> Interval:
@@ -141,7 +153,7 @@ def auc_null_interval(positives: int, negatives: int, confidence: float) -> Inte
     return Interval(max(0.0, 0.5 - half), min(1.0, 0.5 + half))
 
 
-def tpr_at_fpr(positive: np.ndarray, negative: np.ndarray, fpr: float, confidence: float) -> Rate:
+def tpr_at_fpr(positive: np.ndarray, negative: np.ndarray, fpr: float) -> Rate:
     """Positives above the lowest threshold at which at most a share `fpr` of the negatives lies above.
 
     The interval (Clopper-Pearson) is over the positives, given that threshold. With fewer than 1/fpr negatives the
@@ -151,18 +163,7 @@ def tpr_at_fpr(positive: np.ndarray, negative: np.ndarray, fpr: float, confidenc
     allowed = min(math.floor(fpr * len(negative) + 1e-9), len(negative) - 1)
     threshold = np.sort(negative)[::-1][allowed]
     count = int((positive > threshold).sum())
-    return Rate(count, len(positive), *clopper_pearson(count, len(positive), confidence))
-
-
-def roc_curve(positive: np.ndarray, negative: np.ndarray) -> np.ndarray:
-    """All corners of the ROC curve, of shape (points, 2) as (fpr, tpr), from (0, 0) to (1, 1)."""
-    scores = np.concatenate([positive, negative])
-    order = np.argsort(-scores, kind="stable")
-    is_positive = (order < len(positive)).astype(np.int64)
-    last_of_tie = np.append(np.diff(scores[order]) != 0, True)
-    tpr = np.cumsum(is_positive)[last_of_tie] / len(positive)
-    fpr = np.cumsum(1 - is_positive)[last_of_tie] / len(negative)
-    return np.vstack([[0.0, 0.0], np.column_stack([fpr, tpr])])
+    return Rate.exact(count, len(positive))
 
 
 def thin(points: np.ndarray, limit: int) -> np.ndarray:
@@ -174,7 +175,7 @@ def thin(points: np.ndarray, limit: int) -> np.ndarray:
     return points[np.unique(np.minimum(chosen, len(points) - 1))]
 
 
-# --- epsilon from independent trials ---------------------------------------------------------------------------
+# --- epsilon -------------------------------------------------------------------------------------------------
 
 
 def independent_epsilon(
@@ -185,13 +186,7 @@ def independent_epsilon(
     max(ln((1 - delta - FNR) / FPR), ln((1 - delta - FPR) / FNR)) at the upper ends of both rates, each Clopper-Pearson
     at alpha / 2 (Jagielski, Ullman and Oprea 2020; the two errors' region: Kairouz, Oh and Viswanath 2015).
 
-    Args:
-        false_positives: trials without the record that were flagged.
-        negatives: trials without the record.
-        false_negatives: trials with it that were not flagged.
-        positives: trials with it.
-        delta: the claim's delta.
-        alpha: probability that the bound is above the truth.
+    Negatives are the trials without the record, positives those with it.
 
     >>> round(independent_epsilon(0, 1000, 0, 1000, delta=1e-5, alpha=0.05), 3)
     5.601
@@ -201,9 +196,6 @@ def independent_epsilon(
     fnr = clopper_pearson(false_negatives, positives, 1.0 - alpha).high
     ratios = ((1.0 - delta - fnr) / fpr, (1.0 - delta - fpr) / fnr)
     return max(0.0, math.log(max(*ratios, 1.0)))
-
-
-# --- epsilon from one run --------------------------------------------------------------------------------------
 
 
 def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
@@ -230,14 +222,13 @@ def one_run_epsilon(canaries: int, guesses: int, correct: int, delta: float, alp
     Args:
         canaries: number of independent fair coins, guessed about or not.
         guesses: how many of them the attack guesses, fixed before the run.
-        correct: right guesses.
-        delta: the claim's delta.
-        alpha: probability of a false refutation.
 
     >>> round(one_run_epsilon(canaries=100, guesses=50, correct=45, delta=0.0, alpha=0.05), 3)
     1.394
     """
-    _check_one_run(canaries, guesses, correct, delta, alpha)
+    validate.in_range(0, canaries, guesses=guesses)
+    validate.in_range(0, guesses, correct=correct)
+    validate.in_range(0, 1, delta=delta, alpha=alpha)
 
     def excess(epsilon: float) -> float:
         return one_run_p_value(canaries, guesses, correct, epsilon, delta) - alpha
@@ -263,60 +254,7 @@ def epsilon_max(canaries: int, delta: float, alpha: float, guesses: int | None =
     return one_run_epsilon(canaries, guesses, guesses, delta, alpha)
 
 
-def one_run_curve_p_value(canaries: int, guesses: int, correct: int, curve: Callable[[float], float]) -> float:
-    """How likely an f-DP algorithm lets an attacker guess at least `correct` coins: an upper bound.
-
-    Source: Mahloujifar, Melis and Chaudhuri 2024, "Auditing f-differential privacy in one run", for two choices a coin.
-    With p_i the probability of i right guesses, for each T the right guesses of runs with at least T of them are
-    bounded by the wrong ones of runs with at least T - 1, through the curve: sum_(i >= T) i p_i / m <=
-    1 - f(sum_(i >= T) (r - i + 1) p_(i-1) / m). The largest tail that all of these bounds allow together is the p
-    value, to one part in a million or 1e-14. It uses the whole curve, where `one_run_p_value` keeps one point of it.
-
-    Args:
-        canaries: number of independent fair coins, guessed about or not.
-        guesses: how many of them the attack guesses, fixed before the run.
-        correct: right guesses.
-        curve: the claimed trade-off function f: false-positive rate -> the least false-negative rate. It must hold for
-            adding and for removing a record, and so be its own inverse.
-    """
-    _check_one_run(canaries, guesses, correct, 0.0, 1.0)
-    if correct == 0 or _allowed(canaries, guesses, correct, curve, 1.0):
-        return 1.0
-    low, high = _LEAST_LOG_P, 0.0
-    while high - low > 1e-6:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if _allowed(canaries, guesses, correct, curve, math.exp(middle)) else (low, middle)
-    return math.exp(high)
-
-
-def one_run_gaussian_mu(canaries: int, guesses: int, correct: int, alpha: float) -> float:
-    """The largest mu whose Gaussian trade-off curve is refuted at alpha (Mahloujifar et al. 2024); 0 if none is.
-
-    Args:
-        canaries: number of independent fair coins.
-        guesses: how many of them the attack guesses, fixed before the run.
-        correct: right guesses.
-        alpha: probability of refuting a Gaussian that is the true curve.
-    """
-    _check_one_run(canaries, guesses, correct, 0.0, alpha)
-    validate.positive(alpha=alpha)
-    low, high = 0.0, _LARGEST_MU
-    while high - low > 1e-6:
-        mu = 0.5 * (low + high)
-        refuted = not _allowed(canaries, guesses, correct, lambda x, mu=mu: gaussian_trade_off(mu, x), alpha)  # type: ignore[misc]
-        low, high = (mu, high) if refuted else (low, mu)
-    return low
-
-
-def gaussian_trade_off(mu: float, alpha: float) -> float:
-    """The least false-negative rate at a false-positive rate, of N(0, 1) against N(mu, 1).
-
-    Source: Dong, Roth and Su 2022, the curve G_mu.
-    """
-    return float(ndtr(ndtri(1.0 - alpha) - mu))
-
-
-# --- many tests ------------------------------------------------------------------------------------------------
+# --- many tests, and resampling -------------------------------------------------------------------------------
 
 
 def holm(p_values: Mapping[str, float], alpha: float) -> dict[str, bool]:
@@ -337,9 +275,6 @@ def holm(p_values: Mapping[str, float], alpha: float) -> dict[str, bool]:
     return rejected
 
 
-# --- resampling ------------------------------------------------------------------------------------------------
-
-
 def bootstrap_ratio(numerator: np.ndarray, denominator: np.ndarray, bootstrap: Bootstrap) -> Interval:
     """Percentile interval of sum(numerator) / sum(denominator) over resampled rows (Efron 1979).
 
@@ -351,8 +286,7 @@ def bootstrap_ratio(numerator: np.ndarray, denominator: np.ndarray, bootstrap: B
     sums = np.array([rng.multinomial(rows, counts / rows) @ pairs for _ in range(bootstrap.resamples)])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = sums[:, 0] / sums[:, 1]
-    tail = (1.0 - bootstrap.confidence) / 2.0
-    low, high = np.nanquantile(ratios, [tail, 1.0 - tail])
+    low, high = np.nanquantile(ratios, [(1.0 - CONFIDENCE) / 2.0, (1.0 + CONFIDENCE) / 2.0])
     return Interval(float(low), float(high))
 
 
@@ -360,39 +294,3 @@ def permutation_p(observed: float, null: Iterable[float]) -> float:
     """One-sided p value (1 + #{null >= observed}) / (1 + #null): never 0 (Phipson and Smyth 2010)."""
     values = np.fromiter(null, dtype=np.float64)
     return float(1 + (values >= observed).sum()) / (1 + len(values))
-
-
-# --- checks ----------------------------------------------------------------------------------------------------
-
-
-def _auc_bound(value: float, end: float, gap: Callable[[float], float]) -> float:
-    # gap is positive at the end of the scale and negative beside the observed value; at 0 and 1 the sd vanishes.
-    beside = min(max(value, 1e-12), 1.0 - 1e-12)
-    return end if value == end else float(brentq(gap, *sorted((beside, end))))
-
-
-def _check_count(count: float, n: int, confidence: float) -> None:
-    validate.in_range(0, n, count=count)
-    validate.in_range(0, 1, confidence=confidence)
-
-
-def _allowed(canaries: int, guesses: int, correct: int, curve: Callable[[float], float], tail: float) -> bool:
-    """Whether f lets `correct` or more guesses be right with probability `tail` (Mahloujifar et al. 2024).
-
-    `right` and `wrong` are the least shares of canaries guessed rightly and wrongly in runs with at least i right
-    guesses, for i from `correct` down to 0, where together they cannot pass the share of canaries guessed about.
-    """
-    right, wrong = tail * correct / canaries, tail * (guesses - correct) / canaries
-    for i in range(correct - 1, -1, -1):
-        more = curve(1.0 - min(right, 1.0)) - wrong  # the curve is its own inverse
-        if more <= 0.0:  # and so it stays
-            break
-        right, wrong = right + i / (guesses - i) * more, wrong + more
-    return right + wrong <= guesses / canaries
-
-
-def _check_one_run(canaries: int, guesses: int, correct: int, delta: float, alpha: float) -> None:
-    validate.in_range(0, canaries, guesses=guesses)
-    validate.in_range(0, guesses, correct=correct)
-    validate.in_range(0, 1, delta=delta)
-    validate.in_range(0, 1, alpha=alpha)

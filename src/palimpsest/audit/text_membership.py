@@ -6,7 +6,7 @@ is fitted on a coin, so the bound of one run holds for them (`audit_membership`)
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
@@ -15,12 +15,11 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from palimpsest import validate
-from palimpsest.audit.membership import MembershipAudit, Scores
+from palimpsest.audit.membership import MembershipAudit
 from palimpsest.audit.ngrams import WordIds
-from palimpsest.audit.statistics import Rate, clopper_pearson
-from palimpsest.audit.units import Units
-from palimpsest.errors import DataError
-from palimpsest.records.record import Record
+from palimpsest.audit.statistics import Rate
+from palimpsest.audit.units import Released, Scores, Units
+from palimpsest.plain import Plain
 
 Features = Literal["word", "character"]
 Vectors: TypeAlias = np.ndarray | csr_matrix
@@ -35,53 +34,6 @@ _ITERATIONS = 500
 _SMALLEST = 1e-12  # probability of a label that no synthetic row has
 
 
-@dataclass(frozen=True, eq=False)
-class Released:
-    """What an attacker who sees no model has, and the records it asks about.
-
-    Attributes:
-        synthetic: the released rows.
-        members: guess records that the method read.
-        nonmembers: guess records that it did not.
-        public: public texts; some score is always compared with theirs, as text of one kind is alike anyway.
-        whose: the units that the guess records are of; None: each is one of its own.
-    """
-
-    synthetic: Sequence[Record]
-    members: Sequence[Record]
-    nonmembers: Sequence[Record]
-    public: Sequence[str]
-    whose: Units | None = None
-
-    def __post_init__(self) -> None:
-        if not self.synthetic:
-            raise DataError("There are no synthetic texts.", "Generate some before the audit.")
-        if not self.members or not self.nonmembers:
-            raise DataError("The audit subset has no member or no non-member.", "Enlarge the audit subset.")
-
-    @property
-    def records(self) -> list[Record]:
-        """Members, then non-members."""
-        return [*self.members, *self.nonmembers]
-
-    @property
-    def units(self) -> Units:
-        """The units of `records`."""
-        return Units.alone(len(self.members), len(self.nonmembers)) if self.whose is None else self.whose
-
-    def scores(self, values: np.ndarray) -> Scores:
-        """Values of `records`, shape (records,), as the scores of both sides."""
-        return Scores(values[: len(self.members)], values[len(self.members) :])
-
-    def compared(self, seed: int) -> np.ndarray:
-        """Indices of as many public texts as there are synthetic rows, or of all: the nearest of more is nearer.
-
-        Args:
-            seed: which ones.
-        """
-        return np.sort(np.random.default_rng(seed).permutation(len(self.public))[: len(self.synthetic)])
-
-
 def text_attacks(released: Released, *, order: int, labelled: bool, seed: int) -> dict[str, Scores]:
     """All attacks that need texts and labels alone.
 
@@ -90,12 +42,12 @@ def text_attacks(released: Released, *, order: int, labelled: bool, seed: int) -
         labelled: whether labels come from a public list: then a classifier attacks too.
         seed: which public rows are compared.
     """
-    found = {
+    attacks = {
         "ngram": ngram_attack(released, order),
         "nearest_words": nearest_attack(released, "word", seed),
         "nearest_characters": nearest_attack(released, "character", seed),
     }
-    return found | ({"label": label_attack(released)} if labelled else {})
+    return attacks | ({"label": label_attack(released)} if labelled else {})
 
 
 def ngram_attack(released: Released, order: int) -> Scores:
@@ -104,9 +56,8 @@ def ngram_attack(released: Released, order: int) -> Scores:
     Source: Meeus et al. 2025 ("The Canary's Echo"), with the smoothing of `log_likelihoods` and, in place
     of models of other synthetic sets, one of public text as the reference.
     """
-    texts, vocabulary = [row.text for row in released.records], dict[str, int]()
-    both = [[row.text for row in released.synthetic], list(released.public)]
-    corpora = [WordIds.read([*fitted, *texts], vocabulary) for fitted in both]
+    vocabulary, both = dict[str, int](), (released.texts, released.public)
+    corpora = [WordIds.read([*fitted, *released.private], vocabulary) for fitted in both]
     synthetic, public = (
         log_likelihoods(corpus, len(fitted), order, len(vocabulary))
         for corpus, fitted in zip(corpora, both, strict=True)
@@ -120,7 +71,7 @@ def nearest_attack(released: Released, features: Features, seed: int) -> Scores:
     Nearness is the cosine of TF-IDF vectors, of words and word pairs or of characters within words, which see scripts
     without spaces too. `seed` says which public rows are compared.
     """
-    texts, rows = [row.text for row in released.records], [row.text for row in released.synthetic]
+    texts, rows = released.private, released.texts
     public = [released.public[index] for index in released.compared(seed)]
     vectors = TfidfVectorizer(sublinear_tf=True, dtype=np.float32, **_FEATURES[features])
     try:
@@ -135,13 +86,9 @@ def nearest_attack(released: Released, features: Features, seed: int) -> Scores:
 def embedding_attack(
     released: Released, records: np.ndarray, synthetic: np.ndarray, public: np.ndarray, seed: int
 ) -> Scores:
-    """The same by a sentence encoder.
+    """The same by a sentence encoder, from unit vectors of `released.records`, the released rows and the public texts.
 
-    Args:
-        records: unit vectors of `released.records`, shape (records, d).
-        synthetic: of the released rows, (rows, d).
-        public: of the public texts, (texts, d).
-        seed: which public rows are compared.
+    Each has shape (texts, d).
     """
     near = [_nearest(records, rows) for rows in (synthetic, public[released.compared(seed)])]
     return released.scores(near[0] - near[1])
@@ -156,19 +103,15 @@ def label_attack(released: Released) -> Scores:
     records, targets = released.records, np.array([row.label or "" for row in released.synthetic])
     vectors = TfidfVectorizer(sublinear_tf=True, **_FEATURES["word"])
     try:
-        features = vectors.fit_transform([row.text for row in released.synthetic])
+        features = vectors.fit_transform(released.texts)
     except ValueError:
         return released.scores(np.zeros(len(records)))
     if len(np.unique(targets)) < 2:
         return released.scores(np.zeros(len(records)))
     model = LogisticRegression(C=_PENALTY, max_iter=_ITERATIONS).fit(features, targets)
-    probabilities = model.predict_proba(vectors.transform([row.text for row in records]))
-    place = {label: index for index, label in enumerate(model.classes_)}
-    own = [
-        row_probabilities[place[row.label or ""]] if (row.label or "") in place else 0.0
-        for row, row_probabilities in zip(records, probabilities, strict=True)
-    ]
-    return released.scores(np.log(np.maximum(own, _SMALLEST)))
+    probabilities = model.predict_proba(vectors.transform(released.private))
+    is_own = np.array([row.label or "" for row in records])[:, None] == model.classes_  # (records, labels)
+    return released.scores(np.log(np.maximum((probabilities * is_own).sum(axis=1), _SMALLEST)))
 
 
 # --- n-gram models ---------------------------------------------------------------------------------------------
@@ -199,21 +142,13 @@ def log_likelihoods(corpus: WordIds, fitted: int, order: int, vocabulary: int) -
 
 @dataclass(frozen=True, eq=False)
 class _Level:
-    """All n-grams of a corpus, for one n, numbered.
-
-    Attributes:
-        order: n.
-        start: where each occurrence starts; int64 (occurrences,).
-        gram: which n-gram it is; int64 (occurrences,).
-        history: which (n-1)-gram its first n - 1 words are; int64 (occurrences,).
-        histories: one more than the largest of them.
-    """
+    """All n-grams of a corpus, for one n, numbered."""
 
     order: int
-    start: np.ndarray
-    gram: np.ndarray
-    history: np.ndarray
-    histories: int
+    start: np.ndarray  # where each occurrence starts; int64 (occurrences,)
+    gram: np.ndarray  # which n-gram it is; int64 (occurrences,)
+    history: np.ndarray  # which (n-1)-gram its first n - 1 words are; int64 (occurrences,)
+    histories: int  # one more than the largest of them
 
 
 def _levels(corpus: WordIds, orders: int) -> Iterator[_Level]:
@@ -232,7 +167,6 @@ def _refined(level: _Level, seen: np.ndarray, shorter: np.ndarray) -> np.ndarray
     """The probability of each word given one word more of its history; shape (words,).
 
     Args:
-        level: the n-grams.
         seen: which words the model is fitted on, bool (words,).
         shorter: the probabilities under the shorter histories, (words,).
     """
@@ -245,63 +179,39 @@ def _refined(level: _Level, seen: np.ndarray, shorter: np.ndarray) -> np.ndarray
     last = level.start[asked] + level.order - 1
     mass = times[history] + kinds[history]
     refined = (counts[level.gram[asked]] + kinds[history] * shorter[last]) / np.maximum(mass, 1)
-    found = shorter.copy()
-    found[last] = np.where(mass > 0, refined, shorter[last])
-    return found
+    probability = shorter.copy()
+    probability[last] = np.where(mass > 0, refined, shorter[last])
+    return probability
 
 
 # --- rare features ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class PhantomOrder:
-    """The phantom test for n-grams of one n.
+class PhantomOrder(Plain):
+    """The phantom test for n-grams of one n."""
 
-    Attributes:
-        order: n.
-        features: n-grams that one guess unit has, and neither another private record nor a public text.
-        train: member units of which such an n-gram is in the synthetic texts, out of all of them.
-        holdout: the same of non-members.
-        p: how likely fair coins alone put as many of these units among the members.
-        found: how many such n-grams of each record's unit are in the synthetic texts, (records,), members first; none
-            where the test was read from a file, which holds no number of a single record.
-    """
-
-    order: int
-    features: int
-    train: Rate
-    holdout: Rate
-    p: float
+    keys: ClassVar = ("features", "train", "holdout", "p")
+    features: int  # n-grams that one guess unit has, and neither another private record nor a public text
+    train: Rate  # member units of which such an n-gram is in the synthetic texts, out of all of them
+    holdout: Rate  # the same of non-members
+    p: float  # how likely fair coins alone put as many of these units among the members
+    # how many such n-grams of each record's unit are in the synthetic texts, (records,), members first; none where the
+    # test was read from a file, which holds no number of a single record.
     found: np.ndarray = field(default_factory=lambda: np.zeros(0))
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "features": self.features,
-            "train": self.train.to_json(),
-            "holdout": self.holdout.to_json(),
-            "p": self.p,
-        }
-
-    @classmethod
-    def from_json(cls, order: int, body: Mapping[str, Any]) -> "PhantomOrder":
-        train, holdout = Rate.from_json(body["train"]), Rate.from_json(body["holdout"])
-        return cls(order, body["features"], train, holdout, body["p"])
 
 
 @dataclass(frozen=True, eq=False)
-class Phantom:
-    """Private zone: rare features of members and of non-members that the synthetic texts hold.
+class Phantom(Plain):
+    """Private zone: rare features of members and of non-members that the synthetic texts hold."""
 
-    Attributes:
-        orders: one test for each n.
-    """
-
-    orders: tuple[PhantomOrder, ...]
+    keys: ClassVar = ("orders", "p")
+    orders: Mapping[int, PhantomOrder]  # n -> its test
 
     @property
     def p(self) -> float:
         """The smallest p value times the number of tests (Bonferroni)."""
-        return min(1.0, len(self.orders) * min(one.p for one in self.orders))
+        return min(1.0, len(self.orders) * min(one.p for one in self.orders.values()))
 
     @property
     def found(self) -> np.ndarray:
@@ -310,14 +220,7 @@ class Phantom:
         Texts of a kind put common words together in new ways, so that a long rare n-gram comes up by chance before a
         short one does.
         """
-        return np.sum([one.found / one.order for one in self.orders], axis=0)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"orders": {str(one.order): one.to_json() for one in self.orders}, "p": self.p}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "Phantom":
-        return cls(tuple(PhantomOrder.from_json(int(order), one) for order, one in body["orders"].items()))
+        return np.sum([one.found / order for order, one in self.orders.items()], axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,7 +238,7 @@ class TextMembershipAudit:
         return cls(MembershipAudit.from_json(body), Phantom.from_json(body["phantom"]))
 
 
-def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int], confidence: float) -> Phantom:
+def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int]) -> Phantom:
     """Do n-grams that a single private unit has show up in the synthetic texts, more so of members?
 
     A rare word of a record that was never read may come up by chance: so often do those of the holdout. If the texts
@@ -347,32 +250,31 @@ def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int
     Args:
         others: all other private texts, members by no coin or holdout that may not be guessed about.
         orders: the n to test, each >= 1.
-        confidence: of the intervals (Clopper-Pearson).
     """
     validate.positive(smallest_order=min(orders))
-    texts, synthetic = [row.text for row in released.records], [row.text for row in released.synthetic]
-    corpus = WordIds.read([*texts, *others, *released.public, *synthetic], {})
+    texts = released.private
+    corpus = WordIds.read([*texts, *others, *released.public, *released.texts], {})
     bounds = np.cumsum([len(texts), len(others), len(released.public)])
-    levels = (level for level in _levels(corpus, max(orders)) if level.order in orders)
-    return Phantom(tuple(_phantom(level, corpus.row[level.start], bounds, released, confidence) for level in levels))
+    levels = {level.order: level for level in _levels(corpus, max(orders)) if level.order in orders}
+    return Phantom(
+        {order: _phantom(level, corpus.row[level.start], bounds, released.units) for order, level in levels.items()}
+    )
 
 
-def _phantom(level: _Level, row: np.ndarray, bounds: np.ndarray, released: Released, confidence: float) -> PhantomOrder:
+def _phantom(level: _Level, row: np.ndarray, bounds: np.ndarray, units: Units) -> PhantomOrder:
     """One test; `row` is the text of each n-gram, `bounds` where the records, the other private and the public end."""
-    units = released.units
     owner = _owners(level, row, bounds, units)
     shown = np.zeros(len(owner), dtype=bool)
     shown[level.gram[row >= bounds[2]]] = True
-    found = np.bincount(owner[shown & (owner >= 0)], minlength=len(units))
+    each = np.bincount(owner[shown & (owner >= 0)], minlength=len(units))
     members = units.members
-    hits, given_away = int((found[:members] > 0).sum()), int((found > 0).sum())
+    hits, given_away = int((each[:members] > 0).sum()), int((each > 0).sum())
     return PhantomOrder(
-        order=level.order,
         features=int((owner >= 0).sum()),
-        train=_rate(hits, members, confidence),
-        holdout=_rate(given_away - hits, len(units) - members, confidence),
+        train=Rate.exact(hits, members),
+        holdout=Rate.exact(given_away - hits, len(units) - members),
         p=float(binom.sf(hits - 1, given_away, 0.5)),
-        found=found[units.owner],
+        found=each[units.owner],
     )
 
 
@@ -386,10 +288,6 @@ def _owners(level: _Level, row: np.ndarray, bounds: np.ndarray, units: Units) ->
     common[gram[owner[gram] != unit]] = True
     common[level.gram[~records & (row < bounds[2])]] = True
     return np.where(common, -1, owner)
-
-
-def _rate(count: int, n: int, confidence: float) -> Rate:
-    return Rate(count, n, *clopper_pearson(count, n, confidence))
 
 
 def _nearest(records: Vectors, rows: Vectors) -> np.ndarray:

@@ -40,18 +40,13 @@ RULES: Mapping[str, Rule] = {
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """The unit of each audited record.
+    """The unit of each audited record."""
 
-    Attributes:
-        owner: unit of each record, the members' records first; numbers follow the units' first records, so the members'
-            are the smallest. int64 (records,).
-        members: number of units that are members.
-        kind: "record" or "person".
-    """
-
+    # unit of each record, the members' records first; numbers follow the units' first records, so the members' are the
+    # smallest. int64 (records,).
     owner: np.ndarray
-    members: int
-    kind: str
+    members: int  # number of units that are members
+    kind: str  # "record" or "person"
 
     @classmethod
     def of(cls, members: Sequence[str | None], others: Sequence[str | None]) -> "Units":
@@ -83,9 +78,9 @@ class Units:
         """One score a unit, from its records' alone: (records,) -> (units,). A single record's is its own."""
         if rule == "mean":
             return np.bincount(self.owner, weights=values) / np.bincount(self.owner)
-        found = np.full(len(self), -np.inf)
-        np.maximum.at(found, self.owner, values)
-        return found
+        largest = np.full(len(self), -np.inf)
+        np.maximum.at(largest, self.owner, values)
+        return largest
 
     def any(self, hits: np.ndarray) -> np.ndarray:
         """Whether some record of each unit was hit: bool (records,) -> (units,)."""
@@ -93,32 +88,27 @@ class Units:
 
     def documents(self, texts: Sequence[str]) -> list[str]:
         """All texts of each unit as one, in their order."""
-        found: list[list[str]] = [[] for _ in range(len(self))]
+        written: list[list[str]] = [[] for _ in range(len(self))]
         for unit, text in zip(self.owner.tolist(), texts, strict=True):
-            found[unit].append(text)
-        return ["\n".join(own) for own in found]
+            written[unit].append(text)
+        return ["\n".join(own) for own in written]
 
 
 @dataclass(frozen=True, eq=False)
 class Guessed:
-    """What the audits may guess about.
+    """What the audits may guess about."""
 
-    Attributes:
-        members: records that were trained on.
-        others: records that nothing was fitted on.
-        units: whose they are.
-    """
-
-    members: Sequence[Record]
-    others: Sequence[Record]
-    units: Units
+    members: Sequence[Record]  # records that were trained on
+    others: Sequence[Record]  # records that nothing was fitted on
+    units: Units  # whose they are
 
     @classmethod
     def of(cls, train: Sequence[SplitRow], holdout: Sequence[SplitRow]) -> "Guessed":
         """The rows of both splits that have `guess`."""
         members, others = ([row for row in side if row.guess] for side in (train, holdout))
         units = Units.of([row.person for row in members], [row.person for row in others])
-        return cls(_records(members), _records(others), units)
+        records, other_records = ([Record(row.text, row.label) for row in side] for side in (members, others))
+        return cls(records, other_records, units)
 
     @property
     def sides(self) -> tuple[Sequence[Record], Sequence[Record]]:
@@ -137,5 +127,72 @@ class Guessed:
         return written[: self.units.members], written[self.units.members :]
 
 
-def _records(rows: Sequence[SplitRow]) -> list[Record]:
-    return [Record(row.text, row.label) for row in rows]
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """One number per record, or per unit of privacy, larger for "rather a member"."""
+
+    members: np.ndarray  # shape (m,)
+    nonmembers: np.ndarray  # shape (n,)
+
+    @property
+    def joined(self) -> np.ndarray:
+        """Members, then non-members; shape (m + n,)."""
+        return np.concatenate([self.members, self.nonmembers])
+
+    @classmethod
+    def split(cls, values: np.ndarray, members: int) -> "Scores":
+        """From the values of members, then of non-members."""
+        return cls(values[:members], values[members:])
+
+    def of_units(self, units: Units, attack: str) -> "Scores":
+        """One score a unit from those of its records, by the attack's rule."""
+        return Scores.split(units.score(self.joined, RULES[attack]), units.members)
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """What was released, and what it is compared with: all that an attacker has who sees no model."""
+
+    synthetic: Sequence[Record]  # the released rows
+    members: Sequence[Record]  # records that the method read and that may be guessed about
+    nonmembers: Sequence[Record]  # those that it did not read
+    # public texts; some score is always compared with theirs, as text of one kind is alike anyway.
+    public: Sequence[str]
+    whose: Units | None = None  # the units that the guess records are of; None: each is one of its own
+
+    def __post_init__(self) -> None:
+        if not self.synthetic:
+            raise DataError("There are no synthetic texts.", "Generate some before the audit.")
+        if not self.members or not self.nonmembers:
+            raise DataError(
+                "The audit subset has no member or no non-member that may be guessed about.",
+                "Enlarge the audit subset, or remove near-duplicates from the private file.",
+            )
+
+    @property
+    def records(self) -> list[Record]:
+        """Members, then non-members."""
+        return [*self.members, *self.nonmembers]
+
+    @property
+    def texts(self) -> list[str]:
+        """Of the released rows."""
+        return [row.text for row in self.synthetic]
+
+    @property
+    def private(self) -> list[str]:
+        """The texts of `records`."""
+        return [row.text for row in self.records]
+
+    @property
+    def units(self) -> Units:
+        """The units of `records`."""
+        return Units.alone(len(self.members), len(self.nonmembers)) if self.whose is None else self.whose
+
+    def scores(self, values: np.ndarray) -> Scores:
+        """Values of `records`, shape (records,), as the scores of both sides."""
+        return Scores.split(values, len(self.members))
+
+    def compared(self, seed: int) -> np.ndarray:
+        """Indices of as many public texts as there are synthetic rows, or of all: the nearest of more is nearer."""
+        return np.sort(np.random.default_rng(seed).permutation(len(self.public))[: len(self.synthetic)])

@@ -3,7 +3,7 @@
 Every choice (regularisation, vocabulary) is made on synthetic rows alone; the test rows are only scored.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, TypeAlias
 
@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import precision_recall_fscore_support
 
 from palimpsest import validate
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, wilson
@@ -37,28 +38,19 @@ class LabelScores(Plain):
 
 @dataclass(frozen=True)
 class Scored(Plain):
-    """What one evaluator's predictions come to.
-
-    Attributes:
-        accuracy: mean over seeds, with the Wilson interval over test rows.
-        per_seed: of each seed.
-        correct: rows that each seed predicted right.
-        per_class: scores per label; none where the task has no public labels.
-        ece: expected calibration error of the top label.
-        retention: what is kept of the real rows' accuracy; None where it was not compared.
-        gap_closed: of the gap between public text and real rows; None where it was not compared, or there is no gap.
-        compared: whether the gap was asked for.
-    """
+    """What one evaluator's predictions come to."""
 
     keys: ClassVar = ("accuracy", "per_seed", "correct", "per_class", "ece")
-    accuracy: Annotated[Estimate, At(value="accuracy")]
+    accuracy: Annotated[Estimate, At(value="accuracy")]  # mean over seeds, with the Wilson interval over test rows
     per_seed: tuple[float, ...]
-    correct: tuple[int, ...]
+    correct: tuple[int, ...]  # rows that each seed predicted right
+    # over all seeds' predictions together, support in test rows; none where the task has no public labels.
     per_class: Mapping[str, LabelScores]
-    ece: float
-    retention: Estimate | None = None
+    ece: float  # expected calibration error of the top label, mean over seeds
+    retention: Estimate | None = None  # what is kept of the real rows' accuracy; None where it was not compared
+    # of the gap between public text and real rows; None where it was not compared, or there is no gap.
     gap_closed: Estimate | None = None
-    compared: bool = False
+    compared: bool = False  # whether the gap was asked for
 
     def to_json(self) -> dict[str, Any]:
         body = super().to_json() | ({} if self.retention is None else {"retention": self.retention.to_json()})
@@ -84,31 +76,17 @@ class UtilityScores(PlainFile):
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """One classifier on the test rows, over several seeds.
+    """One classifier on the test rows, over several seeds."""
 
-    Attributes:
-        correct: which test rows each seed predicted right, bool of shape (seeds, test rows). Private zone: the stage
-            may store it, so that two variants can be compared row by row.
-        accuracy: mean over seeds, with the Wilson interval over test rows.
-        per_class: scores per label, over all seeds' predictions together; support in test rows.
-        ece: expected calibration error of the top label, mean over seeds.
-    """
-
+    # which test rows each seed predicted right, bool of shape (seeds, test rows). Private zone: the stage may store it,
+    # so that two variants can be compared row by row.
     correct: np.ndarray
-    accuracy: Estimate
-    per_class: Mapping[str, LabelScores]
-    ece: float
+    scored: Scored  # what it comes to, without a word about single rows; it is compared with nothing
 
     @property
     def item_accuracy(self) -> np.ndarray:
         """Each test row's share of seeds that predicted it right; shape (test rows,)."""
         return self.correct.mean(axis=0)
-
-    @property
-    def scored(self) -> Scored:
-        """What it comes to, without a word about single rows; it is compared with nothing."""
-        per_seed, correct = self.correct.mean(axis=1).tolist(), self.correct.sum(axis=1).tolist()
-        return Scored(self.accuracy, tuple(per_seed), tuple(correct), self.per_class, self.ece)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,24 +99,18 @@ class UtilityAudit:
 
     def scores(self, compared: Callable[[str, Evaluation], Scored] = lambda _, one: one.scored) -> UtilityScores:
         """What each evaluation comes to, by its name, and compared as the caller likes."""
-        found = {name: compared(name, evaluation) for name, evaluation in self.evaluations.items()}
-        return UtilityScores(self.rows, self.test_rows, found)
+        scores = {name: compared(name, evaluation) for name, evaluation in self.evaluations.items()}
+        return UtilityScores(self.rows, self.test_rows, scores)
 
 
 @dataclass(frozen=True)
 class LinearSettings:
-    """How the linear classifiers are trained.
+    """How the linear classifiers are trained."""
 
-    Attributes:
-        seeds: each seed draws which synthetic rows train and which choose the penalty; the solver itself is
-            deterministic, so the spread over seeds is that of this draw.
-        validation_share: share of the synthetic rows that choose the penalty and do not train.
-        confidence: of the accuracy's interval.
-    """
-
+    # each seed draws which synthetic rows train and which choose the penalty; the solver itself is deterministic, so
+    # the spread over seeds is that of this draw.
     seeds: Sequence[int]
-    validation_share: float
-    confidence: float
+    validation_share: float  # share of the synthetic rows that choose the penalty and do not train
 
     def __post_init__(self) -> None:
         validate.in_range(0, 0.9, validation_share=self.validation_share)
@@ -153,14 +125,7 @@ def minilm_lr(
     labels: Sequence[str],
     settings: LinearSettings,
 ) -> Evaluation:
-    """Logistic regression on sentence embeddings.
-
-    Args:
-        features: embeddings of the synthetic rows, shape (n, d).
-        targets: their labels.
-        test_features: embeddings of the test rows, by the same encoder, shape (k, d).
-        test_targets: their labels.
-        labels: all public labels.
+    """Logistic regression on sentence embeddings by one encoder: (n, d) of the synthetic rows, (k, d) of the test rows.
 
     Raises:
         DataError: there are no synthetic or no test rows, or a label is not in `labels`.
@@ -190,32 +155,34 @@ def tfidf_lr(
     return _linear(features, known, vectorizer.transform(test_texts), truth, labels, settings)
 
 
-def evaluate(probabilities: np.ndarray, truth: np.ndarray, labels: Sequence[str], confidence: float) -> Evaluation:
-    """Score predictions.
+def evaluate(probabilities: np.ndarray, truth: np.ndarray, labels: Sequence[str]) -> Evaluation:
+    """Score predictions; the interval of the accuracy is Wilson's, of each row's mean over seeds: conservative.
 
     Args:
         probabilities: of each label, shape (seeds, test rows, labels).
         truth: index of the right label, shape (test rows,).
-        confidence: of the accuracy's interval. It is Wilson's, of each row's mean over seeds: conservative.
     """
     predicted = probabilities.argmax(axis=2)  # (seeds, test rows)
     correct = predicted == truth
-    value = float(correct.mean())
-    interval = wilson(float(correct.mean(axis=0).sum()), len(truth), confidence)
-    return Evaluation(
-        correct=correct,
-        accuracy=Estimate(value, *interval),
-        per_class={label: _label_scores(predicted == index, truth == index) for index, label in enumerate(labels)},
+    interval = wilson(float(correct.mean(axis=0).sum()), len(truth))
+    *of_labels, support = precision_recall_fscore_support(
+        np.tile(truth, len(predicted)), predicted.ravel(), labels=range(len(labels)), zero_division=0.0
+    )
+    by_label = zip(labels, *(each.tolist() for each in of_labels), (support // len(predicted)).tolist(), strict=True)
+    scored = Scored(
+        accuracy=Estimate(float(correct.mean()), *interval),
+        per_seed=tuple(correct.mean(axis=1).tolist()),
+        correct=tuple(correct.sum(axis=1).tolist()),
+        per_class={label: LabelScores(*scores) for label, *scores in by_label},
         ece=float(np.mean([calibration_error(seed, truth) for seed in probabilities])),
     )
+    return Evaluation(correct, scored)
 
 
 def calibration_error(probabilities: np.ndarray, truth: np.ndarray) -> float:
     """Expected calibration error of the top label, 15 equal bins (Guo et al. 2017, equation 3).
 
-    Args:
-        probabilities: shape (test rows, labels).
-        truth: shape (test rows,).
+    From `probabilities` of shape (test rows, labels), and the right labels' indices, (test rows,).
     """
     confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == truth
     bins = np.minimum((confidence * _CALIBRATION_BINS).astype(int), _CALIBRATION_BINS - 1)
@@ -229,7 +196,6 @@ def retention(variant: np.ndarray, real: np.ndarray, bootstrap: Bootstrap) -> Es
     Args:
         variant: `item_accuracy` of the variant, shape (test rows,).
         real: the same for the classifier trained on the private rows.
-        bootstrap: number of resamples, confidence and seed.
 
     Raises:
         DataError: the classifier trained on the private rows is never right.
@@ -271,7 +237,7 @@ def _linear(
 ) -> Evaluation:
     """One logistic regression per seed."""
     runs = [_fit_predict(features, known, test, len(labels), seed, settings) for seed in settings.seeds]
-    return evaluate(np.stack(runs), truth, labels, settings.confidence)
+    return evaluate(np.stack(runs), truth, labels)
 
 
 def _fit_predict(
@@ -281,29 +247,15 @@ def _fit_predict(
     order = np.random.default_rng(seed).permutation(len(targets))
     held = int(settings.validation_share * len(targets))
     chosen, train = order[:held], order[held:]
-    best, score = None, -1.0
-    for model in _models(features[train], targets[train]):
-        accuracy = float((model.predict(features[chosen]) == targets[chosen]).mean()) if held else 0.0
-        best, score = (model, accuracy) if accuracy > score else (best, score)
     probabilities = np.zeros((test.shape[0], labels))
-    if best is None:  # one class only: the only possible prediction
+    if len(np.unique(targets[train])) == 1:  # the only possible prediction
         probabilities[:, targets[train][0]] = 1.0
-    else:
-        probabilities[:, best.classes_] = best.predict_proba(test)
+        return probabilities
+
+    def accuracy(model: LogisticRegression) -> float:
+        return float((model.predict(features[chosen]) == targets[chosen]).mean()) if held else 0.0
+
+    regressions = (LogisticRegression(C=penalty, max_iter=_ITERATIONS) for penalty in PENALTIES)
+    best = max((one.fit(features[train], targets[train]) for one in regressions), key=accuracy)
+    probabilities[:, best.classes_] = best.predict_proba(test)
     return probabilities
-
-
-def _models(features: Features, targets: np.ndarray) -> Iterator[LogisticRegression]:
-    """One fitted model per penalty; none where the rows have one class."""
-    if len(np.unique(targets)) > 1:
-        for penalty in PENALTIES:
-            yield LogisticRegression(C=penalty, max_iter=_ITERATIONS).fit(features, targets)
-
-
-def _label_scores(predicted: np.ndarray, truth: np.ndarray) -> LabelScores:
-    """`predicted` of shape (seeds, test rows), `truth` of shape (test rows,): is it this label?"""
-    hits, claimed = int((predicted & truth).sum()), int(predicted.sum())
-    support = int(truth.sum())
-    existing = support * len(predicted)
-    precision, recall = hits / max(claimed, 1), hits / max(existing, 1)
-    return LabelScores(precision, recall, 2 * hits / max(claimed + existing, 1), support)

@@ -31,8 +31,8 @@ def distances(results: Results) -> Rows:
         | {"floor": one.floor, "n": one.n}
         for variant, audit in results.of(EVOLUTION).items()
         for mark, rounds in (
-            ("", [one.population for one in audit.rounds]),
-            (", parents", [one.parents for one in audit.rounds]),
+            ("", audit.populations),
+            (", parents", audit.parents),
         )
         for number, found in enumerate(rounds, 1)
         for one in found
@@ -62,8 +62,8 @@ def _turnouts(results: Results) -> list[tuple[str, int, Turnout]]:
     return [
         (variant, number, one)
         for variant, audit in results.of(EVOLUTION).items()
-        for number, found in enumerate(audit.rounds, 1)
-        for one in found.votes
+        for number, turnouts in enumerate(audit.votes, 1)
+        for one in turnouts
     ]
 
 

@@ -22,10 +22,10 @@ def fidelity(results: Results) -> Rows:
     so tells nothing apart.
     """
     return [
-        {"variant": variant, "measure": one.name.replace("_", " "), "better": one.better, "value": one.value}
+        {"variant": variant, "measure": name.replace("_", " "), "better": one.better, "value": one.value}
         | {"unseen": one.unseen, "public": one.public, "floor": one.floor, "n": one.n, "place": _place(one)}
         for variant, audit in results.of(FIDELITY).items()
-        for one in audit.measures
+        for name, one in audit.measures.items()
     ]
 
 

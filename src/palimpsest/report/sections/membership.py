@@ -214,10 +214,10 @@ def _rocs(page: Page, found: Mapping[str, MembershipAudit], title: str) -> Itera
 def phantoms(results: Results) -> Rows:
     """variant, order, side, rate, low, high, count, n, p: whose own n-grams came out, by whether they trained."""
     return [
-        {"variant": variant, "order": one.order, "side": side}
+        {"variant": variant, "order": order, "side": side}
         | {"rate": found.rate, "low": found.low, "high": found.high, "count": found.count, "n": found.n, "p": one.p}
         for variant, audit in results.of(TEXT).items()
-        for one in audit.phantom.orders
+        for order, one in audit.phantom.orders.items()
         for side, found in ((MEMBERS, one.train), (OTHERS, one.holdout))
         if found.n
     ]

@@ -44,10 +44,10 @@ def projection(results: Results) -> Rows:
 
 def _panel(drawn: Projection) -> list[tuple[float, float, str]]:
     """Points at even steps through the rows, so that every method shows the same ones."""
-    total = len(drawn.labels)
+    total = len(drawn.label)
     kept = np.linspace(0, total - 1, min(total, _DRAWN)).round().astype(int)
-    x, y = (_stretched(axis) for axis in drawn.points[kept].T)
-    return list(zip(x, y, (drawn.labels[index] for index in kept), strict=True))
+    x, y = (_stretched(axis[kept]) for axis in (drawn.x, drawn.y))
+    return list(zip(x, y, (drawn.label[index] for index in kept), strict=True))
 
 
 def _stretched(values: np.ndarray) -> list[float]:
