@@ -30,7 +30,7 @@ Rule = Callable[[Any, torch.Tensor, torch.Tensor], Iterator[Record]]  # (layer, 
 
 
 class BookkeepingEngine:
-    """A `GradientEngine` for models made of Linear, Conv1D, Embedding, LayerNorm and RMSNorm layers.
+    """Clipped sums for models made of Linear, Conv1D, Embedding, LayerNorm and RMSNorm layers.
 
     These are what GPT-2, Llama and OPT are made of, and peft's LoRA matrices. Weights may be used several times and
     shared between layers, as GPT-2's table and head are. Frozen layers are not booked. Which parameters train is fixed
@@ -46,12 +46,7 @@ class BookkeepingEngine:
     """
 
     def __init__(self, model: nn.Module, prefer_ghost: GhostRule = ghost_is_cheaper) -> None:
-        """Attach to `model`.
-
-        Args:
-            model: its modules are hooked only while `clipped_sums` runs.
-            prefer_ghost: (tokens, rows, columns) -> whether a weight's norms come from Gram matrices.
-        """
+        """Attach to `model`, whose modules are hooked only while `clipped_sums` runs."""
         self._prefer_ghost = prefer_ghost
         self._names: dict[torch.Tensor, str] = {p: name for name, p in model.named_parameters() if p.requires_grad}
         _refuse_half_precision(self._names)
@@ -71,7 +66,26 @@ class BookkeepingEngine:
         group: int = 1,
         weights: torch.Tensor | None = None,
     ) -> list[ClippedSum]:
-        """See `GradientEngine.clipped_sums`. One forward pass, and one backward pass for each loss."""
+        """For each loss, the sum over examples of `weight * gradient * min(1, clipping_norm / |gradient|)`.
+
+        An example is `group` rows side by side; its gradient is that of the sum of their losses. There is one forward
+        pass, and one backward pass for each loss.
+
+        Guarantee: adding or removing one example changes each returned sum by at most `weight * clipping_norm` in L2
+        norm over all trainable parameters together, provided that the losses of a row depend on that row alone.
+
+        Args:
+            losses: runs the model once and returns one tensor for each loss, (batch_size,) values, one for each row.
+            batch_size: the number of rows, at least 1, a multiple of `group`.
+            clipping_norm: C > 0; infinity leaves every finite gradient as it is.
+            totals: one for each loss, what earlier micro-batches summed; the sums are added to them in place.
+            group: rows of an example.
+            weights: (batch_size / group,) float64 between 0 and 1; none means 1. An example of weight 0 adds nothing,
+                whatever its gradient.
+
+        Raises:
+            EngineError: the losses or the model cannot be treated exactly.
+        """
         weights = torch.ones(batch_size // group, dtype=torch.float64) if weights is None else weights
         results = []
         for index, contributions in enumerate(self.booked(losses, batch_size, group)):

@@ -23,7 +23,7 @@ from palimpsest.training.batches import MicroBatch, Widths, groups, micro_batche
 from palimpsest.training.bookkeeping import BookkeepingEngine, zeros
 from palimpsest.training.check import fill_zeros, same_bits, self_check
 from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
-from palimpsest.training.engine import EngineError, GradientEngine, Gradients
+from palimpsest.training.engine import EngineError, Gradients
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
 from palimpsest.training.team import Team
@@ -91,7 +91,7 @@ class TrainQuery:
     probe: Sequence[Record] = ()
     shapes: Sequence[Record] = ()
     encode_probe: Callable[[Sequence[PrivateRow]], Any] | None = None
-    engine: Callable[[nn.Module], GradientEngine] = BookkeepingEngine
+    engine: Callable[[nn.Module], BookkeepingEngine] = BookkeepingEngine
     precision: str = "float32"
     checkpoints: Path | None = None
     checkpoint_steps: int = 50

@@ -88,11 +88,12 @@ class NoiseCorrectedAdamW(torch.optim.Optimizer):
         gradient, state = parameter.grad, self.state[parameter]
         assert gradient is not None
         if not state:
-            state |= {"step": 0, "mean": torch.zeros_like(parameter), "square": torch.zeros_like(parameter)}
+            state |= {"step": torch.tensor(0)} | {key: torch.zeros_like(parameter) for key in ("mean", "square")}
         state["step"] += 1
+        step = int(state["step"])
         state["mean"].lerp_(gradient, 1 - self._betas[0])
         state["square"].mul_(self._betas[1]).addcmul_(gradient, gradient, value=1 - self._betas[1])
-        mean = state["mean"] / (1 - self._betas[0] ** state["step"])
-        signal = state["square"] / (1 - self._betas[1] ** state["step"]) - self._noise
+        mean = state["mean"] / (1 - self._betas[0] ** step)
+        signal = state["square"] / (1 - self._betas[1] ** step) - self._noise
         parameter.mul_(1 - learning_rate * self._decay)
         parameter.addcdiv_(mean, signal.clamp_min_(self._eps**2).sqrt_(), value=-learning_rate)
