@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from transformers.utils import logging as transformers_logging
 
 from palimpsest.models.plain import loading, require_own_modules
+from palimpsest.models.vectors import by_length
 from palimpsest.progress import track
 
 transformers_logging.disable_progress_bar()  # its bar of weights being read says nothing to a user
@@ -39,13 +40,9 @@ class Encoder:
         self.dimension = int(self._model.get_embedding_dimension() or 0)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeddings in the order of `texts`: float32, shape (n, d), L2 norm 1.
-
-        Texts are batched by length, so that little is spent on padding.
-        """
+        """Embeddings in the order of `texts`: float32, shape (n, d), L2 norm 1."""
         embeddings = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-        batches = [order[start : start + self._batch] for start in range(0, len(order), self._batch)]
+        batches = by_length(list(map(len, texts)), self._batch)
         for batch in track(batches, name="encode", total=len(batches), private=True):
             embeddings[batch] = self.encode_batch([texts[index] for index in batch])
         return embeddings

@@ -22,8 +22,9 @@ from transformers.utils import logging as transformers_logging
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
 from palimpsest.models.plain import loading
-from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Similar
+from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Schooling
 from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials, train_tokenizer
+from palimpsest.models.vectors import by_length
 from palimpsest.progress import track
 
 transformers_logging.disable_progress_bar()  # bars per weight tensor would drown the project's own
@@ -83,10 +84,9 @@ def pretrain_lm(
     rows = _sequences(tokenizer, texts, settings.context)
     losses = train(model, rows, settings, seed, private=False)
     save_lm(model, tokenizer, folder)
-    recent = losses[-max(1, len(losses) // 10) :]
     return {
         "heldout_loss": mean_loss(model, _sequences(tokenizer, heldout, settings.context), settings.batch),
-        "train_loss": sum(recent) / len(recent),
+        "train_loss": recent_mean(losses),
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "vocabulary": len(tokenizer),
         "steps": len(losses),
@@ -122,20 +122,12 @@ def save_lm(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: 
         tokenizer.save_pretrained(draft)
 
 
-@torch.no_grad()
 def mean_loss(model: PreTrainedModel, rows: Sequence[Sequence[int]], batch: int) -> float:
     """Cross entropy in nats per predicted token over token sequences."""
-    total, count = 0.0, 0
-    order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
-    for start in range(0, len(order), batch):
-        chosen = [rows[index] for index in order[start : start + batch]]
-        predicted = sum(len(row) - 1 for row in chosen)
-        total += float(_loss(model, chosen)) * predicted
-        count += predicted
-    return total / count if count else math.nan
+    losses, counts = _row_losses(model, rows, batch)
+    return float(losses.sum() / counts.sum()) if counts.any() else math.nan
 
 
-@torch.no_grad()
 def text_losses(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_tokens: int, batch: int
 ) -> np.ndarray:
@@ -147,14 +139,19 @@ def text_losses(
         max_tokens: tokens kept of a text.
         batch: texts at once; without effect on the result but for rounding.
     """
-    ids, found = specials(tokenizer), np.zeros(len(texts))
+    ids = specials(tokenizer)
     rows = [[ids.bos, *text, ids.eos] for text in encode_texts(tokenizer, texts, max_tokens)]
-    order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
-    for start in range(0, len(order), batch):
-        chosen = order[start : start + batch]
-        losses, counted = _token_losses(model, [rows[index] for index in chosen])
-        found[chosen] = (losses.double().sum(dim=1) / counted.sum(dim=1)).cpu().numpy()
-    return found
+    losses, counts = _row_losses(model, rows, batch)
+    return losses / counts
+
+
+@torch.no_grad()
+def _row_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]], batch: int) -> tuple[np.ndarray, np.ndarray]:
+    """Summed cross entropy in nats of each row, and how many tokens it predicts: float64 (rows,), int64 (rows,)."""
+    losses, counts = np.zeros(len(rows)), np.array([len(row) - 1 for row in rows], dtype=np.int64)
+    for chosen in by_length(list(map(len, rows)), batch):
+        losses[chosen] = _token_losses(model, [rows[index] for index in chosen])[0].double().sum(dim=1).cpu().numpy()
+    return losses, counts
 
 
 def schedule_factor(schedule: str, step: int, steps: int, warmup: int = 0) -> float:
@@ -194,7 +191,7 @@ def _sequences(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], context
 def train(
     model: PreTrainedModel,
     rows: list[list[int]],
-    settings: EmbeddedLm | PromptWarmUp | Similar,
+    settings: Schooling,
     seed: int,
     private: bool,
 ) -> list[float]:
@@ -209,21 +206,32 @@ def train(
     optimizer = _optimizer(model, settings)
     warmup = round(settings.warmup * steps)
     losses = []
-    batches = _batches(rows, settings.batch, steps, seed)
+    coins = torch.Generator().manual_seed(seed)
+    batches = length_batches(list(map(len, rows)), settings.batch, steps, coins)
     for step, batch in enumerate(track(batches, name="pretrain", total=steps, private=private, unit="step")):
         factor = schedule_factor(settings.schedule, step, steps, warmup)
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * factor
-        loss = _loss(model, batch)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        losses.append(float(loss.detach()))
+        losses.append(descend(_loss(model, [rows[index] for index in batch]), model, optimizer))
     return losses
 
 
-def _optimizer(model: nn.Module, settings: EmbeddedLm | PromptWarmUp | Similar) -> torch.optim.AdamW:
+def descend(loss: torch.Tensor, trained: nn.Module, optimizer: torch.optim.Optimizer) -> float:
+    """One step down the gradient, clipped to length 1; the loss before it."""
+    loss.backward()
+    nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return float(loss.detach())
+
+
+def recent_mean(losses: Sequence[float]) -> float:
+    """Mean of the last tenth."""
+    recent = losses[-max(1, len(losses) // 10) :]
+    return sum(recent) / len(recent)
+
+
+def _optimizer(model: nn.Module, settings: Schooling) -> torch.optim.AdamW:
     weights = list(model.parameters())
     groups = [
         {"params": [weight for weight in weights if weight.dim() > 1], "weight_decay": settings.weight_decay},
@@ -246,16 +254,15 @@ def _token_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> tupl
     return flat.view_as(targets), targets != IGNORED
 
 
-def _batches(rows: Sequence[list[int]], batch: int, steps: int, seed: int) -> Iterator[list[list[int]]]:
-    """`steps` batches of texts of similar length, in random order, epoch after epoch."""
-    generator = torch.Generator().manual_seed(seed)
+def length_batches(lengths: Sequence[int], batch: int, steps: int, coins: torch.Generator) -> Iterator[list[int]]:
+    """Indices of `steps` batches of texts of similar length, in random order, epoch after epoch."""
     done = 0
     while done < steps:
-        order = torch.randperm(len(rows), generator=generator).tolist()
+        order = torch.randperm(len(lengths), generator=coins).tolist()
         for start in range(0, len(order), _BUCKET * batch):
             bucket = slice(start, start + _BUCKET * batch)
-            order[bucket] = sorted(order[bucket], key=lambda index: len(rows[index]))
+            order[bucket] = sorted(order[bucket], key=lambda index: lengths[index])
         starts = list(range(0, len(order), batch))
-        for index in torch.randperm(len(starts), generator=generator).tolist()[: steps - done]:
-            yield [rows[row] for row in order[starts[index] : starts[index] + batch]]
+        for index in torch.randperm(len(starts), generator=coins).tolist()[: steps - done]:
+            yield order[starts[index] : starts[index] + batch]
         done += len(starts)

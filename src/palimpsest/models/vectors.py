@@ -119,10 +119,8 @@ class KeptVectors:
 
     def _encode(self, texts: list[str], keys: np.ndarray) -> None:
         """Encode and keep texts that are not kept yet, given with their keys."""
-        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-        batches = [order[start : start + self._batch] for start in range(0, len(order), self._batch)]
         waiting: list[tuple[np.ndarray, np.ndarray]] = []
-        for batch in batches:
+        for batch in by_length(list(map(len, texts)), self._batch):
             waiting.append((keys[batch], self._encoded([texts[index] for index in batch])))
             if len(waiting) * self._batch >= _SEGMENT:
                 self._keep(waiting)
@@ -163,6 +161,12 @@ class KeptVectors:
         places = np.concatenate([self._places, np.arange(begin, begin + len(keys) - len(self._keys))])
         self._keys, first = np.unique(keys, return_index=True)
         self._places = places[first]
+
+
+def by_length(lengths: Sequence[int], batch: int) -> list[list[int]]:
+    """Indices in batches of similar length, shortest first, so that little is spent on padding."""
+    order = sorted(range(len(lengths)), key=lambda index: lengths[index])
+    return [order[start : start + batch] for start in range(0, len(order), batch)]
 
 
 def _write(path: Path, mark: bytes, keys: np.ndarray, vectors: np.ndarray) -> None:

@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
 
 from palimpsest import validate
+from palimpsest.errors import LedgerError
 from palimpsest.prediction.contexts import Contexts, logits_of
 from palimpsest.prediction.mechanism import Clipping, SparseVector, averaged_sum, draw, probabilities
+from palimpsest.prediction.prompts import Prompter
 from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.rows import PrivateRow
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,6 @@ class Rules:
     most: int
 
     def __post_init__(self) -> None:
-        """Refuse counts below one."""
         validate.positive(tokens=self.tokens, longest=self.longest, most=self.most)
 
     def follow(self, first: bool) -> torch.Tensor:
@@ -77,6 +80,31 @@ class WrittenSoFar:
     def going(self, rules: Rules) -> bool:
         """Whether the batch may draw more."""
         return self.used < rules.tokens and self.drawn < rules.most
+
+
+class MeteredWriting:
+    """What writes token by token, each counted before it is drawn."""
+
+    prompter: Prompter
+
+    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[dict[str, Any]]:
+        """Not without a meter.
+
+        Raises:
+            LedgerError: always.
+        """
+        raise LedgerError("Text is written in steps that a meter counts.", "Ask for it through a view.")
+
+    def told(self, label: str, own: WrittenSoFar) -> dict[str, Any]:
+        """The label, the texts of the finished examples and of the unfinished one, and how many tokens were drawn."""
+        decode = self.prompter.tokenizer.decode
+        return {
+            "label": label,
+            "examples": [str(decode(tokens)).strip() for tokens in own.examples],
+            "rest": str(decode(own.text)).strip(),
+            "private": own.used,
+            "drawn": own.drawn,
+        }
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from dp_accounting import DpEvent, NonPrivateDpEvent, SelfComposedDpEvent
 from transformers import PreTrainedModel
 
 from palimpsest import validate
-from palimpsest.errors import LedgerError
 from palimpsest.prediction.cells import Cells, part
 from palimpsest.prediction.contexts import Contexts, Shape, head_of
-from palimpsest.prediction.decoding import Batches, BatchWriter, Rules, WrittenSoFar
+from palimpsest.prediction.decoding import Batches, BatchWriter, MeteredWriting, Rules, WrittenSoFar
 from palimpsest.prediction.mechanism import EXACT, Clipping, Rounding, SparseVector, token_event
 from palimpsest.prediction.prompts import Prompter
 from palimpsest.privacy.entropy import NoiseSource
@@ -33,7 +32,7 @@ def wave_event(
 @bounds_persons
 @registered
 @dataclass(frozen=True)
-class WriteWave:
+class WriteWave(MeteredWriting):
     """Text written from the batches `first` to `last`, r private tokens each, all batches side by side.
 
     Guarantee: for adding or removing one unit of privacy, a record or a person with all their rows, this is r adaptive
@@ -77,7 +76,6 @@ class WriteWave:
     rounding: Rounding = EXACT
 
     def __post_init__(self) -> None:
-        """Refuse a charge for fewer batches side by side than there are."""
         if self.rounding.error:
             validate.in_range(1, self.rounding.batches, batches=len(self.labels) or 1)
 
@@ -105,21 +103,10 @@ class WriteWave:
         """r tokens, composed; the batches of a wave hold different records, or different persons."""
         return wave_event(self.rules.clipping, self.rules.vector, self.steps, self.reference, self.rounding)
 
-    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[dict[str, Any]]:
-        """Not without a meter.
-
-        Raises:
-            LedgerError: always: each token is counted before it is drawn.
-        """
-        raise LedgerError("Text is written in steps that a meter counts.", "Ask for it through a view.")
-
     def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> list[dict[str, Any]]:
-        """Per batch: its label, the texts of its finished examples, of the unfinished one, and how many tokens.
-
-        A stopped attempt's examples are kept; its unfinished ones are dropped.
-        """
+        """What each batch wrote; a stopped attempt's examples are kept, its unfinished ones are dropped."""
         kept = Kept(self.checkpoints, meter)
-        written = self._found(kept, meter.begun)
+        written = self._earlier(kept, meter.begun)
         if not written:
             return []
         writer = BatchWriter(self._batches(rows), self.rules, written, noise)
@@ -131,16 +118,16 @@ class WriteWave:
                 meter.begin(min(self.stride, meter.limit - meter.begun))
             writer.step(active)
             shown(sum(own.used for own in written))
-        return [self._told(*pair) for pair in zip(self.labels, written, strict=True)]
+        return [self.told(*pair) for pair in zip(self.labels, written, strict=True)]
 
     def _batches(self, rows: Sequence[PrivateRow]) -> Batches:
         labels = self.labels
         texts: list[list[str]] = [[] for _ in labels]
         counts: list[list[int]] = [[] for _ in labels]
         for unit in by_person(rows):
-            found = self.cells.of(unit)
-            if found is not None and self.first <= found[0] < self.last:
-                cell, own = found[0] - self.first, found[1]
+            batch, own = self.cells.of(unit) or (-1, [])
+            if self.first <= batch < self.last:
+                cell = batch - self.first
                 texts[cell] += [self.prompter.spelt(row.text, row.label) for row in own]
                 counts[cell] += [len(own)] * len(own)
         prompts: list[list[int]] = []
@@ -154,19 +141,9 @@ class WriteWave:
         persons = torch.tensor([count for own in counts for count in own], dtype=torch.long, device=self.model.device)
         return Batches(private, public, bounds, persons, head_of(self.model), self.shape.rows)
 
-    def _found(self, kept: Kept, begun: int) -> list[WrittenSoFar]:
+    def _earlier(self, kept: Kept, begun: int) -> list[WrittenSoFar]:
         """What an earlier attempt wrote, every batch as if it had drawn all that the meter counted."""
-        found = kept.load()
-        if found is None:
+        earlier = kept.load()
+        if earlier is None:
             return [WrittenSoFar(used=begun) for _ in self.labels]
-        return [WrittenSoFar(examples=own["examples"], used=begun, drawn=own["drawn"]) for own in found]
-
-    def _told(self, label: str, own: WrittenSoFar) -> dict[str, Any]:
-        decode = self.prompter.tokenizer.decode
-        return {
-            "label": label,
-            "examples": [str(decode(tokens)).strip() for tokens in own.examples],
-            "rest": str(decode(own.text)).strip(),
-            "private": own.used,
-            "drawn": own.drawn,
-        }
+        return [WrittenSoFar(examples=own["examples"], used=begun, drawn=own["drawn"]) for own in earlier]

@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,11 @@ from transformers import (
 )
 
 from palimpsest.errors import ModelError
-from palimpsest.models.chat.asks import seed_of
-from palimpsest.models.chat.base import Answer, Ask
+from palimpsest.models.chat.base import Answer, Ask, Told, seed_of
 from palimpsest.models.lm import load_lm
 from palimpsest.models.tokens import specials
 from palimpsest.progress import counter
 
-Told = Callable[[int, Answer], None]
 _COLD = 1e-6  # a temperature at which the likeliest token is always drawn; dividing by 0 would not do
 
 

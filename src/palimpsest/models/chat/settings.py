@@ -171,6 +171,14 @@ class Price(Settings):
         description="Most that one variant may cost over all its runs, in the same currency; null: no limit.",
     )
 
+    def of(self, read: float, written: float) -> float:
+        """What so many tokens cost.
+
+        >>> Price(read=1.0, written=4.0).of(1_000_000, 500_000)
+        3.0
+        """
+        return (read * self.read + written * self.written) / 1e6
+
 
 class Endpoint(_Instructed):
     """An OpenAI-compatible endpoint: vLLM, llama.cpp, `transformers serve` or a vendor's."""

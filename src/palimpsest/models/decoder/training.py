@@ -3,7 +3,7 @@
 Ordinary training: nothing private may be among the sentences.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path, write_json
 from palimpsest.models.decoder.network import Network
 from palimpsest.models.decoder.settings import DecoderSettings
-from palimpsest.models.lm import load_lm, save_lm, schedule_factor
+from palimpsest.models.lm import descend, length_batches, load_lm, recent_mean, save_lm, schedule_factor
 from palimpsest.models.tokens import encode_texts, specials
 from palimpsest.progress import track
 
@@ -27,7 +27,6 @@ _WORD_NOISE = 0.5  # length of the random vector added to an embedding meanwhile
 _RARE = 0.1  # texts that a token is in beside those where it is
 _MAPS_SHARE, _WORDS_SHARE = 0.4, 0.2  # of the language model's learning rate
 _BETAS = (0.9, 0.98)
-_BUCKET = 50  # batches whose texts are sorted by length together
 
 
 def train_decoder(
@@ -71,8 +70,8 @@ def train_decoder(
     losses = _learn(network, texts, vectors, settings, seed)
     _save(network, tokenizer, settings, encoder, folder)
     return {
-        "word_loss": _recent(word_losses),
-        "train_loss": _recent(losses),
+        "word_loss": recent_mean(word_losses),
+        "train_loss": recent_mean(losses),
         "steps": len(losses),
         "sentences": len(texts),
         "parameters": sum(weight.numel() for weight in network.parameters()),
@@ -130,7 +129,7 @@ def _learn_words(network: Network, texts: list[list[int]], vectors: torch.Tensor
         columns = torch.tensor([token for tokens in chosen for token in tokens])
         scores = network.words(network.scaled(_blurred(vectors[batch], _WORD_NOISE, coins))) + usual
         loss = -functional.log_softmax(scores, dim=1)[rows, columns].mean()
-        losses.append(_descend(loss, network.words, optimizer))
+        losses.append(descend(loss, network.words, optimizer))
     return losses
 
 
@@ -143,13 +142,13 @@ def _learn(
     optimizer = _optimizer(network, settings)
     coins = torch.Generator().manual_seed(seed)
     losses = []
-    batches = _batches([len(text) for text in texts], settings.batch, steps, coins)
+    batches = length_batches([len(text) for text in texts], settings.batch, steps, coins)
     for step, batch in enumerate(track(batches, name="decoder", total=steps, private=False, unit="step")):
         factor = schedule_factor(settings.schedule, step, steps, warmup)
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * factor
         loss = network.loss(_blurred(vectors[batch], settings.noise, coins), [texts[index] for index in batch])
-        losses.append(_descend(loss, network, optimizer))
+        losses.append(descend(loss, network, optimizer))
     return losses
 
 
@@ -167,33 +166,10 @@ def _optimizer(network: Network, settings: DecoderSettings) -> torch.optim.AdamW
     return torch.optim.AdamW(groups, betas=_BETAS, fused=True)
 
 
-def _descend(loss: torch.Tensor, trained: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-    """One step; the loss before it."""
-    loss.backward()
-    nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return float(loss.detach())
-
-
 def _blurred(vectors: torch.Tensor, length: float, coins: torch.Generator) -> torch.Tensor:
     """Unit vectors (B, d) moved by this length in random directions, and back on the sphere."""
     directions = functional.normalize(torch.randn(vectors.shape, generator=coins), dim=1)
     return functional.normalize(vectors + length * directions, dim=1)
-
-
-def _batches(lengths: Sequence[int], batch: int, steps: int, coins: torch.Generator) -> Iterator[list[int]]:
-    """Indices of `steps` batches of texts of similar length, in random order, epoch after epoch."""
-    done = 0
-    while done < steps:
-        order = torch.randperm(len(lengths), generator=coins).tolist()
-        for start in range(0, len(order), _BUCKET * batch):
-            bucket = slice(start, start + _BUCKET * batch)
-            order[bucket] = sorted(order[bucket], key=lambda index: lengths[index])
-        starts = list(range(0, len(order), batch))
-        for index in torch.randperm(len(starts), generator=coins).tolist()[: steps - done]:
-            yield order[starts[index] : starts[index] + batch]
-        done += len(starts)
 
 
 def _save(
@@ -205,9 +181,3 @@ def _save(
         save_lm(network.lm, tokenizer, draft / LM)
         save_file(maps, draft / MAPS)
         write_json(draft / FACTS, facts)
-
-
-def _recent(losses: Sequence[float]) -> float:
-    """Mean of the last tenth."""
-    recent = losses[-max(1, len(losses) // 10) :]
-    return sum(recent) / len(recent)
