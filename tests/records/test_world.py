@@ -13,8 +13,8 @@ from sklearn.linear_model import LogisticRegression
 from palimpsest.records.record import Record
 from palimpsest.records.world.details import CANARY_KIND, DETAIL_KINDS
 from palimpsest.records.world.facts import load_facts
-from palimpsest.records.world.generate import LABELS, World, WorldSettings, make_world, write_world
-from palimpsest.records.world.grammar import MODELS
+from palimpsest.records.world.generate import World, WorldSettings, make_world, write_world
+from palimpsest.records.world.grammar import LABELS, MODELS
 from palimpsest.records.world.matcher import words
 
 SETTINGS = WorldSettings(seed=7)

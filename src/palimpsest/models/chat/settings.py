@@ -34,27 +34,12 @@ complete text alone, without any mark.
 
 {text}"""
 _STYLES = (
-    "plainly and briefly",
-    "in a casual, chatty voice",
-    "in a formal voice",
-    "with dry humour",
-    "with strong feeling",
-    "calmly and evenly",
-    "with one concrete detail",
-    "with several small details",
-    "as if in a hurry",
-    "as an expert would",
-    "as a beginner would",
-    "to a friend",
-    "to a stranger",
-    "in short, blunt sentences",
-    "in one long, winding sentence",
-    "by way of a small story",
-    "by way of a comparison",
-    "starting from an expectation",
-    "starting from the conclusion",
-    "with a mild reservation",
-)
+    "plainly and briefly", "in a casual, chatty voice", "in a formal voice", "with dry humour", "with strong feeling",
+    "calmly and evenly", "with one concrete detail", "with several small details", "as if in a hurry",
+    "as an expert would", "as a beginner would", "to a friend", "to a stranger", "in short, blunt sentences",
+    "in one long, winding sentence", "by way of a small story", "by way of a comparison",
+    "starting from an expectation", "starting from the conclusion", "with a mild reservation",
+)  # fmt: skip
 
 
 class Prompts(Settings):

@@ -16,12 +16,9 @@ _STREETS = ("Mill", "Orchard", "Station", "Harbour", "Chapel", "Market", "Garden
 _WAYS = ("Road", "Lane", "Street", "Square", "Close")
 _CODE_WORDS = (
     "amber", "basket", "candle", "desert", "ember", "falcon", "ginger", "hammer", "island", "jacket", "kitten",
-    "ladder",
-    "marble", "needle", "orange", "pepper", "quartz", "ribbon", "saddle", "tiger", "umbrella", "velvet",
-    "walnut", "yellow",
-    "zebra", "anchor", "bottle", "copper", "dragon", "engine", "forest", "guitar", "4", "7", "9", "12", "18",
-    "26", "31",
-    "45", "58", "63", "74", "86",
+    "ladder", "marble", "needle", "orange", "pepper", "quartz", "ribbon", "saddle", "tiger", "umbrella", "velvet",
+    "walnut", "yellow", "zebra", "anchor", "bottle", "copper", "dragon", "engine", "forest", "guitar", "4", "7", "9",
+    "12", "18", "26", "31", "45", "58", "63", "74", "86",
 )  # fmt: skip
 
 

@@ -3,13 +3,13 @@
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from palimpsest.errors import DataError
 from palimpsest.files import read_json, write_json
+from palimpsest.plain import Plain
 from palimpsest.records.world.matcher import Mention, PhraseIndex, sentences, words
 
 # Words end at an apostrophe: "doesn't" is "doesn" and "t".
@@ -23,7 +23,7 @@ _WORDS_BEFORE_REVERSED = 1  # how far from the start of its sentence it may then
 
 
 @dataclass(frozen=True, slots=True)
-class PopulationFact:
+class PopulationFact(Plain):
     """A fact that many private records agree on, each of somebody else.
 
     Attributes:
@@ -42,7 +42,7 @@ class PopulationFact:
 
 
 @dataclass(frozen=True, slots=True)
-class IndividualFact:
+class IndividualFact(Plain):
     """A value that belongs to one private record alone, or to one author's, and its kind."""
 
     id: str
@@ -51,7 +51,7 @@ class IndividualFact:
 
 
 @dataclass(frozen=True, slots=True)
-class Canary:
+class Canary(Plain):
     """A planted secret and the number of private records it was planted in, or of their authors."""
 
     id: str
@@ -61,14 +61,14 @@ class Canary:
 
 @dataclass(frozen=True)
 class Leaks:
-    """What was found of the values that must not come out: id -> number of texts."""
+    """Which of the values that must not come out did: id -> number of texts."""
 
     individual: dict[str, int]
     canaries: dict[str, int]
 
 
 @dataclass(frozen=True)
-class Facts:
+class Facts(Plain):
     """Everything that is true in one world, with the matcher that looks for it.
 
     Attributes:
@@ -116,7 +116,7 @@ class Facts:
         and no other model ("3", "Lite": the end of a name the world does not know) stand between. A predicate that
         opens its sentence may come before its product.
         """
-        found: set[tuple[str, str]] = set()
+        stated: set[tuple[str, str]] = set()
         for tokens in sentences(text):
             subjects = self._subjects.find(tokens)
             starts = [subject.start for subject in subjects]
@@ -124,8 +124,8 @@ class Facts:
                 earlier = bisect(starts, predicate.start)
                 subject, said_of = (subjects[earlier - 1], _behind) if earlier else (subjects[0], _in_front)
                 if said_of(subject, predicate, tokens, self._barriers):
-                    found.add((subject.key, predicate.key))
-        return found
+                    stated.add((subject.key, predicate.key))
+        return stated
 
     def find_population(self, text: str) -> set[str]:
         """Ids of the population facts that the text states, in time linear in the text."""
@@ -154,11 +154,9 @@ class Facts:
 
     def leaked(self, texts: Iterable[str]) -> Leaks:
         """The individual values and canaries found, each with the number of texts that hold it."""
-        individual: Counter[str] = Counter()
-        canaries: Counter[str] = Counter()
-        for text in texts:
-            individual.update(self.find_individual(text))
-            canaries.update(self.find_canaries(text))
+        texts = list(texts)
+        individual = Counter(key for text in texts for key in self.find_individual(text))
+        canaries = Counter(key for text in texts for key in self.find_canaries(text))
         return Leaks(dict(individual), dict(canaries))
 
 
@@ -177,7 +175,7 @@ def _in_front(subject: Mention, predicate: Mention, tokens: list[str], barriers:
 
 def save_facts(facts: Facts, path: Path | str) -> None:
     """Write the answer key as JSON. It names every secret of the world: a private file."""
-    write_json(path, asdict(facts))
+    write_json(path, facts.to_json())
 
 
 def load_facts(path: Path | str) -> Facts:
@@ -187,17 +185,7 @@ def load_facts(path: Path | str) -> Facts:
         DataError: the file has not the shape of an answer key.
     """
     try:
-        return _facts(read_json(path))
+        return Facts.from_json(read_json(path))
     except (KeyError, TypeError, ValueError) as error:
         problem = f"{Path(path).name!r} is not the answer key of a demo world."
         raise DataError(problem, "Make the world again.") from error
-
-
-def _facts(document: dict[str, Any]) -> Facts:
-    return Facts(
-        population=tuple(PopulationFact(**fact) for fact in document["population"]),
-        individual=tuple(IndividualFact(**fact) for fact in document["individual"]),
-        canaries=tuple(Canary(**canary) for canary in document["canaries"]),
-        subjects=tuple(document["subjects"]),
-        predicates=tuple((finite, gerund) for finite, gerund in document["predicates"]),
-    )
