@@ -15,6 +15,10 @@ from palimpsest.progress import track
 transformers_logging.disable_progress_bar()  # its bar of weights being read says nothing to a user
 
 
+_SAME = 0.95  # cosine from which two texts say the same
+_BLOCK = 1024  # rows of the similarity matrix that are in memory at once
+
+
 class Encoder:
     """A sentence encoder: the same callable wherever two embeddings are compared.
 
@@ -58,3 +62,21 @@ class Encoder:
 def nearest(texts: np.ndarray, descriptions: np.ndarray) -> np.ndarray:
     """Index of the description nearest to each text by cosine: int64 (n,), from unit vectors (n, d) and (k, d)."""
     return (texts @ descriptions.T).argmax(axis=1)
+
+
+def neighbours(embeddings: np.ndarray, labels: Sequence[str], count: int) -> np.ndarray:
+    """The `count` nearest texts of the same label for each text, but for near copies; int64 (n, count), -1 for none.
+
+    Args:
+        embeddings: shape (n, d), L2 norm 1.
+    """
+    kinds = np.unique(np.asarray(labels), return_inverse=True)[1]
+    nearest_ones = np.full((len(embeddings), count), -1, dtype=np.int64)
+    for start in range(0, len(embeddings), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        similarity = embeddings[rows] @ embeddings.T
+        similarity[(kinds[rows, None] != kinds[None, :]) | (similarity > _SAME)] = -np.inf
+        best = np.argsort(-similarity, axis=1, kind="stable")[:, :count]
+        usable = np.isfinite(np.take_along_axis(similarity, best, axis=1))
+        nearest_ones[rows, : best.shape[1]] = np.where(usable, best, -1)
+    return nearest_ones

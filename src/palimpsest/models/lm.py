@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -22,7 +23,7 @@ from transformers.utils import logging as transformers_logging
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
 from palimpsest.models.plain import loading
-from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Schooling
+from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Schooling, Similar
 from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials, train_tokenizer
 from palimpsest.models.vectors import by_length
 from palimpsest.progress import track
@@ -52,15 +53,10 @@ def load_lm(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    _fuse_activations(model)
-    return model.eval(), tokenizer
-
-
-def _fuse_activations(model: nn.Module) -> None:
-    for module in model.modules():
         for name, child in module.named_children():
             if type(child) is NewGELUActivation:
                 setattr(module, name, nn.GELU(approximate="tanh"))
+    return model.eval(), tokenizer
 
 
 def pretrain_lm(
@@ -69,12 +65,6 @@ def pretrain_lm(
     """Train a small GPT-2 on public text as `BOS text EOS` and save it as a Hugging Face folder.
 
     Ordinary training: nothing private may be among the texts.
-
-    Args:
-        texts: public training texts.
-        heldout: public texts that only measure.
-        seed: initialisation and order of the texts.
-        folder: written whole or not at all.
 
     Returns:
         heldout_loss (nats per token), train_loss (of the last tenth of the steps), parameters, vocabulary, steps.
@@ -93,25 +83,39 @@ def pretrain_lm(
     }
 
 
-def learn_prompts(folder: Path, texts: Sequence[str], labels: Sequence[str], settings: PromptWarmUp, seed: int) -> None:
+def learn_prompts(
+    folder: Path,
+    texts: Sequence[str],
+    labels: Sequence[str],
+    settings: PromptWarmUp | Similar,
+    seed: int,
+    pairs: np.ndarray | None = None,
+) -> None:
     """Train the model in `folder` further on public `BOS label SEP text EOS`, in place.
 
     A base model has never seen a prompt, and noisy gradients are a dear way to teach it. Public texts with public or
     guessed labels teach it for free what stands before SEP; the private rows then only correct what the label means.
 
+    With pairs it learns `BOS label SEP neighbour SEP text EOS`, too: what instruction-tuned models know, to go on with
+    a text like the last. Such a model takes the private and the public prompt of private prediction,
+    `{label}{separator}{text}{separator}` and `{label}{separator}`.
+
     Args:
-        folder: a Hugging Face folder, written whole or not at all.
-        texts: public texts.
-        labels: one for each: its own public label, or the one whose public description is nearest.
-        seed: order of the texts.
+        labels: one for each: its own public label, or the one whose public description is nearest; "" where the task
+            has none.
+        pairs: `encoder.neighbours` of the texts.
     """
     model, tokenizer = load_lm(folder)
-    ids = specials(tokenizer)
-    prompts = {label: tokenizer.encode(label, add_special_tokens=False) for label in set(labels)}
+    ids, context = specials(tokenizer), model.config.get_text_config().max_position_embeddings
+    prompts = {label: [ids.bos, *tokenizer.encode(label, add_special_tokens=False), ids.sep] for label in set(labels)}
     encoded = encode_texts(tokenizer, texts, settings.max_tokens)
-    pairs = zip(encoded, labels, strict=True)
-    rows = [[ids.bos, *prompts[label], ids.sep, *text, ids.eos] for text, label in pairs if text]
-    train(model.train(), rows, settings, seed, private=False)
+    rows = []
+    for index, (label, text) in enumerate(zip(labels, encoded, strict=True)):
+        before = [] if pairs is None else [encoded[other] for other in pairs[index] if other >= 0]
+        if text:
+            rows.append([*prompts[label], *text, ids.eos])
+            rows += [[*prompts[label], *other, ids.sep, *text, ids.eos] for other in before if other]
+    train(model.train(), [row[:context] for row in rows], settings, seed, private=False)
     save_lm(model, tokenizer, folder)
 
 
@@ -131,14 +135,7 @@ def mean_loss(model: PreTrainedModel, rows: Sequence[Sequence[int]], batch: int)
 def text_losses(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_tokens: int, batch: int
 ) -> np.ndarray:
-    """Mean cross entropy in nats per token of each text as `BOS text EOS`, float64 (texts,); EOS alone if it is empty.
-
-    Args:
-        model: a public language model.
-        texts: what to score, each by itself.
-        max_tokens: tokens kept of a text.
-        batch: texts at once; without effect on the result but for rounding.
-    """
+    """Mean cross entropy in nats per token of each text as `BOS text EOS`, float64 (texts,); of EOS if it is empty."""
     ids = specials(tokenizer)
     rows = [[ids.bos, *text, ids.eos] for text in encode_texts(tokenizer, texts, max_tokens)]
     losses, counts = _row_losses(model, rows, batch)
@@ -203,25 +200,23 @@ def train(
     if not rows:
         raise ModelError("There is no public text to train the language model on.", "Name a public file with texts.")
     steps = max(1, round(settings.epochs * len(rows) / settings.batch))
-    optimizer = _optimizer(model, settings)
-    warmup = round(settings.warmup * steps)
+    optimizer, warmup = _optimizer(model, settings), round(settings.warmup * steps)
+    rates = LambdaLR(optimizer, lambda step: schedule_factor(settings.schedule, step, steps, warmup))
     losses = []
     coins = torch.Generator().manual_seed(seed)
     batches = length_batches(list(map(len, rows)), settings.batch, steps, coins)
-    for step, batch in enumerate(track(batches, name="pretrain", total=steps, private=private, unit="step")):
-        factor = schedule_factor(settings.schedule, step, steps, warmup)
-        for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * factor
-        losses.append(descend(_loss(model, [rows[index] for index in batch]), model, optimizer))
+    for batch in track(batches, name="pretrain", total=steps, private=private, unit="step"):
+        losses.append(descend(_loss(model, [rows[index] for index in batch]), model, rates))
     return losses
 
 
-def descend(loss: torch.Tensor, trained: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-    """One step down the gradient, clipped to length 1; the loss before it."""
+def descend(loss: torch.Tensor, trained: nn.Module, rates: LambdaLR) -> float:
+    """One step down the gradient, clipped to length 1, at the rate that is due; the loss before it."""
     loss.backward()
     nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    rates.optimizer.step()
+    rates.optimizer.zero_grad(set_to_none=True)
+    rates.step()
     return float(loss.detach())
 
 

@@ -52,10 +52,7 @@ class KeptVectors:
         """Nothing is read or written yet.
 
         Args:
-            encode_batch: n texts -> (n, dimension).
-            dimension: length of a vector.
             folder: where vectors are kept, made with mode 0700.
-            fingerprint: of the encoder, see `fingerprint_of`.
             batch: texts encoded at once, those of similar length together.
         """
         validate.positive(dimension=dimension, batch=batch)

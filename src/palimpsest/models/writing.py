@@ -211,7 +211,6 @@ def draw(log_probs: torch.Tensor, top_p: float, uniforms: torch.Tensor) -> torch
 
     Args:
         log_probs: shape (B, vocabulary), of full probability.
-        top_p: in (0, 1].
         uniforms: one draw in [0, 1) per row, float64 (B,).
 
     Returns:

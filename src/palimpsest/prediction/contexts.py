@@ -164,7 +164,6 @@ class Contexts:
 
         Args:
             prompts: token ids, at least one each and at most `shape.most`.
-            shape: of every forward pass.
         """
         parts = list(_parts([shape.width(len(prompt)) for prompt in prompts], shape.rows))
         self._desks = [_ContextDesk(model, [prompts[index] for index in part], width, shape) for width, part in parts]

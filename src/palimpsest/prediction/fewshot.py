@@ -7,18 +7,15 @@ its own; the probabilities of the next token are averaged over the prompts and g
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
-from transformers import PreTrainedModel
 
 from palimpsest import validate
-from palimpsest.prediction.contexts import Contexts, Shape, head_of, logits_of
-from palimpsest.prediction.decoding import MeteredWriting, WrittenSoFar
+from palimpsest.prediction.contexts import Contexts, head_of, logits_of
+from palimpsest.prediction.decoding import MeteredWriting, WrittenSoFar, without_ends
 from palimpsest.prediction.mechanism import averaged_sum, probabilities
-from palimpsest.prediction.prompts import Prompter
 from palimpsest.privacy.entropy import NoiseSource, covering_std
 from palimpsest.privacy.kept import Kept
 from palimpsest.privacy.query import Meter, bounds_persons, registered
@@ -87,7 +84,7 @@ class Sampling:
 
 @bounds_persons
 @registered
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WriteShots(MeteredWriting):
     """Demonstrations of one label, token by token.
 
@@ -104,26 +101,16 @@ class WriteShots(MeteredWriting):
     noise allows for `Sampling.rounding`, which was measured on public prompts and is an assumption.
 
     Attributes:
-        name: the charge's name.
-        model: the public language model.
         label: whose demonstrations; "" where the task has no labels.
         allowed: tokens that may follow, bool (vocabulary,).
         ends: ids that end a demonstration.
         shape: of every forward pass over prompts; a record that would pass its longest is left out of its prompt.
-        stride: tokens between two entries in the ledger.
-        checkpoints: where a stopped run leaves what was written; None keeps nothing.
     """
 
-    name: str
-    model: PreTrainedModel
-    prompter: Prompter
     sampling: Sampling
     label: str
     allowed: torch.Tensor
     ends: frozenset[int]
-    shape: Shape
-    stride: int
-    checkpoints: Path | None = None
 
     @property
     def stores_answer(self) -> bool:
@@ -194,8 +181,5 @@ class WriteShots(MeteredWriting):
 
     def _columns(self, public: torch.Tensor, first: bool) -> torch.Tensor:
         """The likeliest public tokens; a demonstration does not begin with its end."""
-        banned = ~self.allowed
-        if first:
-            banned = banned.index_fill(0, torch.tensor(sorted(self.ends), device=banned.device), True)
-        usable = int((~banned).sum())
-        return public.masked_fill(banned, -1.0).topk(min(self.sampling.top_k, usable)).indices
+        usable = without_ends(self.allowed, self.ends) if first else self.allowed
+        return public.masked_fill(~usable, -1.0).topk(min(self.sampling.top_k, int(usable.sum()))).indices

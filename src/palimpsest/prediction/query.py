@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import accumulate
 from typing import Any
 
 import torch
 from dp_accounting import DpEvent, NonPrivateDpEvent, SelfComposedDpEvent
-from transformers import PreTrainedModel
 
 from palimpsest import validate
 from palimpsest.prediction.cells import Cells, part
-from palimpsest.prediction.contexts import Contexts, Shape, head_of
+from palimpsest.prediction.contexts import Contexts, head_of
 from palimpsest.prediction.decoding import Batches, BatchWriter, MeteredWriting, Rules, WrittenSoFar
 from palimpsest.prediction.mechanism import EXACT, Clipping, Rounding, SparseVector, token_event
-from palimpsest.prediction.prompts import Prompter
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.kept import Kept
 from palimpsest.privacy.query import Meter, bounds_persons, registered
@@ -31,7 +29,7 @@ def wave_event(
 
 @bounds_persons
 @registered
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WriteWave(MeteredWriting):
     """Text written from the batches `first` to `last`, r private tokens each, all batches side by side.
 
@@ -50,29 +48,18 @@ class WriteWave(MeteredWriting):
     Public contexts are computed by themselves. Running time and memory are not covered.
 
     Attributes:
-        name: the charge's name.
-        model: the public language model.
         cells: which record or person is in which batch.
         first: first batch of the wave.
         last: behind its last one; batches that there are not write nothing.
-        shape: of every forward pass over private contexts.
-        stride: private tokens between two entries in the ledger; a stopped run loses at most so many a batch.
         reference: True where the charge is not private.
-        checkpoints: where a stopped run leaves what was written; None keeps nothing.
         rounding: what the rounding of logits is charged as.
     """
 
-    name: str
-    model: PreTrainedModel
-    prompter: Prompter
     rules: Rules
     cells: Cells
     first: int
     last: int
-    shape: Shape
-    stride: int
     reference: bool = False
-    checkpoints: Path | None = None
     rounding: Rounding = EXACT
 
     def __post_init__(self) -> None:
@@ -130,11 +117,9 @@ class WriteWave(MeteredWriting):
                 cell = batch - self.first
                 texts[cell] += [self.prompter.spelt(row.text, row.label) for row in own]
                 counts[cell] += [len(own)] * len(own)
-        prompts: list[list[int]] = []
-        bounds = [0]
-        for label, own_texts in zip(labels, texts, strict=True):
-            prompts += self.prompter.contexts(label, own_texts)
-            bounds.append(len(prompts))
+        bounds = [0, *accumulate(map(len, texts))]
+        pairs = zip(labels, texts, strict=True)
+        prompts = [prompt for label, own_texts in pairs for prompt in self.prompter.contexts(label, own_texts)]
         heads = [self.prompter.public[label] for label in labels]
         public = Contexts(self.model, heads, replace(self.shape, rows=min(self.shape.rows, len(heads))))
         private = Contexts(self.model, prompts, self.shape) if prompts else None

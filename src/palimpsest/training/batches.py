@@ -65,7 +65,6 @@ def micro_batches(
     is at most C, what the unit adds to a sum is at most C.
 
     Args:
-        units: the rows of each unit of privacy.
         size: rows of a micro-batch; only a unit that is clipped as one may have more.
         person: "joint": a unit's mean loss has one gradient, which is clipped once. "rows": each row's gradient is
             clipped, and the unit adds their mean. A unit of one row is the same in both.

@@ -80,8 +80,6 @@ def same_bits(
         losses: a batch -> per-row losses.
         mixed: a batch whose first example is the one, and whose others are not.
         alike: a batch of the same shape whose examples all are the one.
-        size: rows of either batch.
-        group: rows of an example.
     """
     beside, among = (_bits(engine, partial(losses, batch), size, group) for batch in (mixed, alike))
     if [one.shape for one in beside] != [every.shape for every in among]:

@@ -29,7 +29,6 @@ def find_checkpoint(folder: Path, charge: str, begun: int) -> Path | None:
     and the steps it forgot would run unpaid.
 
     Args:
-        folder: where the checkpoints lie.
         charge: the charge's id; no other charge finds it.
         begun: how many of its steps have begun, by the ledger.
     """

@@ -24,10 +24,8 @@ class ClippedSum:
         gradients: parameter name -> float64 sum over the examples, in the parameter's shape; a parameter that no
             example used is missing.
         norms: (examples,) float64, at least the L2 norm of each example's whole gradient before clipping; not finite
-            for a dropped example.
-        dropped: how many examples had a gradient that is not finite and count as zero.
+            where a gradient is not: such an example counts as zero.
     """
 
     gradients: Gradients
     norms: torch.Tensor
-    dropped: int

@@ -18,7 +18,6 @@ def open_chat(settings: LocalChatSettings | Endpoint, path: Path, seed: int, fol
 
     Args:
         path: the variant's own SQLite file.
-        seed: public.
         folder: of the local model; an endpoint has none.
 
     Raises:
@@ -55,7 +54,6 @@ class KeptChat:
         """Open or make the file.
 
         Args:
-            inner: who is asked.
             path: a SQLite file; one for each variant, since it also counts what is spent.
             model_id: all that an answer depends on beside the ask: the model, its seed.
 

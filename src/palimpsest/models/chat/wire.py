@@ -121,10 +121,6 @@ def read_reply(content: bytes, worst: TokenUse) -> tuple[Answer | None, TokenUse
 
     A reply that does not say how many tokens it has used counts as the most that it can have used.
 
-    Args:
-        content: the body of a reply with status 200.
-        worst: the most that the request can use.
-
     Returns:
         None for the answer if there is none: malformed JSON, no choices, or no text.
     """

@@ -31,14 +31,10 @@ class Reconstruction:
     """What a decoder gets back from the embeddings of sentences that it has not seen.
 
     Attributes:
-        sentences: how many were decoded.
         cosine: mean cosine of the texts' embeddings with the given ones.
         nearest: mean cosine of the nearest training sentence with them: what copying would reach.
         token_f1: mean harmonic mean of the shares of words that a text and its sentence have in common.
         bleu: BLEU-4 of all texts together.
-        exact: share of the sentences that came back word for word.
-        texts: all that was written, in the order of the sentences.
-        samples: a few of them beside their sentences.
     """
 
     sentences: int
@@ -63,11 +59,8 @@ def reconstruction(
     """Decode the embeddings of public held-out sentences and compare.
 
     Args:
-        decoder: a trained one.
         sentences: public, of documents that it was not trained on.
         embeddings: theirs, shape (n, d).
-        encode: the encoder that the decoder was trained for.
-        seed: of the draws.
         training: embeddings of the sentences that it was trained on, shape (m, d).
 
     Raises:

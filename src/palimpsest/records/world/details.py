@@ -1,11 +1,15 @@
 """What belongs to one record alone: order numbers, phones, handles, addresses, serials, and the planted canaries.
 
 Every kind has at least 2**30 equally likely values, so a value that turns up in released text was copied, not guessed.
+
+A world may have customers who wrote the tickets, most of them few, some many. They are there to audit what is promised
+to a person. A customer's tickets are about any product and any team, but they quote the same details, so that what a
+release gives away of one of them, it gives away of a person with several rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from itertools import accumulate, pairwise
 
 from palimpsest.records.world.draw import Draw
 from palimpsest.records.world.grammar import RULES
@@ -37,11 +41,6 @@ class DetailKind:
     slots: tuple[Sequence[str], ...]
     pattern: str
     phrases: tuple[str, ...]
-
-    @property
-    def space(self) -> int:
-        """The number of equally likely values."""
-        return prod(len(slot) for slot in self.slots)
 
     def value(self, draw: Draw) -> str:
         """One value, uniform over the space."""
@@ -102,3 +101,41 @@ class Mint:
             pass
         self._used.add(value.lower())
         return value
+
+
+@dataclass(frozen=True)
+class Customer:
+    """One customer.
+
+    Attributes:
+        id: what the column `CUSTOMER` holds.
+        slots: rules of the grammar that are always expanded alike: first and last name, and town.
+        details: kind -> the customer's own value, which no other customer has.
+    """
+
+    id: str
+    slots: Mapping[str, str]
+    details: Mapping[str, str]
+
+
+def dealt_authors(stream: str, count: int, rows: int, seed: int, mint: Mint) -> list[Customer]:
+    """The author of each of `rows` tickets: each has one at least, the others follow Zipf's law.
+
+    Args:
+        stream: which tickets; authors of one stream wrote nothing in another.
+    """
+    draw = Draw(seed, f"{stream} authors")
+    others = apportioned([1.0 / rank for rank in range(1, count + 1)], rows - count)
+    invented = [_author(f"{stream} {number:05d}", draw, mint) for number in range(count)]
+    return draw.shuffled([author for author, more in zip(invented, others, strict=True) for _ in range(1 + more)])
+
+
+def apportioned(weights: Sequence[float], total: int) -> list[int]:
+    """Whole numbers that add up to `total`, as near to the weights' proportions as running sums allow."""
+    edges = [0, *(round(total * edge / sum(weights)) for edge in accumulate(weights))]
+    return [high - low for low, high in pairwise(edges)]
+
+
+def _author(name: str, draw: Draw, mint: Mint) -> Customer:
+    slots = {rule: draw.pick(RULES[rule]) for rule in ("first", "last", "town")}
+    return Customer(name, slots, {kind.name: mint.value(kind, draw) for kind in DETAIL_KINDS})

@@ -1,17 +1,20 @@
 """The answer key of the invented world: which facts a text states, and which secrets it gives away."""
 
+import re
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 from palimpsest.errors import DataError
 from palimpsest.files import read_json, write_json
 from palimpsest.plain import Plain
-from palimpsest.records.world.matcher import Mention, PhraseIndex, sentences, words
 
+_WORD = re.compile(r"[^\W_]+|[.!?;\n]")
+_BREAKS = frozenset(".!?;\n")
 # Words end at an apostrophe: "doesn't" is "doesn" and "t".
 _NEGATIONS = frozenset(
     ("no", "not", "never", "nothing", "without", "cannot", "isn", "doesn", "don", "didn", "hasn", "won")
@@ -20,6 +23,55 @@ _CONJUNCTIONS = frozenset(("and", "but", "or"))
 _WORDS_BETWEEN = 6  # how far a predicate may stand behind its subject
 _WORDS_BETWEEN_REVERSED = 3  # ... and in front of it: "humming at night is what my X does"
 _WORDS_BEFORE_REVERSED = 1  # how far from the start of its sentence it may then begin
+
+
+def words(text: str) -> list[str]:
+    """The text's words in lower case; case, punctuation and spacing are normalised away.
+
+    >>> words("Order KX-4829: it hums.")
+    ['order', 'kx', '4829', 'it', 'hums']
+    """
+    return [word for word in _WORD.findall(text.lower()) if word not in _BREAKS]
+
+
+def sentences(text: str) -> list[list[str]]:
+    """The words of each sentence."""
+    groups = groupby(_WORD.findall(text.lower()), key=_BREAKS.__contains__)
+    return [list(own) for breaks, own in groups if not breaks]
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A known phrase in a list of words: `key` says which, `start` and `end` where (end excluded)."""
+
+    key: str
+    start: int
+    end: int
+
+
+class PhraseIndex:
+    """Phrases, each known by a key; one key may have several phrases. They are found in time linear in the text."""
+
+    def __init__(self, phrases: Mapping[str, Iterable[str]]) -> None:
+        self._keys = {tuple(words(form)): key for key, forms in phrases.items() for form in forms}
+        self._lengths: dict[str, set[int]] = {}  # of the phrases that begin with a word
+        for phrase in filter(None, self._keys):
+            self._lengths.setdefault(phrase[0], set()).add(len(phrase))
+
+    def find(self, tokens: list[str]) -> list[Mention]:
+        """The longest phrase at every position, from left to right; mentions do not overlap."""
+        mentions: list[Mention] = []
+        for start in range(len(tokens)):
+            if (not mentions or start >= mentions[-1].end) and (mention := self._longest(tokens, start)):
+                mentions.append(mention)
+        return mentions
+
+    def _longest(self, tokens: list[str], start: int) -> Mention | None:
+        for length in sorted(self._lengths.get(tokens[start], ()), reverse=True):
+            phrase = tuple(tokens[start : start + length])
+            if phrase in self._keys:
+                return Mention(self._keys[phrase], start, start + len(phrase))
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,7 @@ from palimpsest.files import atomic_path
 from palimpsest.records.record import Record
 from palimpsest.records.schema import CUSTOMER
 from palimpsest.records.world import grammar
-from palimpsest.records.world.authors import Customer, apportioned, dealt_authors
-from palimpsest.records.world.details import CANARY_KIND, DETAIL_KINDS, Mint
+from palimpsest.records.world.details import CANARY_KIND, DETAIL_KINDS, Customer, Mint, apportioned, dealt_authors
 from palimpsest.records.world.draw import Draw
 from palimpsest.records.world.facts import Canary, Facts, IndividualFact, PopulationFact, save_facts
 from palimpsest.records.world.grammar import sentence
@@ -41,6 +40,7 @@ _REQUEST_SHARE = 0.55  # tickets whose request decides the team
 _DECOY_SHARE = 0.25  # tickets with another team's words in them
 _ASIDE_SHARE = 0.25  # tickets that mention another product in passing
 _MOST_ROWS = 1_000_000
+_PUBLIC_WEIGHTS = 1000, 50  # of the commonest and the rarest public pair: public products have rare troubles too
 _WHOLE_WORLD = 10_000  # private tickets that leave room for all facts and canaries as often as by default
 _WORDS = (10, 22)  # a ticket's aimed length; the obligatory sentences may go a little beyond
 
@@ -112,8 +112,7 @@ class WorldSettings:
     @property
     def supports(self) -> list[int]:
         """Support of every population fact, log-spaced, the commonest first."""
-        ratio = self.support_low / self.support_high
-        return [round(self.support_high * ratio ** (rank / (self.facts - 1))) for rank in range(self.facts)]
+        return _log_spaced(self.support_high, self.support_low, self.facts)
 
     @property
     def plantings(self) -> list[int]:
@@ -126,7 +125,6 @@ class World:
     """All records of the world and its answer key; no two records have the same text.
 
     Attributes:
-        private, test, public, public_test: the records.
         facts: the answer key.
         customers: "private" and "test" -> who wrote each of the records; empty in a world without authors.
     """
@@ -179,7 +177,7 @@ def make_world(settings: WorldSettings) -> World:
     names = grammar.product_names(Draw(seed, "products"), settings.products + settings.public_products)
     own, others = names[: settings.products], names[settings.products :]
     truth = _routed(_pairs(own, settings.supports, Draw(seed, "facts")))
-    elsewhere = _pairs(others, _log_spaced_ranks(settings.public_pairs), Draw(seed, "public pairs"))
+    elsewhere = _pairs(others, _log_spaced(*_PUBLIC_WEIGHTS, settings.public_pairs), Draw(seed, "public pairs"))
     writer = _TicketWriter(settings, names)
     secrets = [writer.mint.value(CANARY_KIND, Draw(seed, f"canary/{index}")) for index in range(settings.canaries)]
     planted = [secret for secret, repeats in zip(secrets, settings.plantings, strict=True) for _ in range(repeats)]
@@ -259,9 +257,8 @@ def _routed(pairs: Sequence[_Pair]) -> list[_Pair]:
     return routed
 
 
-def _log_spaced_ranks(count: int) -> list[int]:
-    """Weights from 1000 down to 50, log-spaced: public products have common and rare troubles too."""
-    return [round(1000 * 0.05 ** (rank / (count - 1))) for rank in range(count)]
+def _log_spaced(high: int, low: int, count: int) -> list[int]:
+    return [round(high * (low / high) ** (rank / (count - 1))) for rank in range(count)]
 
 
 # Which ticket is about what.
