@@ -105,10 +105,9 @@ class KeptVectors:
         return np.where(self._keys[near] == keys, self._places[near], -1)
 
     def _read(self, places: np.ndarray) -> np.ndarray:
-        vectors = np.full((len(places), self.dimension), np.nan, dtype=np.float32)
+        vectors = np.full((len(places), self.dimension), np.nan, dtype=np.float32)  # of those without a place
         order = np.argsort(places, kind="stable")
         cuts = np.searchsorted(places[order], self._starts)
-        vectors[order[: cuts[0]]] = np.nan  # those without a place
         for index in np.flatnonzero(np.diff(cuts)):
             rows = order[cuts[index] : cuts[index + 1]]
             vectors[rows] = self._segments[index][places[rows] - self._starts[index]]
@@ -148,13 +147,13 @@ class KeptVectors:
         """Take in the files that are new in the folder; what was found before stays what it was."""
         new = sorted(path for path in self._folder.glob("*.vectors") if path.name not in self._seen)
         self._seen.update(path.name for path in new)
-        found = [part for path in new if (part := _opened(path, self._known, self.dimension))]
-        if not found:
+        parts = [part for path in new if (part := _opened(path, self._known, self.dimension))]
+        if not parts:
             return
         begin = self._starts[-1]
-        self._segments += [vectors for _, vectors in found]
+        self._segments += [vectors for _, vectors in parts]
         self._starts = np.cumsum([0, *map(len, self._segments)])
-        keys = np.concatenate([self._keys, *(keys for keys, _ in found)])
+        keys = np.concatenate([self._keys, *(keys for keys, _ in parts)])
         places = np.concatenate([self._places, np.arange(begin, begin + len(keys) - len(self._keys))])
         self._keys, first = np.unique(keys, return_index=True)
         self._places = places[first]

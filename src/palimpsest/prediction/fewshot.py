@@ -124,11 +124,9 @@ class WriteShots(MeteredWriting):
 
     @property
     def steps(self) -> int:
-        """Most tokens that are drawn."""
         return self.sampling.steps
 
     def event(self) -> DpEvent:
-        """What all tokens cost."""
         return self.sampling.event()
 
     def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from dp_accounting import DpEvent, ZCDpEvent
 
 from palimpsest import validate
 from palimpsest.privacy.entropy import NoiseSource
@@ -112,7 +111,6 @@ class FixedClipping(Clipping):
     """
 
     def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-        """Every allowed token."""
         return allowed
 
     def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
@@ -121,7 +119,6 @@ class FixedClipping(Clipping):
         return bounded(raised, self.clip)
 
     def scores(self, total: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
-        """The sum over s and the temperature."""
         return total.double() / (self.batch_size * self.temperature)
 
 
@@ -193,12 +190,10 @@ class SparseVector:
 
     @property
     def sensitivity(self) -> float:
-        """1 / s."""
         return 1.0 / self.batch_size
 
     @property
     def rho(self) -> float:
-        """zCDP of one round."""
         return self.rho_of(self.sensitivity)
 
     def rho_of(self, move: float) -> float:
@@ -255,11 +250,6 @@ def token_rho(clipping: Clipping, vector: SparseVector | None, rounding: Roundin
     parts: list[Clipping | SparseVector] = [clipping] if vector is None else [clipping, vector]
     own = sum(part.rho_of(part.sensitivity + rounding.error) for part in parts)
     return own + (rounding.batches - 1) * sum(part.rho_of(rounding.error) for part in parts)
-
-
-def token_event(clipping: Clipping, vector: SparseVector | None, rounding: Rounding = EXACT) -> DpEvent:
-    """What one token drawn from private contexts costs, with the round of the sparse vector before it."""
-    return ZCDpEvent(token_rho(clipping, vector, rounding))
 
 
 def bounded(values: torch.Tensor, bound: float) -> torch.Tensor:

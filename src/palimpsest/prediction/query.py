@@ -6,13 +6,13 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from dp_accounting import DpEvent, NonPrivateDpEvent, SelfComposedDpEvent
+from dp_accounting import DpEvent, NonPrivateDpEvent, SelfComposedDpEvent, ZCDpEvent
 
 from palimpsest import validate
 from palimpsest.prediction.cells import Cells, part
 from palimpsest.prediction.contexts import Contexts, head_of
 from palimpsest.prediction.decoding import Batches, BatchWriter, MeteredWriting, Rules, WrittenSoFar
-from palimpsest.prediction.mechanism import EXACT, Clipping, Rounding, SparseVector, token_event
+from palimpsest.prediction.mechanism import EXACT, Clipping, Rounding, SparseVector, token_rho
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.kept import Kept
 from palimpsest.privacy.query import Meter, bounds_persons, registered
@@ -24,7 +24,9 @@ def wave_event(
     clipping: Clipping, vector: SparseVector | None, tokens: int, reference: bool, rounding: Rounding = EXACT
 ) -> DpEvent:
     """What a wave of batches costs that draw so many private tokens each."""
-    return NonPrivateDpEvent() if reference else SelfComposedDpEvent(token_event(clipping, vector, rounding), tokens)
+    if reference:
+        return NonPrivateDpEvent()
+    return SelfComposedDpEvent(ZCDpEvent(token_rho(clipping, vector, rounding)), tokens)
 
 
 @bounds_persons
@@ -34,7 +36,7 @@ class WriteWave(MeteredWriting):
     """Text written from the batches `first` to `last`, r private tokens each, all batches side by side.
 
     Guarantee: for adding or removing one unit of privacy, a record or a person with all their rows, this is r adaptive
-    compositions of `token_event`. The unit is in one batch (`Cells`), and given what was written no other batch's
+    compositions of `token_rho`. The unit is in one batch (`Cells`), and given what was written no other batch's
     scores depend on it. Of its own batch its contexts, averaged within the person, move the summed contributions by at
     most the clip and the summed probabilities by at most 1 in L1 (`mechanism.averaged_sum`), for every token anew and
     given what was written before, which is the mechanism's output. Waves hold different batches and compose in

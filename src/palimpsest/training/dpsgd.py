@@ -193,7 +193,6 @@ class _OneAttempt:
     lasting: bool = False
 
     def begin(self, steps: int) -> None:
-        """Count; there is nothing to write."""
         self.begun += steps
 
 

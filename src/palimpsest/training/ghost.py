@@ -89,7 +89,7 @@ class KeptGradients:
     gradients: torch.Tensor
 
     def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
-        """(B,) float64, of each example's gradient: from the gradients, whose squares are exact in float64."""
+        """(B,) float64, from the gradients themselves; squares of float32 are exact in float64."""
         return torch.linalg.vector_norm(self.gradients.flatten(1), dim=1, dtype=torch.float64).square()
 
     def masked(self, keep: torch.Tensor) -> "KeptGradients":

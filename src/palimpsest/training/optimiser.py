@@ -68,7 +68,6 @@ class NoiseCorrectedAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Move every parameter by its gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 self._move(parameter, group["lr"])

@@ -35,7 +35,6 @@ class TokenUse:
 
     @property
     def tokens(self) -> int:
-        """All of them."""
         return self.read + self.written
 
 
@@ -80,7 +79,6 @@ class Book:
         return None if row is None else Answer(*row)
 
     def keep(self, ask: str, answer: Answer) -> None:
-        """Keep an answer under this hash."""
         row = (ask, answer.text, answer.finish, answer.read, answer.written)
         self._base.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?, ?, ?)", row)
 

@@ -107,11 +107,11 @@ def slots(template: str) -> list[str]:
     return [slot for _, slot, _, _ in parts if slot is not None]
 
 
-def _require_slots(name: str, found: list[str], allowed: Collection[str]) -> None:
-    if unknown := sorted(set(found) - set(allowed)):
+def _require_slots(name: str, named: list[str], allowed: Collection[str]) -> None:
+    if unknown := sorted(set(named) - set(allowed)):
         names = ", ".join("{" + slot + "}" for slot in sorted(allowed))
         raise ValueError(f"the template {name} names {unknown}, which there are not; it may name {names}")
-    if "text" in allowed and found.count("text") != 1:
+    if "text" in allowed and named.count("text") != 1:
         raise ValueError(f"the template {name} must name {{text}} once")
 
 

@@ -95,9 +95,9 @@ def token_f1(text: str, truth: str) -> float:
     >>> token_f1("a dog barks", "A dog sleeps here")
     0.5714285714285714
     """
-    found, wanted = Counter(_words(text)), Counter(_words(truth))
-    total = found.total() + wanted.total()
-    return 2.0 * (found & wanted).total() / total if total else 1.0
+    written, wanted = Counter(_words(text)), Counter(_words(truth))
+    total = written.total() + wanted.total()
+    return 2.0 * (written & wanted).total() / total if total else 1.0
 
 
 def bleu(texts: Sequence[str], truths: Sequence[str]) -> float:
@@ -123,9 +123,9 @@ def _precision(pairs: Sequence[tuple[list[str], list[str]]], order: int) -> floa
     """Share of the word sequences of this length in the texts that the truths have too."""
     matches = counts = int(order > 1)
     for text, truth in pairs:
-        found = _sequences(text, order)
-        matches += (found & _sequences(truth, order)).total()
-        counts += found.total()
+        own = _sequences(text, order)
+        matches += (own & _sequences(truth, order)).total()
+        counts += own.total()
     return matches / counts if counts else 0.0
 
 

@@ -96,7 +96,6 @@ class Mint:
         self._used: set[str] = set()
 
     def value(self, kind: DetailKind, draw: Draw) -> str:
-        """A fresh value of the kind."""
         while (value := kind.value(draw)).lower() in self._used:
             pass
         self._used.add(value.lower())
