@@ -30,9 +30,8 @@ from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.postprocess import perplexity_limit
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.measure import reconstruction
-from palimpsest.models.decoder.sentences import split_sentences
 from palimpsest.models.decoder.settings import DecoderSettings, DecodeSettings
-from palimpsest.models.decoder.training import train_decoder
+from palimpsest.models.decoder.training import split_sentences, train_decoder
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm, text_losses
 from palimpsest.models.sources import resolve_encoder

@@ -139,7 +139,10 @@ def made(job: Job) -> WriteWave:
     rules = Rules(clipping, None, 1.0, allowed, NO_TOKEN, job.tokens, job.tokens, 10 * job.tokens)
     cells = Cells({"": job.batches}, {"": job.batches}, bytes(32))
     shape = Shape(job.micro_batch, prompts.longest, prompts.longest, job.tokens)
-    return WriteWave("bench", model, prompts, rules, cells, 0, job.batches, shape, job.tokens)
+    return WriteWave(
+        name="bench", model=model, prompter=prompts, rules=rules, cells=cells, first=0, last=job.batches, shape=shape,
+        stride=job.tokens,
+    )  # fmt: skip
 
 
 @torch.no_grad()

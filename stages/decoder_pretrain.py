@@ -6,9 +6,8 @@ from palimpsest.audit.reconstruction import DecodedText, DecoderScores
 from palimpsest.files import write_json
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.measure import Reconstruction, reconstruction
-from palimpsest.models.decoder.sentences import sentences_of
 from palimpsest.models.decoder.settings import DecodeSettings
-from palimpsest.models.decoder.training import train_decoder
+from palimpsest.models.decoder.training import sentences_of, train_decoder
 from palimpsest.params.load import load
 from palimpsest.records.write import read_public
 from palimpsest.workspace import BASE_LM, DECODERS, METRICS, PUBLIC

@@ -5,8 +5,8 @@ import shutil
 import numpy as np
 
 from palimpsest.files import atomic_path
-from palimpsest.models.encoder import Encoder
-from palimpsest.models.similar import learn_similar, neighbours
+from palimpsest.models.encoder import Encoder, neighbours
+from palimpsest.models.lm import learn_prompts
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.write import read_public
@@ -25,7 +25,7 @@ def run(name: str) -> None:
     pairs = neighbours(embeddings(params, texts), labels, settings.neighbours)
     with atomic_path(TAUGHT / name) as draft:
         shutil.copytree(BASE_LM, draft)
-        learn_similar(draft, texts, labels, pairs, settings, params.seed)
+        learn_prompts(draft, texts, labels, settings, params.seed, pairs)
 
 
 def embeddings(params: Params, texts: list[str]) -> np.ndarray:

@@ -84,7 +84,7 @@ def test_a_run_key_hangs_on_its_own_method(tmp_path: Path, monkeypatch: pytest.M
 
     assert changed("palimpsest/methods/select/fit.py") == {"select"}
     assert changed("palimpsest/methods/baselines/custext/plan.py") == {"custext"}
-    assert changed("palimpsest/models/chat/pace.py") == {"evolve"}
+    assert changed("palimpsest/models/chat/endpoint.py") == {"evolve"}
     assert changed("palimpsest/methods/registry.py") == set()
     assert changed("stages/fit.py") == {method.name for method in METHODS} - {"dp_lm", "discriminator"}
 
@@ -265,7 +265,7 @@ def test_an_edit_runs_what_it_is_code_of_and_nothing_else(tmp_path: Path):
     assert copy.stale() == ["dp_train", "inputs"]
     assert copy.runs() == 1
     assert copy.stale() == []
-    copy.edit("palimpsest/models/chat/pace.py")
+    copy.edit("palimpsest/models/chat/endpoint.py")
     copy.edit("palimpsest/__init__.py")  # the version, say
     assert copy.stale() == ["inputs"]  # others' files there change
     assert copy.runs() == 1

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from palimpsest.models.lm import load_lm, mean_loss, pretrain_lm
+from palimpsest.models.encoder import neighbours
+from palimpsest.models.lm import learn_prompts, load_lm, mean_loss, pretrain_lm
 from palimpsest.models.settings import EmbeddedLm, Similar
-from palimpsest.models.similar import learn_similar, neighbours
 from palimpsest.models.tokens import encode_texts, specials
 
 KINDS = ("red apples and red plums", "blue boats on blue water", "green hills with green grass", "black cats at night")
@@ -39,7 +39,7 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = unit(*np.random.default_rng(0).normal(size=(30, 4)))
     labels = ["a", "b"] * 15
     whole = neighbours(vectors, labels, 3)
-    monkeypatch.setattr("palimpsest.models.similar._BLOCK", 7)
+    monkeypatch.setattr("palimpsest.models.encoder._BLOCK", 7)
     assert (neighbours(vectors, labels, 3) == whole).all()
 
 
@@ -56,7 +56,7 @@ def test_a_taught_model_finds_a_text_likelier_behind_a_similar_one(tmp_path: Pat
         neighbours=1,
     )  # fmt: skip
     pairs = np.array([[(index + 1) % 40 + index // 40 * 40] for index in range(len(texts))])
-    learn_similar(tmp_path / "lm", texts, [""] * len(texts), pairs, settings, 0)
+    learn_prompts(tmp_path / "lm", texts, [""] * len(texts), settings, 0, pairs)
     taught, _ = load_lm(tmp_path / "lm")
     ids = specials(tokenizer)
     one, other = encode_texts(tokenizer, KINDS[:2], 24)

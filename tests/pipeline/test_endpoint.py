@@ -14,7 +14,7 @@ from palimpsest.models.lm import save_lm, train
 from palimpsest.models.settings import PromptWarmUp
 from palimpsest.models.tokens import specials, train_tokenizer
 from palimpsest.params.load import LEDGER_VARIABLE
-from palimpsest.records.world.generate import LABELS
+from palimpsest.records.world.grammar import LABELS
 from palimpsest.records.write import read_rounds, read_synthetic
 from tests.models.chat import tiny
 from tests.models.chat.recorder import recording

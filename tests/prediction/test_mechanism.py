@@ -20,9 +20,8 @@ from palimpsest.prediction.mechanism import (
     draw,
     laplace,
     probabilities,
-    token_event,
+    token_rho,
 )
-from palimpsest.privacy.accounting import total_rho
 from palimpsest.privacy.entropy import NoiseSource
 from tests.prediction.laws import ALMOST, CLIPPINGS, PUBLIC, enumerated, holds, law, neighbours, over, refuted
 
@@ -255,8 +254,8 @@ def test_numbers_that_the_accounting_does_not_hold_for_are_refused(wrong) -> Non
 
 def test_a_token_costs_its_rho_and_the_round_before_it() -> None:
     clipping, vector = FixedClipping(10.0, 2.0, 127), SparseVector(0.3, 0.2, 127)
-    assert total_rho(token_event(clipping, None)) == pytest.approx(0.5 * (10 / 254) ** 2)
-    assert total_rho(token_event(clipping, vector)) == pytest.approx(0.5 * (10 / 254) ** 2 + 2 / (127 * 0.2) ** 2)
+    assert token_rho(clipping, None) == pytest.approx(0.5 * (10 / 254) ** 2)
+    assert token_rho(clipping, vector) == pytest.approx(0.5 * (10 / 254) ** 2 + 2 / (127 * 0.2) ** 2)
 
 
 # No token has probability 0.

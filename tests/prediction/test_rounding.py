@@ -11,7 +11,7 @@ import torch
 
 from palimpsest.errors import ModelError
 from palimpsest.prediction.contexts import Contexts, Shape, logits_of, moved, require_exact, rung
-from palimpsest.prediction.mechanism import EXACT, FixedClipping, Rounding, SparseVector, token_event, token_rho
+from palimpsest.prediction.mechanism import EXACT, FixedClipping, Rounding, SparseVector, token_rho
 from palimpsest.privacy.accounting import total_rho
 from tests.prediction.laws import ORDERS, divergences
 from tests.prediction.tiny import KINDS, model
@@ -58,8 +58,8 @@ def test_the_charge_is_the_formula() -> None:
     vector, rounding = SparseVector(0.5, 0.2, 10), Rounding(0.01, 5)
     draw = 0.5 * ((0.1 + 0.01) / 0.5) ** 2 + 4 * 0.5 * (0.01 / 0.5) ** 2
     rounds = 2 * ((0.1 + 0.01) / 0.2) ** 2 + 4 * 2 * (0.01 / 0.2) ** 2
-    assert total_rho(token_event(CLIPPING, None, rounding)) == pytest.approx(draw)
-    assert total_rho(token_event(CLIPPING, vector, rounding)) == pytest.approx(draw + rounds)
+    assert token_rho(CLIPPING, None, rounding) == pytest.approx(draw)
+    assert token_rho(CLIPPING, vector, rounding) == pytest.approx(draw + rounds)
     assert token_rho(CLIPPING, vector, replace(EXACT, batches=99)) == CLIPPING.rho + vector.rho
 
 

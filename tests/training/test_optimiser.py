@@ -7,9 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from palimpsest.training.optimiser import NoiseCorrectedAdamW, Optimiser
+from palimpsest.training.optimiser import Optimiser
 
 PLAIN = Optimiser(0.01, 1.0, (0.9, 0.98), 1e-12, 0.1)
+
+
+def corrected(eps: float) -> Optimiser:
+    return Optimiser(0.01, 1.0, (0.9, 0.98), eps, 0.0, noise_correction=True)
 
 
 def step(update: torch.optim.Optimizer, weight: nn.Parameter, gradient: torch.Tensor) -> None:
@@ -31,24 +35,24 @@ def test_without_noise_it_is_adamw():
 def test_the_second_moment_loses_the_noises_variance():
     """A constant gradient g and a noise variance v: the first step is g / sqrt(g^2 - v)."""
     weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    update = NoiseCorrectedAdamW([weight], 0.01, (0.9, 0.98), 1e-6, 0.0, 0.75)
+    update = corrected(1e-6).start([weight], 0.75)
     step(update, weight, torch.ones(1, dtype=torch.float64))
     assert weight.item() == pytest.approx(-0.01 / 0.5)
 
 
 def test_what_is_left_of_the_root_is_at_least_eps():
     weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    update = NoiseCorrectedAdamW([weight], 0.01, (0.9, 0.98), 0.1, 0.0, 4.0)
+    update = corrected(0.1).start([weight], 4.0)
     step(update, weight, torch.ones(1, dtype=torch.float64))
     assert weight.item() == pytest.approx(-0.01 / 0.1)
 
 
 def test_its_state_can_be_kept_and_put_back():
     weight = nn.Parameter(torch.zeros(3, dtype=torch.float64))
-    update = NoiseCorrectedAdamW([weight], 0.01, (0.9, 0.98), 1e-3, 0.0, 0.1)
+    update = corrected(1e-3).start([weight], 0.1)
     step(update, weight, torch.ones(3, dtype=torch.float64))
     other = nn.Parameter(weight.detach().clone())
-    restored = NoiseCorrectedAdamW([other], 0.01, (0.9, 0.98), 1e-3, 0.0, 0.1)
+    restored = corrected(1e-3).start([other], 0.1)
     restored.load_state_dict(copy.deepcopy(update.state_dict()))
     for one, value in ((update, weight), (restored, other)):
         step(one, value, torch.full((3,), 0.3, dtype=torch.float64))

@@ -21,8 +21,9 @@ from palimpsest.training.check import same_bits, self_check
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.engine import EngineError
 from palimpsest.training.ghost import Ghost, WeightUse
-from palimpsest.training.losses import lm_head_loss, per_example_lm_loss
+from palimpsest.training.losses import lm_head_loss
 from palimpsest.training.rounding import eta
+from tests.training.lm_loss import per_example_lm_loss
 from tests.training.test_dpsgd import PLAIN, Replay, make_plan
 
 C, MICRO = 0.3, 4

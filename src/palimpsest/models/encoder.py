@@ -9,9 +9,14 @@ from sentence_transformers import SentenceTransformer
 from transformers.utils import logging as transformers_logging
 
 from palimpsest.models.plain import loading, require_own_modules
+from palimpsest.models.vectors import by_length
 from palimpsest.progress import track
 
 transformers_logging.disable_progress_bar()  # its bar of weights being read says nothing to a user
+
+
+_SAME = 0.95  # cosine from which two texts say the same
+_BLOCK = 1024  # rows of the similarity matrix that are in memory at once
 
 
 class Encoder:
@@ -39,13 +44,9 @@ class Encoder:
         self.dimension = int(self._model.get_embedding_dimension() or 0)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeddings in the order of `texts`: float32, shape (n, d), L2 norm 1.
-
-        Texts are batched by length, so that little is spent on padding.
-        """
+        """Embeddings in the order of `texts`: float32, shape (n, d), L2 norm 1."""
         embeddings = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-        batches = [order[start : start + self._batch] for start in range(0, len(order), self._batch)]
+        batches = by_length(list(map(len, texts)), self._batch)
         for batch in track(batches, name="encode", total=len(batches), private=True):
             embeddings[batch] = self.encode_batch([texts[index] for index in batch])
         return embeddings
@@ -61,3 +62,21 @@ class Encoder:
 def nearest(texts: np.ndarray, descriptions: np.ndarray) -> np.ndarray:
     """Index of the description nearest to each text by cosine: int64 (n,), from unit vectors (n, d) and (k, d)."""
     return (texts @ descriptions.T).argmax(axis=1)
+
+
+def neighbours(embeddings: np.ndarray, labels: Sequence[str], count: int) -> np.ndarray:
+    """The `count` nearest texts of the same label for each text, but for near copies; int64 (n, count), -1 for none.
+
+    Args:
+        embeddings: shape (n, d), L2 norm 1.
+    """
+    kinds = np.unique(np.asarray(labels), return_inverse=True)[1]
+    nearest_ones = np.full((len(embeddings), count), -1, dtype=np.int64)
+    for start in range(0, len(embeddings), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        similarity = embeddings[rows] @ embeddings.T
+        similarity[(kinds[rows, None] != kinds[None, :]) | (similarity > _SAME)] = -np.inf
+        best = np.argsort(-similarity, axis=1, kind="stable")[:, :count]
+        usable = np.isfinite(np.take_along_axis(similarity, best, axis=1))
+        nearest_ones[rows, : best.shape[1]] = np.where(usable, best, -1)
+    return nearest_ones

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -22,8 +23,9 @@ from transformers.utils import logging as transformers_logging
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
 from palimpsest.models.plain import loading
-from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Similar
+from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Schooling, Similar
 from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials, train_tokenizer
+from palimpsest.models.vectors import by_length
 from palimpsest.progress import track
 
 transformers_logging.disable_progress_bar()  # bars per weight tensor would drown the project's own
@@ -51,15 +53,10 @@ def load_lm(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    _fuse_activations(model)
-    return model.eval(), tokenizer
-
-
-def _fuse_activations(model: nn.Module) -> None:
-    for module in model.modules():
         for name, child in module.named_children():
             if type(child) is NewGELUActivation:
                 setattr(module, name, nn.GELU(approximate="tanh"))
+    return model.eval(), tokenizer
 
 
 def pretrain_lm(
@@ -69,12 +66,6 @@ def pretrain_lm(
 
     Ordinary training: nothing private may be among the texts.
 
-    Args:
-        texts: public training texts.
-        heldout: public texts that only measure.
-        seed: initialisation and order of the texts.
-        folder: written whole or not at all.
-
     Returns:
         heldout_loss (nats per token), train_loss (of the last tenth of the steps), parameters, vocabulary, steps.
     """
@@ -83,35 +74,48 @@ def pretrain_lm(
     rows = _sequences(tokenizer, texts, settings.context)
     losses = train(model, rows, settings, seed, private=False)
     save_lm(model, tokenizer, folder)
-    recent = losses[-max(1, len(losses) // 10) :]
     return {
         "heldout_loss": mean_loss(model, _sequences(tokenizer, heldout, settings.context), settings.batch),
-        "train_loss": sum(recent) / len(recent),
+        "train_loss": recent_mean(losses),
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "vocabulary": len(tokenizer),
         "steps": len(losses),
     }
 
 
-def learn_prompts(folder: Path, texts: Sequence[str], labels: Sequence[str], settings: PromptWarmUp, seed: int) -> None:
+def learn_prompts(
+    folder: Path,
+    texts: Sequence[str],
+    labels: Sequence[str],
+    settings: PromptWarmUp | Similar,
+    seed: int,
+    pairs: np.ndarray | None = None,
+) -> None:
     """Train the model in `folder` further on public `BOS label SEP text EOS`, in place.
 
     A base model has never seen a prompt, and noisy gradients are a dear way to teach it. Public texts with public or
     guessed labels teach it for free what stands before SEP; the private rows then only correct what the label means.
 
+    With pairs it learns `BOS label SEP neighbour SEP text EOS`, too: what instruction-tuned models know, to go on with
+    a text like the last. Such a model takes the private and the public prompt of private prediction,
+    `{label}{separator}{text}{separator}` and `{label}{separator}`.
+
     Args:
-        folder: a Hugging Face folder, written whole or not at all.
-        texts: public texts.
-        labels: one for each: its own public label, or the one whose public description is nearest.
-        seed: order of the texts.
+        labels: one for each: its own public label, or the one whose public description is nearest; "" where the task
+            has none.
+        pairs: `encoder.neighbours` of the texts.
     """
     model, tokenizer = load_lm(folder)
-    ids = specials(tokenizer)
-    prompts = {label: tokenizer.encode(label, add_special_tokens=False) for label in set(labels)}
+    ids, context = specials(tokenizer), model.config.get_text_config().max_position_embeddings
+    prompts = {label: [ids.bos, *tokenizer.encode(label, add_special_tokens=False), ids.sep] for label in set(labels)}
     encoded = encode_texts(tokenizer, texts, settings.max_tokens)
-    pairs = zip(encoded, labels, strict=True)
-    rows = [[ids.bos, *prompts[label], ids.sep, *text, ids.eos] for text, label in pairs if text]
-    train(model.train(), rows, settings, seed, private=False)
+    rows = []
+    for index, (label, text) in enumerate(zip(labels, encoded, strict=True)):
+        before = [] if pairs is None else [encoded[other] for other in pairs[index] if other >= 0]
+        if text:
+            rows.append([*prompts[label], *text, ids.eos])
+            rows += [[*prompts[label], *other, ids.sep, *text, ids.eos] for other in before if other]
+    train(model.train(), [row[:context] for row in rows], settings, seed, private=False)
     save_lm(model, tokenizer, folder)
 
 
@@ -122,39 +126,29 @@ def save_lm(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: 
         tokenizer.save_pretrained(draft)
 
 
-@torch.no_grad()
 def mean_loss(model: PreTrainedModel, rows: Sequence[Sequence[int]], batch: int) -> float:
     """Cross entropy in nats per predicted token over token sequences."""
-    total, count = 0.0, 0
-    order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
-    for start in range(0, len(order), batch):
-        chosen = [rows[index] for index in order[start : start + batch]]
-        predicted = sum(len(row) - 1 for row in chosen)
-        total += float(_loss(model, chosen)) * predicted
-        count += predicted
-    return total / count if count else math.nan
+    losses, counts = _row_losses(model, rows, batch)
+    return float(losses.sum() / counts.sum()) if counts.any() else math.nan
 
 
-@torch.no_grad()
 def text_losses(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_tokens: int, batch: int
 ) -> np.ndarray:
-    """Mean cross entropy in nats per token of each text as `BOS text EOS`, float64 (texts,); EOS alone if it is empty.
-
-    Args:
-        model: a public language model.
-        texts: what to score, each by itself.
-        max_tokens: tokens kept of a text.
-        batch: texts at once; without effect on the result but for rounding.
-    """
-    ids, found = specials(tokenizer), np.zeros(len(texts))
+    """Mean cross entropy in nats per token of each text as `BOS text EOS`, float64 (texts,); of EOS if it is empty."""
+    ids = specials(tokenizer)
     rows = [[ids.bos, *text, ids.eos] for text in encode_texts(tokenizer, texts, max_tokens)]
-    order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
-    for start in range(0, len(order), batch):
-        chosen = order[start : start + batch]
-        losses, counted = _token_losses(model, [rows[index] for index in chosen])
-        found[chosen] = (losses.double().sum(dim=1) / counted.sum(dim=1)).cpu().numpy()
-    return found
+    losses, counts = _row_losses(model, rows, batch)
+    return losses / counts
+
+
+@torch.no_grad()
+def _row_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]], batch: int) -> tuple[np.ndarray, np.ndarray]:
+    """Summed cross entropy in nats of each row, and how many tokens it predicts: float64 (rows,), int64 (rows,)."""
+    losses, counts = np.zeros(len(rows)), np.array([len(row) - 1 for row in rows], dtype=np.int64)
+    for chosen in by_length(list(map(len, rows)), batch):
+        losses[chosen] = _token_losses(model, [rows[index] for index in chosen])[0].double().sum(dim=1).cpu().numpy()
+    return losses, counts
 
 
 def schedule_factor(schedule: str, step: int, steps: int, warmup: int = 0) -> float:
@@ -194,7 +188,7 @@ def _sequences(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], context
 def train(
     model: PreTrainedModel,
     rows: list[list[int]],
-    settings: EmbeddedLm | PromptWarmUp | Similar,
+    settings: Schooling,
     seed: int,
     private: bool,
 ) -> list[float]:
@@ -206,24 +200,33 @@ def train(
     if not rows:
         raise ModelError("There is no public text to train the language model on.", "Name a public file with texts.")
     steps = max(1, round(settings.epochs * len(rows) / settings.batch))
-    optimizer = _optimizer(model, settings)
-    warmup = round(settings.warmup * steps)
+    optimizer, warmup = _optimizer(model, settings), round(settings.warmup * steps)
+    rates = LambdaLR(optimizer, lambda step: schedule_factor(settings.schedule, step, steps, warmup))
     losses = []
-    batches = _batches(rows, settings.batch, steps, seed)
-    for step, batch in enumerate(track(batches, name="pretrain", total=steps, private=private, unit="step")):
-        factor = schedule_factor(settings.schedule, step, steps, warmup)
-        for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * factor
-        loss = _loss(model, batch)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        losses.append(float(loss.detach()))
+    coins = torch.Generator().manual_seed(seed)
+    batches = length_batches(list(map(len, rows)), settings.batch, steps, coins)
+    for batch in track(batches, name="pretrain", total=steps, private=private, unit="step"):
+        losses.append(descend(_loss(model, [rows[index] for index in batch]), model, rates))
     return losses
 
 
-def _optimizer(model: nn.Module, settings: EmbeddedLm | PromptWarmUp | Similar) -> torch.optim.AdamW:
+def descend(loss: torch.Tensor, trained: nn.Module, rates: LambdaLR) -> float:
+    """One step down the gradient, clipped to length 1, at the rate that is due; the loss before it."""
+    loss.backward()
+    nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
+    rates.optimizer.step()
+    rates.optimizer.zero_grad(set_to_none=True)
+    rates.step()
+    return float(loss.detach())
+
+
+def recent_mean(losses: Sequence[float]) -> float:
+    """Mean of the last tenth."""
+    recent = losses[-max(1, len(losses) // 10) :]
+    return sum(recent) / len(recent)
+
+
+def _optimizer(model: nn.Module, settings: Schooling) -> torch.optim.AdamW:
     weights = list(model.parameters())
     groups = [
         {"params": [weight for weight in weights if weight.dim() > 1], "weight_decay": settings.weight_decay},
@@ -246,16 +249,15 @@ def _token_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> tupl
     return flat.view_as(targets), targets != IGNORED
 
 
-def _batches(rows: Sequence[list[int]], batch: int, steps: int, seed: int) -> Iterator[list[list[int]]]:
-    """`steps` batches of texts of similar length, in random order, epoch after epoch."""
-    generator = torch.Generator().manual_seed(seed)
+def length_batches(lengths: Sequence[int], batch: int, steps: int, coins: torch.Generator) -> Iterator[list[int]]:
+    """Indices of `steps` batches of texts of similar length, in random order, epoch after epoch."""
     done = 0
     while done < steps:
-        order = torch.randperm(len(rows), generator=generator).tolist()
+        order = torch.randperm(len(lengths), generator=coins).tolist()
         for start in range(0, len(order), _BUCKET * batch):
             bucket = slice(start, start + _BUCKET * batch)
-            order[bucket] = sorted(order[bucket], key=lambda index: len(rows[index]))
+            order[bucket] = sorted(order[bucket], key=lambda index: lengths[index])
         starts = list(range(0, len(order), batch))
-        for index in torch.randperm(len(starts), generator=generator).tolist()[: steps - done]:
-            yield [rows[row] for row in order[starts[index] : starts[index] + batch]]
+        for index in torch.randperm(len(starts), generator=coins).tolist()[: steps - done]:
+            yield order[starts[index] : starts[index] + batch]
         done += len(starts)

@@ -23,7 +23,6 @@ def loading(folder: Path, kind: str, remedy: str) -> Iterator[None]:
     Guarantee: a folder whose weights belong on top of others is refused, for those would be loaded from where it says.
 
     Args:
-        folder: of the model.
         kind: of the model, with its article.
         remedy: what to name instead.
 

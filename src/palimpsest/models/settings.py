@@ -1,19 +1,26 @@
 """Settings of the models that public text makes: the small language model, its prompts, its pairs."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from palimpsest.settings import Settings
 
-WarmUp = Annotated[float, Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")]
-Schedule = Annotated[
-    Literal["constant", "linear", "cosine"], Field(description="Decay of the learning rate after warm-up.")
-]
-WeightDecay = Annotated[float, Field(ge=0, description="Weight decay of AdamW on matrices.")]
+
+class Schooling(Settings):
+    """How a model is trained on public text, in the ordinary way."""
+
+    epochs: float = Field(default=2, gt=0, description="Passes over the public texts.")
+    batch: int = Field(default=64, ge=1, description="Texts per step.")
+    learning_rate: float = Field(default=0.002, gt=0, description="Peak learning rate of AdamW.")
+    warmup: float = Field(default=0.05, ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="cosine", description="Decay of the learning rate after warm-up."
+    )
+    weight_decay: float = Field(default=0.01, ge=0, description="Weight decay of AdamW on matrices.")
 
 
-class EmbeddedLm(Settings):
+class EmbeddedLm(Schooling):
     """The small language model that is trained on public text where no pretrained one is named."""
 
     layers: int = Field(default=4, ge=1, description="Transformer blocks.")
@@ -25,10 +32,6 @@ class EmbeddedLm(Settings):
     context: int = Field(ge=8, description="Longest sequence in tokens, prompt included.")
     epochs: float = Field(default=4, gt=0, description="Passes over the public training text.")
     batch: int = Field(default=32, ge=1, description="Texts per step.")
-    learning_rate: float = Field(default=0.002, gt=0, description="Peak learning rate of AdamW.")
-    warmup: WarmUp = 0.05
-    schedule: Schedule = "cosine"
-    weight_decay: WeightDecay = 0.01
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> "EmbeddedLm":
@@ -37,27 +40,17 @@ class EmbeddedLm(Settings):
         return self
 
 
-class PromptWarmUp(Settings):
+class PromptWarmUp(Schooling):
     """Public text behind the prompt of its nearest label, so that the base model knows what a prompt is. Free."""
 
     epochs: float = Field(default=2, ge=0, description="Passes over the public text; 0 leaves the base model as it is.")
-    batch: int = Field(default=64, ge=1, description="Texts per step.")
-    learning_rate: float = Field(default=0.002, gt=0, description="Peak learning rate of AdamW.")
-    warmup: WarmUp = 0.05
-    schedule: Schedule = "cosine"
-    weight_decay: WeightDecay = 0.01
     max_tokens: int = Field(default=64, ge=1, description="Tokens kept of a text.")
 
 
-class Similar(Settings):
+class Similar(Schooling):
     """Public pairs of neighbouring texts, on which a base model learns to go on with a similar text. Free."""
 
-    epochs: float = Field(default=2, gt=0, description="Passes over the public texts.")
     batch: int = Field(default=64, ge=1, description="Rows per step.")
-    learning_rate: float = Field(default=0.002, gt=0, description="Peak learning rate of AdamW.")
-    warmup: WarmUp = 0.05
-    schedule: Schedule = "cosine"
-    weight_decay: WeightDecay = 0.01
     max_tokens: int = Field(ge=1, description="Tokens kept of a text.")
     neighbours: int = Field(
         default=2, ge=1, description="Nearest public texts, by the sentence encoder, that stand before each."

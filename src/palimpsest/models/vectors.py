@@ -52,10 +52,7 @@ class KeptVectors:
         """Nothing is read or written yet.
 
         Args:
-            encode_batch: n texts -> (n, dimension).
-            dimension: length of a vector.
             folder: where vectors are kept, made with mode 0700.
-            fingerprint: of the encoder, see `fingerprint_of`.
             batch: texts encoded at once, those of similar length together.
         """
         validate.positive(dimension=dimension, batch=batch)
@@ -108,10 +105,9 @@ class KeptVectors:
         return np.where(self._keys[near] == keys, self._places[near], -1)
 
     def _read(self, places: np.ndarray) -> np.ndarray:
-        vectors = np.full((len(places), self.dimension), np.nan, dtype=np.float32)
+        vectors = np.full((len(places), self.dimension), np.nan, dtype=np.float32)  # of those without a place
         order = np.argsort(places, kind="stable")
         cuts = np.searchsorted(places[order], self._starts)
-        vectors[order[: cuts[0]]] = np.nan  # those without a place
         for index in np.flatnonzero(np.diff(cuts)):
             rows = order[cuts[index] : cuts[index + 1]]
             vectors[rows] = self._segments[index][places[rows] - self._starts[index]]
@@ -119,10 +115,8 @@ class KeptVectors:
 
     def _encode(self, texts: list[str], keys: np.ndarray) -> None:
         """Encode and keep texts that are not kept yet, given with their keys."""
-        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-        batches = [order[start : start + self._batch] for start in range(0, len(order), self._batch)]
         waiting: list[tuple[np.ndarray, np.ndarray]] = []
-        for batch in batches:
+        for batch in by_length(list(map(len, texts)), self._batch):
             waiting.append((keys[batch], self._encoded([texts[index] for index in batch])))
             if len(waiting) * self._batch >= _SEGMENT:
                 self._keep(waiting)
@@ -153,16 +147,22 @@ class KeptVectors:
         """Take in the files that are new in the folder; what was found before stays what it was."""
         new = sorted(path for path in self._folder.glob("*.vectors") if path.name not in self._seen)
         self._seen.update(path.name for path in new)
-        found = [part for path in new if (part := _opened(path, self._known, self.dimension))]
-        if not found:
+        parts = [part for path in new if (part := _opened(path, self._known, self.dimension))]
+        if not parts:
             return
         begin = self._starts[-1]
-        self._segments += [vectors for _, vectors in found]
+        self._segments += [vectors for _, vectors in parts]
         self._starts = np.cumsum([0, *map(len, self._segments)])
-        keys = np.concatenate([self._keys, *(keys for keys, _ in found)])
+        keys = np.concatenate([self._keys, *(keys for keys, _ in parts)])
         places = np.concatenate([self._places, np.arange(begin, begin + len(keys) - len(self._keys))])
         self._keys, first = np.unique(keys, return_index=True)
         self._places = places[first]
+
+
+def by_length(lengths: Sequence[int], batch: int) -> list[list[int]]:
+    """Indices in batches of similar length, shortest first, so that little is spent on padding."""
+    order = sorted(range(len(lengths)), key=lambda index: lengths[index])
+    return [order[start : start + batch] for start in range(0, len(order), batch)]
 
 
 def _write(path: Path, mark: bytes, keys: np.ndarray, vectors: np.ndarray) -> None:

@@ -20,9 +20,7 @@ def word_map(texts: Iterable[str], encode: Encode, neighbours: int, vocabulary: 
     and the greatest is 1; all are 1 where they are equal. Words left over that do not fill a set are not in the map.
 
     Args:
-        texts: public texts.
         encode: a public encoder, n words -> (n, d).
-        neighbours: words of a set, k.
         vocabulary: words to take, at most; those with digits or _ are no words here.
 
     Raises:

@@ -117,16 +117,16 @@ class Writer:
         rows = [(index, coins) for index, gap in enumerate(gaps) for coins in gap.coins]
         walk = _Walk(self._model, [gap.before for gap in gaps], self.ids.pad)
         walk.keep([index for index, _ in rows])
-        found: list[list[int]] = [[] for _ in rows]
+        proposals: list[list[int]] = [[] for _ in rows]
         for step in range(max(len(coins) for _, coins in rows)):
             real = [step < len(coins) for _, coins in rows]
             uniforms = [float(coins[min(step, len(coins) - 1)]) for _, coins in rows]
             tokens = self._drawn(walk.logits, uniforms, [True] * len(rows))
-            for text, token, counts in zip(found, tokens, real, strict=True):
+            for text, token, counts in zip(proposals, tokens, real, strict=True):
                 text += [token] if counts else []
             walk.step(tokens, real)
         fits = walk.log_likelihoods([gaps[index].after for index, _ in rows]).reshape(len(gaps), -1)
-        return [found[int(best) + index * fits.shape[1]] for index, best in enumerate(fits.argmax(axis=1))]
+        return [proposals[int(best) + index * fits.shape[1]] for index, best in enumerate(fits.argmax(axis=1))]
 
     def _next(self, logits: torch.Tensor, starts: Sequence[Start], written: Sequence[int]) -> list[int]:
         """A token for each start behind so many; one that has ended gets any."""
@@ -189,8 +189,8 @@ class _Walk:
             self._mask = torch.cat([self._mask, real[:, :-1]], dim=1)
             rest = self._read(targets[:, :-1], self._mask, targets.shape[1] - 1)
             logits = torch.cat([logits, rest], dim=1)
-        found = functional.log_softmax(logits.float(), dim=-1).gather(2, targets[:, :, None]).squeeze(2)
-        return (found.double() * real).sum(dim=1).cpu().numpy()
+        likely = functional.log_softmax(logits.float(), dim=-1).gather(2, targets[:, :, None]).squeeze(2)
+        return (likely.double() * real).sum(dim=1).cpu().numpy()
 
     def _read(self, tokens: torch.Tensor, mask: torch.Tensor, wanted: int) -> torch.Tensor:
         """Logits behind the last `wanted` of these tokens, shape (rows, wanted, vocabulary)."""
@@ -211,7 +211,6 @@ def draw(log_probs: torch.Tensor, top_p: float, uniforms: torch.Tensor) -> torch
 
     Args:
         log_probs: shape (B, vocabulary), of full probability.
-        top_p: in (0, 1].
         uniforms: one draw in [0, 1) per row, float64 (B,).
 
     Returns:

@@ -36,7 +36,6 @@ class Cells:
     key: bytes
 
     def __post_init__(self) -> None:
-        """Refuse numbers that name no batch."""
         for label, count in self.counts.items():
             validate.in_range(1, count, used=self.used[label])
 

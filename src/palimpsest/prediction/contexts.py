@@ -26,10 +26,10 @@ _PER_SCORE = 4.0  # what one unit of rounding in logits may move a score by: `re
 
 def rung(length: int, least: int, most: int) -> int:
     """The smallest of `least`, 2 `least`, 4 `least`, ..., `most` that `length` fits in."""
-    found = least
-    while found < length:
-        found *= 2
-    return min(found, most)
+    width = least
+    while width < length:
+        width *= 2
+    return min(width, most)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,6 @@ class Shape:
     room: int
 
     def __post_init__(self) -> None:
-        """Refuse shapes that hold nothing."""
         validate.positive(rows=self.rows, least=self.least, most=self.most)
         validate.in_range(0, float("inf"), room=self.room)
 
@@ -60,10 +59,10 @@ class Shape:
     @property
     def widths(self) -> list[int]:
         """All of them, in order."""
-        found = [self.width(1)]
-        while found[-1] < self.most:
-            found.append(self.width(found[-1] + 1))
-        return found
+        widths = [self.width(1)]
+        while widths[-1] < self.most:
+            widths.append(self.width(widths[-1] + 1))
+        return widths
 
 
 class _Shelf(CacheLayerMixin):
@@ -165,7 +164,6 @@ class Contexts:
 
         Args:
             prompts: token ids, at least one each and at most `shape.most`.
-            shape: of every forward pass.
         """
         parts = list(_parts([shape.width(len(prompt)) for prompt in prompts], shape.rows))
         self._desks = [_ContextDesk(model, [prompts[index] for index in part], width, shape) for width, part in parts]
@@ -195,15 +193,15 @@ class Contexts:
 def _parts(widths: Sequence[int], rows: int) -> Iterator[tuple[int, list[int]]]:
     """Which contexts are read together, those of one width, and that width."""
     for width in sorted(set(widths)):
-        own = [index for index, found in enumerate(widths) if found == width]
+        own = [index for index, other in enumerate(widths) if other == width]
         yield from ((width, own[start : start + rows]) for start in range(0, len(own), rows))
 
 
 def _filled(values: torch.Tensor, rows: int) -> torch.Tensor:
     """Values (n, ...) and zeros behind them, (rows, ...), in memory of their own: alignment is part of the shape."""
-    found = values.new_zeros(rows, *values.shape[1:])
-    found[: len(values)] = values
-    return found
+    filled = values.new_zeros(rows, *values.shape[1:])
+    filled[: len(values)] = values
+    return filled
 
 
 def context_of(model: PreTrainedModel) -> int:
@@ -222,8 +220,6 @@ def logits_of(
     """Logits of states (n, width), float32, block after block of at most `rows` and of a fixed number of states.
 
     Args:
-        head: turns hidden states into logits.
-        hidden: the states.
         rows: contexts that one forward pass reads.
         columns: tokens whose logits are wanted, int64 (k,); None for all. As many are computed as the next power of 2.
     """
@@ -250,7 +246,6 @@ def require_exact(
     norm to L1), so the sparse vector's distance by 2 x.
 
     Args:
-        prompts: public token ids.
         more: public tokens to go on with.
         shape: of every forward pass over private contexts.
         error: e, nats that a score before the temperature may move by rounding, as the plan charges it; 0 asks for
@@ -262,21 +257,21 @@ def require_exact(
     """
     more = more[: shape.room]
     _require_alone(model, prompts, more, shape)
-    found = moved(model, prompts, more, shape)
-    if not found <= error / _PER_SCORE:  # nor where it is no number
+    largest = moved(model, prompts, more, shape)
+    if not largest <= error / _PER_SCORE:  # nor where it is no number
         raise ModelError(
-            f"A context's logits move by up to {found:.3g} nats with the contexts beside it; the plan charges for "
+            f"A context's logits move by up to {largest:.3g} nats with the contexts beside it; the plan charges for "
             f"{error / _PER_SCORE:.3g}.",
-            f"Set `rounding` of the variant's method to {_PER_SCORE * 2.0 * found:.2g} or more, which is charged and "
+            f"Set `rounding` of the variant's method to {_PER_SCORE * 2.0 * largest:.2g} or more, which is charged and "
             "listed as an assumption, or use a device whose products keep one order of summation.",
         )
 
 
 def _require_alone(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape) -> None:
-    for count, found in enumerate(_trial(model, prompts, more, replace(shape, rows=len(prompts)))):
+    for count, logits in enumerate(_trial(model, prompts, more, replace(shape, rows=len(prompts)))):
         rows = [torch.tensor([[*prompt, *more[:count]]], device=model.device) for prompt in prompts]
         wanted = torch.stack([model(input_ids=row).logits[0, -1].float().log_softmax(dim=-1) for row in rows])
-        if not torch.allclose(found.log_softmax(dim=-1), wanted, atol=_LARGEST_GAP, rtol=0.0):
+        if not torch.allclose(logits.log_softmax(dim=-1), wanted, atol=_LARGEST_GAP, rtol=0.0):
             raise ModelError(
                 "The language model reads contexts side by side differently than one by one.",
                 "Use a causal model with full attention and a plain head, such as GPT-2, Llama or OPT, and full "
@@ -292,16 +287,15 @@ def moved(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequen
     Copies of one prompt are compared, behind the prompt and behind each further token, over all tokens and over as
     many as each step of the ladder of `logits_of` has. NaN where a logit is none.
     """
-    found = torch.zeros((), dtype=torch.float64, device=model.device)
+    largest = [_ladder(model, shape)]
     for before, width in pairwise([0, *shape.widths]):
         own = [_stretched(prompt, before, width) for prompt in prompts] + [_stretched(prompts[0], width - 1, width)]
         orders = [[place % len(own) for place in range(shape.rows)]]
         orders.append([len(own) - 1 - place for place in orders[0][: shape.rows // 2 + 1]])
         trials = [_trial(model, [own[index] for index in order], more, shape) for order in orders]
         places = torch.tensor([index for order in orders for index in order], device=model.device)
-        for pair in zip(*trials, strict=True):
-            found = torch.maximum(found, _apart(torch.cat(pair), places))
-    return float(torch.maximum(found, _ladder(model, shape)))
+        largest += [_apart(torch.cat(pair), places) for pair in zip(*trials, strict=True)]
+    return float(torch.stack(largest).max())
 
 
 def _stretched(prompt: Sequence[int], before: int, width: int) -> list[int]:
@@ -334,9 +328,9 @@ def _ladder(model: PreTrainedModel, shape: Shape) -> torch.Tensor:
     most = len(head.weight)
     states = head.weight[: min(5, most)].detach()  # any states will do
     owners = torch.arange(3 * rows - 1, device=states.device) % len(states)
-    found, count = torch.zeros((), dtype=torch.float64, device=states.device), _FEWEST_COLUMNS
+    largest, count = torch.zeros((), dtype=torch.float64, device=states.device), _FEWEST_COLUMNS
     while count < most:
         columns = torch.arange(count, device=states.device)
         logits = torch.cat(list(logits_of(head, states[owners], shape.rows, columns)))
-        found, count = torch.maximum(found, _apart(logits, owners)), 2 * count
-    return found
+        largest, count = torch.maximum(largest, _apart(logits, owners)), 2 * count
+    return largest

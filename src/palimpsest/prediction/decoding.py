@@ -2,14 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from palimpsest import validate
-from palimpsest.prediction.contexts import Contexts, logits_of
+from palimpsest.errors import LedgerError
+from palimpsest.prediction.contexts import Contexts, Shape, logits_of
 from palimpsest.prediction.mechanism import Clipping, SparseVector, averaged_sum, draw, probabilities
+from palimpsest.prediction.prompts import Prompter
 from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.rows import PrivateRow
 
 
 @dataclass(frozen=True)
@@ -37,14 +44,16 @@ class Rules:
     most: int
 
     def __post_init__(self) -> None:
-        """Refuse counts below one."""
         validate.positive(tokens=self.tokens, longest=self.longest, most=self.most)
 
     def follow(self, first: bool) -> torch.Tensor:
-        """Tokens that may come now, bool (vocabulary,): an example does not begin with its end."""
-        if not first:
-            return self.allowed
-        return self.allowed.index_fill(0, torch.tensor(sorted(self.ends), device=self.allowed.device), False)
+        """Tokens that may come now, bool (vocabulary,)."""
+        return without_ends(self.allowed, self.ends) if first else self.allowed
+
+
+def without_ends(allowed: torch.Tensor, ends: frozenset[int]) -> torch.Tensor:
+    """Tokens that may come first, bool (vocabulary,): an example does not begin with its end."""
+    return allowed.index_fill(0, torch.tensor(sorted(ends), device=allowed.device), False)
 
 
 @dataclass
@@ -77,6 +86,44 @@ class WrittenSoFar:
     def going(self, rules: Rules) -> bool:
         """Whether the batch may draw more."""
         return self.used < rules.tokens and self.drawn < rules.most
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeteredWriting:
+    """What writes token by token with a public language model, each token counted before it is drawn.
+
+    Attributes:
+        name: the charge's name.
+        shape: of every forward pass over private contexts.
+        stride: private tokens between two entries in the ledger; a stopped run loses at most so many a batch.
+        checkpoints: where a stopped run leaves what was written; None keeps nothing.
+    """
+
+    name: str
+    model: PreTrainedModel
+    prompter: Prompter
+    shape: Shape
+    stride: int
+    checkpoints: Path | None = None
+
+    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[dict[str, Any]]:
+        """Not without a meter.
+
+        Raises:
+            LedgerError: always.
+        """
+        raise LedgerError("Text is written in steps that a meter counts.", "Ask for it through a view.")
+
+    def told(self, label: str, own: WrittenSoFar) -> dict[str, Any]:
+        """The label, the texts of the finished examples and of the unfinished one, and how many tokens were drawn."""
+        decode = self.prompter.tokenizer.decode
+        return {
+            "label": label,
+            "examples": [str(decode(tokens)).strip() for tokens in own.examples],
+            "rest": str(decode(own.text)).strip(),
+            "private": own.used,
+            "drawn": own.drawn,
+        }
 
 
 @dataclass(frozen=True)
@@ -113,7 +160,6 @@ class Batches:
         """The sum over a batch's persons of the mean of `of` over their contexts, float64 (k,).
 
         Args:
-            batch: which.
             columns: tokens whose logits are wanted, int64 (k,); None for all.
             of: a function of each row of logits by itself, (n, k) -> (n, k).
             bound: the largest size of its values.
@@ -139,7 +185,7 @@ class BatchWriter:
     def __init__(self, batches: Batches, rules: Rules, written: list[WrittenSoFar], source: NoiseSource) -> None:
         self._batches, self._rules, self._written, self._source = batches, rules, written, source
         self._thresholds: dict[int, float] = {}
-        counts = [after - before for before, after in zip(batches.bounds, batches.bounds[1:], strict=False)]
+        counts = [after - before for before, after in pairwise(batches.bounds)]
         owners = [batch for batch, count in enumerate(counts) for _ in range(count)]
         self._owners = torch.tensor(owners, dtype=torch.long, device=batches.head.weight.device)
 

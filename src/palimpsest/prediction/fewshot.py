@@ -7,18 +7,15 @@ its own; the probabilities of the next token are averaged over the prompts and g
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
-from transformers import PreTrainedModel
 
 from palimpsest import validate
-from palimpsest.errors import LedgerError
-from palimpsest.prediction.contexts import Contexts, Shape, head_of, logits_of
+from palimpsest.prediction.contexts import Contexts, head_of, logits_of
+from palimpsest.prediction.decoding import MeteredWriting, WrittenSoFar, without_ends
 from palimpsest.prediction.mechanism import averaged_sum, probabilities
-from palimpsest.prediction.prompts import Prompter
 from palimpsest.privacy.entropy import NoiseSource, covering_std
 from palimpsest.privacy.kept import Kept
 from palimpsest.privacy.query import Meter, bounds_persons, registered
@@ -55,7 +52,6 @@ class Sampling:
     rounding: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse numbers that the accounting does not hold for."""
         validate.in_range(0.0, 1.0, charged_rate=self.charged_rate)
         validate.in_range(0.0, self.charged_rate, rate=self.rate)
         validate.positive(prompts=self.prompts, top_k=self.top_k, rows=self.rows, longest=self.longest)
@@ -88,8 +84,8 @@ class Sampling:
 
 @bounds_persons
 @registered
-@dataclass(frozen=True)
-class WriteShots:
+@dataclass(frozen=True, kw_only=True)
+class WriteShots(MeteredWriting):
     """Demonstrations of one label, token by token.
 
     Guarantee: for adding or removing one unit of privacy, a record or a person with all their rows, this is `steps`
@@ -105,26 +101,16 @@ class WriteShots:
     noise allows for `Sampling.rounding`, which was measured on public prompts and is an assumption.
 
     Attributes:
-        name: the charge's name.
-        model: the public language model.
         label: whose demonstrations; "" where the task has no labels.
         allowed: tokens that may follow, bool (vocabulary,).
         ends: ids that end a demonstration.
         shape: of every forward pass over prompts; a record that would pass its longest is left out of its prompt.
-        stride: tokens between two entries in the ledger.
-        checkpoints: where a stopped run leaves what was written; None keeps nothing.
     """
 
-    name: str
-    model: PreTrainedModel
-    prompter: Prompter
     sampling: Sampling
     label: str
     allowed: torch.Tensor
     ends: frozenset[int]
-    shape: Shape
-    stride: int
-    checkpoints: Path | None = None
 
     @property
     def stores_answer(self) -> bool:
@@ -138,32 +124,21 @@ class WriteShots:
 
     @property
     def steps(self) -> int:
-        """Most tokens that are drawn."""
         return self.sampling.steps
 
     def event(self) -> DpEvent:
-        """What all tokens cost."""
         return self.sampling.event()
 
-    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[str]:
-        """Not without a meter.
-
-        Raises:
-            LedgerError: always: each token is counted before it is drawn.
-        """
-        raise LedgerError("Text is written in steps that a meter counts.", "Ask for it through a view.")
-
     def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> dict[str, Any]:
-        """The label, its finished `examples`, the unfinished one, and how many tokens were drawn."""
+        """What was written of the label."""
         mine = [row for row in one_each(rows) if not self.label or row.label == self.label]
-        shots = self._shots(mine)
+        shots = self.prompter.contexts(self.label, [self.prompter.spelt(row.text, row.label) for row in mine])
         kept = Kept(self.checkpoints, meter)
-        found = kept.load() or {"examples": [], "drawn": 0}
-        examples, drawn = found["examples"], found["drawn"]
+        earlier = kept.load() or {"examples": [], "drawn": 0}
+        examples, drawn = earlier["examples"], earlier["drawn"]
         text: list[int] = []
         used = meter.begun
-        reference = not self.stores_answer
-        shown = counter(name=self.name, total=self.sampling.rows, private=reference, unit="row")
+        shown = counter(name=self.name, total=self.sampling.rows, private=not self.stores_answer, unit="row")
         while len(examples) < self.sampling.rows and used < meter.limit:
             if used >= meter.begun:
                 kept.save({"examples": examples, "drawn": drawn})
@@ -176,10 +151,7 @@ class WriteShots:
                 examples.append(text)
                 text = []
             shown(len(examples))
-        return self._told(examples, text, drawn)
-
-    def _shots(self, rows: Sequence[PrivateRow]) -> list[list[int]]:
-        return self.prompter.contexts(self.label, [self.prompter.spelt(row.text, row.label) for row in rows])
+        return self.told(self.label, WrittenSoFar(examples, text, used=drawn, drawn=drawn))
 
     @torch.no_grad()
     def _token(self, shots: Sequence[Sequence[int]], text: Sequence[int], noise: NoiseSource) -> int:
@@ -192,9 +164,9 @@ class WriteShots:
             if len(prompts[place]) + len(shots[shot]) + sampling.longest <= self.shape.most:
                 prompts[place] += shots[shot]
         columns = self._columns(self._read([[*self.prompter.public[self.label], *text]])[0], not text)
-        found = self._read([[*prompt, *text] for prompt in prompts])[:, columns]
-        alone = torch.ones(sampling.prompts, dtype=torch.long, device=found.device)
-        noisy = averaged_sum(found, alone, 1.0) / sampling.prompts
+        likely = self._read([[*prompt, *text] for prompt in prompts])[:, columns]
+        alone = torch.ones(sampling.prompts, dtype=torch.long, device=likely.device)
+        noisy = averaged_sum(likely, alone, 1.0) / sampling.prompts
         noise.add_gaussian(noisy, sampling.noise_std)
         return int(columns[noisy.argmax()])
 
@@ -207,18 +179,5 @@ class WriteShots:
 
     def _columns(self, public: torch.Tensor, first: bool) -> torch.Tensor:
         """The likeliest public tokens; a demonstration does not begin with its end."""
-        banned = ~self.allowed
-        if first:
-            banned = banned.index_fill(0, torch.tensor(sorted(self.ends), device=banned.device), True)
-        usable = int((~banned).sum())
-        return public.masked_fill(banned, -1.0).topk(min(self.sampling.top_k, usable)).indices
-
-    def _told(self, examples: list[list[int]], text: list[int], drawn: int) -> dict[str, Any]:
-        decode = self.prompter.tokenizer.decode
-        return {
-            "label": self.label,
-            "examples": [str(decode(tokens)).strip() for tokens in examples],
-            "rest": str(decode(text)).strip(),
-            "private": drawn,
-            "drawn": drawn,
-        }
+        usable = without_ends(self.allowed, self.ends) if first else self.allowed
+        return public.masked_fill(~usable, -1.0).topk(min(self.sampling.top_k, int(usable.sum()))).indices

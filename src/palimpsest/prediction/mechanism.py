@@ -13,12 +13,11 @@ here but the logits of private contexts is public.
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
-from dp_accounting import DpEvent, ZCDpEvent
 
 from palimpsest import validate
 from palimpsest.privacy.entropy import NoiseSource
@@ -54,49 +53,26 @@ def averaged_sum(values: torch.Tensor, contexts: torch.Tensor, bound: float) -> 
     return shares.sum(dim=0).double() * step
 
 
-class Clipping(Protocol):
-    """How a private context's logits enter the score of the next token."""
-
-    @property
-    def clip(self) -> float:
-        """Most that one unit of privacy adds to any sum of contributions, in size."""
-
-    @property
-    def sensitivity(self) -> float:
-        """Most that one unit of privacy moves any score, before the temperature divides it."""
-
-    @property
-    def rho(self) -> float:
-        """zCDP of one drawn token."""
-
-    def rho_of(self, move: float) -> float:
-        """zCDP of one drawn token whose scores move by at most so much, before the temperature divides them."""
-
-    def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-        """Tokens that may be drawn, bool (vocabulary,): a function of public logits alone."""
-
-    def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
-        """What each context adds to the sum: (n, k) from logits (n, k) and public ones (k,), row by row."""
-
-    def scores(self, total: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
-        """Logits of the draw, float64 (k,), from the summed contributions (k,)."""
-
-
 @dataclass(frozen=True)
-class _Bounded:
-    """What both clippings share: a contribution in [-clip, clip], a fixed divisor, a temperature."""
+class Clipping(ABC):
+    """How a private context's logits enter the score of the next token.
+
+    Attributes:
+        clip: c, in nats: most that one unit of privacy adds to any sum of contributions, in size.
+        temperature: divides the scores.
+        batch_size: s, the divisor, in units of privacy; never the number that is there.
+    """
 
     clip: float
     temperature: float
     batch_size: int
 
     def __post_init__(self) -> None:
-        """Refuse what is not above 0."""
         validate.positive(clip=self.clip, temperature=self.temperature, batch_size=self.batch_size)
 
     @property
     def sensitivity(self) -> float:
-        """c / s."""
+        """c / s: most that one unit of privacy moves any score, before the temperature divides it."""
         return self.clip / self.batch_size
 
     @property
@@ -105,27 +81,36 @@ class _Bounded:
         return self.rho_of(self.sensitivity)
 
     def rho_of(self, move: float) -> float:
-        """1/2 (move / temperature)^2 (Cesar and Rogers 2021, Lemma 3.2)."""
+        """zCDP of one drawn token whose scores move by at most so much: 1/2 (move / temperature)^2.
+
+        Source: Cesar and Rogers 2021, Lemma 3.2.
+        """
         return 0.5 * (move / self.temperature) ** 2
+
+    @abstractmethod
+    def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+        """Tokens that may be drawn, bool (vocabulary,): a function of public logits alone."""
+
+    @abstractmethod
+    def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
+        """What each context adds to the sum: (n, k) from logits (n, k) and public ones (k,), row by row."""
+
+    @abstractmethod
+    def scores(self, total: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
+        """Logits of the draw, float64 (k,), from the summed contributions (k,)."""
 
 
 @dataclass(frozen=True)
-class FixedClipping(_Bounded):
+class FixedClipping(Clipping):
     """Logits moved so that the largest is c, and cut at -c (Amin et al. 2024, section 3.2).
 
     Guarantee: a context's contribution lies in [-c, c], and so does the mean over a person's contexts. Adding or
     removing one unit of privacy (a record, or a person with all their rows) moves every score by at most c / s, where s
     is fixed, public and counts units. Drawing with probability proportional to exp(score / temperature) is then
     2 c / (s temperature)-bounded-range and so 1/2 (c / (s temperature))^2-zCDP (Cesar and Rogers 2021, Lemma 3.2).
-
-    Attributes:
-        clip: c, in nats.
-        temperature: divides the scores.
-        batch_size: s, the divisor, in units of privacy; never the number that is there.
     """
 
     def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-        """Every allowed token."""
         return allowed
 
     def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
@@ -134,12 +119,11 @@ class FixedClipping(_Bounded):
         return bounded(raised, self.clip)
 
     def scores(self, total: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
-        """The sum over s and the temperature."""
         return total.double() / (self.batch_size * self.temperature)
 
 
 @dataclass(frozen=True)
-class DifferenceClipping(_Bounded):
+class DifferenceClipping(Clipping):
     """The difference to the public logits, cut at both ends (InvisibleInk: Vinod, Pillutla, Thakurta 2025).
 
     Only what private contexts change is clipped, so a small clip keeps most of it; without any context the public
@@ -154,25 +138,21 @@ class DifferenceClipping(_Bounded):
     contribution is cut after it. The candidates depend on public logits alone.
 
     Attributes:
-        clip: C, in nats.
-        temperature: divides the scores.
-        batch_size: s, the divisor, in units of privacy.
         top_k: k; 0 draws from all allowed tokens.
     """
 
     top_k: int
 
     def __post_init__(self) -> None:
-        """Refuse a negative k, and what no clipping allows."""
         super().__post_init__()
         validate.in_range(0, math.inf, top_k=self.top_k)
 
     def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
         """Allowed tokens with a public logit of at least the k-th largest minus 2 C / s."""
-        found = public.masked_fill(~allowed, -torch.inf)
         if not 0 < self.top_k < int(allowed.sum()):
             return allowed
-        return allowed & (found >= found.topk(self.top_k).values[-1] - 2.0 * self.sensitivity)
+        usable = public.masked_fill(~allowed, -torch.inf)
+        return allowed & (usable >= usable.topk(self.top_k).values[-1] - 2.0 * self.sensitivity)
 
     def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
         """The centred difference, cut to [-C, C]; a context whose logits are no numbers adds nothing."""
@@ -210,12 +190,10 @@ class SparseVector:
 
     @property
     def sensitivity(self) -> float:
-        """1 / s."""
         return 1.0 / self.batch_size
 
     @property
     def rho(self) -> float:
-        """zCDP of one round."""
         return self.rho_of(self.sensitivity)
 
     def rho_of(self, move: float) -> float:
@@ -254,7 +232,6 @@ class Rounding:
     batches: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what is no error and no number of batches."""
         validate.in_range(0.0, math.inf, error=self.error)
         validate.positive(batches=self.batches)
 
@@ -273,11 +250,6 @@ def token_rho(clipping: Clipping, vector: SparseVector | None, rounding: Roundin
     parts: list[Clipping | SparseVector] = [clipping] if vector is None else [clipping, vector]
     own = sum(part.rho_of(part.sensitivity + rounding.error) for part in parts)
     return own + (rounding.batches - 1) * sum(part.rho_of(rounding.error) for part in parts)
-
-
-def token_event(clipping: Clipping, vector: SparseVector | None, rounding: Rounding = EXACT) -> DpEvent:
-    """What one token drawn from private contexts costs, with the round of the sparse vector before it."""
-    return ZCDpEvent(token_rho(clipping, vector, rounding))
 
 
 def bounded(values: torch.Tensor, bound: float) -> torch.Tensor:

@@ -96,9 +96,8 @@ def prompter(
             "The language model's tokenizer has no chat template.",
             "Set prompt.chat to false, or name an instruction-tuned model in models.lm.",
         )
-    named = dict(labels) or {UNLABELLED: ""}
-    frames = {label: _frame(tokenizer, private, label, words, chat) for label, words in named.items()}
-    heads = {label: _frame(tokenizer, public, label, words, chat).before for label, words in named.items()}
+    frames = _frames(tokenizer, private, labels, chat)
+    heads = {label: frame.before for label, frame in _frames(tokenizer, public, labels, chat).items()}
     if not all(heads.values()):
         raise ParamsError("The public prompt is empty.", "Give predict.prompt.public at least one word or slot.")
     return Prompter(tokenizer, frames, heads, text_tokens, joint)
@@ -110,9 +109,8 @@ def parsed(text: str, joint: str) -> tuple[str, str] | None:
     >>> parsed("comedy | a film to laugh at", " | ")
     ('a film to laugh at', 'comedy')
     """
-    label, found, rest = text.partition(joint.strip() or joint)
-    label, rest = label.strip(), rest.strip()
-    return (rest, label) if found and label and rest else None
+    label, rest = (part.strip() for part in text.partition(joint.strip() or joint)[::2])
+    return (rest, label) if label and rest else None
 
 
 def few_shot_prompter(
@@ -131,24 +129,31 @@ def few_shot_prompter(
     """
     _require_slots("head", head, 0)
     _require_slots("shot", shot, 1)
-    named = dict(labels) or {UNLABELLED: ""}
-    heads = {label: _frame(tokenizer, head, label, words, False).before for label, words in named.items()}
-    around = {label: _frame(tokenizer, shot, label, words, False) for label, words in named.items()}
+    heads = {label: frame.before for label, frame in _frames(tokenizer, head, labels, False).items()}
+    around = _frames(tokenizer, shot, labels, False)
     frames = {label: Frame(frame.before[1:], frame.after) for label, frame in around.items()}  # one BOS is enough
     return Prompter(tokenizer, frames, heads, text_tokens, joint)
 
 
+def _frames(
+    tokenizer: PreTrainedTokenizerBase, template: str, labels: Mapping[str, str], chat: bool
+) -> dict[str, Frame]:
+    """What stands around a text under each label, or under the one label of a task without labels."""
+    named = dict(labels) or {UNLABELLED: ""}
+    return {label: _frame(tokenizer, template, label, words, chat) for label, words in named.items()}
+
+
 def _require_slots(name: str, template: str, texts: int) -> None:
     """Raise ParamsError unless a template names known slots, and {text} so many times."""
-    found = _slots(template)
-    if unknown := set(found) - set(SLOTS):
+    named = _slots(template)
+    if unknown := set(named) - set(SLOTS):
         raise ParamsError(
             f"The {name} prompt has the slots {sorted(unknown)}, which there are not.",
             f"Use {', '.join('{' + slot + '}' for slot in SLOTS)}; write a brace twice to have it as it is.",
         )
-    if found.count("text") != texts:
+    if named.count("text") != texts:
         raise ParamsError(
-            f"The {name} prompt names {{text}} {found.count('text')} times.",
+            f"The {name} prompt names {{text}} {named.count('text')} times.",
             "Name it once where a record stands, and not where none does.",
         )
 
@@ -161,22 +166,22 @@ def _slots(template: str) -> list[str]:
 
 
 def _frame(tokenizer: PreTrainedTokenizerBase, template: str, label: str, description: str, chat: bool) -> Frame:
-    ids, parts = specials(tokenizer), list(_parts(template, label, description))
+    ids = specials(tokenizer)
+    parts, slots = _parts(template, label, description), {"separator": ids.sep, "end": ids.eos}
     if chat:
-        words = "".join(_MARK if part == ("text",) else _spelt(tokenizer, part) for part in parts)
+        spelt = {"text": _MARK} | {slot: str(tokenizer.decode([token])) for slot, token in slots.items()}
+        words = "".join(part if isinstance(part, str) else spelt[part[0]] for part in parts)
         message = [{"role": "user", "content": words}]
         whole = str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
         before, _, after = whole.partition(_MARK)
         return Frame(_encode(tokenizer, before), _encode(tokenizer, after))
-    sides: list[list[int]] = [[ids.bos], []]
+    sides: tuple[list[int], list[int]] = ([ids.bos], [])
     side = 0
     for part in parts:
         if part == ("text",):
             side = 1
-        elif isinstance(part, tuple):
-            sides[side].append(ids.sep if part == ("separator",) else ids.eos)
         else:
-            sides[side] += _encode(tokenizer, part)
+            sides[side].extend(_encode(tokenizer, part) if isinstance(part, str) else [slots[part[0]]])
     return Frame(tuple(sides[0]), tuple(sides[1]))
 
 
@@ -194,13 +199,6 @@ def _parts(template: str, label: str, description: str) -> Iterator[str | tuple[
             words = ""
     if words:
         yield words
-
-
-def _spelt(tokenizer: PreTrainedTokenizerBase, part: str | tuple[str]) -> str:
-    if isinstance(part, str):
-        return part
-    ids = specials(tokenizer)
-    return str(tokenizer.decode([ids.sep if part == ("separator",) else ids.eos]))
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, words: str) -> tuple[int, ...]:

@@ -2,20 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import accumulate
 from typing import Any
 
 import torch
-from dp_accounting import DpEvent, NonPrivateDpEvent, SelfComposedDpEvent
-from transformers import PreTrainedModel
+from dp_accounting import DpEvent, NonPrivateDpEvent, SelfComposedDpEvent, ZCDpEvent
 
 from palimpsest import validate
-from palimpsest.errors import LedgerError
 from palimpsest.prediction.cells import Cells, part
-from palimpsest.prediction.contexts import Contexts, Shape, head_of
-from palimpsest.prediction.decoding import Batches, BatchWriter, Rules, WrittenSoFar
-from palimpsest.prediction.mechanism import EXACT, Clipping, Rounding, SparseVector, token_event
-from palimpsest.prediction.prompts import Prompter
+from palimpsest.prediction.contexts import Contexts, head_of
+from palimpsest.prediction.decoding import Batches, BatchWriter, MeteredWriting, Rules, WrittenSoFar
+from palimpsest.prediction.mechanism import EXACT, Clipping, Rounding, SparseVector, token_rho
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.kept import Kept
 from palimpsest.privacy.query import Meter, bounds_persons, registered
@@ -27,17 +24,19 @@ def wave_event(
     clipping: Clipping, vector: SparseVector | None, tokens: int, reference: bool, rounding: Rounding = EXACT
 ) -> DpEvent:
     """What a wave of batches costs that draw so many private tokens each."""
-    return NonPrivateDpEvent() if reference else SelfComposedDpEvent(token_event(clipping, vector, rounding), tokens)
+    if reference:
+        return NonPrivateDpEvent()
+    return SelfComposedDpEvent(ZCDpEvent(token_rho(clipping, vector, rounding)), tokens)
 
 
 @bounds_persons
 @registered
-@dataclass(frozen=True)
-class WriteWave:
+@dataclass(frozen=True, kw_only=True)
+class WriteWave(MeteredWriting):
     """Text written from the batches `first` to `last`, r private tokens each, all batches side by side.
 
     Guarantee: for adding or removing one unit of privacy, a record or a person with all their rows, this is r adaptive
-    compositions of `token_event`. The unit is in one batch (`Cells`), and given what was written no other batch's
+    compositions of `token_rho`. The unit is in one batch (`Cells`), and given what was written no other batch's
     scores depend on it. Of its own batch its contexts, averaged within the person, move the summed contributions by at
     most the clip and the summed probabilities by at most 1 in L1 (`mechanism.averaged_sum`), for every token anew and
     given what was written before, which is the mechanism's output. Waves hold different batches and compose in
@@ -51,33 +50,21 @@ class WriteWave:
     Public contexts are computed by themselves. Running time and memory are not covered.
 
     Attributes:
-        name: the charge's name.
-        model: the public language model.
         cells: which record or person is in which batch.
         first: first batch of the wave.
         last: behind its last one; batches that there are not write nothing.
-        shape: of every forward pass over private contexts.
-        stride: private tokens between two entries in the ledger; a stopped run loses at most so many a batch.
         reference: True where the charge is not private.
-        checkpoints: where a stopped run leaves what was written; None keeps nothing.
         rounding: what the rounding of logits is charged as.
     """
 
-    name: str
-    model: PreTrainedModel
-    prompter: Prompter
     rules: Rules
     cells: Cells
     first: int
     last: int
-    shape: Shape
-    stride: int
     reference: bool = False
-    checkpoints: Path | None = None
     rounding: Rounding = EXACT
 
     def __post_init__(self) -> None:
-        """Refuse a charge for fewer batches side by side than there are."""
         if self.rounding.error:
             validate.in_range(1, self.rounding.batches, batches=len(self.labels) or 1)
 
@@ -105,21 +92,10 @@ class WriteWave:
         """r tokens, composed; the batches of a wave hold different records, or different persons."""
         return wave_event(self.rules.clipping, self.rules.vector, self.steps, self.reference, self.rounding)
 
-    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[dict[str, Any]]:
-        """Not without a meter.
-
-        Raises:
-            LedgerError: always: each token is counted before it is drawn.
-        """
-        raise LedgerError("Text is written in steps that a meter counts.", "Ask for it through a view.")
-
     def run_steps(self, rows: Sequence[PrivateRow], noise: NoiseSource, meter: Meter) -> list[dict[str, Any]]:
-        """Per batch: its label, the texts of its finished examples, of the unfinished one, and how many tokens.
-
-        A stopped attempt's examples are kept; its unfinished ones are dropped.
-        """
+        """What each batch wrote; a stopped attempt's examples are kept, its unfinished ones are dropped."""
         kept = Kept(self.checkpoints, meter)
-        written = self._found(kept, meter.begun)
+        written = self._earlier(kept, meter.begun)
         if not written:
             return []
         writer = BatchWriter(self._batches(rows), self.rules, written, noise)
@@ -131,42 +107,30 @@ class WriteWave:
                 meter.begin(min(self.stride, meter.limit - meter.begun))
             writer.step(active)
             shown(sum(own.used for own in written))
-        return [self._told(*pair) for pair in zip(self.labels, written, strict=True)]
+        return [self.told(*pair) for pair in zip(self.labels, written, strict=True)]
 
     def _batches(self, rows: Sequence[PrivateRow]) -> Batches:
         labels = self.labels
         texts: list[list[str]] = [[] for _ in labels]
         counts: list[list[int]] = [[] for _ in labels]
         for unit in by_person(rows):
-            found = self.cells.of(unit)
-            if found is not None and self.first <= found[0] < self.last:
-                cell, own = found[0] - self.first, found[1]
+            batch, own = self.cells.of(unit) or (-1, [])
+            if self.first <= batch < self.last:
+                cell = batch - self.first
                 texts[cell] += [self.prompter.spelt(row.text, row.label) for row in own]
                 counts[cell] += [len(own)] * len(own)
-        prompts: list[list[int]] = []
-        bounds = [0]
-        for label, own_texts in zip(labels, texts, strict=True):
-            prompts += self.prompter.contexts(label, own_texts)
-            bounds.append(len(prompts))
+        bounds = [0, *accumulate(map(len, texts))]
+        pairs = zip(labels, texts, strict=True)
+        prompts = [prompt for label, own_texts in pairs for prompt in self.prompter.contexts(label, own_texts)]
         heads = [self.prompter.public[label] for label in labels]
         public = Contexts(self.model, heads, replace(self.shape, rows=min(self.shape.rows, len(heads))))
         private = Contexts(self.model, prompts, self.shape) if prompts else None
         persons = torch.tensor([count for own in counts for count in own], dtype=torch.long, device=self.model.device)
         return Batches(private, public, bounds, persons, head_of(self.model), self.shape.rows)
 
-    def _found(self, kept: Kept, begun: int) -> list[WrittenSoFar]:
+    def _earlier(self, kept: Kept, begun: int) -> list[WrittenSoFar]:
         """What an earlier attempt wrote, every batch as if it had drawn all that the meter counted."""
-        found = kept.load()
-        if found is None:
+        earlier = kept.load()
+        if earlier is None:
             return [WrittenSoFar(used=begun) for _ in self.labels]
-        return [WrittenSoFar(examples=own["examples"], used=begun, drawn=own["drawn"]) for own in found]
-
-    def _told(self, label: str, own: WrittenSoFar) -> dict[str, Any]:
-        decode = self.prompter.tokenizer.decode
-        return {
-            "label": label,
-            "examples": [str(decode(tokens)).strip() for tokens in own.examples],
-            "rest": str(decode(own.text)).strip(),
-            "private": own.used,
-            "drawn": own.drawn,
-        }
+        return [WrittenSoFar(examples=own["examples"], used=begun, drawn=own["drawn"]) for own in earlier]

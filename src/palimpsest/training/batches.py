@@ -65,17 +65,16 @@ def micro_batches(
     is at most C, what the unit adds to a sum is at most C.
 
     Args:
-        units: the rows of each unit of privacy.
         size: rows of a micro-batch; only a unit that is clipped as one may have more.
         person: "joint": a unit's mean loss has one gradient, which is clipped once. "rows": each row's gradient is
             clipped, and the unit adds their mean. A unit of one row is the same in both.
         widths: rows -> the padded width of each, a function of that row alone.
     """
     rows = [row for unit in units for row in unit]
-    found = iter(widths(rows))
+    width_of = iter(widths(rows))
     shaped: dict[tuple[int, int], list[_Clipping]] = defaultdict(list)
     for unit in units:
-        own = [next(found) for _ in unit]
+        own = [next(width_of) for _ in unit]
         if person == "joint":
             clipping = _joint(unit)
             shaped[len(clipping.rows), max(own)].append(clipping)
@@ -93,20 +92,15 @@ def places(size: int, group: int) -> int:
 
 def groups(most_rows: int, person: str) -> tuple[int, ...]:
     """How many rows a clipping may have, filled up, where a unit has at most `most_rows`."""
-    most = _filled_up(most_rows) if person == "joint" else 1
-    return tuple(1 << power for power in range(most.bit_length()))
-
-
-def _filled_up(count: int) -> int:
-    return 1 << (count - 1).bit_length()
+    most = most_rows if person == "joint" else 1
+    return tuple(1 << power for power in range((most - 1).bit_length() + 1))
 
 
 def _joint(unit: Sequence[PrivateRow]) -> _Clipping:
     """The unit's rows, filled up to a power of two so that there are few shapes."""
     count = len(unit)
-    padded = _filled_up(count)
-    rows = (*unit, *[unit[0]] * (padded - count))
-    return _Clipping(rows, tuple([1.0 / count] * count + [0.0] * (padded - count)), 1.0)
+    empty = (1 << (count - 1).bit_length()) - count
+    return _Clipping((*unit, *[unit[0]] * empty), (*[1.0 / count] * count, *[0.0] * empty), 1.0)
 
 
 def _filled(clippings: Sequence[_Clipping], group: int, places: int) -> Iterator[MicroBatch]:

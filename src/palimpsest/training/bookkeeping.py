@@ -30,7 +30,7 @@ Rule = Callable[[Any, torch.Tensor, torch.Tensor], Iterator[Record]]  # (layer, 
 
 
 class BookkeepingEngine:
-    """A `GradientEngine` for models made of Linear, Conv1D, Embedding, LayerNorm and RMSNorm layers.
+    """Clipped sums for models made of Linear, Conv1D, Embedding, LayerNorm and RMSNorm layers.
 
     These are what GPT-2, Llama and OPT are made of, and peft's LoRA matrices. Weights may be used several times and
     shared between layers, as GPT-2's table and head are. Frozen layers are not booked. Which parameters train is fixed
@@ -46,18 +46,12 @@ class BookkeepingEngine:
     """
 
     def __init__(self, model: nn.Module, prefer_ghost: GhostRule = ghost_is_cheaper) -> None:
-        """Attach to `model`.
-
-        Args:
-            model: its modules are hooked only while `clipped_sums` runs.
-            prefer_ghost: (tokens, rows, columns) -> whether a weight's norms come from Gram matrices.
-        """
+        """Attach to `model`, whose modules are hooked only while `clipped_sums` runs."""
         self._prefer_ghost = prefer_ghost
         self._names: dict[torch.Tensor, str] = {p: name for name, p in model.named_parameters() if p.requires_grad}
         _refuse_half_precision(self._names)
         _refuse_rounded_products()
-        self._layers = _booked_layers(model, self._names)
-        self._rules = {layer: _rule_of(layer) for layer in self._layers}
+        self._rules = _rules(model, self._names)
         self._flattened = {
             layer for block in model.modules() if isinstance(block, OPTDecoderLayer) for layer in block.modules()
         }
@@ -71,7 +65,26 @@ class BookkeepingEngine:
         group: int = 1,
         weights: torch.Tensor | None = None,
     ) -> list[ClippedSum]:
-        """See `GradientEngine.clipped_sums`. One forward pass, and one backward pass for each loss."""
+        """For each loss, the sum over examples of `weight * gradient * min(1, clipping_norm / |gradient|)`.
+
+        An example is `group` rows side by side; its gradient is that of the sum of their losses. There is one forward
+        pass, and one backward pass for each loss.
+
+        Guarantee: adding or removing one example changes each returned sum by at most `weight * clipping_norm` in L2
+        norm over all trainable parameters together, provided that the losses of a row depend on that row alone.
+
+        Args:
+            losses: runs the model once and returns one tensor for each loss, (batch_size,) values, one for each row.
+            batch_size: the number of rows, at least 1, a multiple of `group`.
+            clipping_norm: C > 0; infinity leaves every finite gradient as it is.
+            totals: one for each loss, what earlier micro-batches summed; the sums are added to them in place.
+            group: rows of an example.
+            weights: (batch_size / group,) float64 between 0 and 1; none means 1. An example of weight 0 adds nothing,
+                whatever its gradient.
+
+        Raises:
+            EngineError: the losses or the model cannot be treated exactly.
+        """
         weights = torch.ones(batch_size // group, dtype=torch.float64) if weights is None else weights
         results = []
         for index, contributions in enumerate(self.booked(losses, batch_size, group)):
@@ -81,8 +94,8 @@ class BookkeepingEngine:
 
     def booked(self, losses: Losses, batch_size: int, group: int = 1) -> Iterator[dict[torch.Tensor, Contribution]]:
         """For each loss, what each example adds to each parameter: what norms and sums are computed from."""
-        books = _Books(self._prefer_ghost)
-        with self._booking(books, batch_size, group), torch.enable_grad():
+        books = _Books(self._prefer_ghost, batch_size, group)
+        with self._booking(books), torch.enable_grad():
             values = losses()
             for index, value in enumerate(values):
                 _require_per_example(value, batch_size)
@@ -92,17 +105,15 @@ class BookkeepingEngine:
                     yield books.close()
 
     @contextmanager
-    def _booking(self, books: "_Books", batch_size: int, group: int) -> Iterator[None]:
-        anchor = torch.zeros((), requires_grad=True)  # makes the first booked output part of the graph
+    def _booking(self, books: "_Books") -> Iterator[None]:
         handles = []
         try:
             for parameter in self._names:
                 parameter.requires_grad_(False)
-            for layer in self._layers:
-                hook = partial(self._book_output, anchor=anchor, books=books, batch_size=batch_size, group=group)
-                handles.append(layer.register_forward_hook(hook, with_kwargs=True))
+            for layer in self._rules:
+                handles.append(layer.register_forward_hook(partial(self._book_output, books), with_kwargs=True))
                 if isinstance(layer, nn.Embedding):
-                    handles.append(layer.register_forward_pre_hook(partial(_own_ids, batch_size=batch_size)))
+                    handles.append(layer.register_forward_pre_hook(partial(_own_ids, batch_size=books.rows)))
             yield
         finally:
             for handle in handles:
@@ -111,37 +122,29 @@ class BookkeepingEngine:
                 parameter.requires_grad_(True)
 
     def _book_output(
-        self,
-        layer: nn.Module,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        output: torch.Tensor,
-        *,
-        anchor: torch.Tensor,
-        books: "_Books",
-        batch_size: int,
-        group: int,
+        self, books: "_Books", layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: torch.Tensor
     ) -> torch.Tensor:
+        (name, rule), batch_size, group = self._rules[layer], books.rows, books.group
         flattened = layer in self._flattened and output.dim() == 2
         if output.dim() < 2 or (output.size(0) != batch_size and not flattened):
             raise EngineError(
-                f"The layer {self._layers[layer]!r} got a tensor whose first dimension is not the batch: examples "
+                f"The layer {name!r} got a tensor whose first dimension is not the batch: examples "
                 "cannot be told apart.",
                 "Keep the batch first: (batch, ..., features).",
             )
         inputs = _inputs(layer, args, kwargs, output)
-        books.expect(layer, output, batch_size // group)
+        books.expect(layer, output)
 
         def book(inputs: torch.Tensor, gradient: torch.Tensor) -> None:
             if flattened:  # (batch * time, features), the examples one after another
                 inputs, gradient = (part.reshape(batch_size, -1, part.size(-1)) for part in (inputs, gradient))
             if group > 1:  # the rows of an example are one long row: their gradients add up
                 inputs, gradient = (part.unflatten(0, (-1, group)) for part in (inputs, gradient))
-            for parameter, record in self._rules[layer](layer, inputs, gradient):
+            for parameter, record in rule(layer, inputs, gradient):
                 if parameter in self._names:
                     books.add(parameter, record)
 
-        return _Booked.apply(output, inputs, anchor, book)
+        return _Booked.apply(output, inputs, books.anchor, book)
 
     @torch.no_grad()
     def _clip(
@@ -154,8 +157,7 @@ class BookkeepingEngine:
         like = next(iter(self._names))
         weights = weights.to(like.device)
         norms = sum((c.squared_norms(p) for p, c in contributions.items()), torch.zeros_like(weights)).sqrt()
-        finite = torch.isfinite(norms) | (weights == 0)
-        dropped = int((~finite).sum())
+        finite = torch.isfinite(norms)
         kept = finite & (weights > 0)
         factors = (clipping_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
         factors = torch.where(kept, factors * weights, torch.zeros_like(factors))
@@ -165,7 +167,7 @@ class BookkeepingEngine:
             part = part if bool(kept.all()) else part.masked(kept)
             totals.setdefault(name, zeros(parameter))
             part.add_weighted(factors, totals[name])
-        return ClippedSum(totals, norms, dropped)
+        return ClippedSum(totals, norms)
 
 
 def zeros(parameter: torch.Tensor) -> torch.Tensor:
@@ -174,18 +176,19 @@ def zeros(parameter: torch.Tensor) -> torch.Tensor:
 
 
 class _Books:
-    """What the layers write down during one pass."""
+    """What the layers write down during one pass over so many rows, `group` of them an example."""
 
-    def __init__(self, prefer_ghost: GhostRule) -> None:
-        self._prefer_ghost = prefer_ghost
+    def __init__(self, prefer_ghost: GhostRule, rows: int, group: int) -> None:
+        self._prefer_ghost, self.rows, self.group = prefer_ghost, rows, group
+        self.anchor = torch.zeros((), requires_grad=True)  # makes the first booked output part of the graph
         self._tokens: Counter[torch.Tensor] = Counter()  # rows of Gram matrices that a weight's uses will need
         self._uses: dict[torch.Tensor, list[WeightUse]] = {}
         self._kept: dict[torch.Tensor, torch.Tensor] = {}
 
-    def expect(self, layer: nn.Module, output: torch.Tensor, examples: int) -> None:
+    def expect(self, layer: nn.Module, output: torch.Tensor) -> None:
         """Note in the forward pass how long a matrix's records will be."""
         if isinstance(layer, (nn.Linear, Conv1D)):
-            self._tokens[layer.weight] += output.numel() // (examples * output.size(-1))
+            self._tokens[layer.weight] += output.numel() // (self.rows // self.group * output.size(-1))
 
     def add(self, parameter: torch.Tensor, record: WeightUse | KeptGradients) -> None:
         """Book one use in the backward pass; where gradients are kept, the factors are let go at once."""
@@ -300,28 +303,24 @@ _RULES: dict[type, Rule] = {
 }
 
 
-def _rule_of(layer: nn.Module) -> Rule:
-    """The rule of a layer that has one."""
-    # A subclass may change what forward does, so only the exact types have rules.
-    scaling = scaling_of(layer)
-    return _RULES[type(layer)] if scaling is None else partial(_scaled, scaling)
-
-
 def _scaled(scaling: Scaling, layer: nn.Module, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
     weight = layer.weight
     assert isinstance(weight, torch.Tensor)
     yield weight, KeptGradients(_summed(gradient * scaling.slope(inputs), weight))
 
 
-def _booked_layers(model: nn.Module, trainable: Mapping[torch.Tensor, str]) -> dict[nn.Module, str]:
-    """The layers that hold trainable parameters, with their names."""
-    layers = {}
+def _rules(model: nn.Module, trainable: Mapping[torch.Tensor, str]) -> dict[nn.Module, tuple[str, Rule]]:
+    """The names and rules of the layers that hold trainable parameters."""
+    rules = {}
     for name, layer in model.named_modules():
-        _refuse_mixing(name, layer)
+        if isinstance(layer, _NormBase):
+            raise EngineError(
+                f"The layer {name!r} ({type(layer).__name__}) mixes the examples of a batch or remembers them.",
+                "Use LayerNorm, which treats each example alone.",
+            )
         if any(parameter in trainable for parameter in layer.parameters(recurse=False)):
-            _refuse_unruled(name, layer)
-            layers[layer] = name
-    return layers
+            rules[layer] = name, _rule_of(name, layer)
+    return rules
 
 
 def _refuse_half_precision(trainable: Mapping[torch.Tensor, str]) -> None:
@@ -341,16 +340,11 @@ def _refuse_rounded_products() -> None:
         )
 
 
-def _refuse_mixing(name: str, layer: nn.Module) -> None:
-    if isinstance(layer, _NormBase):
-        raise EngineError(
-            f"The layer {name!r} ({type(layer).__name__}) mixes the examples of a batch or remembers them.",
-            "Use LayerNorm, which treats each example alone.",
-        )
-
-
-def _refuse_unruled(name: str, layer: nn.Module) -> None:
-    if type(layer) not in _RULES and scaling_of(layer) is None:
+def _rule_of(name: str, layer: nn.Module) -> Rule:
+    # A subclass may change what forward does, so only the exact types have rules.
+    scaling = scaling_of(layer)
+    rule = _RULES.get(type(layer)) if scaling is None else partial(_scaled, scaling)
+    if rule is None:
         raise EngineError(
             f"The layer {name or 'model'!r} ({type(layer).__name__}) trains without a per-example rule.",
             f"Freeze it (requires_grad_(False)), train LoRA matrices in its place, or build it from "
@@ -361,3 +355,4 @@ def _refuse_unruled(name: str, layer: nn.Module) -> None:
             f"The embedding {name!r} uses max_norm, scale_grad_by_freq or sparse gradients, which mix examples.",
             "Build it without these options.",
         )
+    return rule

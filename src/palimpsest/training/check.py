@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from palimpsest.training.bookkeeping import zeros
-from palimpsest.training.engine import EngineError, GradientEngine
+from palimpsest.training.bookkeeping import BookkeepingEngine, zeros
+from palimpsest.training.engine import EngineError
 
 Losses = Callable[[nn.Module, Any], torch.Tensor]
 
@@ -19,7 +19,7 @@ _SUM_ROUNDING = 2.0**-32  # more than a sum over one example can lose in float64
 
 
 def self_check(
-    make_engine: Callable[[nn.Module], GradientEngine],
+    make_engine: Callable[[nn.Module], BookkeepingEngine],
     model: nn.Module,
     losses: Losses,
     batch: Any,
@@ -52,17 +52,21 @@ def self_check(
     count = len(probe.losses(batch))
     if count < 2:
         raise EngineError("The self-check got fewer than two examples.", "Give it two or three public ones.")
-    for example in range(count):
-        _check_exact(probe, batch, example, count)
-        _check_isolated(probe, batch, example, count)
-    _check_batch_size(probe, batch, count)
-    for example, encoded in enumerate(alone):
-        _check_padding(probe, batch, encoded, example, count)
+    own = torch.eye(count, dtype=next(trial.parameters()).dtype, device=next(trial.parameters()).device)
+    for example, only in enumerate(own):
+        _check_exact(probe, batch, example, only)
+        order = [(example + 1) % count if index == example else index for index in range(count)]
+        other = _select(batch, order, count)
+        _require_same(probe, batch, 1.0 - only, other, 1.0 - only, "changes when another example changes")
+    rest, fewer = 1.0 - own[-1], _select(batch, list(range(count - 1)), count)
+    _require_same(probe, batch, rest, fewer, rest[:-1], "changes with the size of the batch")
+    for only, encoded in zip(own, alone, strict=False):
+        _require_same(probe, batch, only, encoded, only[only > 0], "changes with the length of the others")
     _check_buffers(model, trial)
 
 
 def same_bits(
-    engine: GradientEngine,
+    engine: BookkeepingEngine,
     losses: Callable[[Any], Sequence[torch.Tensor]],
     mixed: Any,
     alike: Any,
@@ -76,13 +80,11 @@ def same_bits(
         losses: a batch -> per-row losses.
         mixed: a batch whose first example is the one, and whose others are not.
         alike: a batch of the same shape whose examples all are the one.
-        size: rows of either batch.
-        group: rows of an example.
     """
-    found, again = (_bits(engine, partial(losses, batch), size, group) for batch in (mixed, alike))
-    if [one.shape for one in found] != [every.shape for every in again]:
+    beside, among = (_bits(engine, partial(losses, batch), size, group) for batch in (mixed, alike))
+    if [one.shape for one in beside] != [every.shape for every in among]:
         return False
-    return all(bool((one[:1] == every).all()) for one, every in zip(found, again, strict=True))
+    return all(bool((one[:1] == every).all()) for one, every in zip(beside, among, strict=True))
 
 
 def fill_zeros(model: nn.Module) -> None:
@@ -98,31 +100,31 @@ def fill_zeros(model: nn.Module) -> None:
 
 
 def _bits(
-    engine: GradientEngine, losses: Callable[[], Sequence[torch.Tensor]], size: int, group: int
+    engine: BookkeepingEngine, losses: Callable[[], Sequence[torch.Tensor]], size: int, group: int
 ) -> list[torch.Tensor]:
     """All that the norms and sums of one batch are computed from, and the norms, examples first."""
-    found: list[torch.Tensor] = []
+    bits: list[torch.Tensor] = []
     with torch.random.fork_rng():
         torch.manual_seed(0)
         for contributions in engine.booked(losses, size, group):
             for parameter, contribution in contributions.items():
-                found += [*contribution.tensors(), contribution.squared_norms(parameter).detach()]
-    return [tensor.detach() for tensor in found]
+                bits += [*contribution.tensors(), contribution.squared_norms(parameter).detach()]
+    return [tensor.detach() for tensor in bits]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Probe:
-    engine: GradientEngine
+    engine: BookkeepingEngine
     model: nn.Module
     losses_of: Losses
     precision: torch.dtype
 
-    def close(self, found: torch.Tensor, expected: torch.Tensor) -> bool:
+    def close(self, computed: torch.Tensor, expected: torch.Tensor) -> bool:
         """Whether two computations of one number agree up to half of the precision's digits."""
         tolerance = torch.finfo(self.precision).eps ** 0.5
         tiny = torch.finfo(torch.float32).tiny
-        found, expected = found.double(), expected.double()
-        return bool((found - expected).norm() <= tolerance * expected.norm() + tiny)
+        computed, expected = computed.double(), expected.double()
+        return bool((computed - expected).norm() <= tolerance * expected.norm() + tiny)
 
     def bounds(self, norm: torch.Tensor, summed: torch.Tensor, true: torch.Tensor) -> bool:
         """Whether a norm covers what is summed, and is the true one or a little above it.
@@ -143,10 +145,10 @@ class _Probe:
 
     def engine_gradient(self, batch: Any, kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Sum of the kept examples' gradients, flat, and every example's norm when only the kept losses count."""
-        (found,) = self.engine.clipped_sums(lambda: (self.losses(batch) * kept,), len(kept), float("inf"))
+        (total,) = self.engine.clipped_sums(lambda: (self.losses(batch) * kept,), len(kept), float("inf"))
         trained = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
-        gradients = [found.gradients.get(name, zeros(parameter)) for name, parameter in trained]
-        return torch.cat([gradient.flatten() for gradient in gradients]), found.norms
+        gradients = [total.gradients.get(name, zeros(parameter)) for name, parameter in trained]
+        return torch.cat([gradient.flatten() for gradient in gradients]), total.norms
 
     def true_gradient(self, batch: Any, example: int) -> torch.Tensor:
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -157,8 +159,9 @@ class _Probe:
         return torch.cat([gradient.flatten() for gradient in gradients])
 
 
-def _check_exact(probe: _Probe, batch: Any, example: int, count: int) -> None:
-    found, norms = probe.engine_gradient(batch, _only(example, count, probe.model))
+def _check_exact(probe: _Probe, batch: Any, example: int, only: torch.Tensor) -> None:
+    """Compare an example's gradient with autograd's; `only` (count,) is one there and zero elsewhere."""
+    summed, norms = probe.engine_gradient(batch, only)
     others = torch.cat([norms[:example], norms[example + 1 :]])
     numbers = torch.finfo(next(probe.model.parameters()).dtype)
     nothing = numbers.eps * norms[example] + 1e6 * numbers.tiny**0.5  # a norm of 0, with the allowance for underflow
@@ -168,29 +171,11 @@ def _check_exact(probe: _Probe, batch: Any, example: int, count: int) -> None:
             "Compute each loss from its own example: no batch statistics, no attention across examples.",
         )
     true = probe.true_gradient(batch, example)
-    if not probe.close(found, true) or not probe.bounds(norms[example], found, true.norm()):
+    if not probe.close(summed, true) or not probe.bounds(norms[example], summed, true.norm()):
         raise EngineError(
             "The engine's per-example gradient differs from autograd's: a weight is used outside its layer.",
             "Call the layer itself (layer(x), not F.linear(x, layer.weight)), or freeze that weight.",
         )
-
-
-def _check_isolated(probe: _Probe, batch: Any, example: int, count: int) -> None:
-    order = list(range(count))
-    order[example] = (example + 1) % count
-    rest = 1.0 - _only(example, count, probe.model)
-    _require_same(probe, batch, rest, _select(batch, order, count), rest, "changes when another example changes")
-
-
-def _check_batch_size(probe: _Probe, batch: Any, count: int) -> None:
-    rest = 1.0 - _only(count - 1, count, probe.model)
-    fewer = _select(batch, list(range(count - 1)), count)
-    _require_same(probe, batch, rest, fewer, rest[:-1], "changes with the size of the batch")
-
-
-def _check_padding(probe: _Probe, batch: Any, alone: Any, example: int, count: int) -> None:
-    own = _only(example, count, probe.model)
-    _require_same(probe, batch, own, alone, own[example : example + 1], "changes with the length of the others")
 
 
 def _check_buffers(before: nn.Module, after: nn.Module) -> None:
@@ -212,12 +197,6 @@ def _require_same(
             f"An example's loss {what}.",
             "Compute each loss from its own example and divide only by its own counts or by public constants.",
         )
-
-
-def _only(example: int, count: int, model: nn.Module) -> torch.Tensor:
-    """(count,) one at `example`, zero elsewhere."""
-    like = next(model.parameters())
-    return torch.eye(count, dtype=like.dtype, device=like.device)[example]
 
 
 def _select(batch: Any, order: list[int], count: int) -> Any:

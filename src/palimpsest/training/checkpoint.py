@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -21,8 +20,6 @@ from torch import nn
 
 from palimpsest.files import atomic_path
 from palimpsest.training.engine import EngineError
-
-_NUMBER = "number"  # marks what was no tensor before it was written as one
 
 
 def find_checkpoint(folder: Path, charge: str, begun: int) -> Path | None:
@@ -32,12 +29,11 @@ def find_checkpoint(folder: Path, charge: str, begun: int) -> Path | None:
     and the steps it forgot would run unpaid.
 
     Args:
-        folder: where the checkpoints lie.
         charge: the charge's id; no other charge finds it.
         begun: how many of its steps have begun, by the ledger.
     """
-    found = {_steps(path): path for path in folder.glob(f"{charge}.*.safetensors")}
-    return found[max(found)] if found and max(found) <= begun else None
+    kept = {int(path.name.split(".")[1]): path for path in folder.glob(f"{charge}.*.safetensors")}
+    return kept[max(kept)] if kept and max(kept) <= begun else None
 
 
 def save_checkpoint(
@@ -47,10 +43,9 @@ def save_checkpoint(
 
     Whole or not at all, and before the charge's older checkpoint is removed.
     """
-    body, notes = _packed(model, updates)
     path = folder / f"{charge}.{begun}.safetensors"
     with atomic_path(path) as draft, draft.open("wb") as file:
-        file.write(save(body, notes))
+        file.write(save(_packed(model, updates), _kinds(updates)))
         file.flush()
         os.fsync(file.fileno())  # the steps behind it are not kept anywhere else
     forget_checkpoints(folder, charge, keep=path)
@@ -70,10 +65,16 @@ def load_checkpoint(path: Path, model: nn.Module, updates: Sequence[torch.optim.
         EngineError: there is no checkpoint, it is broken, or it is of another model or another optimiser.
     """
     try:
-        body, notes = _read(path)
-        _require_same(body, notes, model, updates)
-        _fill(model, body)
-        for update, state in zip(updates, _states(body, notes, updates), strict=True):
+        with safe_open(path, framework="pt") as file:
+            body = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            kinds = file.metadata() or {}
+        if _forms(_below("model/", body)) != _forms(_trained(model)):
+            raise ValueError("another model")
+        if kinds != _kinds(updates):
+            raise ValueError("other optimisers")
+        for name, weight in _trained(model).items():
+            weight.copy_(body[f"model/{name}"])
+        for update, state in zip(updates, _states(body, updates), strict=True):
             update.load_state_dict({"state": state, "param_groups": update.state_dict()["param_groups"]})
     except (OSError, SafetensorError, LookupError, RuntimeError, ValueError) as error:
         raise EngineError(
@@ -82,50 +83,20 @@ def load_checkpoint(path: Path, model: nn.Module, updates: Sequence[torch.optim.
         ) from error
 
 
-def _steps(path: Path) -> int:
-    return int(path.name.split(".")[1])
-
-
 def _trained(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def _packed(
-    model: nn.Module, updates: Sequence[torch.optim.Optimizer]
-) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """The tensors of a checkpoint, and notes: each optimiser's kind, and which tensors are numbers."""
-    body: dict[str, Any] = {f"model/{name}": value for name, value in _trained(model).items()}
+def _packed(model: nn.Module, updates: Sequence[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
+    body = {f"model/{name}": value for name, value in _trained(model).items()}
     for k, update in enumerate(updates):
         for index, state in update.state_dict()["state"].items():
             body |= {f"update/{k}/{index}/{key}": value for key, value in state.items()}
-    numbers = {key: _NUMBER for key, value in body.items() if not torch.is_tensor(value)}
-    return {key: _tensor(value) for key, value in body.items()}, _kinds(updates) | numbers
+    return {key: value.contiguous() for key, value in body.items()}
 
 
 def _kinds(updates: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
     return {f"update/{k}": type(update).__name__ for k, update in enumerate(updates)}
-
-
-def _tensor(value: Any) -> torch.Tensor:
-    return value.contiguous() if torch.is_tensor(value) else torch.as_tensor(np.asarray(value))
-
-
-def _read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    with safe_open(path, framework="pt") as file:
-        return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
-
-
-def _require_same(
-    body: Mapping[str, torch.Tensor],
-    notes: Mapping[str, str],
-    model: nn.Module,
-    updates: Sequence[torch.optim.Optimizer],
-) -> None:
-    """Raise ValueError unless model and optimisers are of the kind that was written."""
-    if _forms(_below("model/", body)) != _forms(_trained(model)):
-        raise ValueError("another model")
-    if {key: kind for key, kind in notes.items() if kind != _NUMBER} != _kinds(updates):
-        raise ValueError("other optimisers")
 
 
 def _forms(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
@@ -136,21 +107,15 @@ def _below(prefix: str, body: Mapping[str, torch.Tensor]) -> dict[str, torch.Ten
     return {key.removeprefix(prefix): value for key, value in body.items() if key.startswith(prefix)}
 
 
-def _fill(model: nn.Module, body: Mapping[str, torch.Tensor]) -> None:
-    for name, weight in _trained(model).items():
-        weight.copy_(body[f"model/{name}"])
-
-
 def _states(
-    body: Mapping[str, torch.Tensor], notes: Mapping[str, str], updates: Sequence[torch.optim.Optimizer]
+    body: Mapping[str, torch.Tensor], updates: Sequence[torch.optim.Optimizer]
 ) -> list[dict[int, dict[str, Any]]]:
     """What each optimiser knows about each parameter, by the parameter's index."""
     weights = [[weight for group in update.param_groups for weight in group["params"]] for update in updates]
     states: list[dict[int, dict[str, Any]]] = [defaultdict(dict) for _ in updates]
     for name, value in _below("update/", body).items():
         k, index, key = name.split("/", 2)
-        number = f"update/{name}" in notes
-        states[int(k)][int(index)][key] = value.item() if number else _like(weights[int(k)][int(index)], value)
+        states[int(k)][int(index)][key] = _like(weights[int(k)][int(index)], value)
     return states
 
 

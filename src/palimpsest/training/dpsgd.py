@@ -23,7 +23,7 @@ from palimpsest.training.batches import MicroBatch, Widths, groups, micro_batche
 from palimpsest.training.bookkeeping import BookkeepingEngine, zeros
 from palimpsest.training.check import fill_zeros, same_bits, self_check
 from palimpsest.training.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
-from palimpsest.training.engine import EngineError, GradientEngine, Gradients
+from palimpsest.training.engine import EngineError, Gradients
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
 from palimpsest.training.team import Team
@@ -91,7 +91,7 @@ class TrainQuery:
     probe: Sequence[Record] = ()
     shapes: Sequence[Record] = ()
     encode_probe: Callable[[Sequence[PrivateRow]], Any] | None = None
-    engine: Callable[[nn.Module], GradientEngine] = BookkeepingEngine
+    engine: Callable[[nn.Module], BookkeepingEngine] = BookkeepingEngine
     precision: str = "float32"
     checkpoints: Path | None = None
     checkpoint_steps: int = 50
@@ -148,10 +148,10 @@ class TrainQuery:
     def _pairs(self) -> list[tuple[PrivateRow, PrivateRow]]:
         """Two public rows of each width that there is."""
         rows = [PrivateRow(record.text, record.label) for record in self.shapes]
-        found: dict[int, list[PrivateRow]] = {}
+        of_width: dict[int, list[PrivateRow]] = {}
         for row, width in zip(rows, self.widths(rows), strict=True):
-            found.setdefault(width, []).append(row)
-        return [(alike[0], alike[-1]) for alike in found.values() if len(alike) > 1]
+            of_width.setdefault(width, []).append(row)
+        return [(alike[0], alike[-1]) for alike in of_width.values() if len(alike) > 1]
 
     def per_example(self, model: nn.Module, batch: Any) -> tuple[torch.Tensor, ...]:
         """The losses, in the planned precision and number.
@@ -193,7 +193,6 @@ class _OneAttempt:
     lasting: bool = False
 
     def begin(self, steps: int) -> None:
-        """Count; there is nothing to write."""
         self.begun += steps
 
 
@@ -217,7 +216,7 @@ class _Trainer:
         """
         if not self._team.leads:
             raise EngineError("Two processes of a team cannot lead.", "Let every process but the first one follow.")
-        self._restore(self._team.share(self._found(meter)))
+        self._restore(self._team.share(self._checkpoint(meter)))
         left = meter.limit - meter.begun
         for step in track(self._steps(meter), name=self._query.name, total=left, private=False, unit="step"):
             chosen = poisson_batch(len(self._units), self._query.plan.rate, noise)
@@ -233,10 +232,11 @@ class _Trainer:
             self._step(*told)
         return _released(self._query.model, self._model)
 
-    def _found(self, meter: Meter) -> Path | None:
-        folder = self._query.checkpoints
+    def _checkpoint(self, meter: Meter) -> Path | None:
+        """What a stopped attempt left, where this one continues it."""
         if not meter.resumed:
             return None
+        folder = self._query.checkpoints
         path = find_checkpoint(folder, meter.charge, meter.begun) if folder else None
         if path is None:
             raise EngineError(
@@ -300,11 +300,6 @@ def privatise(sums: Sequence[torch.Tensor], plan: TrainingPlan, noise: NoiseSour
     to a grid, and the noise is a real Gaussian, rounded to that grid, exactly (`NoiseSource.add_gaussian`). Its
     standard deviation is `noise_multiplier` times the sensitivity of the *rounded* sums: C (1 + eta) and one step times
     the root of their number. The division is post-processing.
-
-    Args:
-        sums: one pass's clipped sums, those of all parameters.
-        plan: the public numbers.
-        noise: where the noise comes from.
     """
     std = plan.noise_std(_coordinates(sums))
     for values in sums:

@@ -16,7 +16,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import torch
 
@@ -24,7 +24,7 @@ LONGEST_PRODUCT = 1 << 16  # tokens that one product of matrices adds up
 _RUN = 128  # columns whose products are added up before they meet others
 _CHUNK = 1 << 22  # numbers that are widened to float64 at once
 
-GhostRule = Callable[[int, int, int], bool]
+GhostRule = Callable[[int, int, int], bool]  # (tokens, rows, columns) -> whether norms come from Gram matrices
 
 
 def ghost_is_cheaper(tokens: int, rows: int, columns: int) -> bool:
@@ -82,26 +82,6 @@ class WeightUse:
         return self.left, self.right
 
 
-class Contribution(Protocol):
-    """What one batch gives to one parameter."""
-
-    def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
-        """(B,) float64, at least the squared L2 norm of each example's gradient of the parameter `like`."""
-        ...
-
-    def masked(self, keep: torch.Tensor) -> "Contribution":
-        """The same with the examples where `keep` (B,) is False set to zero, whatever they held."""
-        ...
-
-    def add_weighted(self, factors: torch.Tensor, total: torch.Tensor) -> None:
-        """Add the sum over examples of `factors[b]` times its gradient to `total`, all in float64."""
-        ...
-
-    def tensors(self) -> tuple[torch.Tensor, ...]:
-        """All that norms and sums are computed from, examples first."""
-        ...
-
-
 @dataclass(frozen=True)
 class KeptGradients:
     """Per-example gradients as they are, (B, *shape): cheap for vectors and for long sequences."""
@@ -109,14 +89,14 @@ class KeptGradients:
     gradients: torch.Tensor
 
     def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
-        """From the gradients themselves; squares of float32 are exact in float64."""
+        """(B,) float64, from the gradients themselves; squares of float32 are exact in float64."""
         return torch.linalg.vector_norm(self.gradients.flatten(1), dim=1, dtype=torch.float64).square()
 
     def masked(self, keep: torch.Tensor) -> "KeptGradients":
         return KeptGradients(_mask(self.gradients, keep))
 
     def add_weighted(self, factors: torch.Tensor, total: torch.Tensor) -> None:
-        """One product of the factors and the gradients."""
+        """Add the sum over examples of `factors[b]` times its gradient to `total`, all in float64."""
         _add_product(total.view(1, -1), factors[:, None], self.gradients.flatten(1))
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
@@ -130,7 +110,10 @@ class Ghost:
     uses: tuple[WeightUse, ...]
 
     def squared_norms(self, like: torch.Tensor) -> torch.Tensor:
-        """From Gram matrices, with an allowance for what rounding may have taken."""
+        """(B,) float64, at least those of each example's gradient of the parameter `like`.
+
+        From Gram matrices, with an allowance for what rounding may have taken.
+        """
         uses = [use.widened(like.dtype) for use in self.uses]
         nothing = uses[0].right.new_zeros(4, len(uses[0].right), dtype=torch.float64)
         squares, sizes = nothing[0], nothing[1:]
@@ -151,6 +134,9 @@ class Ghost:
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         return tuple(tensor for use in self.uses for tensor in use.tensors())
+
+
+Contribution: TypeAlias = KeptGradients | Ghost  # what one batch gives to one parameter
 
 
 def _add_rows(total: torch.Tensor, places: torch.Tensor, rows: torch.Tensor) -> None:

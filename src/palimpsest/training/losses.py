@@ -6,15 +6,13 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from palimpsest import validate
-
 _CHUNK = 1 << 18  # logits worked on at once: few enough to stay in a processor's cache
 
 
-def lm_head_loss(
-    head: nn.Module, hidden: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor, reduction: str = "mean"
-) -> torch.Tensor:
-    """Each example's cross-entropy over its own counted tokens, shape (B,): LM head and loss in one.
+def lm_head_loss(head: nn.Module, hidden: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Each example's mean cross-entropy over its own counted tokens, (B,): LM head and loss in one; 0 without any.
+
+    Losses of half-precision logits are float32.
 
     The logits are the largest tensor of a language model's step. Nobody else sees them here, so their gradient takes
     their place in memory: one buffer of their size serves the forward and the backward pass.
@@ -24,24 +22,11 @@ def lm_head_loss(
         hidden: (B, T, d), position t predicting `targets[:, t]`.
         targets: (B, T) token ids; any value where `mask` is False.
         mask: (B, T) bool, True for the tokens that count.
-        reduction: "mean" over the example's own counted tokens, or their "sum". No counted token gives 0.
     """
-    return _loss(head(hidden), targets, mask, reduction)
-
-
-def per_example_lm_loss(
-    logits: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor, reduction: str = "mean"
-) -> torch.Tensor:
-    """The same of logits (B, T, V) that stay as they are. Half-precision logits give float32 losses."""
-    return _loss(logits.clone(), targets, mask, reduction)
-
-
-def _loss(logits: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor, reduction: str) -> torch.Tensor:
-    validate.one_of(("mean", "sum"), reduction=reduction)
+    logits: torch.Tensor = head(hidden)
     mask = mask.bool()
-    weights = mask.to(torch.promote_types(logits.dtype, torch.float32))
-    if reduction == "mean":
-        weights = weights / weights.sum(1, keepdim=True).clamp_min(1.0)
+    counted = mask.to(torch.promote_types(logits.dtype, torch.float32))
+    weights = counted / counted.sum(1, keepdim=True).clamp_min(1.0)
     return _CrossEntropy.apply(logits, targets.masked_fill(~mask, 0), weights)
 
 

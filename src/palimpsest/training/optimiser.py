@@ -48,13 +48,10 @@ class Optimiser:
         """AdamW with moments of its own.
 
         Args:
-            parameters: what it moves.
             noise_variance: of each coordinate of a privatised gradient; read where `noise_correction` is set.
         """
         if self.noise_correction:
-            return NoiseCorrectedAdamW(
-                parameters, self.learning_rate, self.betas, self.eps, self.weight_decay, noise_variance
-            )
+            return NoiseCorrectedAdamW(parameters, self, noise_variance)
         return torch.optim.AdamW(parameters, self.learning_rate, self.betas, self.eps, self.weight_decay, fused=True)
 
 
@@ -65,21 +62,12 @@ class NoiseCorrectedAdamW(torch.optim.Optimizer):
     which bounds the step: choose it near the size of a gradient's signal, not near zero.
     """
 
-    def __init__(
-        self,
-        parameters: Sequence[nn.Parameter],
-        learning_rate: float,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
-        noise_variance: float,
-    ) -> None:
-        super().__init__(parameters, {"lr": learning_rate})
-        self._betas, self._eps, self._decay, self._noise = betas, eps, weight_decay, noise_variance
+    def __init__(self, parameters: Sequence[nn.Parameter], settings: Optimiser, noise_variance: float) -> None:
+        super().__init__(parameters, {"lr": settings.learning_rate})
+        self._settings, self._noise = settings, noise_variance
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Move every parameter by its gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 self._move(parameter, group["lr"])
@@ -88,11 +76,12 @@ class NoiseCorrectedAdamW(torch.optim.Optimizer):
         gradient, state = parameter.grad, self.state[parameter]
         assert gradient is not None
         if not state:
-            state |= {"step": 0, "mean": torch.zeros_like(parameter), "square": torch.zeros_like(parameter)}
+            state |= {"step": torch.tensor(0)} | {key: torch.zeros_like(parameter) for key in ("mean", "square")}
         state["step"] += 1
-        state["mean"].lerp_(gradient, 1 - self._betas[0])
-        state["square"].mul_(self._betas[1]).addcmul_(gradient, gradient, value=1 - self._betas[1])
-        mean = state["mean"] / (1 - self._betas[0] ** state["step"])
-        signal = state["square"] / (1 - self._betas[1] ** state["step"]) - self._noise
-        parameter.mul_(1 - learning_rate * self._decay)
-        parameter.addcdiv_(mean, signal.clamp_min_(self._eps**2).sqrt_(), value=-learning_rate)
+        step, (first, second) = int(state["step"]), self._settings.betas
+        state["mean"].lerp_(gradient, 1 - first)
+        state["square"].mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        mean = state["mean"] / (1 - first**step)
+        signal = state["square"] / (1 - second**step) - self._noise
+        parameter.mul_(1 - learning_rate * self._settings.weight_decay)
+        parameter.addcdiv_(mean, signal.clamp_min_(self._settings.eps**2).sqrt_(), value=-learning_rate)

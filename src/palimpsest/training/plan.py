@@ -59,11 +59,7 @@ class TrainingPlan:
         return self.losses if self.clipping == "separate" else 1
 
     def noise_std(self, weights: int) -> float:
-        """Standard deviation of the noise on every coordinate of a clipped sum.
-
-        Args:
-            weights: coordinates of one sum, all parameters together.
-        """
+        """Standard deviation of the noise on every coordinate of a clipped sum of so many, all parameters together."""
         return covering_std(self.noise_multiplier, self.clipping_norm * (1.0 + self.eta), weights)
 
     def event(self) -> dpa.DpEvent:

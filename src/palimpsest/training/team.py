@@ -35,7 +35,6 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """Whether this process is the leader."""
         return self.rank == 0
 
     def share(self, value: Any) -> Any:

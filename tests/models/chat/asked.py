@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.models.chat.base import Ask
+from palimpsest.models.chat.book import Sent
 from palimpsest.models.chat.endpoint import EndpointChat
 from palimpsest.models.chat.kept import KeptChat
 from palimpsest.models.chat.settings import Endpoint
@@ -26,6 +27,11 @@ def endpoint(url: str, **changes: Any) -> Endpoint:
         "temperature": 1.0, "top_p": 1.0, "tries": 1,
     }  # fmt: skip
     return Endpoint.model_validate(body | changes)
+
+
+def cost(spent: Sent) -> float:
+    """In money, by those prices."""
+    return (spent.read * 1 + spent.written * 4) / 1e6
 
 
 def chat(url: str, book: Path | None = None, key: str | None = KEY, **changes: Any) -> EndpointChat:

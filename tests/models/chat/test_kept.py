@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from palimpsest.errors import DataError
-from palimpsest.models.chat.asks import most_read
-from palimpsest.models.chat.base import Answer, Ask
-from palimpsest.models.chat.book import TokenUse
+from palimpsest.models.chat.base import Answer, Ask, most_read
 from palimpsest.models.chat.kept import KeptChat
 from tests.models.chat import asked
 from tests.models.chat.asked import ask, kept, numbered
@@ -41,14 +39,11 @@ class Echo:
 
 def test_what_was_answered_is_not_asked_again(tmp_path: Path):
     first, second = Echo(), Echo()
-    before = KeptChat(first, tmp_path / "a" / "b.db", "m")
-    answers = before.answer(numbered(5))
+    answers = KeptChat(first, tmp_path / "a" / "b.db", "m").answer(numbered(5))
     again = KeptChat(second, tmp_path / "a" / "b.db", "m")
     assert again.answer([*numbered(7)][::-1])[2:] == answers[::-1]
     assert len(first.asked) == 5
     assert sorted(len(one.messages[0][1].split()) for one in second.asked) == [6, 7]
-    assert (before.hits, again.hits) == (0, 5)
-    assert again.kept == TokenUse(21, 28)
 
 
 def test_equal_asks_share_an_answer_and_all_else_tells_asks_apart(tmp_path: Path):
@@ -108,4 +103,3 @@ def test_a_killed_run_pays_for_no_answer_twice_and_forgets_no_request(tmp_path: 
         answers = talk.answer(numbered(8))
     assert [len(answer.text.split()) for answer in answers] == list(range(1, 9))
     assert len(there.seen) == 5
-    assert talk.hits == 3

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from palimpsest.models.decoder.measure import bleu, token_f1
-from palimpsest.models.decoder.sentences import sentences_of, split_sentences
+from palimpsest.models.decoder.training import sentences_of, split_sentences
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from palimpsest.methods.evolve.base_lm import BaseAuthor
 from palimpsest.methods.evolve.corpus import CorpusAuthor
 from palimpsest.methods.evolve.instructed import InstructedAuthor
 from palimpsest.methods.shared.tools import Encode, Tools
-from palimpsest.models.chat.build import open_chat
+from palimpsest.models.chat.kept import open_chat
 from palimpsest.models.chat.settings import LocalChatSettings
 
 

@@ -1,8 +1,13 @@
 """What every language model that follows instructions is asked, and what it answers."""
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
+
+# Tokens that a chat template may put around each message, and once around the whole (some add a system message).
+_AROUND_MESSAGE, _AROUND_ALL = 16, 64
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,9 @@ class Answer:
     written: int = 0
 
 
+Told: TypeAlias = Callable[[int, Answer], None]  # gets each answer's place and the answer as soon as it is there
+
+
 class Chat(Protocol):
     """A language model that follows instructions."""
 
@@ -51,3 +59,31 @@ class Chat(Protocol):
         Raises:
             BackendError: the model cannot be reached at all, or the budget of tokens or money would be passed.
         """
+
+
+def digest(about: str, ask: Ask) -> str:
+    """SHA-256 in hexadecimal of an ask and of what else its answer depends on, such as the model's name.
+
+    >>> ask = Ask((("user", "Hello."),), 5, 1.0, 1.0)
+    >>> digest("a", ask) == digest("a", Ask((("user", "Hello."),), 5, 1, 1)), digest("a", ask) == digest("b", ask)
+    (True, False)
+    """
+    body = {
+        "about": about,
+        "messages": [list(message) for message in ask.messages],
+        "max_tokens": ask.max_tokens,
+        "temperature": float(ask.temperature),
+        "top_p": float(ask.top_p),
+        "number": ask.number,
+    }
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def seed_of(seed: int, ask: Ask) -> int:
+    """A seed of 31 bits for one ask, from a public one."""
+    return int(digest(f"seed {seed}", ask)[:8], 16) >> 1
+
+
+def most_read(ask: Ask) -> int:
+    """An upper bound of a prompt's tokens for any model: a token covers at least one byte of UTF-8."""
+    return _AROUND_ALL + sum(_AROUND_MESSAGE + len(words.encode()) for _, words in ask.messages)

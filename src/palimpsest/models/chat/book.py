@@ -5,12 +5,13 @@ request that a killed run never heard of again stays counted.
 """
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from palimpsest.errors import DataError
+from palimpsest.errors import BackendError, DataError
 from palimpsest.files import make_folder
 from palimpsest.models.chat.base import Answer
+from palimpsest.models.chat.settings import Endpoint
 
 _TABLES = """
 PRAGMA journal_mode = WAL;
@@ -19,7 +20,7 @@ CREATE TABLE IF NOT EXISTS answer (ask TEXT PRIMARY KEY, text TEXT, finish TEXT,
 CREATE TABLE IF NOT EXISTS request (number INTEGER PRIMARY KEY, read INTEGER, written INTEGER, state TEXT);
 """
 _SENT = """
-SELECT count(*), coalesce(sum(read), 0), coalesce(sum(written), 0), coalesce(sum(state = 'again'), 0),
+SELECT coalesce(sum(read), 0), coalesce(sum(written), 0), count(*), coalesce(sum(state = 'again'), 0),
        coalesce(sum(state = 'failed'), 0) FROM request
 """
 _WAIT = 60.0  # seconds that a write waits for another process
@@ -27,30 +28,27 @@ _WAIT = 60.0  # seconds that a write waits for another process
 
 @dataclass(frozen=True)
 class TokenUse:
-    """Tokens of one request.
-
-    Attributes:
-        read: of the prompt.
-        written: of the answer.
-    """
+    """Tokens of prompts that were read, and of answers that were written."""
 
     read: int
     written: int
 
+    @property
+    def tokens(self) -> int:
+        return self.read + self.written
+
 
 @dataclass(frozen=True)
-class Sent:
-    """Every request of a file, over all attempts.
+class Sent(TokenUse):
+    """Every request of a file, over all attempts, and the tokens that they have used.
 
     Attributes:
-        requests: how many were sent.
-        use: their tokens.
+        requests: how many were sent, each try counted.
         retries: those that failed and were to be sent again.
         failed: those after which an ask was given up.
     """
 
     requests: int
-    use: TokenUse
     retries: int
     failed: int
 
@@ -81,14 +79,8 @@ class Book:
         return None if row is None else Answer(*row)
 
     def keep(self, ask: str, answer: Answer) -> None:
-        """Keep an answer under this hash."""
         row = (ask, answer.text, answer.finish, answer.read, answer.written)
         self._base.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?, ?, ?)", row)
-
-    def kept(self) -> TokenUse:
-        """Tokens of all answers."""
-        totals = "SELECT coalesce(sum(read), 0), coalesce(sum(written), 0) FROM answer"
-        return TokenUse(*self._base.execute(totals).fetchone())
 
     def begin(self, worst: TokenUse) -> int:
         """Write a request down before it is sent; returns its number."""
@@ -102,5 +94,66 @@ class Book:
 
     def sent(self) -> Sent:
         """Every request so far; those under way, or lost with their process, at the most that they can use."""
-        requests, read, written, retries, failed = self._base.execute(_SENT).fetchone()
-        return Sent(requests, TokenUse(read, written), retries, failed)
+        return Sent(*self._base.execute(_SENT).fetchone())
+
+
+class Till:
+    """The budget of tokens and money of one run: no request is sent that could pass it.
+
+    A request under way counts as the most that it can use, until it has ended. So what is used stays within the limits
+    however many requests are under way, as long as the server writes no more than it is asked for and a prompt has no
+    more tokens than `most_read` says.
+
+    Attributes:
+        sent: what was used so far, over all attempts.
+    """
+
+    def __init__(self, settings: Endpoint, book: Book) -> None:
+        """Go on from what the book says was sent."""
+        self._most, self._price, self._book = settings.most_tokens, settings.price, book
+        self.sent = book.sent()
+        self._worst: dict[int, TokenUse] = {}
+
+    def has_room(self, worst: TokenUse) -> bool:
+        """Whether a request may be sent that can use so much."""
+        after = TokenUse(self.sent.read + worst.read, self.sent.written + worst.written)
+        paid = self._price.most is None or self._price.of(after.read, after.written) <= self._price.most
+        return paid and not self._too_many(after.tokens)
+
+    def begin(self, worst: TokenUse) -> int:
+        """Count a request, just before it is sent; returns its number."""
+        number = self._book.begin(worst)
+        self._worst[number] = worst
+        self._count(worst.read, worst.written, requests=1)
+        return number
+
+    def end(self, number: int, use: TokenUse | None, state: str) -> None:
+        """Count what a request has used instead; None: what it can use at most, since nobody knows.
+
+        Args:
+            state: answered, again (it failed and is to be sent again) or failed (and is not).
+        """
+        worst = self._worst.pop(number)
+        use = worst if use is None else use
+        self._book.end(number, use, state)
+        retries, failed = int(state == "again"), int(state == "failed")
+        self._count(use.read - worst.read, use.written - worst.written, retries=retries, failed=failed)
+
+    def refusal(self, worst: TokenUse) -> BackendError:
+        """The error for a request that there is no room for."""
+        if self._too_many(self.sent.tokens + worst.tokens):
+            used, next_one, name = f"{self.sent.tokens:,} of {self._most:,} tokens", f"{worst.tokens:,}", "most_tokens"
+        else:
+            used = f"{self._price.of(self.sent.read, self.sent.written):.4f} of {self._price.most:.4f} in money"
+            next_one, name = f"{self._price.of(worst.read, worst.written):.4f}", "price.most"
+        return BackendError(
+            f"The endpoint's budget is used up: {used} are spent, and the next request may need {next_one} more.",
+            f"Raise {name} of the author and run again: what is answered already is not asked for again.",
+        )
+
+    def _too_many(self, tokens: int) -> bool:
+        return self._most is not None and tokens > self._most
+
+    def _count(self, read: int, written: int, requests: int = 0, retries: int = 0, failed: int = 0) -> None:
+        more = (read, written, requests, retries, failed)
+        self.sent = Sent(*(before + now for before, now in zip(astuple(self.sent), more, strict=True)))

@@ -5,22 +5,17 @@ import contextlib
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from palimpsest.errors import BackendError
-from palimpsest.models.chat.asks import most_read
-from palimpsest.models.chat.base import Answer, Ask
-from palimpsest.models.chat.book import Book, TokenUse
-from palimpsest.models.chat.pace import Pace
+from palimpsest.models.chat.base import Answer, Ask, Told, most_read
+from palimpsest.models.chat.book import Book, Sent, Till, TokenUse
 from palimpsest.models.chat.settings import Endpoint
-from palimpsest.models.chat.till import Limits, Spent, Till
 from palimpsest.models.chat.wire import Failure, Wire
 from palimpsest.progress import counter
-
-Told = Callable[[int, Answer], None]
 
 _IN_A_ROW = 16  # asks that fail in a row, none answered between, until the endpoint counts as broken
 _LONGEST_PAUSE = 30.0  # seconds between tries, unless the server names another time
@@ -36,39 +31,28 @@ class EndpointChat:
     each byte of the prompt, some for the chat template, and `max_tokens`. One that the server turns away costs nothing.
     """
 
-    def __init__(
-        self,
-        settings: Endpoint,
-        key: str | None,
-        *,
-        book: Path | None = None,
-        seed: int | None = None,
-        pause: float = 0.5,
-    ) -> None:
+    def __init__(self, settings: Endpoint, key: str | None, *, book: Path | None = None, pause: float = 0.5) -> None:
         """Send nothing yet.
 
         Args:
-            settings: where, how fast and how much.
             key: the endpoint's; None where it needs none.
             book: file that keeps count of what is spent over attempts; None: of this attempt alone.
-            seed: public; sends a seed of its own with each ask, which not every vendor takes. None: sends none.
             pause: seconds before the second try; doubled before each further one.
 
         Raises:
             ModelError: the client is not installed.
             DataError: the book cannot be used.
         """
-        till = Till(Limits(settings.most_tokens, settings.price), Book(book))
-        pace = Pace(settings.requests_a_minute)
-        self._desk = _CallDesk(settings, Wire(settings, key, seed), till, pace, _Streak(settings.concurrency), pause)
+        till, pace = Till(settings, Book(book)), Pace(settings.requests_a_minute)
+        self._desk = _CallDesk(settings, Wire(settings, key), till, pace, pause)
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> Sent:
         """What was used over all attempts that share the book."""
-        return self._desk.till.spent
+        return self._desk.till.sent
 
     def answer(self, asks: Sequence[Ask], told: Told | None = None) -> list[Answer]:
-        """As `Chat.answer`; `told` gets each answer's place and the answer as soon as it is there.
+        """As `Chat.answer`.
 
         Raises:
             BackendError: the endpoint cannot be reached, turns every request away, fails many in a row, or the next
@@ -78,30 +62,45 @@ class EndpointChat:
 
 
 @dataclass
-class _Streak:
-    """Asks that have failed in a row."""
+class Pace:
+    """Requests at even distances, and none while the server asks for a pause.
 
-    concurrency: int
-    failed: int = 0
+    >>> pace = Pace(requests_a_minute=30)
+    >>> pace.take(now=100.0), pace.take(now=100.0), pace.take(now=101.0)
+    (0.0, 2.0, 3.0)
+    >>> pace.hold(now=110.0, seconds=7.0)
+    >>> pace.take(now=111.0)
+    6.0
 
-    def count(self, failed: bool) -> None:
-        self.failed = self.failed + 1 if failed else 0
+    Attributes:
+        requests_a_minute: the rate limit; None: none.
+        free: the time at which the next request may go, in seconds.
+    """
 
-    @property
-    def too_long(self) -> bool:
-        return self.failed >= max(_IN_A_ROW, 2 * self.concurrency)
+    requests_a_minute: float | None
+    free: float = 0.0
+
+    def take(self, now: float) -> float:
+        """Take the next place; returns the seconds until it."""
+        place = max(now, self.free)
+        self.free = place + (60.0 / self.requests_a_minute if self.requests_a_minute else 0.0)
+        return place - now
+
+    def hold(self, now: float, seconds: float) -> None:
+        """Let nothing go for so long."""
+        self.free = max(self.free, now + seconds)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _CallDesk:
-    """What all calls of one chat share."""
+    """What all calls of one chat share; `failed` asks have failed in a row."""
 
     settings: Endpoint
     wire: Wire
     till: Till
     pace: Pace
-    streak: _Streak
     pause: float
+    failed: int = 0
 
 
 class _Call:
@@ -145,7 +144,7 @@ class _Call:
                 return None
             outcome = await self._try(client, ask, worst, more=turn < last)
             if isinstance(outcome, Answer):
-                self._desk.streak.count(failed=False)
+                self._desk.failed = 0
                 return outcome
             if turn == last or not outcome.again:
                 return self._give_up(outcome)
@@ -191,11 +190,10 @@ class _Call:
 
     def _give_up(self, failure: Failure) -> Answer:
         """The answer of an ask that has failed; stops the call where there is no hope for the others."""
-        streak = self._desk.streak
-        streak.count(failed=True)
+        self._desk.failed += 1
         in_vain = not self._reached and len(self._answers) + 1 == len(self._asks)
-        if in_vain or streak.too_long:
-            self._stop(_broken(self._desk.settings, failure, streak.failed))
+        if in_vain or self._desk.failed >= max(_IN_A_ROW, 2 * self._desk.settings.concurrency):
+            self._stop(_broken(self._desk.settings, failure, self._desk.failed))
         return Answer("", "failed")
 
     def _stop(self, error: BackendError) -> None:

@@ -1,35 +1,59 @@
 """Answers that are kept, so that a stopped run goes on where it was and pays for nothing twice."""
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
-from palimpsest.models.chat.asks import digest
-from palimpsest.models.chat.base import Answer, Ask
-from palimpsest.models.chat.book import Book, TokenUse
+from palimpsest.errors import BackendError
+from palimpsest.models.chat.base import Answer, Ask, digest
+from palimpsest.models.chat.book import Book
+from palimpsest.models.chat.endpoint import EndpointChat
+from palimpsest.models.chat.local import LocalChat, load_chat
+from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
+from palimpsest.records.vouched import fingerprint_of
 
 
-class Telling(Protocol):
-    """A `Chat` that hands answers over as they come."""
+def open_chat(settings: LocalChatSettings | Endpoint, path: Path, seed: int, folder: Path | None = None) -> "KeptChat":
+    """The model that the settings name; its answers, and what an endpoint has cost, are kept in a file.
 
-    def answer(self, asks: Sequence[Ask], told: Callable[[int, Answer], None] | None = None) -> list[Answer]:
-        """As `Chat.answer`; `told` gets each answer's place and the answer as soon as it is there."""
+    Args:
+        path: the variant's own SQLite file.
+        folder: of the local model; an endpoint has none.
+
+    Raises:
+        BackendError: the environment variable of the endpoint's key is not set.
+        ModelError: the model cannot be loaded, or the client for endpoints is not installed.
+        DataError: the file is no such database.
+    """
+    if isinstance(settings, Endpoint):
+        chat = EndpointChat(settings, _key(settings.key), book=path)
+        return KeptChat(chat, path, f"{settings.model} {seed}")
+    assert folder is not None
+    return KeptChat(load_chat(folder, settings.batch, seed), path, f"{fingerprint_of(folder)} {seed}")
+
+
+def _key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise BackendError(
+            f"The environment variable {variable!r}, which should hold the endpoint's key, is not set.",
+            "Set it where you run palimpsest, or name another variable; null where the endpoint needs no key.",
+        )
+    return key
 
 
 class KeptChat:
     """Asks another model only what it has not answered before; equal asks share one answer.
 
     Each answer is on disk before the next is waited for. A failed one is not kept: the next run asks again.
-
-    Attributes:
-        hits: asks whose answer was there already.
     """
 
-    def __init__(self, inner: Telling, path: Path, model_id: str) -> None:
+    def __init__(self, inner: EndpointChat | LocalChat, path: Path, model_id: str) -> None:
         """Open or make the file.
 
         Args:
-            inner: who is asked.
             path: a SQLite file; one for each variant, since it also counts what is spent.
             model_id: all that an answer depends on beside the ask: the model, its seed.
 
@@ -37,23 +61,15 @@ class KeptChat:
             DataError: the file is no such database.
         """
         self._inner, self._book, self._model_id = inner, Book(path), model_id
-        self.hits = 0
-
-    @property
-    def kept(self) -> TokenUse:
-        """Tokens of all kept answers, over all attempts; what failed or was lost is not among them."""
-        return self._book.kept()
 
     def answer(self, asks: Sequence[Ask]) -> list[Answer]:
-        """As `Chat.answer`."""
         keys = [digest(self._model_id, ask) for ask in asks]
-        found = {key: answer for key in dict.fromkeys(keys) if (answer := self._book.find(key)) is not None}
-        self.hits += sum(key in found for key in keys)
-        missing = {key: ask for key, ask in zip(keys, asks, strict=True) if key not in found}
+        answers = {key: answer for key in dict.fromkeys(keys) if (answer := self._book.find(key)) is not None}
+        missing = {key: ask for key, ask in zip(keys, asks, strict=True) if key not in answers}
         names = list(missing)
         fresh = self._inner.answer(list(missing.values()), lambda place, answer: self._keep(names[place], answer))
-        found |= dict(zip(names, fresh, strict=True))
-        return [found[key] for key in keys]
+        answers |= dict(zip(names, fresh, strict=True))
+        return [answers[key] for key in keys]
 
     def _keep(self, key: str, answer: Answer) -> None:
         if answer.finish != "failed":

@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,11 @@ from transformers import (
 )
 
 from palimpsest.errors import ModelError
-from palimpsest.models.chat.asks import seed_of
-from palimpsest.models.chat.base import Answer, Ask
+from palimpsest.models.chat.base import Answer, Ask, Told, seed_of
 from palimpsest.models.lm import load_lm
 from palimpsest.models.tokens import specials
 from palimpsest.progress import counter
 
-Told = Callable[[int, Answer], None]
 _COLD = 1e-6  # a temperature at which the likeliest token is always drawn; dividing by 0 would not do
 
 
@@ -47,7 +45,6 @@ class _Prompt:
 
     Attributes:
         place: among the asks.
-        ask: what is asked.
         ids: the prompt's tokens.
         most: tokens that the answer may have, within the ask's limit and the model's context.
     """
@@ -68,11 +65,6 @@ class LocalChat:
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, batch: int, seed: int) -> None:
         """Take a model in evaluation mode; of its own settings of generation only the end tokens are used.
-
-        Args:
-            tokenizer: its tokenizer, with a chat template.
-            batch: asks that are answered side by side.
-            seed: public.
 
         Raises:
             ModelError: the tokenizer has no chat template.
@@ -134,19 +126,20 @@ class LocalChat:
         pairs = list(zip(prompts, padding, strict=True))
         rows = torch.tensor([[self._ids.pad] * before + prompt.ids for prompt, before in pairs], device=device)
         seen = torch.tensor([[0] * before + [1] * len(prompt.ids) for prompt, before in pairs], device=device)
+        config = GenerationConfig(  # takes the likeliest token, of what `_Draw` makes of the logits
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=max(prompt.most for prompt in prompts),
+            eos_token_id=self._ends,
+            pad_token_id=self._ids.pad,
+        )
         written = self._model.generate(
             input_ids=rows,
             attention_mask=seen,
-            generation_config=self._config(max(prompt.most for prompt in prompts)),
+            generation_config=config,
             logits_processor=LogitsProcessorList([_Draw([prompt.ask for prompt in prompts], self._seed, device)]),
         )[:, width:].tolist()
         return [self._read(prompt, row) for prompt, row in zip(prompts, written, strict=True)]
-
-    def _config(self, most: int) -> GenerationConfig:
-        """Takes the likeliest token, of what `_Draw` makes of the logits."""
-        return GenerationConfig(
-            do_sample=False, num_beams=1, max_new_tokens=most, eos_token_id=self._ends, pad_token_id=self._ids.pad
-        )
 
     def _read(self, prompt: _Prompt, row: list[int]) -> Answer:
         length = next((place + 1 for place, token in enumerate(row) if token in self._ends), prompt.most)

@@ -34,27 +34,12 @@ complete text alone, without any mark.
 
 {text}"""
 _STYLES = (
-    "plainly and briefly",
-    "in a casual, chatty voice",
-    "in a formal voice",
-    "with dry humour",
-    "with strong feeling",
-    "calmly and evenly",
-    "with one concrete detail",
-    "with several small details",
-    "as if in a hurry",
-    "as an expert would",
-    "as a beginner would",
-    "to a friend",
-    "to a stranger",
-    "in short, blunt sentences",
-    "in one long, winding sentence",
-    "by way of a small story",
-    "by way of a comparison",
-    "starting from an expectation",
-    "starting from the conclusion",
-    "with a mild reservation",
-)
+    "plainly and briefly", "in a casual, chatty voice", "in a formal voice", "with dry humour", "with strong feeling",
+    "calmly and evenly", "with one concrete detail", "with several small details", "as if in a hurry",
+    "as an expert would", "as a beginner would", "to a friend", "to a stranger", "in short, blunt sentences",
+    "in one long, winding sentence", "by way of a small story", "by way of a comparison",
+    "starting from an expectation", "starting from the conclusion", "with a mild reservation",
+)  # fmt: skip
 
 
 class Prompts(Settings):
@@ -122,11 +107,11 @@ def slots(template: str) -> list[str]:
     return [slot for _, slot, _, _ in parts if slot is not None]
 
 
-def _require_slots(name: str, found: list[str], allowed: Collection[str]) -> None:
-    if unknown := sorted(set(found) - set(allowed)):
+def _require_slots(name: str, named: list[str], allowed: Collection[str]) -> None:
+    if unknown := sorted(set(named) - set(allowed)):
         names = ", ".join("{" + slot + "}" for slot in sorted(allowed))
         raise ValueError(f"the template {name} names {unknown}, which there are not; it may name {names}")
-    if "text" in allowed and found.count("text") != 1:
+    if "text" in allowed and named.count("text") != 1:
         raise ValueError(f"the template {name} must name {{text}} once")
 
 
@@ -170,6 +155,14 @@ class Price(Settings):
         gt=0,
         description="Most that one variant may cost over all its runs, in the same currency; null: no limit.",
     )
+
+    def of(self, read: float, written: float) -> float:
+        """What so many tokens cost.
+
+        >>> Price(read=1.0, written=4.0).of(1_000_000, 500_000)
+        3.0
+        """
+        return (read * self.read + written * self.written) / 1e6
 
 
 class Endpoint(_Instructed):

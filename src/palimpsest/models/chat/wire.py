@@ -1,16 +1,20 @@
-"""One request to an OpenAI-compatible endpoint, and what can become of it."""
+"""One request to an OpenAI-compatible endpoint, and what can become of it.
+
+Replies are read without trust: anything in them may be missing or of another kind.
+"""
 
 import asyncio
 import importlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal
 
 from palimpsest.errors import ModelError
-from palimpsest.models.chat.asks import seed_of
 from palimpsest.models.chat.base import Answer, Ask
 from palimpsest.models.chat.book import TokenUse
-from palimpsest.models.chat.replies import error_code, read_reply, retry_after
 from palimpsest.models.chat.settings import Endpoint
 
 _NOTHING = TokenUse(0, 0)
@@ -45,14 +49,10 @@ Outcome = tuple[Answer | Failure, TokenUse | None]  # None: nobody knows how man
 class Wire:
     """Sends asks to one endpoint, each once."""
 
-    def __init__(self, settings: Endpoint, key: str | None, seed: int | None) -> None:
-        """Send nothing yet.
-
-        Raises:
-            ModelError: the client is not installed.
-        """
+    def __init__(self, settings: Endpoint, key: str | None) -> None:
+        """Raises ModelError where the client is not installed; nothing is sent yet."""
         self._openai = _client_package()
-        self._settings, self._key, self._seed = settings, key, seed
+        self._settings, self._key = settings, key
         self._limit = "max_tokens"  # what the server calls the most tokens of an answer
 
     def connect(self) -> Any:
@@ -74,14 +74,12 @@ class Wire:
         return answer or Failure("a reply without an answer", again=True), use
 
     def _body(self, ask: Ask) -> dict[str, Any]:
-        seed = {} if self._seed is None else {"seed": seed_of(self._seed, ask)}
         return {
             "model": self._settings.model,
             "messages": [{"role": role, "content": words} for role, words in ask.messages],
             self._limit: ask.max_tokens,
             "temperature": ask.temperature,
             "top_p": ask.top_p,
-            **seed,
         }
 
     def _status(self, error: Any) -> Outcome:
@@ -116,3 +114,91 @@ def _lost(error: Exception, timeout: float) -> Outcome:
     if causes & {"TimeoutError", "APITimeoutError"}:
         return Failure(f"no answer within {timeout:g} s", again=True, reached=False), None
     return Failure("the connection broke", again=True, reached=False), None
+
+
+def read_reply(content: bytes, worst: TokenUse) -> tuple[Answer | None, TokenUse]:
+    """The answer in a reply, and the tokens that it has used.
+
+    A reply that does not say how many tokens it has used counts as the most that it can have used.
+
+    Returns:
+        None for the answer if there is none: malformed JSON, no choices, or no text.
+    """
+    body = _json(content)
+    choice = _at(body, "choices", 0)
+    words, finish = _at(choice, "message", "content"), _finish(choice)
+    text = _without_surrogates(words) if isinstance(words, str) else ""
+    use = TokenUse(_count(_at(body, "usage", "prompt_tokens")), _count(_at(body, "usage", "completion_tokens")))
+    if use.read < 1 or use.written < bool(text):
+        use = worst
+    if not isinstance(words, str) and finish == "stop":
+        return None, use
+    return Answer(text, finish, use.read, use.written), use
+
+
+def _without_surrogates(text: str) -> str:
+    """JSON may hold half of a character, which no file can."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _finish(choice: Any) -> Literal["stop", "length", "refused"]:
+    reason = _at(choice, "finish_reason")
+    if reason == "content_filter" or _at(choice, "message", "refusal"):
+        return "refused"
+    return "length" if reason == "length" else "stop"
+
+
+def error_code(body: Any) -> str:
+    """The short name that a server gives its error; "" where it has none. Its message may quote the prompt."""
+    code = _at(body, "code") or _at(body, "error", "code") or ""
+    return code if isinstance(code, str) and len(code) <= 40 and code.replace("_", "").isalnum() else ""
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds that a server asks to wait: milliseconds, seconds or a date; None where it does not say.
+
+    >>> retry_after({"retry-after": "1.5"}, datetime.now(UTC)), retry_after({"retry-after-ms": "20"}, datetime.now(UTC))
+    (1.5, 0.02)
+    """
+    milliseconds, asked = _number(headers.get("retry-after-ms")), headers.get("retry-after")
+    if milliseconds is not None:
+        return milliseconds / 1000.0
+    seconds = _number(asked)
+    return _until(asked, now) if seconds is None and asked else seconds
+
+
+def _until(date: str, now: datetime) -> float | None:
+    try:
+        then = parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    return max(0.0, (then.replace(tzinfo=then.tzinfo or UTC) - now).total_seconds())
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if 0.0 <= number < float("inf") else None
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) else -1
+
+
+def _at(value: Any, *path: str | int) -> Any:
+    """What lies at the path; None where nothing does."""
+    for step in path:
+        try:
+            value = value[step]
+        except (TypeError, KeyError, IndexError):
+            return None
+    return value

@@ -62,10 +62,6 @@ class Decoder:
     def load(cls, folder: Path, encoder: str) -> "Decoder":
         """The decoder in a folder that `train_decoder` wrote. Runs no code of the folder.
 
-        Args:
-            folder: where it lies.
-            encoder: the fingerprint of the encoder whose embeddings it shall read.
-
         Raises:
             ModelError: the folder holds no decoder, or one for another encoder.
         """
@@ -97,8 +93,6 @@ class Decoder:
 
         Args:
             vectors: shape (n, d); one that is not of length 1 is scaled to it.
-            encode: the encoder that the decoder was trained for.
-            seed: of the draws.
 
         Raises:
             ModelError: a vector is zero or not finite or not of d numbers, or texts of `settings.max_tokens` do not fit
@@ -120,7 +114,7 @@ class Decoder:
                 search, [(index, own[sample]) for index, own in enumerate(coins) for sample in round_], settings
             )
             done(len(targets) * (round_[-1] + 1))
-        return search.result()
+        return Decoded(tuple(search.texts), search.embeddings, search.cosines)
 
     def _round(self, search: "_Search", tries: Sequence[tuple[int, np.ndarray]], settings: DecodeSettings) -> None:
         """Write one text for each vector's index and coins, and keep what is better than before."""
@@ -145,14 +139,15 @@ class _Search:
     Attributes:
         targets: unit vectors, float32 (n, d).
         tokens: of the best text of each; none at the beginning.
+        texts, embeddings, cosines: as in `Decoded`.
     """
 
     def __init__(self, targets: np.ndarray, encode: Encode) -> None:
         self.targets, self._encode = targets, encode
         self.tokens: list[list[int]] = [[] for _ in targets]
-        self._texts = [""] * len(targets)
-        self._embeddings = np.zeros_like(targets)
-        self._cosines = np.full(len(targets), -1.0, dtype=np.float32)
+        self.texts = [""] * len(targets)
+        self.embeddings = np.zeros_like(targets)
+        self.cosines = np.full(len(targets), -1.0, dtype=np.float32)
 
     def offer(self, owners: Sequence[int], written: Sequence[list[int]], texts: Sequence[str]) -> None:
         """Encode texts, each for the vector with its owner's index, and keep those that are nearer than the best."""
@@ -162,22 +157,18 @@ class _Search:
         lengths = np.maximum(np.linalg.norm(embeddings, axis=1), np.finfo(np.float32).tiny)
         cosines = (embeddings * self.targets[list(owners)]).sum(axis=1) / lengths
         for place, owner in enumerate(owners):
-            if cosines[place] > self._cosines[owner]:
-                self.tokens[owner], self._texts[owner] = written[place], texts[place]
-                self._embeddings[owner], self._cosines[owner] = embeddings[place], cosines[place]
-
-    def result(self) -> Decoded:
-        """What was found."""
-        return Decoded(tuple(self._texts), self._embeddings, self._cosines)
+            if cosines[place] > self.cosines[owner]:
+                self.tokens[owner], self.texts[owner] = written[place], texts[place]
+                self.embeddings[owner], self.cosines[owner] = embeddings[place], cosines[place]
 
 
 def _unit(vectors: np.ndarray, dimension: int) -> np.ndarray:
     """Vectors scaled to length 1, float32 (n, dimension)."""
-    found = np.asarray(vectors, dtype=np.float64)
-    lengths = np.linalg.norm(found, axis=1, keepdims=True) if found.ndim == 2 else np.zeros((1, 1))
-    if found.shape[1:] != (dimension,) or not np.isfinite(lengths).all() or not (lengths > 0.0).all():
+    wide = np.asarray(vectors, dtype=np.float64)
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True) if wide.ndim == 2 else np.zeros((1, 1))
+    if wide.shape[1:] != (dimension,) or not np.isfinite(lengths).all() or not (lengths > 0.0).all():
         raise ModelError(
             f"Embeddings to decode must be finite vectors of {dimension} numbers that are not all zero.",
             "Hand over embeddings of the encoder that the decoder was trained for.",
         )
-    return (found / lengths).astype(np.float32)
+    return (wide / lengths).astype(np.float32)

@@ -31,14 +31,10 @@ class Reconstruction:
     """What a decoder gets back from the embeddings of sentences that it has not seen.
 
     Attributes:
-        sentences: how many were decoded.
         cosine: mean cosine of the texts' embeddings with the given ones.
         nearest: mean cosine of the nearest training sentence with them: what copying would reach.
         token_f1: mean harmonic mean of the shares of words that a text and its sentence have in common.
         bleu: BLEU-4 of all texts together.
-        exact: share of the sentences that came back word for word.
-        texts: all that was written, in the order of the sentences.
-        samples: a few of them beside their sentences.
     """
 
     sentences: int
@@ -63,11 +59,8 @@ def reconstruction(
     """Decode the embeddings of public held-out sentences and compare.
 
     Args:
-        decoder: a trained one.
         sentences: public, of documents that it was not trained on.
         embeddings: theirs, shape (n, d).
-        encode: the encoder that the decoder was trained for.
-        seed: of the draws.
         training: embeddings of the sentences that it was trained on, shape (m, d).
 
     Raises:
@@ -102,9 +95,9 @@ def token_f1(text: str, truth: str) -> float:
     >>> token_f1("a dog barks", "A dog sleeps here")
     0.5714285714285714
     """
-    found, wanted = Counter(_words(text)), Counter(_words(truth))
-    total = found.total() + wanted.total()
-    return 2.0 * (found & wanted).total() / total if total else 1.0
+    written, wanted = Counter(_words(text)), Counter(_words(truth))
+    total = written.total() + wanted.total()
+    return 2.0 * (written & wanted).total() / total if total else 1.0
 
 
 def bleu(texts: Sequence[str], truths: Sequence[str]) -> float:
@@ -130,9 +123,9 @@ def _precision(pairs: Sequence[tuple[list[str], list[str]]], order: int) -> floa
     """Share of the word sequences of this length in the texts that the truths have too."""
     matches = counts = int(order > 1)
     for text, truth in pairs:
-        found = _sequences(text, order)
-        matches += (found & _sequences(truth, order)).total()
-        counts += found.total()
+        own = _sequences(text, order)
+        matches += (own & _sequences(truth, order)).total()
+        counts += own.total()
     return matches / counts if counts else 0.0
 
 

@@ -2,11 +2,11 @@
 
 from pydantic import Field, model_validator
 
-from palimpsest.models.settings import Schedule, WarmUp, WeightDecay
+from palimpsest.models.settings import Schooling
 from palimpsest.settings import Settings
 
 
-class DecoderSettings(Settings):
+class DecoderSettings(Schooling):
     """A model that turns a sentence embedding back into a text, trained once on public text. Free."""
 
     prefix: int = Field(
@@ -18,9 +18,6 @@ class DecoderSettings(Settings):
     learning_rate: float = Field(
         default=0.0008, gt=0, description="Peak learning rate of AdamW for the language model inside."
     )
-    warmup: WarmUp = 0.05
-    schedule: Schedule = "cosine"
-    weight_decay: WeightDecay = 0.01
     noise: float = Field(
         default=0.1,
         ge=0,

@@ -3,7 +3,9 @@
 Ordinary training: nothing private may be among the sentences.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +13,14 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedTokenizerBase
 
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path, write_json
 from palimpsest.models.decoder.network import Network
 from palimpsest.models.decoder.settings import DecoderSettings
-from palimpsest.models.lm import load_lm, save_lm, schedule_factor
+from palimpsest.models.lm import descend, length_batches, load_lm, recent_mean, save_lm, schedule_factor
 from palimpsest.models.tokens import encode_texts, specials
 from palimpsest.progress import track
 
@@ -27,7 +30,36 @@ _WORD_NOISE = 0.5  # length of the random vector added to an embedding meanwhile
 _RARE = 0.1  # texts that a token is in beside those where it is
 _MAPS_SHARE, _WORDS_SHARE = 0.4, 0.2  # of the language model's learning rate
 _BETAS = (0.9, 0.98)
-_BUCKET = 50  # batches whose texts are sorted by length together
+_TAG = re.compile(r"<br ?/?>")
+_SPACE = re.compile(r"\s+")
+_BOUNDARY = re.compile(r'(?<=[.!?])\s+(?=[A-Z"])')
+_FEWEST, _MOST = 4, 28  # words: shorter ones say little, longer ones are more than one embedding holds
+_LONGEST = 200  # characters, unless it is quoted: lists and tables are longer
+
+
+def split_sentences(text: str) -> list[str]:
+    """The usable sentences of a text, in order: 4 to 28 words, a capital or a quotation mark in front."""
+    plain = _SPACE.sub(" ", _TAG.sub(" ", text)).strip()
+    return [sentence for sentence in _BOUNDARY.split(plain) if _usable(sentence)]
+
+
+def sentences_of(texts: Iterable[str]) -> list[str]:
+    """The distinct usable sentences of public texts, in order of appearance; case does not tell two apart.
+
+    >>> sentences_of(["A man walks in.<br /> He sits down there. A MAN walks in.", "No."])
+    ['A man walks in.', 'He sits down there.']
+    """
+    distinct: dict[str, str] = {}
+    for text in texts:
+        for sentence in split_sentences(text):
+            distinct.setdefault(sentence.lower(), sentence)
+    return list(distinct.values())
+
+
+def _usable(sentence: str) -> bool:
+    words = len(sentence.split())
+    begins = sentence.startswith('"') or (sentence[:1].isupper() and len(sentence) < _LONGEST)
+    return begins and _FEWEST <= words <= _MOST
 
 
 def train_decoder(
@@ -71,8 +103,8 @@ def train_decoder(
     losses = _learn(network, texts, vectors, settings, seed)
     _save(network, tokenizer, settings, encoder, folder)
     return {
-        "word_loss": _recent(word_losses),
-        "train_loss": _recent(losses),
+        "word_loss": recent_mean(word_losses),
+        "train_loss": recent_mean(losses),
         "steps": len(losses),
         "sentences": len(texts),
         "parameters": sum(weight.numel() for weight in network.parameters()),
@@ -117,20 +149,19 @@ def _learn_words(network: Network, texts: list[list[int]], vectors: torch.Tensor
     for text in texts:
         counts[sorted(set(text))] += 1.0
     usual = (counts / counts.sum()).log()
-    optimizer = torch.optim.AdamW(network.words.parameters(), betas=_BETAS, weight_decay=0.0, fused=True)
+    words = network.words.parameters()
+    optimizer = torch.optim.AdamW(words, lr=_WORD_RATE, betas=_BETAS, weight_decay=0.0, fused=True)
     epochs = (torch.randperm(len(texts), generator=coins).split(_WORD_BATCH) for _ in range(_WORD_EPOCHS))
     steps = _WORD_EPOCHS * -(-len(texts) // _WORD_BATCH)
+    rates = LambdaLR(optimizer, lambda step: schedule_factor("linear", step, steps))
     losses = []
-    batches = (batch for epoch in epochs for batch in epoch)
-    for step, batch in enumerate(track(batches, name="words", total=steps, private=False, unit="step")):
-        for group in optimizer.param_groups:
-            group["lr"] = _WORD_RATE * schedule_factor("linear", step, steps)
+    for batch in track(chain.from_iterable(epochs), name="words", total=steps, private=False, unit="step"):
         chosen = [sorted(set(texts[index])) for index in batch.tolist()]
         rows = torch.tensor([row for row, tokens in enumerate(chosen) for _ in tokens])
         columns = torch.tensor([token for tokens in chosen for token in tokens])
         scores = network.words(network.scaled(_blurred(vectors[batch], _WORD_NOISE, coins))) + usual
         loss = -functional.log_softmax(scores, dim=1)[rows, columns].mean()
-        losses.append(_descend(loss, network.words, optimizer))
+        losses.append(descend(loss, network.words, rates))
     return losses
 
 
@@ -139,17 +170,14 @@ def _learn(
 ) -> list[float]:
     """Fit the whole network; the loss of each step."""
     steps = max(1, round(settings.epochs * len(texts) / settings.batch))
-    warmup = round(settings.warmup * steps)
+    warmup, coins = round(settings.warmup * steps), torch.Generator().manual_seed(seed)
     optimizer = _optimizer(network, settings)
-    coins = torch.Generator().manual_seed(seed)
+    rates = LambdaLR(optimizer, lambda step: schedule_factor(settings.schedule, step, steps, warmup))
     losses = []
-    batches = _batches([len(text) for text in texts], settings.batch, steps, coins)
-    for step, batch in enumerate(track(batches, name="decoder", total=steps, private=False, unit="step")):
-        factor = schedule_factor(settings.schedule, step, steps, warmup)
-        for group in optimizer.param_groups:
-            group["lr"] = group["peak"] * factor
+    batches = length_batches([len(text) for text in texts], settings.batch, steps, coins)
+    for batch in track(batches, name="decoder", total=steps, private=False, unit="step"):
         loss = network.loss(_blurred(vectors[batch], settings.noise, coins), [texts[index] for index in batch])
-        losses.append(_descend(loss, network, optimizer))
+        losses.append(descend(loss, network, rates))
     return losses
 
 
@@ -161,39 +189,16 @@ def _optimizer(network: Network, settings: DecoderSettings) -> torch.optim.AdamW
         share = 1.0 if id(weight) in lm else _WORDS_SHARE if id(weight) in words else _MAPS_SHARE
         kinds.setdefault((share, settings.weight_decay if weight.dim() > 1 else 0.0), []).append(weight)
     groups = [
-        {"params": weights, "peak": share * settings.learning_rate, "weight_decay": decay}
+        {"params": weights, "lr": share * settings.learning_rate, "weight_decay": decay}
         for (share, decay), weights in kinds.items()
     ]
     return torch.optim.AdamW(groups, betas=_BETAS, fused=True)
-
-
-def _descend(loss: torch.Tensor, trained: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-    """One step; the loss before it."""
-    loss.backward()
-    nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return float(loss.detach())
 
 
 def _blurred(vectors: torch.Tensor, length: float, coins: torch.Generator) -> torch.Tensor:
     """Unit vectors (B, d) moved by this length in random directions, and back on the sphere."""
     directions = functional.normalize(torch.randn(vectors.shape, generator=coins), dim=1)
     return functional.normalize(vectors + length * directions, dim=1)
-
-
-def _batches(lengths: Sequence[int], batch: int, steps: int, coins: torch.Generator) -> Iterator[list[int]]:
-    """Indices of `steps` batches of texts of similar length, in random order, epoch after epoch."""
-    done = 0
-    while done < steps:
-        order = torch.randperm(len(lengths), generator=coins).tolist()
-        for start in range(0, len(order), _BUCKET * batch):
-            bucket = slice(start, start + _BUCKET * batch)
-            order[bucket] = sorted(order[bucket], key=lambda index: lengths[index])
-        starts = list(range(0, len(order), batch))
-        for index in torch.randperm(len(starts), generator=coins).tolist()[: steps - done]:
-            yield order[starts[index] : starts[index] + batch]
-        done += len(starts)
 
 
 def _save(
@@ -205,9 +210,3 @@ def _save(
         save_lm(network.lm, tokenizer, draft / LM)
         save_file(maps, draft / MAPS)
         write_json(draft / FACTS, facts)
-
-
-def _recent(losses: Sequence[float]) -> float:
-    """Mean of the last tenth."""
-    recent = losses[-max(1, len(losses) // 10) :]
-    return sum(recent) / len(recent)

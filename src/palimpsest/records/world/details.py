@@ -1,11 +1,15 @@
 """What belongs to one record alone: order numbers, phones, handles, addresses, serials, and the planted canaries.
 
 Every kind has at least 2**30 equally likely values, so a value that turns up in released text was copied, not guessed.
+
+A world may have customers who wrote the tickets, most of them few, some many. They are there to audit what is promised
+to a person. A customer's tickets are about any product and any team, but they quote the same details, so that what a
+release gives away of one of them, it gives away of a person with several rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from itertools import accumulate, pairwise
 
 from palimpsest.records.world.draw import Draw
 from palimpsest.records.world.grammar import RULES
@@ -16,12 +20,9 @@ _STREETS = ("Mill", "Orchard", "Station", "Harbour", "Chapel", "Market", "Garden
 _WAYS = ("Road", "Lane", "Street", "Square", "Close")
 _CODE_WORDS = (
     "amber", "basket", "candle", "desert", "ember", "falcon", "ginger", "hammer", "island", "jacket", "kitten",
-    "ladder",
-    "marble", "needle", "orange", "pepper", "quartz", "ribbon", "saddle", "tiger", "umbrella", "velvet",
-    "walnut", "yellow",
-    "zebra", "anchor", "bottle", "copper", "dragon", "engine", "forest", "guitar", "4", "7", "9", "12", "18",
-    "26", "31",
-    "45", "58", "63", "74", "86",
+    "ladder", "marble", "needle", "orange", "pepper", "quartz", "ribbon", "saddle", "tiger", "umbrella", "velvet",
+    "walnut", "yellow", "zebra", "anchor", "bottle", "copper", "dragon", "engine", "forest", "guitar", "4", "7", "9",
+    "12", "18", "26", "31", "45", "58", "63", "74", "86",
 )  # fmt: skip
 
 
@@ -40,11 +41,6 @@ class DetailKind:
     slots: tuple[Sequence[str], ...]
     pattern: str
     phrases: tuple[str, ...]
-
-    @property
-    def space(self) -> int:
-        """The number of equally likely values."""
-        return prod(len(slot) for slot in self.slots)
 
     def value(self, draw: Draw) -> str:
         """One value, uniform over the space."""
@@ -100,8 +96,45 @@ class Mint:
         self._used: set[str] = set()
 
     def value(self, kind: DetailKind, draw: Draw) -> str:
-        """A fresh value of the kind."""
         while (value := kind.value(draw)).lower() in self._used:
             pass
         self._used.add(value.lower())
         return value
+
+
+@dataclass(frozen=True)
+class Customer:
+    """One customer.
+
+    Attributes:
+        id: what the column `CUSTOMER` holds.
+        slots: rules of the grammar that are always expanded alike: first and last name, and town.
+        details: kind -> the customer's own value, which no other customer has.
+    """
+
+    id: str
+    slots: Mapping[str, str]
+    details: Mapping[str, str]
+
+
+def dealt_authors(stream: str, count: int, rows: int, seed: int, mint: Mint) -> list[Customer]:
+    """The author of each of `rows` tickets: each has one at least, the others follow Zipf's law.
+
+    Args:
+        stream: which tickets; authors of one stream wrote nothing in another.
+    """
+    draw = Draw(seed, f"{stream} authors")
+    others = apportioned([1.0 / rank for rank in range(1, count + 1)], rows - count)
+    invented = [_author(f"{stream} {number:05d}", draw, mint) for number in range(count)]
+    return draw.shuffled([author for author, more in zip(invented, others, strict=True) for _ in range(1 + more)])
+
+
+def apportioned(weights: Sequence[float], total: int) -> list[int]:
+    """Whole numbers that add up to `total`, as near to the weights' proportions as running sums allow."""
+    edges = [0, *(round(total * edge / sum(weights)) for edge in accumulate(weights))]
+    return [high - low for low, high in pairwise(edges)]
+
+
+def _author(name: str, draw: Draw, mint: Mint) -> Customer:
+    slots = {rule: draw.pick(RULES[rule]) for rule in ("first", "last", "town")}
+    return Customer(name, slots, {kind.name: mint.value(kind, draw) for kind in DETAIL_KINDS})

@@ -21,7 +21,6 @@ class Draw:
         return int(self._random.random() * high)
 
     def chance(self, probability: float) -> bool:
-        """True with the given probability."""
         return self._random.random() < probability
 
     def pick(self, items: Sequence[Item]) -> Item:

@@ -1,17 +1,20 @@
 """The answer key of the invented world: which facts a text states, and which secrets it gives away."""
 
+import re
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from palimpsest.errors import DataError
 from palimpsest.files import read_json, write_json
-from palimpsest.records.world.matcher import Mention, PhraseIndex, sentences, words
+from palimpsest.plain import Plain
 
+_WORD = re.compile(r"[^\W_]+|[.!?;\n]")
+_BREAKS = frozenset(".!?;\n")
 # Words end at an apostrophe: "doesn't" is "doesn" and "t".
 _NEGATIONS = frozenset(
     ("no", "not", "never", "nothing", "without", "cannot", "isn", "doesn", "don", "didn", "hasn", "won")
@@ -22,8 +25,57 @@ _WORDS_BETWEEN_REVERSED = 3  # ... and in front of it: "humming at night is what
 _WORDS_BEFORE_REVERSED = 1  # how far from the start of its sentence it may then begin
 
 
+def words(text: str) -> list[str]:
+    """The text's words in lower case; case, punctuation and spacing are normalised away.
+
+    >>> words("Order KX-4829: it hums.")
+    ['order', 'kx', '4829', 'it', 'hums']
+    """
+    return [word for word in _WORD.findall(text.lower()) if word not in _BREAKS]
+
+
+def sentences(text: str) -> list[list[str]]:
+    """The words of each sentence."""
+    groups = groupby(_WORD.findall(text.lower()), key=_BREAKS.__contains__)
+    return [list(own) for breaks, own in groups if not breaks]
+
+
 @dataclass(frozen=True, slots=True)
-class PopulationFact:
+class Mention:
+    """A known phrase in a list of words: `key` says which, `start` and `end` where (end excluded)."""
+
+    key: str
+    start: int
+    end: int
+
+
+class PhraseIndex:
+    """Phrases, each known by a key; one key may have several phrases. They are found in time linear in the text."""
+
+    def __init__(self, phrases: Mapping[str, Iterable[str]]) -> None:
+        self._keys = {tuple(words(form)): key for key, forms in phrases.items() for form in forms}
+        self._lengths: dict[str, set[int]] = {}  # of the phrases that begin with a word
+        for phrase in filter(None, self._keys):
+            self._lengths.setdefault(phrase[0], set()).add(len(phrase))
+
+    def find(self, tokens: list[str]) -> list[Mention]:
+        """The longest phrase at every position, from left to right; mentions do not overlap."""
+        mentions: list[Mention] = []
+        for start in range(len(tokens)):
+            if (not mentions or start >= mentions[-1].end) and (mention := self._longest(tokens, start)):
+                mentions.append(mention)
+        return mentions
+
+    def _longest(self, tokens: list[str], start: int) -> Mention | None:
+        for length in sorted(self._lengths.get(tokens[start], ()), reverse=True):
+            phrase = tuple(tokens[start : start + length])
+            if phrase in self._keys:
+                return Mention(self._keys[phrase], start, start + len(phrase))
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class PopulationFact(Plain):
     """A fact that many private records agree on, each of somebody else.
 
     Attributes:
@@ -42,7 +94,7 @@ class PopulationFact:
 
 
 @dataclass(frozen=True, slots=True)
-class IndividualFact:
+class IndividualFact(Plain):
     """A value that belongs to one private record alone, or to one author's, and its kind."""
 
     id: str
@@ -51,7 +103,7 @@ class IndividualFact:
 
 
 @dataclass(frozen=True, slots=True)
-class Canary:
+class Canary(Plain):
     """A planted secret and the number of private records it was planted in, or of their authors."""
 
     id: str
@@ -61,14 +113,14 @@ class Canary:
 
 @dataclass(frozen=True)
 class Leaks:
-    """What was found of the values that must not come out: id -> number of texts."""
+    """Which of the values that must not come out did: id -> number of texts."""
 
     individual: dict[str, int]
     canaries: dict[str, int]
 
 
 @dataclass(frozen=True)
-class Facts:
+class Facts(Plain):
     """Everything that is true in one world, with the matcher that looks for it.
 
     Attributes:
@@ -116,7 +168,7 @@ class Facts:
         and no other model ("3", "Lite": the end of a name the world does not know) stand between. A predicate that
         opens its sentence may come before its product.
         """
-        found: set[tuple[str, str]] = set()
+        stated: set[tuple[str, str]] = set()
         for tokens in sentences(text):
             subjects = self._subjects.find(tokens)
             starts = [subject.start for subject in subjects]
@@ -124,8 +176,8 @@ class Facts:
                 earlier = bisect(starts, predicate.start)
                 subject, said_of = (subjects[earlier - 1], _behind) if earlier else (subjects[0], _in_front)
                 if said_of(subject, predicate, tokens, self._barriers):
-                    found.add((subject.key, predicate.key))
-        return found
+                    stated.add((subject.key, predicate.key))
+        return stated
 
     def find_population(self, text: str) -> set[str]:
         """Ids of the population facts that the text states, in time linear in the text."""
@@ -154,11 +206,9 @@ class Facts:
 
     def leaked(self, texts: Iterable[str]) -> Leaks:
         """The individual values and canaries found, each with the number of texts that hold it."""
-        individual: Counter[str] = Counter()
-        canaries: Counter[str] = Counter()
-        for text in texts:
-            individual.update(self.find_individual(text))
-            canaries.update(self.find_canaries(text))
+        texts = list(texts)
+        individual = Counter(key for text in texts for key in self.find_individual(text))
+        canaries = Counter(key for text in texts for key in self.find_canaries(text))
         return Leaks(dict(individual), dict(canaries))
 
 
@@ -177,7 +227,7 @@ def _in_front(subject: Mention, predicate: Mention, tokens: list[str], barriers:
 
 def save_facts(facts: Facts, path: Path | str) -> None:
     """Write the answer key as JSON. It names every secret of the world: a private file."""
-    write_json(path, asdict(facts))
+    write_json(path, facts.to_json())
 
 
 def load_facts(path: Path | str) -> Facts:
@@ -187,17 +237,7 @@ def load_facts(path: Path | str) -> Facts:
         DataError: the file has not the shape of an answer key.
     """
     try:
-        return _facts(read_json(path))
+        return Facts.from_json(read_json(path))
     except (KeyError, TypeError, ValueError) as error:
         problem = f"{Path(path).name!r} is not the answer key of a demo world."
         raise DataError(problem, "Make the world again.") from error
-
-
-def _facts(document: dict[str, Any]) -> Facts:
-    return Facts(
-        population=tuple(PopulationFact(**fact) for fact in document["population"]),
-        individual=tuple(IndividualFact(**fact) for fact in document["individual"]),
-        canaries=tuple(Canary(**canary) for canary in document["canaries"]),
-        subjects=tuple(document["subjects"]),
-        predicates=tuple((finite, gerund) for finite, gerund in document["predicates"]),
-    )

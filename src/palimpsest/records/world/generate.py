@@ -18,44 +18,29 @@ who the answer key counts.
 import json
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from palimpsest import validate
 from palimpsest.files import atomic_path
 from palimpsest.records.record import Record
 from palimpsest.records.schema import CUSTOMER
-from palimpsest.records.world.authors import Customer, apportioned, dealt_authors
-from palimpsest.records.world.details import CANARY_KIND, DETAIL_KINDS, Mint
+from palimpsest.records.world import grammar
+from palimpsest.records.world.details import CANARY_KIND, DETAIL_KINDS, Customer, Mint, apportioned, dealt_authors
 from palimpsest.records.world.draw import Draw
 from palimpsest.records.world.facts import Canary, Facts, IndividualFact, PopulationFact, save_facts
-from palimpsest.records.world.grammar import (
-    ASIDES,
-    DECOYS,
-    EARLIER,
-    ENDINGS,
-    LABELS,
-    NAMELESS,
-    OPEN_REQUESTS,
-    REQUESTS,
-    RULES,
-    STATEMENTS,
-    STEMS,
-    SYMPTOMS,
-    product_names,
-    sentence,
-)
+from palimpsest.records.world.grammar import sentence
 
-__all__ = ["LABELS", "World", "WorldSettings", "make_world", "write_world"]
-
-_TEAM_SHARES = dict(zip(LABELS, (0.27, 0.23, 0.19, 0.16, 0.15), strict=True))  # of routed tickets and requests
+_TEAM_SHARES = dict(zip(grammar.LABELS, (0.27, 0.23, 0.19, 0.16, 0.15), strict=True))  # of routed tickets and requests
 _EXCEPTION = 4  # of a product's symptoms, one in so many is not the home team's
 _NAMELESS_SHARE = 0.08  # tickets that name no product
 _REQUEST_SHARE = 0.55  # tickets whose request decides the team
 _DECOY_SHARE = 0.25  # tickets with another team's words in them
 _ASIDE_SHARE = 0.25  # tickets that mention another product in passing
 _MOST_ROWS = 1_000_000
+_PUBLIC_WEIGHTS = 1000, 50  # of the commonest and the rarest public pair: public products have rare troubles too
 _WHOLE_WORLD = 10_000  # private tickets that leave room for all facts and canaries as often as by default
 _WORDS = (10, 22)  # a ticket's aimed length; the obligatory sentences may go a little beyond
 
@@ -105,9 +90,11 @@ class WorldSettings:
         validate.in_range(100, _MOST_ROWS, private_rows=self.private_rows, public_rows=self.public_rows)
         validate.in_range(50, _MOST_ROWS, test_rows=self.test_rows, public_test_rows=self.public_test_rows)
         validate.in_range(0, 1, detail_share=self.detail_share, label_noise=self.label_noise)
-        validate.in_range(2, self.products * len(SYMPTOMS), facts=self.facts)
-        validate.in_range(20, self.public_products * len(SYMPTOMS), public_pairs=self.public_pairs)
-        validate.in_range(2, len(STEMS) * len(ENDINGS), all_products=self.products + self.public_products)
+        validate.in_range(2, self.products * len(grammar.SYMPTOMS), facts=self.facts)
+        validate.in_range(20, self.public_products * len(grammar.SYMPTOMS), public_pairs=self.public_pairs)
+        validate.in_range(
+            2, len(grammar.STEMS) * len(grammar.ENDINGS), all_products=self.products + self.public_products
+        )
         # A ticket states at most two facts, never one twice: these bounds leave a row for every statement.
         validate.in_range(self.support_low, 0.4 * self.private_rows, support_high=self.support_high)
         validate.in_range(0, 1.4 * self.private_rows, stated_facts=sum(self.supports))
@@ -116,29 +103,16 @@ class WorldSettings:
             validate.in_range(1, self.private_rows, authors=self.authors)
 
     @classmethod
-    def sized(
-        cls,
-        *,
-        seed: int,
-        private_rows: int,
-        test_rows: int,
-        public_rows: int,
-        public_test_rows: int,
-        authors: int | None,
-    ) -> "WorldSettings":
+    def sized(cls, *, private_rows: int, **given: Any) -> "WorldSettings":
         """A world of so many rows. A small one has fewer facts and canaries, and states each fact less often."""
         scale = math.sqrt(min(1.0, private_rows / _WHOLE_WORLD))
-        return cls(
-            seed, private_rows, test_rows, public_rows, public_test_rows, facts=round(scale * cls.facts),
-            support_low=round(scale * cls.support_low), support_high=round(scale * cls.support_high),
-            canaries=round(scale * cls.canaries), authors=authors,
-        )  # fmt: skip
+        fewer = ("facts", "support_low", "support_high", "canaries")
+        return cls(**given, private_rows=private_rows, **{name: round(scale * getattr(cls, name)) for name in fewer})
 
     @property
     def supports(self) -> list[int]:
         """Support of every population fact, log-spaced, the commonest first."""
-        ratio = self.support_low / self.support_high
-        return [round(self.support_high * ratio ** (rank / (self.facts - 1))) for rank in range(self.facts)]
+        return _log_spaced(self.support_high, self.support_low, self.facts)
 
     @property
     def plantings(self) -> list[int]:
@@ -151,7 +125,6 @@ class World:
     """All records of the world and its answer key; no two records have the same text.
 
     Attributes:
-        private, test, public, public_test: the records.
         facts: the answer key.
         customers: "private" and "test" -> who wrote each of the records; empty in a world without authors.
     """
@@ -201,10 +174,10 @@ class _Ticket:
 def make_world(settings: WorldSettings) -> World:
     """Invent the world of a seed."""
     seed = settings.seed
-    names = product_names(Draw(seed, "products"), settings.products + settings.public_products)
+    names = grammar.product_names(Draw(seed, "products"), settings.products + settings.public_products)
     own, others = names[: settings.products], names[settings.products :]
     truth = _routed(_pairs(own, settings.supports, Draw(seed, "facts")))
-    elsewhere = _pairs(others, _log_spaced_ranks(settings.public_pairs), Draw(seed, "public pairs"))
+    elsewhere = _pairs(others, _log_spaced(*_PUBLIC_WEIGHTS, settings.public_pairs), Draw(seed, "public pairs"))
     writer = _TicketWriter(settings, names)
     secrets = [writer.mint.value(CANARY_KIND, Draw(seed, f"canary/{index}")) for index in range(settings.canaries)]
     planted = [secret for secret, repeats in zip(secrets, settings.plantings, strict=True) for _ in range(repeats)]
@@ -218,7 +191,7 @@ def make_world(settings: WorldSettings) -> World:
     customers = {part: [author.id for author in own] for part, own in authors.items()}
     support = _support(topics, customers.get("private", range(len(topics))))
     facts = Facts(
-        _population(truth, support), _individual(private), _canaries(secrets, support), tuple(names), SYMPTOMS
+        _population(truth, support), _individual(private), _canaries(secrets, support), tuple(names), grammar.SYMPTOMS
     )
     unlabelled = tuple(Record(ticket.text) for ticket in public)
     return World(_records(private), _records(test), unlabelled, _records(declared), facts, customers)
@@ -257,12 +230,10 @@ def _authors(settings: WorldSettings, mint: Mint) -> dict[str, list[Customer]]:
 
 def _pairs(products: Sequence[str], weights: Sequence[int], draw: Draw) -> list[_Pair]:
     """One pair per weight; products take turns, and no product has a symptom twice."""
-    unused = {product: draw.shuffled(SYMPTOMS) for product in products}
+    unused = {product: draw.shuffled(grammar.SYMPTOMS) for product in products}
     turns = [products[index % len(products)] for index in range(len(weights))]
-    return [
-        _Pair(product, unused[product].pop(), weight)
-        for product, weight in zip(turns, draw.shuffled(weights), strict=True)
-    ]
+    dealt = zip(turns, draw.shuffled(weights), strict=True)
+    return [_Pair(product, unused[product].pop(), weight) for product, weight in dealt]
 
 
 def _routed(pairs: Sequence[_Pair]) -> list[_Pair]:
@@ -282,13 +253,12 @@ def _routed(pairs: Sequence[_Pair]) -> list[_Pair]:
         exception = seen[pair.subject] % _EXCEPTION == 0
         team = neediest if exception else homes.setdefault(pair.subject, neediest)
         lacking[team] -= pair.weight
-        routed.append(_Pair(pair.subject, pair.forms, pair.weight, team))
+        routed.append(replace(pair, team=team))
     return routed
 
 
-def _log_spaced_ranks(count: int) -> list[int]:
-    """Weights from 1000 down to 50, log-spaced: public products have common and rare troubles too."""
-    return [round(1000 * 0.05 ** (rank / (count - 1))) for rank in range(count)]
+def _log_spaced(high: int, low: int, count: int) -> list[int]:
+    return [round(high * (low / high) ** (rank / (count - 1))) for rank in range(count)]
 
 
 # Which ticket is about what.
@@ -303,7 +273,7 @@ def _topics(pairs: Sequence[_Pair], rows: int, draw: Draw, secrets: Sequence[str
     topics += [_Topic(None)] * (rows - named)
     holders = draw.shuffled(range(rows))
     for row, secret in zip(holders, secrets, strict=False):
-        topics[row] = _Topic(topics[row].main, topics[row].second, secret)
+        topics[row] = replace(topics[row], secret=secret)
     return draw.shuffled(topics)
 
 
@@ -321,7 +291,7 @@ def _sampled_topics(pairs: Sequence[_Pair], settings: WorldSettings, rows: int, 
     """Topics in the proportions of the pairs' weights, with as many statements per row as the private tickets have."""
     statements = round(rows * sum(settings.supports) / settings.private_rows)
     counts = apportioned([pair.weight for pair in pairs], statements)
-    scaled = [_Pair(pair.subject, pair.forms, count, pair.team) for pair, count in zip(pairs, counts, strict=True)]
+    scaled = [replace(pair, weight=count) for pair, count in zip(pairs, counts, strict=True)]
     return _topics(scaled, rows, Draw(settings.seed, f"{stream} topics"))
 
 
@@ -333,8 +303,7 @@ class _TicketWriter:
 
     def __init__(self, settings: WorldSettings, products: Sequence[str]) -> None:
         self.mint = Mint()
-        self._settings = settings
-        self._products = products
+        self._settings, self._products = settings, products
         self._seen: set[str] = set()
 
     def tickets(
@@ -355,25 +324,25 @@ class _TicketWriter:
         decides = topic.main is None or draw.chance(_REQUEST_SHARE)
         wanted = draw.weighted(tuple(_TEAM_SHARES), tuple(_TEAM_SHARES.values())) if decides else None
         body, details = self._body(topic, author, draw)
-        request = sentence(REQUESTS[wanted] if wanted else OPEN_REQUESTS, draw)
+        request = sentence(grammar.REQUESTS[wanted] if wanted else grammar.OPEN_REQUESTS, draw)
         text = " ".join(_assembled(body, request, author.slots if author else {}, draw))
         return _Ticket(text, self._label(wanted or (topic.main.team if topic.main else None), draw), details)
 
     def _label(self, team: str | None, draw: Draw) -> str | None:
         if team is None or not draw.chance(self._settings.label_noise):
             return team
-        return draw.pick([other for other in LABELS if other != team])
+        return draw.pick([other for other in grammar.LABELS if other != team])
 
     def _body(
         self, topic: _Topic, author: Customer | None, draw: Draw
     ) -> tuple[list[str], tuple[tuple[str, str], ...]]:
         """The obligatory sentences in their usual order, and the details among them."""
         slots = topic.main.slots if topic.main else _nameless(draw)
-        body = [sentence(STATEMENTS, draw, slots)]
+        body = [sentence(grammar.STATEMENTS, draw, slots)]
         if topic.second:
-            body.append(sentence(EARLIER, draw, topic.second.slots))
+            body.append(sentence(grammar.EARLIER, draw, topic.second.slots))
         elif draw.chance(_ASIDE_SHARE):
-            body.append(sentence(ASIDES, draw, {"subject": draw.pick(self._products)}))
+            body.append(sentence(grammar.ASIDES, draw, {"subject": draw.pick(self._products)}))
         if topic.secret:
             return [*body, sentence(CANARY_KIND.phrases, draw, {"value": topic.secret})], ()
         if draw.chance(self._settings.detail_share):
@@ -385,28 +354,29 @@ class _TicketWriter:
 
 
 def _nameless(draw: Draw) -> dict[str, str]:
-    finite, gerund = draw.pick(SYMPTOMS)
-    return {"subject": draw.pick(NAMELESS), "finite": finite, "gerund": gerund}
+    finite, gerund = draw.pick(grammar.SYMPTOMS)
+    return {"subject": draw.pick(grammar.NAMELESS), "finite": finite, "gerund": gerund}
 
 
-def _assembled(body: list[str], request: str, slots: Mapping[str, str], draw: Draw) -> Iterator[str]:
+def _assembled(body: list[str], request: str, slots: Mapping[str, str], draw: Draw) -> list[str]:
     """The ticket's sentences in order: optional ones are added until the aimed length is reached."""
     extras = _extras(body, request, slots, draw)
-    middle = body + [extras[name] for name in ("effort", "decoy") if name in extras]
+    opening, effort, decoy, closing = (
+        [extras[name]] if name in extras else [] for name in ("opening", "effort", "decoy", "closing")
+    )
+    middle = [*body, *effort, *decoy]
     middle = draw.shuffled(middle) if draw.chance(0.5) else middle
     place = len(middle) if draw.chance(0.7) else draw.below(len(middle) + 1)
-    yield from (extras[name] for name in ("opening",) if name in extras)
-    yield from [*middle[:place], request, *middle[place:]]
-    yield from (extras[name] for name in ("closing",) if name in extras)
+    return [*opening, *middle[:place], request, *middle[place:], *closing]
 
 
 def _extras(body: list[str], request: str, slots: Mapping[str, str], draw: Draw) -> Mapping[str, str]:
     length = sum(len(part.split()) for part in (*body, request))
     aim = _WORDS[0] + draw.below(_WORDS[1] - _WORDS[0] + 1)
-    extras = {"decoy": sentence(DECOYS, draw)} if draw.chance(_DECOY_SHARE) else {}
+    extras = {"decoy": sentence(grammar.DECOYS, draw)} if draw.chance(_DECOY_SHARE) else {}
     for name in draw.shuffled(("opening", "effort", "closing")):
         if length < aim:
-            extras[name] = sentence(RULES[name], draw, slots)
+            extras[name] = sentence(grammar.RULES[name], draw, slots)
             length += len(extras[name].split())
     return extras
 

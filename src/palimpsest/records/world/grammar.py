@@ -1,8 +1,7 @@
 """The language of the invented world: its products, symptoms, requests and the sentences around them.
 
 A template names other templates in braces: `{place}` becomes one of `RULES["place"]`, `{subject}` whatever the
-caller
-binds to it. Private and public tickets come from these same rules; only the products and their pairings differ.
+caller binds to it. Private and public tickets come from these same rules; only the products and their pairings differ.
 """
 
 import re
@@ -27,47 +26,27 @@ MODELS = ("2", "3", "5", "7", "Lite", "Mini", "Pro", "Max")
 
 # (finite, gerund): the two surface forms of one predicate, shared by every product of the world.
 SYMPTOMS: tuple[tuple[str, str], ...] = (
-    ("overheats while charging", "overheating while charging"),
-    ("hums at night", "humming at night"),
-    ("leaks at the base", "leaking at the base"),
-    ("drops the signal", "dropping the signal"),
-    ("loses its settings", "losing its settings"),
-    ("stops after ten minutes", "stopping after ten minutes"),
-    ("smells of burnt plastic", "smelling of burnt plastic"),
-    ("flickers on start", "flickering on start"),
-    ("drains the battery", "draining the battery"),
-    ("freezes during updates", "freezing during updates"),
-    ("shows the wrong time", "showing the wrong time"),
-    ("rattles at low speed", "rattling at low speed"),
-    ("skips the last step", "skipping the last step"),
-    ("jams when cold", "jamming when cold"),
-    ("beeps for hours", "beeping for hours"),
-    ("forgets the password", "forgetting the password"),
-    ("scratches the floor", "scratching the floor"),
-    ("blocks the door sensor", "blocking the door sensor"),
-    ("heats one side", "heating one side"),
-    ("ignores the remote", "ignoring the remote"),
-    ("prints blank pages", "printing blank pages"),
-    ("resets every morning", "resetting every morning"),
-    ("locks after one use", "locking after one use"),
-    ("misreads the weight", "misreading the weight"),
-    ("buzzes near the router", "buzzing near the router"),
-    ("spills when tilted", "spilling when tilted"),
-    ("blinks in red", "blinking in red"),
-    ("trips the fuse", "tripping the fuse"),
-    ("cuts the recording short", "cutting the recording short"),
-    ("turns off in rain", "turning off in rain"),
-    ("mixes up the channels", "mixing up the channels"),
-    ("sticks at half power", "sticking at half power"),
-    ("fogs the display", "fogging the display"),
-    ("wakes up by itself", "waking up by itself"),
-    ("shakes on the table", "shaking on the table"),
-    ("sends double alerts", "sending double alerts"),
-    ("refuses the new card", "refusing the new card"),
-    ("slows down when full", "slowing down when full"),
-    ("warps in the sun", "warping in the sun"),
-    ("clicks before starting", "clicking before starting"),
-)
+    ("overheats while charging", "overheating while charging"), ("hums at night", "humming at night"),
+    ("leaks at the base", "leaking at the base"), ("drops the signal", "dropping the signal"),
+    ("loses its settings", "losing its settings"), ("stops after ten minutes", "stopping after ten minutes"),
+    ("smells of burnt plastic", "smelling of burnt plastic"), ("flickers on start", "flickering on start"),
+    ("drains the battery", "draining the battery"), ("freezes during updates", "freezing during updates"),
+    ("shows the wrong time", "showing the wrong time"), ("rattles at low speed", "rattling at low speed"),
+    ("skips the last step", "skipping the last step"), ("jams when cold", "jamming when cold"),
+    ("beeps for hours", "beeping for hours"), ("forgets the password", "forgetting the password"),
+    ("scratches the floor", "scratching the floor"), ("blocks the door sensor", "blocking the door sensor"),
+    ("heats one side", "heating one side"), ("ignores the remote", "ignoring the remote"),
+    ("prints blank pages", "printing blank pages"), ("resets every morning", "resetting every morning"),
+    ("locks after one use", "locking after one use"), ("misreads the weight", "misreading the weight"),
+    ("buzzes near the router", "buzzing near the router"), ("spills when tilted", "spilling when tilted"),
+    ("blinks in red", "blinking in red"), ("trips the fuse", "tripping the fuse"),
+    ("cuts the recording short", "cutting the recording short"), ("turns off in rain", "turning off in rain"),
+    ("mixes up the channels", "mixing up the channels"), ("sticks at half power", "sticking at half power"),
+    ("fogs the display", "fogging the display"), ("wakes up by itself", "waking up by itself"),
+    ("shakes on the table", "shaking on the table"), ("sends double alerts", "sending double alerts"),
+    ("refuses the new card", "refusing the new card"), ("slows down when full", "slowing down when full"),
+    ("warps in the sun", "warping in the sun"), ("clicks before starting", "clicking before starting"),
+)  # fmt: skip
 
 STATEMENTS = (
     "my {subject} {finite}",
