@@ -400,6 +400,6 @@ def test_keywords_are_of_public_labels() -> None:
 
 def test_the_votes_leave_no_filter_that_needs_a_model() -> None:
     chain = setting("variants.evolve3.evolve.filters.chain", ["perplexity"])
-    assert "method evolve has length, personal_data, duplicates" in refused(chain)
+    assert "this method has length, personal_data, duplicates" in refused(chain)
     shares = setting("variants.evolve3.evolve.class_means.share", 0.99)
-    assert "leave nothing for the votes" in refused(shares)
+    assert "leave nothing of the budget" in refused(shares)

@@ -4,7 +4,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import ClassMeansSettings, Counted, Filters, VotesEach
+from palimpsest.methods.shared.settings import (
+    ClassMeansSettings,
+    Counted,
+    Filters,
+    ModelFreeFilters,
+    VotesEach,
+    leaves_something,
+)
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.settings import Settings
 
@@ -88,7 +95,7 @@ class EmbedSettings(Counted):
         description="Noisy class means that choose where to start and what to keep; null: votes alone."
     )
     decode: DecodeSettings = DecodeSettings()
-    filters: Filters = Filters()
+    filters: ModelFreeFilters = Filters()
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> "EmbedSettings":
@@ -99,17 +106,4 @@ class EmbedSettings(Counted):
             raise ValueError(f"parents is {self.parents}; allowed is at most selection.domain, {self.selection.domain}")
         return self
 
-    @model_validator(mode="after")
-    def _shares_leave_something(self) -> "EmbedSettings":
-        if self.class_means is not None and self.class_means.share + self.histogram_share >= 1.0:
-            raise ValueError("class_means.share and histogram_share leave nothing for the votes; lower one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _filters_that_need_no_model(self) -> "EmbedSettings":
-        if unusable := {"label", "perplexity"} & set(self.filters.chain):
-            raise ValueError(
-                f"filters.chain names {sorted(unusable)}; method embed has length, personal_data, duplicates, and "
-                "`readable`"
-            )
-        return self
+    _leaves_something = model_validator(mode="after")(leaves_something)

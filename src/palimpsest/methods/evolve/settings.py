@@ -2,7 +2,7 @@
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import ClassMeansSettings, Counted, Filters, Votes
+from palimpsest.methods.shared.settings import ClassMeansSettings, Counted, ModelFreeFilters, Votes, leaves_something
 
 
 class EvolveMeans(ClassMeansSettings):
@@ -30,18 +30,6 @@ class EvolveSettings(Counted):
     )
     votes: Votes = Votes()
     class_means: EvolveMeans | None = Field(description="Noisy class means that steer what is kept; null: votes alone.")
-    filters: Filters
+    filters: ModelFreeFilters
 
-    @model_validator(mode="after")
-    def _shares_leave_something(self) -> "EvolveSettings":
-        if self.class_means is not None and self.class_means.share + self.histogram_share >= 1.0:
-            raise ValueError("class_means.share and histogram_share leave nothing for the votes; lower one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _filters_that_need_no_model(self) -> "EvolveSettings":
-        if unusable := {"label", "perplexity"} & set(self.filters.chain):
-            raise ValueError(
-                f"filters.chain names {sorted(unusable)}; method evolve has length, personal_data, duplicates"
-            )
-        return self
+    _leaves_something = model_validator(mode="after")(leaves_something)

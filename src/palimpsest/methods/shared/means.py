@@ -7,7 +7,9 @@ from itertools import islice
 
 import numpy as np
 
+from palimpsest.errors import DataError
 from palimpsest.methods.shared.noise import gaussian
+from palimpsest.methods.shared.tools import Tools
 from palimpsest.privacy.means import ClassMeans, Encode, unit_rows
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import View
@@ -35,6 +37,17 @@ class Candidates:
     def kept(self, domain: float) -> int:
         """How many of them a share of `domain` is, rounded up."""
         return math.ceil(domain * len(self.texts))
+
+
+def public_candidates(tools: Tools) -> Candidates:
+    """The public texts, to choose from.
+
+    Raises:
+        DataError: there is none.
+    """
+    if not (texts := tools.texts()):
+        raise DataError("There is no public text to choose from.", "Name a public file with texts.")
+    return Candidates(texts, tools.embeddings()["texts"])
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from palimpsest.records.schema import PublicSchema
 
 
 def _plan(settings: FewShotSettings, schema: PublicSchema, budget: Budget, _basis: Basis) -> Plan:
-    from palimpsest.methods.baselines.fewshot.plan import plan
+    from palimpsest.methods.baselines.fewshot.fit import plan
 
     return plan(settings, schema, budget)
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import Filters, PublicShares
+from palimpsest.methods.shared.settings import PublicShares, UnjudgedFilters
 from palimpsest.settings import Settings
 
 
@@ -50,12 +50,10 @@ class FewShotSettings(Settings):
     )
     checkpoint_tokens: int = Field(default=20, ge=1, description="Tokens that a stopped run may lose.")
     prompt: FewShotPrompt = FewShotPrompt()
-    filters: Filters
+    filters: UnjudgedFilters
 
     @model_validator(mode="after")
-    def _sound(self) -> "FewShotSettings":
-        if self.prior is not None and (min(self.prior.values()) <= 0):
+    def _every_label_has_a_share(self) -> "FewShotSettings":
+        if self.prior is not None and min(self.prior.values()) <= 0:
             raise ValueError("prior must hold shares > 0")
-        if "label" in self.filters.chain:
-            raise ValueError("filters.chain names label; method fewshot has no discriminator")
         return self
