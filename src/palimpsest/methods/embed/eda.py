@@ -83,10 +83,10 @@ def grouped(parents: np.ndarray, count: int, rng: np.random.Generator) -> list[n
         return [np.arange(len(parents))]
     centres, owners = _far_apart(parents, count, rng), np.full(len(parents), -1)
     for _ in range(_TURNS):
-        found = _squares(parents, centres).argmin(axis=1)
-        if np.array_equal(found, owners):
+        nearest = _squares(parents, centres).argmin(axis=1)
+        if np.array_equal(nearest, owners):
             break
-        owners = found
+        owners = nearest
         centres = np.stack([parents[owners == owner].mean(axis=0) for owner in np.unique(owners)])
     return [np.flatnonzero(owners == owner) for owner in dict.fromkeys(owners.tolist())]
 

@@ -6,11 +6,10 @@ from pydantic import Field, model_validator
 
 from palimpsest.methods.shared.settings import (
     ClassMeansSettings,
-    Counted,
     Filters,
+    InRounds,
     ModelFreeFilters,
     VotesEach,
-    leaves_something,
 )
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.settings import Settings
@@ -75,7 +74,7 @@ class EmbedMeans(ClassMeansSettings):
     )
 
 
-class EmbedSettings(Counted):
+class EmbedSettings(InRounds):
     """Evolution of embeddings: records vote for vectors, and a public decoder writes the last ones down."""
 
     rounds: int = Field(default=3, ge=1, description="Rounds of votes, T.")
@@ -105,5 +104,3 @@ class EmbedSettings(Counted):
         if isinstance(self.selection, LimitedDomainSettings) and self.parents > self.selection.domain:
             raise ValueError(f"parents is {self.parents}; allowed is at most selection.domain, {self.selection.domain}")
         return self
-
-    _leaves_something = model_validator(mode="after")(leaves_something)

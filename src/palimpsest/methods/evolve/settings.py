@@ -1,8 +1,8 @@
 """Settings of method evolve."""
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from palimpsest.methods.shared.settings import ClassMeansSettings, Counted, ModelFreeFilters, Votes, leaves_something
+from palimpsest.methods.shared.settings import ClassMeansSettings, InRounds, ModelFreeFilters, Votes
 
 
 class EvolveMeans(ClassMeansSettings):
@@ -16,10 +16,9 @@ class EvolveMeans(ClassMeansSettings):
     )
 
 
-class EvolveSettings(Counted):
+class EvolveSettings(InRounds):
     """Private evolution (Aug-PE)."""
 
-    rounds: int = Field(default=4, ge=1, description="Rounds of votes, T.")
     expand: int = Field(
         default=4, ge=1, description="Candidates for each row, L: a selected text and L - 1 variations of it."
     )
@@ -31,5 +30,3 @@ class EvolveSettings(Counted):
     votes: Votes = Votes()
     class_means: EvolveMeans | None = Field(description="Noisy class means that steer what is kept; null: votes alone.")
     filters: ModelFreeFilters
-
-    _leaves_something = model_validator(mode="after")(leaves_something)

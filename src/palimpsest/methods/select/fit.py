@@ -79,12 +79,7 @@ def _drowned(sigma: float, most: float, unit: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """What the answers of `select` are.
-
-    Attributes:
-        sums: noisy sums of embeddings per label.
-        counts: label -> texts to choose.
-    """
+    """What the answers of `select` are: noisy sums of embeddings per label, and label -> texts to choose."""
 
     sums: ClassSums
     counts: Mapping[str, int]
@@ -136,15 +131,8 @@ def oracle(
 ) -> list[Record]:
     """The same choice from exact sums, each row a unit of its own: what this rule finds without noise.
 
-    It reads private embeddings without noise: for tables of the private zone, never to be released.
-
-    Args:
-        candidates: public texts.
-        embeddings: of the private rows, shape (n, d).
-        members: their labels; rows with another label than `labels` contribute nothing.
-        labels: the public labels.
-        counts: label -> texts wanted.
-        domain: share of the candidates that counts as in domain.
+    It reads private embeddings, shape (n, d), without noise: for tables of the private zone, never to be released.
+    `members` are their labels; rows with another label than the public `labels` contribute nothing.
     """
     position: dict[str | None, int] = {label: index for index, label in enumerate(labels)}
     known = np.array([member in position for member in members], dtype=bool)

@@ -56,7 +56,7 @@ class Filter(Protocol):
 class FilterChain:
     """Filters in order; each sees only what the ones before it kept.
 
-    >>> chain = Chain([Length(2, None), PersonalData()])
+    >>> chain = FilterChain([LengthFilter(2, None), PersonalData()])
     >>> texts = ["Call +44 20 7946 0958", "Lovely", "Lovely since 1998"]
     >>> [kept.record.text for kept in chain.apply([Candidate(Record(text), 1.0) for text in texts])]
     ['Lovely since 1998']

@@ -115,6 +115,15 @@ class ClassMeansSettings(Settings):
     )
 
 
+class InRounds(Counted):
+    """What every method in rounds of votes is told."""
+
+    rounds: int = Field(default=4, ge=1, description="Rounds of votes, T.")
+    class_means: ClassMeansSettings | None
+
+    _leaves_something = model_validator(mode="after")(leaves_something)
+
+
 class Votes(Settings):
     """How records vote for the candidates of their label, and what is made of the noisy counts."""
 

@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Protocol
 
+from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent
+
 from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.base import Budget
 from palimpsest.privacy.accounting import zcdp_rho
@@ -38,6 +40,12 @@ def require_prior(prior: Mapping[str, float] | None, schema: PublicSchema) -> No
         raise ParamsError("The prior does not name the public labels.", "Give one share per label, or null.")
 
 
+def require_means(method: str, class_means: object, schema: PublicSchema) -> None:
+    """Raise ParamsError where class means are asked for and there are no classes to tell apart."""
+    if class_means is not None and len(schema.label_names) < 2:
+        raise ParamsError(f"{method}.class_means needs two labels or more.", "Set it to null.")
+
+
 def whole_rho(budget: Budget) -> float:
     """The budget as rho of zCDP; infinite for a reference."""
     return math.inf if math.isinf(budget.epsilon) else zcdp_rho(budget.epsilon, budget.delta)
@@ -54,6 +62,11 @@ def planned_histogram(settings: Shares, schema: PublicSchema, rho: float) -> Lab
     return LabelHistogram(schema.label_names, sigma)
 
 
+def gaussian(sigma: float) -> DpEvent:
+    """What one answer of sensitivity 1 with such noise costs; with none it is not private."""
+    return GaussianDpEvent(sigma) if sigma > 0 else NonPrivateDpEvent()
+
+
 def planned_query(histogram: LabelHistogram | None) -> list[PlannedQuery]:
     """The look that the histogram is; none where there is none."""
     return [] if histogram is None else [PlannedQuery(histogram.name, histogram.event())]
@@ -64,10 +77,7 @@ def label_shares(
 ) -> dict[str, float]:
     """Share of each label: of units, by the noisy counts, each taken as at least 1; or from the public prior.
 
-    Args:
-        view: answers the histogram.
-        histogram: what was planned.
-        unlabelled: the one label of a task without labels.
+    `histogram` is what was planned, `unlabelled` the one label of a task without labels.
     """
     names = schema.label_names or (unlabelled,)
     if histogram is not None:

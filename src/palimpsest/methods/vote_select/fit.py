@@ -9,8 +9,8 @@ from dp_accounting import ComposedDpEvent, DpEvent
 
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.methods.shared.base import Budget, Made, Plan
-from palimpsest.methods.shared.noise import gaussian
-from palimpsest.methods.shared.population import by_label, selected
+from palimpsest.methods.shared.rounds import by_label, selected
+from palimpsest.methods.shared.shares import gaussian
 from palimpsest.methods.shared.tools import Encoders
 from palimpsest.methods.vote_select.declaration import VoteSelectSettings
 from palimpsest.privacy.accounting import calibrate_noise, is_private

@@ -1,5 +1,7 @@
 """Method fewshot, as the rest of the project knows it."""
 
+from functools import partial
+
 from palimpsest.methods.baselines.fewshot.settings import FewShotSettings
 from palimpsest.methods.shared.base import Budget, Fit, Plan
 from palimpsest.methods.shared.columns import TRAINED
@@ -16,13 +18,10 @@ def _plan(settings: FewShotSettings, schema: PublicSchema, budget: Budget, _basi
 
 def _build(settings: FewShotSettings, plan: Plan, tools: Tools) -> Fit:
     from palimpsest.methods.baselines.fewshot.fit import FewShot
-    from palimpsest.methods.shared.filters import perplexity, public_losses
-    from palimpsest.methods.shared.postprocess import Perplexity
+    from palimpsest.methods.shared.filters import public_perplexity
 
-    def measure() -> Perplexity:
-        losses = public_losses(tools.base(), settings.max_tokens, settings.micro_batch)
-        return perplexity(losses, tools.heldout(), settings.filters.quantile)
-
+    tokens, batch, quantile = settings.max_tokens, settings.micro_batch, settings.filters.quantile
+    measure = partial(public_perplexity, tools, tokens, batch, quantile)
     return FewShot(settings, tools.schema, plan, tools.reader(), tools.kept, measure)
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from palimpsest.prediction.contexts import Shape, context_of, require_exact
 from palimpsest.prediction.fewshot import SCHEME, SENSITIVITY, Sampling, WriteShots
 from palimpsest.prediction.prompts import UNLABELLED, Prompter, few_shot_prompter
 from palimpsest.privacy.accounting import calibrate_noise
-from palimpsest.privacy.assumptions import LOGIT_ROUNDING
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
@@ -153,7 +152,7 @@ class FewShot:
         prompts = self._prompter(model, tokenizer)
         ends = ends_of(model, tokenizer, settings.prompt.ends)
         noise = float(self.plan.numbers["noise_multiplier"])
-        found: list[Mapping[str, Any]] = [
+        written: list[Mapping[str, Any]] = [
             view.ask(
                 WriteShots(
                     name=query_name(label),
@@ -170,14 +169,13 @@ class FewShot:
             )
             for label, sampling in samplings(settings, self.schema, noise).items()
         ]
-        return Predicted(tuple(found), keeps_unfinished=False)
+        return Predicted(tuple(written), keeps_unfinished=False)
 
     def made(self, artifact: Predicted) -> Made:
         """The demonstrations, without what the filters remove."""
         settings = self.settings
         joint = settings.prompt.joint if self.schema.task == "span" else None
-        made = artifact.made(settings.filters, self.measure, joint)
-        return replace(made, assumptions=() if settings.rounding is None else (LOGIT_ROUNDING,))
+        return artifact.made(settings.filters, self.measure, joint, settings.rounding)
 
     def _prompter(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Prompter:
         """The prompts, after public ones were tried on the model."""
