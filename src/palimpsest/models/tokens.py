@@ -48,6 +48,11 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreT
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    return with_specials(tokenizer, context)
+
+
+def with_specials(tokenizer: Tokenizer, context: int) -> PreTrainedTokenizerFast:
+    """A tokenizer whose vocabulary has our special tokens, for a model of so many positions."""
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=END,

@@ -10,11 +10,11 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from palimpsest.files import write_json
 from palimpsest.models.lm import save_lm
-from palimpsest.models.tokens import END, PAD, SEPARATOR
+from palimpsest.models.tokens import END, PAD, SEPARATOR, with_specials
 
 _WIDTH, _CONTEXT = 16, 24  # of the language model: states, and tokens of its longest sequence
 _UNKNOWN = "qux"  # stands for every word that the models do not know; an ordinary word, so that texts keep their length
@@ -35,22 +35,10 @@ def save_encoder(words: Sequence[str], folder: Path) -> None:
 def save_base(words: Sequence[str], sharpness: float, seed: int, folder: Path) -> None:
     """A GPT-2 of one layer with random weights, whose tokens are whole words.
 
-    Args:
-        words: its vocabulary, beside the special tokens.
-        sharpness: standard deviation of its weight matrices: with a large one its next word hangs on what it reads.
-        seed: of the weights.
-        folder: a Hugging Face folder, written whole or not at all.
+    `sharpness` is the standard deviation of its weight matrices: with a large one its next word hangs on what it reads.
     """
     listed = [END, PAD, SEPARATOR, *words, _UNKNOWN]
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=_splitter(listed),
-        bos_token=END,
-        eos_token=END,
-        pad_token=PAD,
-        sep_token=SEPARATOR,
-        model_max_length=_CONTEXT,
-        clean_up_tokenization_spaces=False,
-    )
+    tokenizer = with_specials(_splitter(listed), _CONTEXT)
     config = GPT2Config(
         vocab_size=len(listed),
         n_positions=_CONTEXT,
@@ -72,6 +60,6 @@ def save_base(words: Sequence[str], sharpness: float, seed: int, folder: Path) -
 
 
 def _splitter(words: Sequence[str]) -> Tokenizer:
-    found = Tokenizer(WordLevel({word: place for place, word in enumerate(words)}, unk_token=_UNKNOWN))
-    found.pre_tokenizer = WhitespaceSplit()
-    return found
+    tokenizer = Tokenizer(WordLevel({word: place for place, word in enumerate(words)}, unk_token=_UNKNOWN))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    return tokenizer
