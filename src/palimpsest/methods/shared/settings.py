@@ -32,9 +32,11 @@ class Filters(Settings):
     threshold: float = Field(default=0.5, ge=0, lt=1, description="label: least probability of the wanted label.")
 
     @model_validator(mode="after")
-    def _named_once(self) -> "Filters":
+    def _sound(self) -> "Filters":
         if len(set(self.chain)) < len(self.chain):
             raise ValueError(f"chain names each filter once, got {list(self.chain)}")
+        if "length" in self.chain and self.max_words is not None and self.max_words < self.min_words:
+            raise ValueError(f"max_words is {self.max_words}; allowed is at least min_words, {self.min_words}")
         return self
 
 
