@@ -30,7 +30,6 @@ class Scene:
     """One method's audit, but for its coins.
 
     Attributes:
-        method: whose code runs.
         words: what the public models know.
         canaries: the private rows that may be there.
         sections: of params.yaml.

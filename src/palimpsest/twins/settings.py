@@ -31,12 +31,8 @@ PROMPT: Section = {
 def invented_params(params: Params, sections: Section, encoder: Path) -> Params:
     """The user's params.yaml with data, budget, models and runs of an invented workspace in place of its own.
 
-    Only what no audited stage reads is left of the user's. No seed fixes the noise.
-
-    Args:
-        params: the workspace's.
-        sections: keys of params.yaml whose values replace others; those of `run` are filled up with nothing.
-        encoder: folder of the invented sentence encoder.
+    Only what no audited stage reads is left of the user's. No seed fixes the noise. `sections` are keys of params.yaml
+    whose values replace others; those of `run` are filled up with nothing.
     """
     body = params.model_dump(mode="json")
     nothing: dict[str, Any] = {name: [] if isinstance(value, list) else {} for name, value in body["run"].items()}

@@ -41,7 +41,6 @@ def fitted(
     Args:
         parents: n >= 1 embeddings, the best first, shape (n, d).
         votes: what each got, >= 0, shape (n,); where nobody got any, each weighs the same.
-        settings: smoothing, parents whose spread counts, number of Gaussians.
         spread: public standard deviation of each coordinate, shape (d,), for a Gaussian whose parents do not differ.
         rng: where centres begin.
     """

@@ -12,13 +12,14 @@ from palimpsest.errors import DataError
 from palimpsest.methods.embed.plan import costs_of, domain_of
 from palimpsest.methods.embed.result import result_of
 from palimpsest.methods.embed.settings import EmbedSettings, LimitedDomainSettings
-from palimpsest.methods.embed.steps import Decode, EmbedSteps, Turn, VectorWriter
+from palimpsest.methods.embed.steps import EmbedSteps, Turn, VectorWriter
 from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.filters import Losses, chain, filtered
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose
 from palimpsest.methods.shared.postprocess import Candidate, PersonalData
 from palimpsest.methods.shared.rounds import ROUNDS, RoundCosts, answered
 from palimpsest.methods.shared.tools import Encoders
+from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.privacy.means import unit_rows
 from palimpsest.privacy.nearest import require_exact
 from palimpsest.privacy.query import View
@@ -84,7 +85,7 @@ class Embed:
     plan: Plan
     start: Candidates
     descriptions: np.ndarray | None
-    decode: Decode
+    decode: Decoder
     encoders: Encoders
     losses: Losses
     limit: float | None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,33 +14,11 @@ from palimpsest.files import atomic_path
 from palimpsest.methods.embed.eda import Mixture, fitted
 from palimpsest.methods.embed.settings import EmbedSettings, GaussianHistogram
 from palimpsest.methods.shared.means import Candidates
-from palimpsest.models.decoder.settings import DecodeSettings
+from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.privacy.means import Encode
 from palimpsest.privacy.votes import Counts, Round, Slate
 
 _CENTRES, _OFFSPRING, _TEXTS = 1, 2, 3  # draws that have nothing to do with each other
-
-
-class Written(Protocol):
-    """Texts that stand for embeddings."""
-
-    @property
-    def texts(self) -> Sequence[str]:
-        """One for each vector; blank where nothing could be written."""
-
-    @property
-    def embeddings(self) -> np.ndarray:
-        """Those of the texts themselves, shape (n, d)."""
-
-
-class Decode(Protocol):
-    """A public decoder: embeddings in, texts out, without a private row.
-
-    A function of its arguments, so a stopped run writes the same again.
-    """
-
-    def decode(self, vectors: np.ndarray, settings: DecodeSettings, encode: Encode, seed: int) -> Written:
-        """A text for each vector, whose own embedding is near it."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +26,13 @@ class VectorWriter:
     """Turns embeddings into texts, and says which of them can be read.
 
     Attributes:
+        decode: a public decoder, a function of its arguments: a stopped run writes the same again.
         encode: the public encoder that it was trained for.
         losses: mean token loss of each text in nats by the public language model.
         limit: the largest loss of a text that can be read; None for any.
     """
 
-    decode: Decode
+    decode: Decoder
     encode: Encode
     losses: Callable[[Sequence[str]], np.ndarray]
     limit: float | None
@@ -127,8 +106,6 @@ class EmbedSteps:
 
     Attributes:
         start: label -> its public texts, the best first, with embeddings of length 1.
-        writer: writes embeddings down.
-        seed: of centres, offspring and texts.
         folder: where populations are kept, which a stopped run must find as they were; None keeps nothing.
     """
 

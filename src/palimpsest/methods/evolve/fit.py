@@ -49,7 +49,6 @@ class Evolve:
     a reference that must never be released.
 
     Attributes:
-        seed: governs what touches no private row: draws from noisy counts.
         checkpoints: where a stopped run leaves its finished rounds; None keeps nothing.
     """
 

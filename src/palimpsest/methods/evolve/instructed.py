@@ -24,14 +24,7 @@ _TOKENS_A_WORD = 4 / 3  # of English; only the plan rests on it
 
 @dataclass
 class Counts:
-    """What became of the requests so far.
-
-    Attributes:
-        asked: requests sent.
-        unusable: reason -> answers that did not become texts.
-        read: tokens read, as the model's side counted them.
-        written: tokens written.
-    """
+    """What became of the requests so far: how many, reason -> answers that are no texts, tokens read and written."""
 
     asked: int = 0
     unusable: Counter[str] = field(default_factory=Counter)

@@ -26,9 +26,7 @@ class EvolveSteps:
 
     Attributes:
         counts: label -> texts that each round selects.
-        encode: the public encoder.
         sums: noisy class sums that steer; None where votes alone decide.
-        seed: of the draws from noisy counts.
         folder: where the first population is kept, which costs as much as a round; None keeps nothing.
     """
 

@@ -14,14 +14,7 @@ from palimpsest.errors import ParamsError
 from palimpsest.methods.select.declaration import SelectSettings
 from palimpsest.methods.shared.base import Budget, Made, Plan
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose, class_sums, planned_means
-from palimpsest.methods.shared.shares import (
-    divided,
-    label_shares,
-    planned_histogram,
-    planned_query,
-    require_prior,
-    whole_rho,
-)
+from palimpsest.methods.shared.shares import label_rows, planned_histogram, planned_query, require_prior, whole_rho
 from palimpsest.privacy.accounting import calibrate_noise, gdp_sigma
 from palimpsest.privacy.means import GRID, Encode, class_steps
 from palimpsest.privacy.queries import LabelHistogram
@@ -110,10 +103,10 @@ class Select:
         """Ask for the rows of each label, where they are not public, and for the noisy class means."""
         settings, schema = self.settings, self.schema
         histogram = planned_histogram(settings, schema, whole_rho(self.plan.budget))
-        shares = label_shares(view, settings, schema, histogram, "")
+        counts = label_rows(view, settings, schema, histogram)
         width, sigma = self.candidates.embeddings.shape[1], float(self.plan.numbers["sigma"])
         sums = class_sums(view, schema.label_names, self.encode, width, sigma)
-        return Chosen(sums, divided(settings.rows, shares))
+        return Chosen(sums, counts)
 
     def made(self, artifact: Chosen) -> Made:
         """The texts chosen for each label, label by label; see `choose`."""

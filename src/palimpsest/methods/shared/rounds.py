@@ -12,9 +12,8 @@ from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.means import ClassSums, class_sums, planned_means
 from palimpsest.methods.shared.settings import InRounds, Votes
 from palimpsest.methods.shared.shares import (
-    divided,
     gaussian,
-    label_shares,
+    label_rows,
     planned_histogram,
     planned_query,
     require_means,
@@ -61,8 +60,8 @@ class RoundCosts:
         self, view: View, settings: InRounds, schema: PublicSchema, encoders: Encoders
     ) -> tuple[dict[str, int], ClassSums | None]:
         """Ask what comes before the first round: rows of each label that gets any, and class means."""
-        shares = label_shares(view, settings, schema, self.histogram, "")
-        counts = {label: count for label, count in divided(settings.rows, shares).items() if count}
+        rows = label_rows(view, settings, schema, self.histogram)
+        counts = {label: count for label, count in rows.items() if count}
         if self.means is None:
             return counts, None
         return counts, class_sums(view, schema.label_names, encoders.rows, encoders.dimension, self.means)

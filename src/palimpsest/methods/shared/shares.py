@@ -11,6 +11,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.settings import Counted
 from palimpsest.privacy.accounting import zcdp_rho
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
@@ -88,6 +89,11 @@ def label_shares(
         weights = {name: 1.0 if prior is None else prior[name] for name in names}
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
+
+
+def label_rows(view: View, settings: Counted, schema: PublicSchema, histogram: LabelHistogram | None) -> dict[str, int]:
+    """How many of the rows that are asked for each label gets; "" is the one label of a task without labels."""
+    return divided(settings.rows, label_shares(view, settings, schema, histogram, ""))
 
 
 def divided(total: int, shares: Mapping[str, float]) -> dict[str, int]:

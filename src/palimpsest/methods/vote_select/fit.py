@@ -65,7 +65,6 @@ class VoteSelect:
 
     Attributes:
         rows: those of the other variant.
-        seed: of draws from noisy counts.
 
     Raises:
         DataError: there is no row to choose from.

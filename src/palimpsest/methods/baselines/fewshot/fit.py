@@ -1,10 +1,9 @@
 """`fewshot`: demonstrations whose every token is the argmax of a noisy average (Tang et al. 2024), a baseline."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -152,7 +151,7 @@ class FewShot:
         prompts = self._prompter(model, tokenizer)
         ends = ends_of(model, tokenizer, settings.prompt.ends)
         noise = float(self.plan.numbers["noise_multiplier"])
-        written: list[Mapping[str, Any]] = [
+        written = tuple(
             view.ask(
                 WriteShots(
                     name=query_name(label),
@@ -168,8 +167,8 @@ class FewShot:
                 )
             )
             for label, sampling in samplings(settings, self.schema, noise).items()
-        ]
-        return Predicted(tuple(written), keeps_unfinished=False)
+        )
+        return Predicted(written, keeps_unfinished=False)
 
     def made(self, artifact: Predicted) -> Made:
         """The demonstrations, without what the filters remove."""

@@ -13,14 +13,7 @@ from palimpsest.errors import ParamsError
 from palimpsest.methods.baselines.sentdp.declaration import SentDpSettings
 from palimpsest.methods.shared.base import Budget, Made, Plan
 from palimpsest.methods.shared.means import Candidates
-from palimpsest.methods.shared.shares import (
-    divided,
-    label_shares,
-    planned_histogram,
-    planned_query,
-    require_prior,
-    whole_rho,
-)
+from palimpsest.methods.shared.shares import label_rows, planned_histogram, planned_query, require_prior, whole_rho
 from palimpsest.privacy.depth import DepthPicks, picks_event, public_directions, scale_of
 from palimpsest.privacy.means import Encode
 from palimpsest.privacy.planned import PlannedQuery
@@ -98,7 +91,7 @@ class SentDp:
         """Label -> the public texts picked, in the order they were picked."""
         settings, candidates = self.settings, _distinct(self.candidates)
         histogram, rho = costs_of(settings, self.schema, self.plan.budget)
-        counts = divided(settings.rows, label_shares(view, settings, self.schema, histogram, ""))
+        counts = label_rows(view, settings, self.schema, histogram)
         lines = public_directions(settings.directions, candidates.embeddings.shape[1])
         answer = view.ask(DepthPicks(self.encode, candidates.embeddings, lines, counts, rho))
         return {label: [candidates.texts[index] for index in own] for label, own in answer.items()}
