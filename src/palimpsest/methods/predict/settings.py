@@ -7,7 +7,9 @@ from pydantic import Field, model_validator
 from palimpsest.methods.shared.settings import (
     ClassMeansSettings,
     EncodedBatch,
+    Ends,
     HistogramShare,
+    Joint,
     LabelCounts,
     PublicShares,
     UnjudgedFilters,
@@ -31,14 +33,8 @@ class Prompt(Settings):
         default=False, description="Put the prompts into the model's chat template (instruction-tuned models)."
     )
     text_tokens: int = Field(ge=1, description="Tokens kept of a record's text.")
-    joint: str = Field(
-        default=" | ",
-        min_length=1,
-        description="Task span: stands between a record's label, which comes first, and its text.",
-    )
-    ends: Literal["eos", "line"] = Field(
-        default="eos", description="What ends an example: the model's end of text, or a new line too."
-    )
+    joint: Joint = " | "
+    ends: Ends = "eos"
 
 
 class SparseVectorSettings(Settings):

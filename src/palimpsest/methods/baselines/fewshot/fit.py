@@ -8,7 +8,7 @@ from pathlib import Path
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.errors import ModelError, ParamsError
-from palimpsest.methods.baselines.fewshot.settings import FewShotSettings
+from palimpsest.methods.baselines.fewshot.declaration import FewShotSettings
 from palimpsest.methods.shared.base import Budget, Made, Plan
 from palimpsest.methods.shared.postprocess import Filter
 from palimpsest.methods.shared.predicted import Predicted, allowed_tokens, ends_of
