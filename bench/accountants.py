@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import dp_accounting as dpa
 from scipy.optimize import brentq
 
-from palimpsest.methods.evolve.plan import rounds_event
+from palimpsest.methods.shared.rounds import rounds_event
 from palimpsest.privacy import accounting, fourier
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.progress import track

@@ -30,18 +30,18 @@ from bench.evolution_rounds import NONE, SEED, Answering
 from bench.reproduction import TASKS
 from palimpsest.audit.rounds import audit_rounds
 from palimpsest.files import write_json
+from palimpsest.methods.baselines.custext.declaration import CusTextSettings
 from palimpsest.methods.baselines.custext.fit import CusText
-from palimpsest.methods.baselines.custext.plan import plan as plan_custext
-from palimpsest.methods.baselines.custext.settings import CusTextSettings
+from palimpsest.methods.baselines.custext.fit import plan as plan_custext
+from palimpsest.methods.baselines.sentdp.declaration import SentDpSettings
 from palimpsest.methods.baselines.sentdp.fit import SentDp
-from palimpsest.methods.baselines.sentdp.plan import plan as plan_sentdp
-from palimpsest.methods.baselines.sentdp.settings import SentDpSettings
+from palimpsest.methods.baselines.sentdp.fit import plan as plan_sentdp
 from palimpsest.methods.embed.fit import Embed, EvolvedEmbeddings
 from palimpsest.methods.embed.plan import plan as plan_embed
 from palimpsest.methods.embed.settings import Eda, EmbedMeans, EmbedSettings, GaussianHistogram, Readable
+from palimpsest.methods.select.declaration import SelectSettings
 from palimpsest.methods.select.fit import Select
-from palimpsest.methods.select.plan import plan as plan_select
-from palimpsest.methods.select.settings import SelectSettings
+from palimpsest.methods.select.fit import plan as plan_select
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.means import Candidates
 from palimpsest.methods.shared.postprocess import perplexity_limit

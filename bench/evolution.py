@@ -27,9 +27,9 @@ from bench.reproduction import TASKS, lines, natural
 from palimpsest.audit.utility import LinearSettings, minilm_lr, tfidf_lr
 from palimpsest.files import write_json
 from palimpsest.methods.baselines.public_only import select_public
+from palimpsest.methods.select.declaration import SelectSettings
 from palimpsest.methods.select.fit import Select, oracle
-from palimpsest.methods.select.plan import plan as planned
-from palimpsest.methods.select.settings import SelectSettings
+from palimpsest.methods.select.fit import plan as planned
 from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.means import Candidates
 from palimpsest.methods.shared.shares import divided

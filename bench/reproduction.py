@@ -198,9 +198,9 @@ def public_only(args: argparse.Namespace, variant: str, seed: int) -> tuple[list
 def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
     """Public texts by noisy class means, at the same epsilon, charged to the same ledger."""
     from palimpsest.files import read_json
+    from palimpsest.methods.select.declaration import SelectSettings
     from palimpsest.methods.select.fit import Select
-    from palimpsest.methods.select.plan import plan as planned
-    from palimpsest.methods.select.settings import SelectSettings
+    from palimpsest.methods.select.fit import plan as planned
     from palimpsest.methods.shared.base import Budget
     from palimpsest.methods.shared.means import Candidates
     from palimpsest.models.encoder import Encoder

@@ -83,7 +83,7 @@ def test_a_run_key_hangs_on_its_own_method(tmp_path: Path, monkeypatch: pytest.M
         return {name for name, now in digests().items() if now != before[name]}
 
     assert changed("palimpsest/methods/select/fit.py") == {"select"}
-    assert changed("palimpsest/methods/baselines/custext/plan.py") == {"custext"}
+    assert changed("palimpsest/methods/baselines/custext/fit.py") == {"custext"}
     assert changed("palimpsest/models/chat/endpoint.py") == {"evolve"}
     assert changed("palimpsest/methods/registry.py") == set()
     assert changed("stages/fit.py") == {method.name for method in METHODS} - {"dp_lm", "discriminator"}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from palimpsest.methods.baselines.fewshot.settings import FewShotSettings
+from palimpsest.methods.baselines.fewshot.declaration import FewShotSettings
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Plan
 from palimpsest.privacy.entropy import NoiseSource

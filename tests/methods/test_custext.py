@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from palimpsest.errors import LedgerError, ParamsError
+from palimpsest.methods.baselines.custext.declaration import CusTextSettings
 from palimpsest.methods.baselines.custext.fit import CusText
-from palimpsest.methods.baselines.custext.plan import plan as planned
-from palimpsest.methods.baselines.custext.settings import CusTextSettings
+from palimpsest.methods.baselines.custext.fit import plan as planned
 from palimpsest.methods.shared.base import Budget
 from palimpsest.privacy.accounting import is_private
 from palimpsest.privacy.words import WordSets

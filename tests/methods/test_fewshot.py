@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from palimpsest.errors import ModelError, ParamsError
+from palimpsest.methods.baselines.fewshot.declaration import FewShotSettings
 from palimpsest.methods.baselines.fewshot.fit import FewShot
-from palimpsest.methods.baselines.fewshot.plan import plan as planned
-from palimpsest.methods.baselines.fewshot.settings import FewShotSettings
+from palimpsest.methods.baselines.fewshot.fit import plan as planned
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.filters import unread
 from palimpsest.prediction.fewshot import WriteShots

@@ -383,5 +383,5 @@ def test_class_means_need_two_labels(schema) -> None:
 
 
 def test_class_means_leave_something_for_the_text() -> None:
-    with pytest.raises(ValidationError, match="leave nothing for the text"):
+    with pytest.raises(ValidationError, match="leave nothing of the budget"):
         predict_settings(class_means={**MEANS, "share": 0.96})

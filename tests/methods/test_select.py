@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from palimpsest.errors import DataError, ParamsError
+from palimpsest.methods.select.declaration import SelectSettings
 from palimpsest.methods.select.fit import Chosen, Select, oracle
-from palimpsest.methods.select.plan import plan as planned
-from palimpsest.methods.select.settings import SelectSettings
+from palimpsest.methods.select.fit import plan as planned
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.means import Candidates, ClassSums, choose
+from palimpsest.methods.shared.means import Candidates, ClassSums, choose, public_candidates
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private, zcdp_rho
 from palimpsest.privacy.means import unit_rows
 from palimpsest.records.record import Record
@@ -118,9 +119,9 @@ def test_a_prior_of_other_labels_is_refused(schema):
         planned(chosen_by(prior={"praise": 1.0}), schema, BUDGET)
 
 
-def test_without_public_text_there_is_no_fit(schema):
+def test_without_public_text_there_is_nothing_to_choose_from():
     with pytest.raises(DataError, match="no public text"):
-        Select(chosen_by(), schema, planned(chosen_by(), schema, BUDGET), Candidates([], np.zeros((0, 10))), embed)
+        public_candidates(Mock(texts=list))
 
 
 def test_candidates_need_an_embedding_each():

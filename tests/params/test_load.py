@@ -107,6 +107,7 @@ REFUSED = {
     "plain with a filter": ("variants.dp3.variant", "plain", ["variants.dp3", "has no discriminator"]),
     "examined but not fitted": ("run.embedding_audit", ["dp9"], ["run.embedding_audit", "'dp9'", "base"]),
     "a filter twice": ("variants.dp3.generate.filters.chain", ["length", "length"], ["chain names each filter once"]),
+    "no length at all": ("variants.dp3.generate.filters.max_words", 1, ["max_words is 1", "min_words, 2"]),
     "attacked but not run": ("run.audit", ["dp9"], ["run.audit", "'dp9'", "run.evaluate"]),
     "released but not run": ("release.variants", ["dp9"], ["release.variants", "'dp9'", "run.evaluate"]),
     "a reference released": ("release.variants", ["inf"], ["release.variants", "'inf'", "never leaves"]),
@@ -400,6 +401,6 @@ def test_keywords_are_of_public_labels() -> None:
 
 def test_the_votes_leave_no_filter_that_needs_a_model() -> None:
     chain = setting("variants.evolve3.evolve.filters.chain", ["perplexity"])
-    assert "method evolve has length, personal_data, duplicates" in refused(chain)
+    assert "this method has length, personal_data, duplicates" in refused(chain)
     shares = setting("variants.evolve3.evolve.class_means.share", 0.99)
-    assert "leave nothing for the votes" in refused(shares)
+    assert "leave nothing of the budget" in refused(shares)

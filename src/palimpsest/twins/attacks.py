@@ -9,8 +9,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.judge import encoder_probabilities
-from palimpsest.methods.dp_lm.likelihood import record_losses
+from palimpsest.methods.dp_lm.likelihood import encoder_probabilities, record_losses
 from palimpsest.methods.dp_lm.model import new_model
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.models.encoder import Encoder
@@ -58,27 +57,24 @@ def by_label(release: Release, canaries: Canaries) -> np.ndarray:
     """How likely the discriminator finds the label that a canary has."""
     fitted = DpLmArtifact.load(release.model)
     texts = [record.text for record in canaries.records]
-    found = encoder_probabilities(fitted.model.head, Encoder(release.encoder).encode_batch, texts)
+    likely = encoder_probabilities(fitted.model.head, Encoder(release.encoder).encode_batch, texts)
     names = list(fitted.shares)
-    return found[np.arange(len(texts)), [names.index(record.label or "") for record in canaries.records]]
+    return likely[np.arange(len(texts)), [names.index(record.label or "") for record in canaries.records]]
 
 
 def by_continuation(release: Release, canaries: Canaries) -> np.ndarray:
     """How likely the public model finds the words written for a canary's label behind the prompt with the canary.
 
     Mean log-probability of a word in nats, over the label's rows; a label without a row is the least likely to be in.
-
-    Args:
-        release: of method predict, with the prompts of `settings.PROMPT`.
-        canaries: each alone with its label.
+    Each canary is alone with its label, and was prompted as `settings.PROMPT` says.
     """
     model, tokenizer = load_lm(release.base)
     prompts = _prompts(tokenizer, canaries)
     rows = read_synthetic(release.rows, TEXT, LABEL)
     words = encode_texts(tokenizer, [row.text for row in rows], _BATCH)
     likely: dict[str | None, list[float]] = {label: [] for label in prompts}
-    for row, found in zip(rows, _word_scores(model, [prompts[row.label] for row in rows], words), strict=True):
-        likely[row.label] += found
+    for row, scores in zip(rows, _word_scores(model, [prompts[row.label] for row in rows], words), strict=True):
+        likely[row.label] += scores
     return np.array([np.mean(likely[record.label] or [-np.inf]) for record in canaries.records])
 
 
@@ -106,9 +102,9 @@ def _word_scores(
 def by_presence(release: Release, canaries: Canaries, labelled: bool) -> np.ndarray:
     """Whether the public text that is like a canary is among the rows; if `labelled`, under the canary's label."""
     rows = read_synthetic(release.rows, TEXT, LABEL)
-    found = {(row.text, row.label if labelled else None) for row in rows}
+    shown = {(row.text, row.label if labelled else None) for row in rows}
     wanted = ((counterpart(record.text), record.label if labelled else None) for record in canaries.records)
-    return np.array([pair in found for pair in wanted], dtype=np.float64)
+    return np.array([pair in shown for pair in wanted], dtype=np.float64)
 
 
 def by_parents(release: Release, canaries: Canaries) -> np.ndarray:

@@ -14,11 +14,7 @@ _HEADS, _TAILS = ("ba", "do", "fe", "gi", "ku", "lo", "ma", "ni", "po", "ra", "s
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """Records that exist nowhere but in a test of the privacy code.
-
-    Attributes:
-        records: one for each coin, all different.
-    """
+    """Records that exist nowhere but in a test of the privacy code: one for each coin, all different."""
 
     records: tuple[Record, ...]
 
@@ -47,22 +43,16 @@ def invented_words(count: int, seed: int) -> list[str]:
 
 
 def of_own_words(words: Sequence[str], labels: Sequence[str], shared: Sequence[Sequence[str]]) -> Canaries:
-    """Canaries that are each about a word of their own: it three times, then what they share with others.
-
-    Args:
-        words: one for each canary.
-        labels: of each canary.
-        shared: the words that each has with others, behind its own.
-    """
+    """Canaries that are each about a word of their own: it three times, then the words they share with others."""
     texts = (" ".join([word] * 3 + list(own)) for word, own in zip(words, shared, strict=True))
-    return Canaries(tuple(Record(text, label) for text, label in zip(texts, labels, strict=True)))
+    return Canaries(tuple(Record(*pair) for pair in zip(texts, labels, strict=True)))
 
 
 def of_drawn_words(words: Sequence[str], labels: Sequence[str], length: int, seed: int) -> Canaries:
     """Canaries of `length` words drawn at random, one for each label that is given."""
     rng = np.random.default_rng(seed)
     texts = (" ".join(rng.choice(words, length).tolist()) for _ in labels)
-    return Canaries(tuple(Record(text, label) for text, label in zip(texts, labels, strict=True)))
+    return Canaries(tuple(Record(*pair) for pair in zip(texts, labels, strict=True)))
 
 
 def counterpart(text: str) -> str:

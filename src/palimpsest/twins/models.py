@@ -35,11 +35,7 @@ def save_encoder(words: Sequence[str], folder: Path) -> None:
 def save_base(words: Sequence[str], sharpness: float, seed: int, folder: Path) -> None:
     """A GPT-2 of one layer with random weights, whose tokens are whole words.
 
-    Args:
-        words: its vocabulary, beside the special tokens.
-        sharpness: standard deviation of its weight matrices: with a large one its next word hangs on what it reads.
-        seed: of the weights.
-        folder: a Hugging Face folder, written whole or not at all.
+    `sharpness` is the standard deviation of its weight matrices: with a large one its next word hangs on what it reads.
     """
     listed = [END, PAD, SEPARATOR, *words, _UNKNOWN]
     tokenizer = with_specials(_splitter(listed), _CONTEXT)
@@ -64,6 +60,6 @@ def save_base(words: Sequence[str], sharpness: float, seed: int, folder: Path) -
 
 
 def _splitter(words: Sequence[str]) -> Tokenizer:
-    found = Tokenizer(WordLevel({word: place for place, word in enumerate(words)}, unk_token=_UNKNOWN))
-    found.pre_tokenizer = WhitespaceSplit()
-    return found
+    tokenizer = Tokenizer(WordLevel({word: place for place, word in enumerate(words)}, unk_token=_UNKNOWN))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    return tokenizer

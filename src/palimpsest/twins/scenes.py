@@ -30,14 +30,13 @@ class Scene:
     """One method's audit, but for its coins.
 
     Attributes:
-        method: whose code runs.
         words: what the public models know.
         canaries: the private rows that may be there.
-        public: the public texts.
         sections: of params.yaml.
-        before: stages that read public files alone, each with its arguments; they run once.
-        steps: stages that run behind them on the private rows, each with its arguments.
+        steps: stages that run on the private rows, each with its arguments.
         attack: what a run shows -> a score for each canary, larger for "rather in". It never sees a coin.
+        public: the public texts.
+        before: stages that read public files alone, each with its arguments; they run once, before all others.
         faults: those whose twins must be caught.
         sharpness: of the public language model (`models.save_base`).
     """
@@ -45,11 +44,11 @@ class Scene:
     method: str
     words: tuple[str, ...]
     canaries: Canaries
-    public: tuple[str, ...]
     sections: Mapping[str, Any]
-    before: tuple[Step, ...]
     steps: tuple[Step, ...]
     attack: Callable[[Release], np.ndarray]
+    public: tuple[str, ...] = ()
+    before: tuple[Step, ...] = ()
     faults: tuple[str, ...] = (NO_NOISE,)
     sharpness: float = 0.02
 
@@ -63,9 +62,7 @@ def dp_lm(seed: int) -> Scene:
         method="dp_lm",
         words=words,
         canaries=canaries,
-        public=(),
         sections=_sections(_TWO, {"dp_train": [NAME]}, lms={NAME: lm}),
-        before=(),
         steps=(("dp_train", NAME),),
         attack=lambda release: attacks.by_loss(release, canaries),
         faults=(NO_NOISE, NO_CLIPPING, SHRUNK),
@@ -84,9 +81,7 @@ def discriminator(seed: int) -> Scene:
         method="discriminator",
         words=words,
         canaries=canaries,
-        public=(),
         sections=_sections(_TWO, run, lms={SOURCE: lm}, discriminators={NAME: head}),
-        before=(),
         steps=(("dp_train", SOURCE), ("discriminator", NAME, SOURCE)),
         attack=lambda release: attacks.by_label(release, canaries),
         faults=(NO_NOISE, NO_CLIPPING, SHRUNK),
@@ -102,9 +97,7 @@ def predict(seed: int) -> Scene:
         method="predict",
         words=tuple(words),
         canaries=canaries,
-        public=(),
         sections=_sections(labels, {"private_predict": {NAME: "base"}}, variants={NAME: settings.predict(4)}),
-        before=(),
         steps=(("private_predict", NAME, "base"),),
         attack=lambda release: attacks.by_continuation(release, canaries),
         faults=(NO_NOISE, NO_CLIPPING),
@@ -121,21 +114,27 @@ def fewshot(seed: int) -> Scene:
 
 def select(seed: int) -> Scene:
     """Half of the public texts are chosen; each is like one canary and no other."""
-    return _chosen("select", seed, {"select": [NAME]}, {NAME: settings.select(COINS // 2)}, (("select", NAME),))
+    return _chosen(
+        "select",
+        seed,
+        {"select": [NAME]},
+        {NAME: settings.variant("select", rows=COINS // 2, domain=1.0, **settings.COUNTED)},
+        (("select", NAME),),
+    )
 
 
 def evolve(seed: int) -> Scene:
     """Public texts, half of them brought in as neighbours of the others, are voted for in two rounds."""
     asked = settings.evolve(settings.EPSILON, rows=COINS // 2, rounds=2, expand=2)
-    steps = (("private_evolve", NAME, "corpus"),)
-    return _chosen("evolve", seed, {"private_evolve": {NAME: "corpus"}}, {NAME: asked}, steps)
+    run, steps = {"private_evolve": {NAME: "corpus"}}, (("private_evolve", NAME, "corpus"),)
+    return _chosen("evolve", seed, run, {NAME: asked}, steps)
 
 
 def vote_select(seed: int) -> Scene:
     """A first evolution keeps all public texts, whatever its votes say; the vote after it keeps half of them."""
     run = {"private_evolve": {SOURCE: "corpus"}, "vote_select": {NAME: SOURCE}}
     everything = settings.evolve(_BEFORE, rows=COINS, rounds=1, expand=1)
-    variants = {SOURCE: everything, NAME: settings.vote_select(keep=0.5)}
+    variants = {SOURCE: everything, NAME: settings.variant("vote_select", keep=0.5, votes=settings.VOTES)}
     steps = (("private_evolve", SOURCE, "corpus"), ("vote_select", NAME, SOURCE))
     return _chosen("vote_select", seed, run, variants, steps)
 
@@ -163,7 +162,7 @@ def sentdp(seed: int) -> Scene:
     words = invented_words(2 * COINS + 1, seed)
     labels = words[1 : COINS + 1]
     canaries = of_own_words(words[COINS + 1 :], labels, [(words[0],)] * COINS)
-    variants, room = {NAME: settings.sentdp(rows=COINS, directions=20)}, 10 * COINS
+    variants, room = {NAME: settings.variant("sentdp", rows=COINS, directions=20, **settings.COUNTED)}, 10 * COINS
     return Scene(
         method="sentdp",
         words=tuple(words),
@@ -177,15 +176,8 @@ def sentdp(seed: int) -> Scene:
 
 
 SCENES: Mapping[str, Callable[[int], Scene]] = {
-    "dp_lm": dp_lm,
-    "discriminator": discriminator,
-    "predict": predict,
-    "fewshot": fewshot,
-    "select": select,
-    "evolve": evolve,
-    "vote_select": vote_select,
-    "embed": embed,
-    "sentdp": sentdp,
+    scene.__name__: scene
+    for scene in (dp_lm, discriminator, predict, fewshot, select, evolve, vote_select, embed, sentdp)
 }
 
 

@@ -1,4 +1,7 @@
-"""The smallest settings of each method that run its whole code: sections of an invented workspace's params.yaml."""
+"""The smallest settings of each method that run its whole code: sections of an invented workspace's params.yaml.
+
+What a person need not decide keeps its default.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,31 +16,23 @@ _CAP = 100.0  # of the invented asset's budget
 
 Section = Mapping[str, Any]
 
-_FILTERS: Section = {
-    "chain": [], "min_words": 1, "max_words": None, "similarity": 0.9, "shingle": 3, "quantile": 0.9, "threshold": 0.5,
-}  # fmt: skip
-_COUNTED: Section = {"label_counts": "prior", "prior": None, "histogram_share": 0.01}
-_VOTES: Section = {"neighbours": 1, "threshold": 0.0, "selection": "rank"}
+NO_FILTERS: Section = {"chain": []}
+COUNTED: Section = {"label_counts": "prior"}
+VOTES: Section = {"neighbours": 1}
 _DP_SGD: Section = {
-    "schedule": "constant", "warmup": 0.0, "betas": [0.9, 0.98], "adam_eps": 1e-8, "weight_decay": 0.0,
-    "noise_correction": False, "clipping_norm": CLIPPING_NORM, "max_tokens": 12, "micro_batch": 512,
-    "person": "joint", "checkpoint_steps": 1000,
+    "schedule": "constant", "warmup": 0.0, "clipping_norm": CLIPPING_NORM, "max_tokens": 12, "micro_batch": 512,
+    "checkpoint_steps": 1000,
 }  # fmt: skip
 PROMPT: Section = {
-    "private": "{label}{separator}{text}{separator}", "public": "{label}{separator}", "chat": False, "text_tokens": 8,
-    "joint": " | ", "ends": "eos",
+    "private": "{label}{separator}{text}{separator}", "public": "{label}{separator}", "text_tokens": 8
 }  # fmt: skip
 
 
 def invented_params(params: Params, sections: Section, encoder: Path) -> Params:
     """The user's params.yaml with data, budget, models and runs of an invented workspace in place of its own.
 
-    Only what no audited stage reads is left of the user's. No seed fixes the noise.
-
-    Args:
-        params: the workspace's.
-        sections: keys of params.yaml whose values replace others; those of `run` are filled up with nothing.
-        encoder: folder of the invented sentence encoder.
+    Only what no audited stage reads is left of the user's. No seed fixes the noise. `sections` are keys of params.yaml
+    whose values replace others; those of `run` are filled up with nothing.
     """
     body = params.model_dump(mode="json")
     nothing: dict[str, Any] = {name: [] if isinstance(value, list) else {} for name, value in body["run"].items()}
@@ -57,98 +52,64 @@ def invented_params(params: Params, sections: Section, encoder: Path) -> Params:
 def dataset(labels: Mapping[str, str], n_public: int) -> Section:
     """The section `dataset`. The files are named and never read: the stages before it did not run."""
     return {
-        "asset": ASSET, "task": "classify", "private": "invented", "test": None, "test_share": 0.0,
-        "public": "invented public", "public_labels": False, "public_test": "invented public", "text": TEXT,
-        "label": LABEL,
-        "labels": dict(labels), "json_schema": None, "n_public": n_public, "max_length": 1000,
-        "unit": {"column": None, "max_rows": 1, "persons": None, "missing": "drop"},
+        "asset": ASSET, "task": "classify", "private": "invented", "test_share": 0.0, "public": "invented public",
+        "public_labels": False, "public_test": "invented public", "text": TEXT, "label": LABEL, "labels": dict(labels),
+        "n_public": n_public,
     }  # fmt: skip
 
 
 def variant(method: str, epsilon: float = EPSILON, **settings: Any) -> Section:
-    """A variant of that method, to be released."""
+    """A variant of that method, to be released; what is not set is as in any params.yaml."""
     return {"method": method, "purpose": "release", "epsilon": epsilon, method: settings}
 
 
 def language_model(epsilon: float, epochs: int, batch: int, learning_rate: float) -> Section:
     """A language model of `dp_lm`, without a discriminator."""
     train = {
-        **_DP_SGD, **_COUNTED, "epochs": epochs, "batch": batch, "learning_rate": learning_rate, "clipping": "joint",
-        "discriminator_weight": 0.0, "discriminator_width": 0, "discriminator_reads": "hidden", "prefix_step": 4,
-        "loss_on": "text", "freeze_first": 0, "freeze_last": 0, "freeze_embeddings": False, "lora_rank": 0,
-        "precision": "float32",
+        **_DP_SGD, **COUNTED, "epochs": epochs, "batch": batch, "learning_rate": learning_rate,
+        "discriminator_weight": 0.0, "discriminator_reads": "hidden", "freeze_embeddings": False,
     }  # fmt: skip
     return {"purpose": "release", "epsilon": epsilon, "train": train}
 
 
 def discriminator(epochs: int, batch: int, learning_rate: float) -> Section:
     """A linear discriminator that reads the sentence encoder."""
-    train = {
-        **_DP_SGD, "epochs": epochs, "batch": batch, "learning_rate": learning_rate, "reads": "encoder", "width": 0,
-        "prefix_step": 4,
-    }  # fmt: skip
+    train = {**_DP_SGD, "epochs": epochs, "batch": batch, "learning_rate": learning_rate}
     return {"purpose": "release", "epsilon": EPSILON, "train": train}
 
 
 def predict(tokens: int) -> Section:
     """A variant of `predict` that writes so many tokens from each batch of one record."""
     return variant(
-        "predict", clipping="fixed", batch_size=1, batches=None, clip=None, tokens=tokens, temperature=1.0, top_k=0,
-        sparse_vector=None, max_tokens=tokens, most_tokens=None, typical_tokens=tokens, keep_unfinished=True,
-        together=4096, micro_batch=512, rounding=None, checkpoint_tokens=tokens, class_means=None, prompt=PROMPT,
-        filters=_FILTERS, **_COUNTED,
+        "predict", clipping="fixed", batch_size=1, tokens=tokens, top_k=0, max_tokens=tokens, typical_tokens=tokens,
+        keep_unfinished=True, together=4096, micro_batch=512, checkpoint_tokens=tokens, class_means=None,
+        prompt=PROMPT, filters=NO_FILTERS, **COUNTED,
     )  # fmt: skip
 
 
 def fewshot(tokens: int) -> Section:
     """A variant of `fewshot` that writes one row of so many tokens from one prompt of one record; as PROMPT reads."""
-    prompt = {
-        "head": PROMPT["public"], "shot": "{text}{separator}", "text_tokens": PROMPT["text_tokens"],
-        "joint": PROMPT["joint"], "ends": PROMPT["ends"],
-    }  # fmt: skip
     return variant(
-        "fewshot", rows=1, prompts=1, shots=1, top_k=512, max_tokens=tokens, prior=None, micro_batch=1, rounding=None,
-        checkpoint_tokens=tokens, prompt=prompt, filters=_FILTERS,
+        "fewshot", rows=1, prompts=1, shots=1, top_k=512, max_tokens=tokens, micro_batch=1, checkpoint_tokens=tokens,
+        prompt={"head": PROMPT["public"], "text_tokens": PROMPT["text_tokens"]}, filters=NO_FILTERS,
     )  # fmt: skip
-
-
-def select(rows: int) -> Section:
-    """A variant of `select`."""
-    return variant("select", rows=rows, batch=1, domain=1.0, **_COUNTED)
 
 
 def evolve(epsilon: float, rows: int, rounds: int, expand: int) -> Section:
     """A variant of `evolve`."""
-    return variant(
-        "evolve", epsilon, rows=rows, batch=1, rounds=rounds, expand=expand, look_ahead=0, votes=_VOTES,
-        class_means=None, filters=_FILTERS, **_COUNTED,
-    )  # fmt: skip
-
-
-def vote_select(keep: float) -> Section:
-    """A variant of `vote_select`."""
-    return variant("vote_select", keep=keep, votes=_VOTES, batch=1)
-
-
-def sentdp(rows: int, directions: int) -> Section:
-    """A variant of `sentdp`."""
-    return variant("sentdp", rows=rows, batch=1, directions=directions, **_COUNTED)
+    asked = {"rows": rows, "rounds": rounds, "expand": expand, "votes": VOTES}
+    return variant("evolve", epsilon, **asked, class_means=None, filters=NO_FILTERS, **COUNTED)
 
 
 def embed(rows: int, rounds: int, start: int, offspring: int, parents: int) -> Section:
     """A variant of `embed`."""
     return variant(
-        "embed", rows=rows, batch=1, rounds=rounds, start=start, offspring=offspring, parents=parents,
-        selection={"kind": "gaussian", "neighbours": 1}, eda={"smoothing": 0.1, "best": 10, "components": 1},
-        readable=None, class_means=None, filters=_FILTERS,
-        decode={"samples": 1, "corrections": 0, "temperature": 1.0, "top_p": 1.0, "max_tokens": 4, "batch": 512},
-        **_COUNTED,
+        "embed", rows=rows, rounds=rounds, start=start, offspring=offspring, parents=parents,
+        selection={"kind": "gaussian", "neighbours": 1}, eda={"components": 1}, readable=None, class_means=None,
+        filters=NO_FILTERS, decode={"samples": 1, "corrections": 0, "max_tokens": 4}, **COUNTED,
     )  # fmt: skip
 
 
 def decoder() -> Section:
     """A decoder that is hardly trained: what it writes is not attacked."""
-    return {
-        "prefix": 1, "width": 8, "epochs": 1, "batch": 64, "learning_rate": 1e-3, "warmup": 0.0, "schedule": "constant",
-        "weight_decay": 0.0, "noise": 0.1, "max_tokens": 8, "sentences": 200, "heldout": 10,
-    }  # fmt: skip
+    return {"prefix": 1, "width": 8, "epochs": 1, "max_tokens": 8, "sentences": 200, "heldout": 10}

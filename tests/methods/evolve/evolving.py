@@ -12,7 +12,7 @@ from palimpsest.errors import BackendError
 from palimpsest.methods.evolve.settings import EvolveMeans, EvolveSettings
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.settings import Filters, Votes
-from palimpsest.methods.vote_select.settings import VoteSelectSettings
+from palimpsest.methods.vote_select.declaration import VoteSelectSettings
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge, Run

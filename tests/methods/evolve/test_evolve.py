@@ -23,7 +23,7 @@ from palimpsest.methods.evolve.plan import writings
 from palimpsest.methods.evolve.steps import EvolveSteps
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import ClassSums
-from palimpsest.methods.shared.population import by_label, selected
+from palimpsest.methods.shared.rounds import by_label, selected
 from palimpsest.privacy import votes
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private
 from palimpsest.privacy.ledger.ledger import Ledger
@@ -412,7 +412,7 @@ def test_exact_votes_find_what_the_rows_are_about(tmp_path) -> None:
 
 
 def test_a_fit_asks_what_was_planned(ledger) -> None:
-    found = evolve(ledger, Writer(), LOW, class_means=STEERING, label_counts="noisy")
+    evolve(ledger, Writer(), LOW, class_means=STEERING, label_counts="noisy")
     charges = ledger.charges("tickets")
     assert [(charge.query, charge.state, charge.steps_begun) for charge in charges] == [
         ("label_histogram", "committed", 0),
@@ -421,8 +421,6 @@ def test_a_fit_asks_what_was_planned(ledger) -> None:
     ]
     total = dpa.ComposedDpEvent([charge.event for charge in charges])
     assert LOW.epsilon * (1 - 1e-3) <= epsilon(total, LOW.delta) <= LOW.epsilon
-    assert found.sums is not None
-    assert found.sums.sums.shape == (2, 6)
 
 
 def test_a_fit_asks_no_more_than_was_planned(ledger) -> None:

@@ -37,7 +37,10 @@ def select_public(
         ValueError: the arguments do not describe the same texts, or a label has no description.
     """
     given = [None] * len(texts) if labels is None else list(labels)
-    _check(embeddings, description_embeddings, texts, given, counts)
+    if not len(embeddings) == len(texts) == len(given):
+        raise ValueError(f"got {len(texts)} texts, {len(embeddings)} embeddings and {len(given)} labels")
+    if missing := set(counts) - set(description_embeddings):
+        raise ValueError(f"{len(missing)} labels have no description embedding")
     similarity = embeddings @ np.stack([description_embeddings[label] for label in counts]).T  # (n, labels)
     chosen: list[Record] = []
     for column, (label, wanted) in enumerate(counts.items()):
@@ -52,16 +55,3 @@ def _nearest(similarity: np.ndarray, column: int, given: Sequence[str | None]) -
     unlabelled = np.array([label is None for label in given], dtype=bool)
     belongs = np.flatnonzero(unlabelled & (similarity.argmax(axis=1) == column))
     return belongs[np.argsort(-similarity[belongs, column], kind="stable")].tolist()
-
-
-def _check(
-    embeddings: np.ndarray,
-    description_embeddings: Mapping[str, np.ndarray],
-    texts: Sequence[str],
-    given: Sequence[str | None],
-    counts: Mapping[str, int],
-) -> None:
-    if not len(embeddings) == len(texts) == len(given):
-        raise ValueError(f"got {len(texts)} texts, {len(embeddings)} embeddings and {len(given)} labels")
-    if missing := set(counts) - set(description_embeddings):
-        raise ValueError(f"{len(missing)} labels have no description embedding")

@@ -18,7 +18,6 @@ class DpLmArtifact:
     """A fitted conditional language model.
 
     Attributes:
-        model: the language model and its discriminator head.
         tokenizer: the public base model's.
         shares: label -> share of the rows, from the noisy histogram or the public prior; in the public order.
         max_tokens: tokens of a text that it was trained on.

@@ -60,15 +60,9 @@ class Walk(Protocol):
 
 @torch.no_grad()
 def write(walk: Walk, ids: Specials, settings: DpLmGenerate, uniforms: np.ndarray) -> list[list[int]]:
-    """Write the texts of a walk.
+    """Tokens of a walk's n texts, without EOS: at least 1, at most as many as there are draws in [0, 1), (n, tokens).
 
-    Args:
-        walk: n texts that stand behind their prompts.
-        ids: special tokens; EOS ends a text and comes second at the earliest, the others never occur.
-        uniforms: draws in [0, 1), (n, tokens).
-
-    Returns:
-        Tokens of each text, without EOS: at least 1, at most as many as there are draws.
+    EOS ends a text and comes second at the earliest; other special tokens never occur.
     """
     texts: list[list[int]] = [[] for _ in range(len(uniforms))]
     alive = going = torch.arange(len(uniforms))  # rows still in memory, and those of them that have not ended
@@ -110,16 +104,10 @@ class PlainWalk:
 
 
 def nucleus(log_probs: torch.Tensor, top_p: float, uniforms: torch.Tensor, top_k: int = 0) -> torch.Tensor:
-    """Draw from the smallest set of likeliest tokens whose probability reaches `top_p` (Holtzman et al. 2019).
+    """Columns, int64 (B,), of log-probabilities (B, columns), by one draw in [0, 1) per row, (B,).
 
-    Args:
-        log_probs: (B, columns).
-        top_p: in (0, 1].
-        uniforms: one draw in [0, 1) per row, (B,).
-        top_k: at most so many columns; 0 means all.
-
-    Returns:
-        Columns, int64 (B,).
+    They come from the smallest set of likeliest tokens whose probability reaches `top_p` (Holtzman et al. 2019), among
+    the `top_k` likeliest; 0 means all.
     """
     width = log_probs.shape[1]
     probs, columns = log_probs.exp().sort(dim=-1, descending=True, stable=True)

@@ -17,7 +17,7 @@ from torch.nn import functional
 from palimpsest.errors import ModelError
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.fitting import assumed, optimiser, probe, shapes
-from palimpsest.methods.dp_lm.judge import Encode, encoder_features
+from palimpsest.methods.dp_lm.likelihood import Encode, encoder_features
 from palimpsest.methods.dp_lm.losses import prefix_weights, weighted_loss
 from palimpsest.methods.dp_lm.model import ENCODER, ConditionalLm, HeadShape, new_head, require_context, with_reads
 from palimpsest.methods.dp_lm.plan import DISCRIMINATOR, training_plan
@@ -191,8 +191,7 @@ class _Features:
 
     def batch(self, rows: Sequence[Serialisable]) -> _Batch:
         """The features of the rows. One whose label is not public has no weight, so its loss is 0."""
-        found = self._read(list({row.text: None for row in rows}))
-        texts = [found[row.text] for row in rows]
+        texts = self._read(rows)
         known = torch.tensor([row.label in self._names for row in rows], device=texts[0].weights.device)
         labels = [self._names.index(row.label) if row.label in self._names else 0 for row in rows]
         return _Batch(
@@ -203,17 +202,17 @@ class _Features:
 
     def widths(self, rows: Sequence[Serialisable]) -> list[int]:
         """Prefixes that `batch` pads each row to where no longer one is beside it."""
-        found = self._read(list({row.text: None for row in rows}))
-        return [_prefixes(found[row.text].weights) for row in rows]
+        return [_prefixes(text.weights) for text in self._read(rows)]
 
-    def _read(self, texts: Sequence[str]) -> dict[str, _Text]:
-        found = {}
-        for text in texts:
-            known = self._kept.get(text)
-            found[text] = self._reader.read([text])[0] if known is None else known
-            if known is None:
-                self._keep(text, found[text])
-        return found
+    def _read(self, rows: Sequence[Serialisable]) -> list[_Text]:
+        texts: dict[str, _Text] = {}
+        for text in dict.fromkeys(row.text for row in rows):
+            if text in self._kept:
+                texts[text] = self._kept[text]
+            else:
+                texts[text] = self._reader.read([text])[0]
+                self._keep(text, texts[text])
+        return [texts[row.text] for row in rows]
 
     def _keep(self, text: str, read: _Text) -> None:
         size = read.features.nbytes + read.weights.nbytes

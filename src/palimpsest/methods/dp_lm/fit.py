@@ -39,8 +39,8 @@ class DpLm:
 
     Guarantee: `ask` asks at most two queries, a noisy label histogram and DP-SGD, whose composition meets the budget
     under privacy-loss distributions, for adding or removing one record, or one person with all their rows where the
-    schema says so. With an infinite epsilon nothing is noised
-    (gradients are still clipped): a reference that must never be released.
+    schema says so. With an infinite epsilon nothing is noised (gradients are still clipped): a reference that must
+    never be released.
 
     Attributes:
         base_folder: the public language model, a Hugging Face folder.

@@ -23,48 +23,8 @@ from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.models.tokens import Specials
 
 
-class FudgeWalk:
-    """The next token is drawn from the candidates, each read by the model and judged by the discriminator."""
-
-    @torch.no_grad()
-    def __init__(
-        self,
-        model: ConditionalLm,
-        prompts: Sequence[Sequence[int]],
-        targets: Sequence[int],
-        ids: Specials,
-        settings: DpLmGenerate,
-    ) -> None:
-        self._model, self._settings, self._eos = model, settings, ids.eos
-        last, past, mask = begin(model, prompts, ids.pad)
-        cache = DynamicCache(past)
-        self._hidden = forward(model, model.lm.get_input_embeddings()(last), cache, mask)
-        self._past, self._mask = past_of(cache), seen(mask)
-        self._targets = torch.tensor(targets, device=last.device)
-        self._sums = torch.zeros(len(last), 1, model.head.shape.inputs, device=last.device)
-        self._written = 0
-
-    def step(self, draw: StepDraw) -> torch.Tensor:
-        """Read the candidates, weigh them, go on with the one that is drawn."""
-        log_probs, tokens = likeliest(self._model, self._hidden, draw, self._settings)
-        hidden, past = read_candidates(self._model, tokens, self._past, self._mask)
-        features = self._model.features(hidden, self._model.embed(tokens))
-        means = mean_with(self._sums, features, self._written, tokens == self._eos)
-        column = draw.pick(weighed(self._model, means, log_probs, self._targets, self._settings))
-        self._hidden = _at(hidden, column)
-        self._past = tuple(_extended(*layers, column) for layers in zip(self._past, past, strict=True))
-        self._sums = self._sums + _at(features, column)[:, None]
-        self._mask, self._written = seen(self._mask), self._written + 1
-        return tokens.gather(1, column[:, None]).squeeze(1)
-
-    def keep(self, rows: torch.Tensor) -> None:
-        """Drop the other texts."""
-        self._hidden, self._mask, self._sums = self._hidden[rows], self._mask[rows], self._sums[rows]
-        self._past, self._targets = select(self._past, rows), self._targets[rows]
-
-
-class StateWalk:
-    """The next token is drawn from the candidates, judged from the state before them."""
+class _CandidatesWalk:
+    """Texts behind their prompts, whose next tokens are drawn from a few candidates for a target label each."""
 
     def __init__(
         self,
@@ -78,21 +38,74 @@ class StateWalk:
         self._last, past, self._mask = begin(model, prompts, ids.pad)
         self._cache = DynamicCache(past)
         self._targets = torch.tensor(targets, device=self._last.device)
-        self._embedded = self._states = torch.zeros_like(model.embed(self._last))[:, None]
         self._written = 0
+        self._start()
+
+    def _start(self) -> None:
+        raise NotImplementedError
+
+    def _read_last(self) -> torch.Tensor:
+        """Hidden state (B, width) of the newest token, which joins the past."""
+        hidden = forward(self._model, self._model.lm.get_input_embeddings()(self._last), self._cache, self._mask)
+        self._mask = seen(self._mask)
+        return hidden
+
+    def _likeliest(self, hidden: torch.Tensor, draw: StepDraw) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and ids of the candidates after hidden states (B, width), each (B, candidates)."""
+        log_probs = draw.allowed(self._model.logits(hidden) / self._settings.temperature)
+        return log_probs.topk(min(self._settings.candidates, log_probs.shape[1]), dim=-1)
+
+    def _weighed(self, features: torch.Tensor, log_probs: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities of the candidates, (B, k), once the discriminator has weighed them."""
+        labels = functional.log_softmax(self._model.head(features), dim=-1)
+        wanted = labels.gather(2, self._targets[:, None, None].expand(*log_probs.shape, 1)).squeeze(2)
+        return functional.log_softmax(log_probs + self._settings.strength * wanted, dim=-1)
+
+
+class FudgeWalk(_CandidatesWalk):
+    """The next token is drawn from the candidates, each read by the model and judged by the discriminator."""
+
+    @torch.no_grad()
+    def _start(self) -> None:
+        self._hidden = self._read_last()
+        self._past = past_of(self._cache)
+        self._sums = torch.zeros(len(self._last), 1, self._model.head.shape.inputs, device=self._last.device)
+
+    def step(self, draw: StepDraw) -> torch.Tensor:
+        """Read the candidates, weigh them, go on with the one that is drawn."""
+        log_probs, tokens = self._likeliest(self._hidden, draw)
+        hidden, past = read_candidates(self._model, tokens, self._past, self._mask)
+        features = self._model.features(hidden, self._model.embed(tokens))
+        means = mean_with(self._sums, features, self._written, tokens == self._eos)
+        column = draw.pick(self._weighed(means, log_probs))
+        self._hidden = _at(hidden, column)
+        self._past = tuple(_extended(*layers, column) for layers in zip(self._past, past, strict=True))
+        self._sums = self._sums + _at(features, column)[:, None]
+        self._mask, self._written = seen(self._mask), self._written + 1
+        return tokens.gather(1, column[:, None]).squeeze(1)
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop the other texts."""
+        self._hidden, self._mask, self._sums = self._hidden[rows], self._mask[rows], self._sums[rows]
+        self._past, self._targets = select(self._past, rows), self._targets[rows]
+
+
+class StateWalk(_CandidatesWalk):
+    """The next token is drawn from the candidates, judged from the state before them."""
+
+    def _start(self) -> None:
+        self._embedded = self._states = torch.zeros_like(self._model.embed(self._last))[:, None]
 
     def step(self, draw: StepDraw) -> torch.Tensor:
         """Weigh the candidates by what their embeddings would change, go on with the one that is drawn."""
-        model = self._model
-        hidden = forward(model, model.lm.get_input_embeddings()(self._last), self._cache, self._mask)
-        self._mask = seen(self._mask)
+        model, hidden = self._model, self._read_last()
         if self._written:
             self._states = self._states + hidden[:, None]
-        log_probs, tokens = likeliest(model, hidden, draw, self._settings)
+        log_probs, tokens = self._likeliest(hidden, draw)
         embedded = model.embed(tokens)
         means = mean_with(self._embedded, embedded, self._written, tokens == self._eos)
         features = model.features((self._states / max(1, self._written)).expand_as(means), means)
-        column = draw.pick(weighed(model, features, log_probs, self._targets, self._settings))
+        column = draw.pick(self._weighed(features, log_probs))
         self._embedded = self._embedded + _at(embedded, column)[:, None]
         self._last, self._written = tokens.gather(1, column[:, None]).squeeze(1), self._written + 1
         return self._last
@@ -104,24 +117,12 @@ class StateWalk:
         self._cache.batch_select_indices(rows)
 
 
-def likeliest(
-    model: ConditionalLm, hidden: torch.Tensor, draw: StepDraw, settings: DpLmGenerate
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities and ids of the candidates after hidden states (B, width), each (B, candidates)."""
-    log_probs = draw.allowed(model.logits(hidden) / settings.temperature)
-    return log_probs.topk(min(settings.candidates, log_probs.shape[1]), dim=-1)
-
-
 def read_candidates(
     model: ConditionalLm, tokens: torch.Tensor, past: Past, mask: torch.Tensor
 ) -> tuple[torch.Tensor, Past]:
     """Hidden states (B, k, width) of k candidates for one and the same place, and the past with all of them behind it.
 
-    Args:
-        model: the fitted model.
-        tokens: candidates, int64 (B, k).
-        past: keys and values of the texts.
-        mask: which columns of the past are real, (B, time).
+    `tokens` are the candidates, int64 (B, k); `mask` says which columns of the past are real, (B, time).
     """
     candidates = tokens.shape[1]
     itself = torch.eye(candidates, device=mask.device).to(mask).expand(len(mask), -1, -1)
@@ -139,22 +140,10 @@ def read_candidates(
 def mean_with(sums: torch.Tensor, features: torch.Tensor, written: int, ends: torch.Tensor) -> torch.Tensor:
     """Mean features (B, k, inputs) of each text with each candidate.
 
-    Args:
-        sums: of the text's tokens so far, (B, 1, inputs).
-        features: of the candidates, (B, k, inputs).
-        written: tokens so far.
-        ends: which candidates are EOS, bool (B, k); they leave the mean as it is.
+    `sums` (B, 1, inputs) is over the `written` tokens so far, `features` (B, k, inputs) are the candidates'. Those that
+    are EOS, `ends` bool (B, k), leave the mean as it is.
     """
     return torch.where(ends[..., None], sums / max(1, written), (sums + features) / (written + 1))
-
-
-def weighed(
-    model: ConditionalLm, features: torch.Tensor, log_probs: torch.Tensor, targets: torch.Tensor, settings: DpLmGenerate
-) -> torch.Tensor:
-    """Log-probabilities of the candidates, (B, k), once the discriminator has weighed them."""
-    labels = functional.log_softmax(model.head(features), dim=-1)
-    wanted = labels.gather(2, targets[:, None, None].expand(*log_probs.shape, 1)).squeeze(2)
-    return functional.log_softmax(log_probs + settings.strength * wanted, dim=-1)
 
 
 def _additive(visible: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

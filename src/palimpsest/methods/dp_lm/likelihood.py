@@ -1,35 +1,38 @@
-"""What a model makes of records, serialised as in training: how likely it finds them, and the states it reads them in.
+"""What a model makes of records, serialised as in training, and how likely its discriminator finds their labels.
 
-Membership attacks score by the first, the separation of labels is measured on the second.
+Membership attacks score by how likely it finds records; the separation of labels is measured on the states that it
+reads them in.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 
-from palimpsest.methods.dp_lm.losses import lm_loss
-from palimpsest.methods.dp_lm.model import ConditionalLm
+from palimpsest.errors import ModelError
+from palimpsest.methods.dp_lm.losses import lm_loss, prefix_weights
+from palimpsest.methods.dp_lm.model import ENCODER, ConditionalLm, DiscriminatorHead
 from palimpsest.methods.dp_lm.serialise import Serialisable, Serialiser
 from palimpsest.progress import track
 from palimpsest.records.record import Record
+
+Encode = Callable[[list[str]], np.ndarray]  # a few texts -> unit vectors (texts, d), each text alone
+Judge = Callable[[Sequence[str]], np.ndarray]  # texts -> probabilities of the labels (texts, labels)
+
+_WHOLE = 1 << 30  # no prefix is this long, so the only one that is classified is the text itself
 
 
 @torch.no_grad()
 def record_losses(model: ConditionalLm, rows: Serialiser, records: Sequence[Serialisable], batch: int) -> np.ndarray:
     """Mean token loss in nats of each record given its label, float64 of shape (records,).
 
-    Args:
-        model: the fitted model, or the public one it started from.
-        rows: the serialiser of the training.
-        records: what to score.
-        batch: records at once; without effect on the result but for rounding.
+    `batch`, the records read at once, has no effect but for rounding.
     """
-    found = np.zeros(len(records))
+    losses = np.zeros(len(records))
     for chosen in _batches(records, batch, "losses"):
-        found[chosen] = lm_loss(model, rows.batch([records[index] for index in chosen])).double().numpy()
-    return found
+        losses[chosen] = lm_loss(model, rows.batch([records[index] for index in chosen])).double().numpy()
+    return losses
 
 
 @torch.no_grad()
@@ -38,20 +41,14 @@ def mean_states(model: ConditionalLm, rows: Serialiser, records: Sequence[Serial
 
     The text stands behind one and the same token in place of its label, and the labels themselves are never read: what
     tells labels apart in the states is what the model sees in the texts. A record without a text token has zeros.
-
-    Args:
-        model: the fitted model, or the public one it started from.
-        rows: the serialiser of the training.
-        records: what to read.
-        batch: records at once; without effect on the result but for rounding.
     """
     blind = replace(rows, entropy=bytes)  # zero bytes draw the same stand-in every time
     known = next(iter(rows.prompts))  # a row whose label is not public would have no text
-    found = np.zeros((len(records), model.embedding.shape[1]), dtype=np.float32)
+    states = np.zeros((len(records), model.embedding.shape[1]), dtype=np.float32)
     for chosen in _batches(records, batch, "states"):
         inputs = blind.batch([Record(records[index].text, known) for index in chosen])
-        found[chosen] = _mean(model.hidden(inputs.blinded), inputs.text).numpy()
-    return found
+        states[chosen] = _mean(model.hidden(inputs.blinded), inputs.text).numpy()
+    return states
 
 
 def _mean(hidden: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
@@ -66,3 +63,41 @@ def _batches(records: Sequence[Serialisable], batch: int, name: str) -> Iterator
     starts = range(0, len(order), batch)
     for start in track(starts, name=name, total=len(starts), private=True):
         yield order[start : start + batch]
+
+
+def judge_of(model: ConditionalLm, rows: Serialiser, encode: Encode | None) -> Judge:
+    """The judge that a head needs: of the model's own states, or of a sentence encoder's embeddings.
+
+    Raises:
+        ModelError: the head reads a sentence encoder, and there is none.
+    """
+    if model.head.shape.reads != ENCODER:
+        return lambda texts: state_probabilities(model, rows, texts)
+    if encode is None:
+        raise ModelError("The discriminator reads a sentence encoder.", "Name the one it was fitted with.")
+    return lambda texts: encoder_probabilities(model.head, encode, texts)
+
+
+@torch.no_grad()
+def state_probabilities(model: ConditionalLm, rows: Serialiser, texts: Sequence[str]) -> np.ndarray:
+    """Probabilities of the labels, (texts, labels), from the texts behind a prompt that names no label."""
+    names = list(rows.prompts)
+    blind = replace(rows, entropy=bytes)  # always the same token in the label's place
+    batch = blind.batch([Record(text, names[0] or None) for text in texts]).to(model.embedding.device)
+    whole = prefix_weights(batch.text, _WHOLE).argmax(dim=1)
+    means = model.prefix_means(batch.blinded, batch.text)[torch.arange(len(texts)), whole]
+    return model.head(means).softmax(dim=-1).double().cpu().numpy()
+
+
+@torch.no_grad()
+def encoder_probabilities(head: DiscriminatorHead, encode: Encode, texts: Sequence[str]) -> np.ndarray:
+    """Probabilities of the labels, (texts, labels), from embeddings of the texts."""
+    device = next(head.parameters()).device
+    features = torch.from_numpy(encoder_features(encode, texts)).to(device)
+    return head(features).softmax(dim=-1).double().cpu().numpy()
+
+
+def encoder_features(encode: Encode, texts: Sequence[str]) -> np.ndarray:
+    """Embeddings of root mean square 1, float32 (texts, d): the size of what other heads read."""
+    embeddings = np.asarray(encode(list(texts)), dtype=np.float32)
+    return embeddings * np.float32(np.sqrt(embeddings.shape[1]))

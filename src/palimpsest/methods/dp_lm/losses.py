@@ -30,10 +30,7 @@ def discriminator_loss(model: ConditionalLm, batch: Batch, prefix_step: int) -> 
 def weighted_loss(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Each example's weighted mean cross entropy over its prefixes, shape (B,); no weight at all gives 0.
 
-    Args:
-        logits: (B, prefixes, labels).
-        labels: the right one of each example, int64 (B,).
-        weights: of each prefix, (B, prefixes).
+    From logits (B, prefixes, labels), the right label of each example (B,), and weights of prefixes (B, prefixes).
     """
     each = functional.cross_entropy(logits.transpose(1, 2), labels[:, None].expand(logits.shape[:2]), reduction="none")
     weights = weights.to(each.dtype)

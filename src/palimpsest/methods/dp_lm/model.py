@@ -90,22 +90,15 @@ class ConditionalLm(nn.Module):
         return functional.embedding(tokens, self.embedding.detach())
 
     def features(self, hidden: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
-        """What the head reads at each position, (..., inputs).
-
-        Args:
-            hidden: last hidden states, (..., width).
-            embedded: the embeddings of the tokens at the same positions, (..., width).
-        """
+        """What the head reads at each position, (..., inputs), from last hidden states and token embeddings there."""
         if self.head.shape.reads == HIDDEN:
             return hidden
         return torch.cat([embedded * self.scale, hidden], dim=-1)
 
     def prefix_means(self, tokens: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
-        """Mean features (batch, time, inputs) of the text up to each position.
+        """Mean features (batch, time, inputs) up to each position of right-padded tokens (batch, time).
 
-        Args:
-            tokens: right-padded, (batch, time).
-            text: which positions are text, bool (batch, time); all others are left out of the mean.
+        Positions that are no text, by the bool `text` (batch, time), are left out of the mean.
         """
         features = self.features(self.hidden(tokens), self.embed(tokens))
         kept = text.unsqueeze(-1).to(features.dtype)
@@ -230,9 +223,9 @@ def add_adapters(model: ConditionalLm, rank: int, seed: int) -> None:
 def _matrices(model: ConditionalLm) -> tuple[list[str], bool]:
     """Names of the transformer's linear layers, and whether they keep their weights transposed, as GPT-2's do."""
     head = model.lm.get_output_embeddings()
-    found = {name: module for name, module in model.lm.named_modules() if isinstance(module, (nn.Linear, Conv1D))}
-    found = {name: module for name, module in found.items() if module is not head}
-    return list(found), any(isinstance(module, Conv1D) for module in found.values())
+    modules = model.lm.named_modules()
+    linear = {name: one for name, one in modules if isinstance(one, (nn.Linear, Conv1D)) and one is not head}
+    return list(linear), any(isinstance(one, Conv1D) for one in linear.values())
 
 
 def merge_adapters(model: ConditionalLm) -> None:
@@ -256,9 +249,8 @@ def require_context(model: ConditionalLm, tokens: int) -> None:
 
 def _blocks(lm: PreTrainedModel) -> nn.ModuleList:
     """The transformer blocks, whatever the architecture calls them."""
-    lists = [module for module in lm.base_model.children() if isinstance(module, nn.ModuleList)]
     depth = lm.config.get_text_config().num_hidden_layers
-    found = [blocks for blocks in lists if len(blocks) == depth]
-    if not found:
-        raise ModelError("The model's transformer blocks were not found.", "Set freeze_first and freeze_last to 0.")
-    return found[0]
+    for module in lm.base_model.children():
+        if isinstance(module, nn.ModuleList) and len(module) == depth:
+            return module
+    raise ModelError("The model's transformer blocks were not found.", "Set freeze_first and freeze_last to 0.")

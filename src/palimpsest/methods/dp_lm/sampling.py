@@ -16,7 +16,7 @@ from palimpsest.files import read_json, write_json
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.decoding import PlainWalk, Walk, uniforms, write
 from palimpsest.methods.dp_lm.fudge import FudgeWalk, StateWalk
-from palimpsest.methods.dp_lm.judge import Encode, Judge, judge_of
+from palimpsest.methods.dp_lm.likelihood import Encode, Judge, judge_of
 from palimpsest.methods.dp_lm.model import ConditionalLm, require_context
 from palimpsest.methods.dp_lm.pplm import PplmWalk
 from palimpsest.methods.dp_lm.serialise import serialiser
@@ -157,8 +157,8 @@ class _Writer:
 
     def _wanted(self, judge: Judge, texts: Sequence[str], slots: Sequence[Slot]) -> np.ndarray:
         """The probability of each text's own label; 0 for a text without a word."""
-        found = judge(texts)[range(len(texts)), [self._names.index(slot.label) for slot in slots]]
-        return np.where([bool(text) for text in texts], found, 0.0)
+        likely = judge(texts)[range(len(texts)), [self._names.index(slot.label) for slot in slots]]
+        return np.where([bool(text) for text in texts], likely, 0.0)
 
 
 def walk_of(

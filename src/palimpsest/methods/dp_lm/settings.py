@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import Filters, HistogramShare, PublicShares
+from palimpsest.methods.shared.settings import Filters, HistogramShare, LabelCounts, PublicShares
 from palimpsest.settings import Settings
 
 Epochs = Annotated[float, Field(gt=0, description="Expected passes over the private rows.")]
@@ -97,17 +97,9 @@ class DpLmTrain(DpSgd):
         default="float32",
         description="Of the forward and backward passes; norms, clipping, noise and weights are float32 always.",
     )
-    label_counts: Literal["noisy", "prior"] = Field(
-        default="noisy", description="Shares of the labels: a noisy histogram, charged, or the public `prior`, free."
-    )
+    label_counts: LabelCounts = "noisy"
     prior: PublicShares = None
     histogram_share: HistogramShare = 0.01
-
-    @model_validator(mode="after")
-    def _prior_is_a_distribution(self) -> "DpLmTrain":
-        if self.prior is not None and (min(self.prior.values()) < 0 or sum(self.prior.values()) <= 0):
-            raise ValueError("prior must hold shares >= 0 with a sum > 0")
-        return self
 
     @model_validator(mode="after")
     def _separate_needs_two_losses(self) -> "DpLmTrain":

@@ -41,7 +41,6 @@ def fitted(
     Args:
         parents: n >= 1 embeddings, the best first, shape (n, d).
         votes: what each got, >= 0, shape (n,); where nobody got any, each weighs the same.
-        settings: smoothing, parents whose spread counts, number of Gaussians.
         spread: public standard deviation of each coordinate, shape (d,), for a Gaussian whose parents do not differ.
         rng: where centres begin.
     """
@@ -83,10 +82,10 @@ def grouped(parents: np.ndarray, count: int, rng: np.random.Generator) -> list[n
         return [np.arange(len(parents))]
     centres, owners = _far_apart(parents, count, rng), np.full(len(parents), -1)
     for _ in range(_TURNS):
-        found = _squares(parents, centres).argmin(axis=1)
-        if np.array_equal(found, owners):
+        nearest = _squares(parents, centres).argmin(axis=1)
+        if np.array_equal(nearest, owners):
             break
-        owners = found
+        owners = nearest
         centres = np.stack([parents[owners == owner].mean(axis=0) for owner in np.unique(owners)])
     return [np.flatnonzero(owners == owner) for owner in dict.fromkeys(owners.tolist())]
 

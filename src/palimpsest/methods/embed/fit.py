@@ -8,27 +8,28 @@ from pathlib import Path
 
 import numpy as np
 
-from palimpsest.errors import DataError, LedgerError
-from palimpsest.methods.embed.costs import EmbedCosts, costs_of, domain_of
-from palimpsest.methods.embed.decode import Decode
-from palimpsest.methods.embed.plan import ROUNDS
+from palimpsest.errors import DataError
+from palimpsest.methods.embed.plan import costs_of, domain_of
 from palimpsest.methods.embed.result import result_of
 from palimpsest.methods.embed.settings import EmbedSettings, LimitedDomainSettings
-from palimpsest.methods.embed.start import aimed, anything, described, distinct
 from palimpsest.methods.embed.steps import EmbedSteps, Turn, VectorWriter
 from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.filters import Losses, chain, filtered
-from palimpsest.methods.shared.means import Candidates, ClassSums, class_sums
+from palimpsest.methods.shared.means import Candidates, ClassSums, choose
 from palimpsest.methods.shared.postprocess import Candidate, PersonalData
-from palimpsest.methods.shared.shares import divided, label_shares
+from palimpsest.methods.shared.rounds import ROUNDS, RoundCosts, answered
 from palimpsest.methods.shared.tools import Encoders
+from palimpsest.models.decoder.decoding import Decoder
+from palimpsest.privacy.means import unit_rows
 from palimpsest.privacy.nearest import require_exact
 from palimpsest.privacy.query import View
-from palimpsest.privacy.votes import Ballot, Counts, DomainBallot, Round, VoteRounds, device, parts_of
+from palimpsest.privacy.votes import Ballot, Counts, DomainBallot, VoteRounds, device, parts_of
 from palimpsest.records.evolved import EvolvedRound, write_evolved
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
+_DRAWS = 4  # of `steps` are 1 to 3
+_DECIMALS = 6  # of a cosine; what lies behind them depends on how many texts are compared at once
 _SHOWN = 8  # texts of either kind that the page shows
 
 
@@ -43,7 +44,6 @@ class EvolvedEmbeddings:
         records: the synthetic rows.
         rejected: of what was written down for them, the texts that could not be read.
         written: texts that were written down for them, besides those of parents.
-        sums: noisy sum of each label's embeddings, where they were asked for.
     """
 
     rounds: tuple[EvolvedRound, ...]
@@ -52,7 +52,6 @@ class EvolvedEmbeddings:
     records: tuple[Record, ...]
     rejected: tuple[Record, ...]
     written: int
-    sums: ClassSums | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +85,7 @@ class Embed:
     plan: Plan
     start: Candidates
     descriptions: np.ndarray | None
-    decode: Decode
+    decode: Decoder
     encoders: Encoders
     losses: Losses
     limit: float | None
@@ -94,10 +93,10 @@ class Embed:
     checkpoints: Path | None
 
     def __post_init__(self) -> None:
-        found, wanted = len(distinct(self.start).texts), self.settings.start
-        if found < wanted:
+        given, wanted = len(distinct(self.start).texts), self.settings.start
+        if given < wanted:
             raise DataError(
-                f"There are {found} different public texts; the first round votes for {wanted} of each label.",
+                f"There are {given} different public texts; the first round votes for {wanted} of each label.",
                 "Name a public file with more texts, or lower embed.start.",
             )
 
@@ -110,11 +109,7 @@ class Embed:
         settings, schema = self.settings, self.schema
         costs = costs_of(settings, schema, self.plan.budget)
         require_exact(device())
-        shares = label_shares(view, settings, schema, costs.histogram, "")
-        counts = {label: count for label, count in divided(settings.rows, shares).items() if count}
-        sums = None
-        if costs.means is not None:
-            sums = class_sums(view, schema.label_names, self.encoders.rows, self.encoders.dimension, costs.means)
+        counts, sums = costs.asked(view, settings, schema, self.encoders)
         ballot = self._ballot(costs)
         folder = self.checkpoints if ballot.noisy else None  # what follows exact answers is not private and is not kept
         writer = VectorWriter(self.decode, self.encoders.others, self.losses, self.limit)
@@ -123,12 +118,7 @@ class Embed:
         query = VoteRounds(
             ballot, tuple(first.vectors), first, steps.propose, settings.rounds, self.checkpoints, name=ROUNDS
         )
-        answers = [Round(**body).counts for body in view.ask(query)]
-        if not answers:
-            raise LedgerError(
-                "Every round of votes was begun by an attempt that was stopped before it stored one.",
-                "Run again: the rounds are charged again.",
-            )
+        answers = [one.counts for one in answered(view, query)]
         turns = [steps.turn(answers[:number]) for number in range(len(answers) + 1)]
         result = result_of(steps, answers, counts, sums)
         return EvolvedEmbeddings(
@@ -138,7 +128,6 @@ class Embed:
             result.records,
             result.rejected,
             result.written,
-            sums,
         )
 
     def made(self, artifact: EvolvedEmbeddings) -> Made:
@@ -173,7 +162,7 @@ class Embed:
             for label, own in chosen.items()
         }
 
-    def _ballot(self, costs: EmbedCosts) -> Ballot | DomainBallot:
+    def _ballot(self, costs: RoundCosts) -> Ballot | DomainBallot:
         selection, reader = self.settings.selection, self.encoders.rows
         if isinstance(selection, LimitedDomainSettings):
             return DomainBallot(reader, domain_of(self.settings, selection, costs))
@@ -194,8 +183,52 @@ def _samples(records: Sequence[Record], losses: Losses) -> list[dict[str, object
     clean = PersonalData().keeps([Candidate(row, math.nan) for row in records])
     shown = [row for row, passes in zip(records, clean, strict=True) if passes and row.text.strip()]
     some = shown[:: max(1, len(shown) // _SHOWN)][:_SHOWN]
-    found = losses([row.text for row in some]) if some else np.zeros(0)
-    return [
-        {"text": row.text, "label": row.label, "perplexity": math.exp(loss)}
-        for row, loss in zip(some, found, strict=True)
-    ]
+    measured = zip(some, losses([row.text for row in some]) if some else (), strict=True)
+    return [{"text": row.text, "label": row.label, "perplexity": math.exp(loss)} for row, loss in measured]
+
+
+def distinct(candidates: Candidates) -> Candidates:
+    """The different texts that are not blank and have a direction, each with its vector brought to length 1.
+
+    Of equal texts the first counts. A vector that is zero or not finite has no direction and could not be decoded.
+    """
+    vectors = unit_rows(candidates.embeddings).astype(np.float32)
+    usable = [bool(text.strip()) and own.any() for text, own in zip(candidates.texts, vectors, strict=True)]
+    first = {text: index for index, text in reversed(list(enumerate(candidates.texts))) if usable[index]}
+    kept = sorted(first.values())
+    return Candidates([candidates.texts[index] for index in kept], vectors[kept])
+
+
+def aimed(
+    public: Candidates, sums: ClassSums, labels: Sequence[str], count: int, domain: float
+) -> dict[str, list[int]]:
+    """For each label the `count` public texts that noisy class sums point at, as indices, the best first.
+
+    `choose` lets labels take turns, so it may leave one with too few; the texts nearest to its sum then fill its place,
+    whoever else has them.
+    """
+    place = {text: index for index, text in enumerate(public.texts)}
+    chosen: dict[str, list[int]] = {label: [] for label in labels}
+    for record in choose(public, sums, dict.fromkeys(labels, count), domain):
+        chosen[record.label or ""].append(place[record.text])
+    nearest = described(public, dict(zip(sums.labels, sums.sums, strict=True)), labels, len(public.texts))
+    return {label: list(dict.fromkeys([*own, *nearest[label]]))[:count] for label, own in chosen.items()}
+
+
+def described(
+    public: Candidates, descriptions: Mapping[str, np.ndarray], labels: Sequence[str], count: int
+) -> dict[str, list[int]]:
+    """For each label the `count` public texts with the largest cosine to its public description, the nearest first."""
+    nearest = {}
+    for label in labels:
+        cosines = public.embeddings @ unit_rows(descriptions[label][None, :])[0]
+        nearest[label] = np.argsort(-cosines.round(_DECIMALS), kind="stable")[:count].tolist()
+    return nearest
+
+
+def anything(public: Candidates, labels: Sequence[str], count: int, seed: int) -> dict[str, list[int]]:
+    """For each label `count` public texts at random."""
+    draws = (np.random.default_rng((seed, _DRAWS, place)) for place in range(len(labels)))
+    return {
+        label: rng.permutation(len(public.texts))[:count].tolist() for label, rng in zip(labels, draws, strict=True)
+    }

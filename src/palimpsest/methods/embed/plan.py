@@ -1,24 +1,19 @@
-"""What `embed` asks; no row is read."""
+"""What the queries of `embed` cost, and whether their noise leaves anything of the votes. No row is read."""
 
-from palimpsest.methods.embed.costs import (
-    EmbedCosts,
-    candidates,
-    costs_of,
-    feasible,
-    gap,
-    notes,
-    require_fit,
-    rounds_cost,
-    votes_each,
-)
-from palimpsest.methods.embed.settings import EmbedSettings, LimitedDomainSettings
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dp_accounting import DpEvent, SelfComposedDpEvent
+
+from palimpsest.methods.embed.settings import EmbedSettings, GaussianHistogram, LimitedDomainSettings
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.methods.shared.means import planned_means
-from palimpsest.methods.shared.shares import planned_query
+from palimpsest.methods.shared.rounds import FAINT, MARGIN, ROUNDS, RoundCosts, gaussian_costs, require_fit
+from palimpsest.methods.shared.shares import gaussian, planned_histogram, whole_rho
+from palimpsest.privacy import limited_domain
+from palimpsest.privacy.accounting import gdp_sigma
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.schema import PublicSchema
-
-ROUNDS = "vote rounds"
 
 
 def plan(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Plan:
@@ -29,17 +24,15 @@ def plan(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> Plan:
     Raises:
         ParamsError: the settings do not fit the public schema.
     """
-    require_fit(settings, schema)
+    require_fit("embed", settings, schema)
     costs = costs_of(settings, schema, budget)
-    means = [] if costs.means is None else [planned_means(costs.means)]
     event, own_delta = rounds_cost(settings, costs)
     rounds = PlannedQuery(ROUNDS, event, settings.rounds, own_delta=own_delta)
     numbers, told = _numbers(settings, schema, costs), tuple(notes(settings, schema, budget, costs))
-    queries = (*planned_query(costs.histogram), *means, rounds)
-    return Plan("embed", budget, queries, numbers, feasible(settings, schema, costs), told)
+    return Plan("embed", budget, costs.planned(rounds), numbers, feasible(settings, schema, costs), told)
 
 
-def _numbers(settings: EmbedSettings, schema: PublicSchema, costs: EmbedCosts) -> dict[str, float | int | str]:
+def _numbers(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -> dict[str, float | int | str]:
     labels = max(1, len(schema.label_names))
     pool = 1 if settings.class_means is None else settings.class_means.pool
     numbers: dict[str, float | int | str] = {
@@ -54,3 +47,118 @@ def _numbers(settings: EmbedSettings, schema: PublicSchema, costs: EmbedCosts) -
     else:
         numbers |= {"sigma": costs.votes, "neighbours": settings.selection.neighbours}
     return numbers if costs.means is None else {**numbers, "means_sigma": costs.means}
+
+
+def costs_of(settings: EmbedSettings, schema: PublicSchema, budget: Budget) -> RoundCosts:
+    """The noise that meets the budget: see `gaussian_costs` and `_limited`."""
+    if isinstance(settings.selection, LimitedDomainSettings):
+        return _limited(settings, settings.selection, schema, budget)
+    return gaussian_costs(settings, schema, budget)
+
+
+def _limited(
+    settings: EmbedSettings, selection: LimitedDomainSettings, schema: PublicSchema, budget: Budget
+) -> RoundCosts:
+    """With LimitedDomain everything adds up in zCDP at the delta that the thresholds leave."""
+    wanted = settings.class_means
+    if math.isinf(budget.epsilon):
+        return RoundCosts(planned_histogram(settings, schema, math.inf), None if wanted is None else 0.0, 0.0)
+    own = selection.delta_share * budget.delta
+    rho = whole_rho(replace(budget, delta=budget.delta - own)) / MARGIN
+    histogram = planned_histogram(settings, schema, rho)
+    means = None if wanted is None else math.sqrt(0.5 / (wanted.share * rho))
+    scale = limited_domain.scale_for(_left(settings, schema) * rho, settings.rounds, settings.parents)
+    return RoundCosts(histogram, means, scale, limited_domain.delta_for(own, settings.rounds))
+
+
+def _left(settings: EmbedSettings, schema: PublicSchema) -> float:
+    """The share of the budget that histogram and class means leave to the votes."""
+    asked = planned_histogram(settings, schema, 1.0) is not None
+    means = 0.0 if settings.class_means is None else settings.class_means.share
+    return 1.0 - asked * settings.histogram_share - means
+
+
+def domain_of(
+    settings: EmbedSettings, selection: LimitedDomainSettings, costs: RoundCosts
+) -> limited_domain.LimitedDomain:
+    """The mechanism by which a round picks parents."""
+    return limited_domain.LimitedDomain(selection.domain, settings.parents, costs.votes, costs.delta)
+
+
+def rounds_cost(settings: EmbedSettings, costs: RoundCosts) -> tuple[DpEvent, float]:
+    """What all rounds of votes cost: their event, and the delta that it does not carry."""
+    event, own_delta = gaussian(costs.votes), 0.0
+    if isinstance(settings.selection, LimitedDomainSettings):
+        mechanism = domain_of(settings, settings.selection, costs)
+        event, own_delta = mechanism.event(), mechanism.own_delta
+    return SelfComposedDpEvent(event, settings.rounds), settings.rounds * own_delta
+
+
+def candidates(settings: EmbedSettings) -> int:
+    """The candidates of one label in the largest round."""
+    return max(settings.start, settings.parents + settings.offspring) if settings.rounds > 1 else settings.start
+
+
+def units_each(schema: PublicSchema) -> float:
+    """The units of privacy, records or persons, of an average label."""
+    return schema.n_units / max(1, len(schema.label_names))
+
+
+def votes_each(settings: EmbedSettings, schema: PublicSchema) -> float:
+    """The votes of an average candidate in the largest round, in whole votes of a unit."""
+    selection = settings.selection
+    spread = math.sqrt(selection.neighbours) if isinstance(selection, GaussianHistogram) else 1.0
+    return units_each(schema) * spread / candidates(settings)
+
+
+def gap(costs: RoundCosts) -> float:
+    """The votes by which a parent must lead the first candidate outside the domain to be picked as often as not."""
+    return limited_domain.gap(costs.votes, costs.delta) if costs.delta else 0.0
+
+
+def feasible(settings: EmbedSettings, schema: PublicSchema, costs: RoundCosts) -> bool:
+    """Whether the votes can do what they are asked for at all.
+
+    Each parent of LimitedDomain must lead by the gap, so an average label must have as many units as all parents
+    together need, were no other vote cast.
+    """
+    return settings.parents * gap(costs) <= units_each(schema)
+
+
+def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: RoundCosts) -> Iterator[str]:
+    """What the user should know before anything is spent."""
+    each, selection = votes_each(settings, schema), settings.selection
+    if isinstance(selection, LimitedDomainSettings):
+        if each < gap(costs):
+            yield _too_wide(settings, selection, schema, budget, costs)
+    elif each < FAINT * costs.votes:
+        wanted = math.ceil(selection.neighbours * (costs.votes / each) ** 2)
+        most = _most(schema, costs.votes, selection.neighbours)
+        yield (
+            f"an average candidate gets {each:.2g} votes and noise of {costs.votes:.3g}: raise selection.neighbours "
+            f"towards {wanted}, or vote for at most {most} candidates of a label (start, offspring), or in fewer rounds"
+        )
+
+
+def _too_wide(
+    settings: EmbedSettings, selection: LimitedDomainSettings, schema: PublicSchema, budget: Budget, costs: RoundCosts
+) -> str:
+    """Why LimitedDomain selects too little, and what Gaussian noise would do instead."""
+    whole, wide = gdp_sigma(budget.epsilon, budget.delta, settings.rounds), gap(costs)
+    sigma, unit = whole / math.sqrt(_left(settings, schema)), "rows" if schema.unit == "record" else "persons"
+    verdict = (
+        f"rounds may select fewer than {settings.parents} parents, or none"
+        if feasible(settings, schema, costs)
+        else f"infeasible, as {settings.parents} parents would need {settings.parents * wide:.0f} {unit} and an "
+        f"average label has {units_each(schema):.0f}"
+    )
+    return (
+        f"LimitedDomain needs a gap of {wide:.0f} votes to candidate {selection.domain + 1}, an average candidate "
+        f"has {votes_each(settings, schema):.2g}: {verdict}; use selection gaussian (sigma {sigma:.1f} whatever "
+        f"parents is) with at most {_most(schema, sigma, 1)} candidates of a label, or ask for fewer parents"
+    )
+
+
+def _most(schema: PublicSchema, sigma: float, neighbours: int) -> int:
+    """Candidates of a label of which an average one gets as many votes as the standard deviation of its noise."""
+    return max(1, math.floor(units_each(schema) * math.sqrt(neighbours) / sigma))

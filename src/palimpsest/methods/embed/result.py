@@ -47,13 +47,7 @@ def result_of(
 
 
 class _Writing:
-    """Fills a pool of different texts for each label.
-
-    Attributes:
-        pools: label -> text -> its embedding, (d,).
-        rejected: what could not be read.
-        written: texts that were written down.
-    """
+    """Fills a pool of different texts for each label: label -> text -> its embedding, (d,)."""
 
     def __init__(self, steps: EmbedSteps, answers: Sequence[Counts], wanted: Mapping[str, int]) -> None:
         generations = steps.turn(answers).generations
@@ -94,7 +88,7 @@ def _kept(
 ) -> list[Record]:
     if sums is None:
         return [Record(text, label or None) for label, pool in pools.items() for text in pool]
-    found = {text: own for pool in pools.values() for text, own in pool.items()}
-    if not found:
+    embeddings = {text: own for pool in pools.values() for text, own in pool.items()}
+    if not embeddings:
         return []
-    return choose(Candidates(list(found), np.stack(list(found.values()))), sums, counts, domain)
+    return choose(Candidates(list(embeddings), np.stack(list(embeddings.values()))), sums, counts, domain)

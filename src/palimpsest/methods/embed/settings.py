@@ -4,7 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import ClassMeansSettings, Counted, Filters, VotesEach
+from palimpsest.methods.shared.settings import (
+    ClassMeansSettings,
+    Filters,
+    InRounds,
+    ModelFreeFilters,
+    VotesEach,
+)
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.settings import Settings
 
@@ -68,7 +74,7 @@ class EmbedMeans(ClassMeansSettings):
     )
 
 
-class EmbedSettings(Counted):
+class EmbedSettings(InRounds):
     """Evolution of embeddings: records vote for vectors, and a public decoder writes the last ones down."""
 
     rounds: int = Field(default=3, ge=1, description="Rounds of votes, T.")
@@ -88,7 +94,7 @@ class EmbedSettings(Counted):
         description="Noisy class means that choose where to start and what to keep; null: votes alone."
     )
     decode: DecodeSettings = DecodeSettings()
-    filters: Filters = Filters()
+    filters: ModelFreeFilters = Filters()
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> "EmbedSettings":
@@ -97,19 +103,4 @@ class EmbedSettings(Counted):
             raise ValueError(f"parents is {self.parents}; allowed is at most start and offspring, {fewest}")
         if isinstance(self.selection, LimitedDomainSettings) and self.parents > self.selection.domain:
             raise ValueError(f"parents is {self.parents}; allowed is at most selection.domain, {self.selection.domain}")
-        return self
-
-    @model_validator(mode="after")
-    def _shares_leave_something(self) -> "EmbedSettings":
-        if self.class_means is not None and self.class_means.share + self.histogram_share >= 1.0:
-            raise ValueError("class_means.share and histogram_share leave nothing for the votes; lower one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _filters_that_need_no_model(self) -> "EmbedSettings":
-        if unusable := {"label", "perplexity"} & set(self.filters.chain):
-            raise ValueError(
-                f"filters.chain names {sorted(unusable)}; method embed has length, personal_data, duplicates, and "
-                "`readable`"
-            )
         return self

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from palimpsest.files import atomic_path
-from palimpsest.methods.embed.decode import Decode
 from palimpsest.methods.embed.eda import Mixture, fitted
 from palimpsest.methods.embed.settings import EmbedSettings, GaussianHistogram
 from palimpsest.methods.shared.means import Candidates
+from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.privacy.means import Encode
 from palimpsest.privacy.votes import Counts, Round, Slate
 
@@ -26,20 +26,21 @@ class VectorWriter:
     """Turns embeddings into texts, and says which of them can be read.
 
     Attributes:
+        decode: a public decoder, a function of its arguments: a stopped run writes the same again.
         encode: the public encoder that it was trained for.
-        losses: mean token loss of each text in nats by the public language model; None where none is asked.
-        limit: the largest loss of a text that can be read.
+        losses: mean token loss of each text in nats by the public language model.
+        limit: the largest loss of a text that can be read; None for any.
     """
 
-    decode: Decode
+    decode: Decoder
     encode: Encode
-    losses: Callable[[Sequence[str]], np.ndarray] | None
+    losses: Callable[[Sequence[str]], np.ndarray]
     limit: float | None
 
     def readable(self, texts: Sequence[str]) -> np.ndarray:
         """Which texts can be read, bool (n,): those that are not blank, and whose loss is a number up to the limit."""
         written = np.array([bool(text.strip()) for text in texts], dtype=np.bool_)
-        if self.losses is None or self.limit is None or not written.any():
+        if self.limit is None or not written.any():
             return written
         asked = [text for text in texts if text.strip()]
         written[written] = np.asarray(self.losses(asked)) <= self.limit
@@ -105,8 +106,6 @@ class EmbedSteps:
 
     Attributes:
         start: label -> its public texts, the best first, with embeddings of length 1.
-        writer: writes embeddings down.
-        seed: of centres, offspring and texts.
         folder: where populations are kept, which a stopped run must find as they were; None keeps nothing.
     """
 
@@ -155,14 +154,11 @@ class EmbedSteps:
         return made
 
     def _public(self) -> Turn:
-        fertile = self.settings.parents
-        return Turn(
-            {
-                label: Generation(own.embeddings, tuple(own.texts), own.embeddings, np.ones(len(own.texts)), fertile)
-                for label, own in self.start.items()
-            },
-            {},
-        )
+        fertile, generations = self.settings.parents, {}
+        for label, own in self.start.items():
+            votes = np.ones(len(own.texts))
+            generations[label] = Generation(own.embeddings, tuple(own.texts), own.embeddings, votes, fertile)
+        return Turn(generations, {})
 
     def _after(self, before: Turn, answer: Counts, turn: int) -> Turn:
         chosen = {label: self._chosen(answer[label]) for label in before.generations}
@@ -183,9 +179,9 @@ class EmbedSteps:
         """What a round selected of a label, the best first, and what each weighs, >= 0."""
         if not isinstance(self.settings.selection, GaussianHistogram):
             return np.asarray(answer, dtype=np.int64), np.ones(len(answer))
-        found = np.asarray(answer, dtype=np.float64)
-        places = np.argsort(-found, kind="stable")[: self.settings.parents]
-        return places, np.maximum(found[places], 0.0)
+        noisy = np.asarray(answer, dtype=np.float64)
+        places = np.argsort(-noisy, kind="stable")[: self.settings.parents]
+        return places, np.maximum(noisy[places], 0.0)
 
     def _written(
         self, generations: Mapping[str, Generation], chosen: Mapping[str, np.ndarray], turn: int
@@ -194,13 +190,13 @@ class EmbedSteps:
         named = [(generations[label], places) for label, places in chosen.items()]
         unknown = [one.population[places[places >= len(one.texts)]] for one, places in named]
         fresh = zip(*self.decoded(np.concatenate(unknown), turn), strict=True)
-        found = {}
+        written = {}
         for label, places in chosen.items():
             one = generations[label]
             both = [(one.texts[at], one.embeddings[at]) if at < len(one.texts) else next(fresh) for at in places]
             embeddings = np.array([own for _, own in both], dtype=np.float32)
-            found[label] = tuple(text for text, _ in both), embeddings.reshape(len(both), one.population.shape[1])
-        return found
+            written[label] = tuple(text for text, _ in both), embeddings.reshape(len(both), one.population.shape[1])
+        return written
 
     def decoded(self, vectors: np.ndarray, *draw: int) -> tuple[list[str], np.ndarray]:
         """Texts for vectors of any labels and their embeddings, float32 (n, d)."""
@@ -217,8 +213,7 @@ class EmbedSteps:
     def _grown(self, label: str, parents: Generation, turn: int) -> Generation:
         """The parents, and offspring of theirs."""
         offspring = self.drawn(label, self.mixture(label, parents), self.settings.offspring, turn)
-        population = np.concatenate([parents.population, offspring])
-        return Generation(population, parents.texts, parents.embeddings, parents.votes, parents.parents)
+        return replace(parents, population=np.concatenate([parents.population, offspring]))
 
     def _place(self, label: str) -> int:
         return list(self.start).index(label)

@@ -1,7 +1,11 @@
 """Who writes candidates: RANDOM_API and VARIATION_API of private evolution, whatever stands behind them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Protocol
+
+import numpy as np
 
 from palimpsest.records.record import Record
 
@@ -25,11 +29,30 @@ class Author(Protocol):
         """VARIATION_API: up to `times` variations of each record, with its label; fewer where some could not be
         written.
 
-        Args:
-            records: synthetic texts.
-            times: variations wanted of each.
-            turn: tells apart calls with equal records, so that each gets variations of its own.
+        `turn` tells apart calls with equal records, so that each gets variations of its own.
 
         Raises:
             BackendError: as for `random`.
         """
+
+
+def coins(*parts: object) -> np.random.Generator:
+    """Public randomness: a stream of draws that is a function of these numbers and texts alone.
+
+    >>> coins(1, "a", "b").random() == coins(1, "a", "b").random()
+    True
+    >>> coins(1, "a", "b").random() == coins(1, "ab").random()
+    False
+    """
+    digest = blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+
+
+def occurrences(records: Sequence[Record]) -> list[int]:
+    """How often each record stood before it among the others, so that equal ones get coins of their own."""
+    seen: Counter[Record] = Counter()
+    before = []
+    for record in records:
+        before.append(seen[record])
+        seen[record] += 1
+    return before

@@ -7,16 +7,15 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import cycle, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 
 from palimpsest.errors import ModelError, ParamsError
-from palimpsest.methods.evolve.author import Author
+from palimpsest.methods.evolve.author import Author, coins, occurrences
 from palimpsest.methods.evolve.authors import Base
-from palimpsest.methods.evolve.draws import coins, occurrences
 from palimpsest.models.lm import load_lm
 from palimpsest.models.writing import Gap, Start, Writer
 from palimpsest.progress import track
@@ -60,7 +59,6 @@ class _Blanks:
     """A text with gaps that are filled from left to right.
 
     Attributes:
-        draft: the text to write.
         runs: tokens of its words, gaps and what stands between them in turn, a gap first; the first may be empty.
         room: tokens that the text may have.
         left: tokens that are written so far.
@@ -76,14 +74,11 @@ class BaseAuthor:
     """A public causal language model as it is, or one that was taught prompts by `models.lm.learn_prompts`."""
 
     def __init__(self, settings: Base, folder: Path, seed: int, corpus: Author | None = None) -> None:
-        """Load the model.
+        """Load the model and its tokenizer.
 
-        Args:
-            settings: how to write. With `start: prompt` every text stands behind `BOS label SEP`, the format that
-                `learn_prompts` teaches; with `start: corpus` behind BOS alone, and no label is told to the model.
-            folder: of the model and its tokenizer.
-            seed: public; what is drawn depends on it.
-            corpus: gives the texts whose first words new texts begin with.
+        With `start: prompt` every text stands behind `BOS label SEP`, the format that `learn_prompts` teaches; with
+        `start: corpus` behind BOS alone, and no label is told to the model. `corpus` then gives the texts whose first
+        words new texts begin with.
 
         Raises:
             ModelError: the folder holds no causal language model.
@@ -133,8 +128,8 @@ class BaseAuthor:
         write = self._endings if self._settings.vary == "suffix" else self._fillings
         texts = self._written(drafts, write)
         groups = [slice(start, start + times) for start in range(0, len(drafts), times)] if times else []
-        found = [list(dict.fromkeys(_usable(drafts[group], texts[group]))) for group in groups]
-        return found or [[] for _ in records]
+        varied = [list(dict.fromkeys(_usable(drafts[group], texts[group]))) for group in groups]
+        return varied or [[] for _ in records]
 
     def _drafts(self, records: Sequence[Record], times: int, turn: int | str) -> list[_Draft]:
         """`times` drafts for each record, one behind another."""
@@ -277,8 +272,8 @@ def _usable(drafts: Sequence[_Draft], texts: Sequence[str]) -> Iterator[Record]:
 
 def _repeated(records: Sequence[Record], counts: Mapping[str, int]) -> list[Record]:
     """As many records of each label as it counts, again from the first where they run out."""
-    found = []
+    repeated: list[Record] = []
     for label, count in counts.items():
-        own = [record for record in records if (record.label or "") == label]
-        found += [own[number % len(own)] for number in range(count) if own]
-    return found
+        own = (record for record in records if (record.label or "") == label)
+        repeated += islice(cycle(own), count)
+    return repeated

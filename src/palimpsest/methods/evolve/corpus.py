@@ -1,16 +1,15 @@
 """An author without a language model: its texts are public texts as they are, its variations their neighbours."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from palimpsest.methods.evolve.author import UNLABELLED
+from palimpsest.methods.evolve.author import UNLABELLED, coins, occurrences
 from palimpsest.methods.evolve.authors import Corpus
-from palimpsest.methods.evolve.draws import coins, occurrences
+from palimpsest.methods.shared.tools import Encode
 from palimpsest.models.encoder import nearest
 from palimpsest.records.record import Record
 
-Encode = Callable[[Sequence[str]], np.ndarray]
 _BLOCK = 256  # rows of the similarity matrix that are in memory at once
 _DECIMALS = 6  # of a cosine; what lies behind them depends on how many texts are compared at once
 
@@ -30,11 +29,9 @@ class CorpusAuthor:
         """Know the public texts.
 
         Args:
-            settings: how far a variation may be.
             texts: n public texts; of equal ones the first counts.
             embeddings: theirs, shape (n, d), L2 norm 1.
             descriptions: label -> embedding of its public description, shape (d,), L2 norm 1; {} without labels.
-            seed: public; what is drawn depends on it.
             encode: texts to embeddings like those, for texts to vary that are not among the public ones; without it
                 such a text has no variations.
 
@@ -80,12 +77,12 @@ class CorpusAuthor:
         A record that is there more than once gets other neighbours each time, as long as they last.
         """
         near = self._neighbours(list(dict.fromkeys(record.text for record in records)))
-        found = []
+        varied = []
         for record, number in zip(records, occurrences(records), strict=True):
             places = near[record.text]
             order = coins(self._seed, turn, record.text).permutation(len(places))[number * times : (number + 1) * times]
-            found.append([Record(self._texts[places[place]], record.label) for place in order])
-        return found
+            varied.append([Record(self._texts[places[place]], record.label) for place in order])
+        return varied
 
     def _order(self, label: str) -> list[int]:
         """All texts, those first that are nearest to the label's description."""
@@ -104,7 +101,7 @@ class CorpusAuthor:
 
     def _neighbours(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """The nearest public texts of each text, the text itself left out; none where its embedding is unknown."""
-        found = {text: np.zeros(0, dtype=np.int64) for text in texts}
+        near = {text: np.zeros(0, dtype=np.int64) for text in texts}
         known = [text for text in texts if self._encode is not None or text in self._places]
         for start in range(0, len(known), _BLOCK):
             block = known[start : start + _BLOCK]
@@ -112,8 +109,8 @@ class CorpusAuthor:
             for text, row in zip(block, similarity, strict=True):
                 if text in self._places:
                     row[self._places[text]] = -np.inf
-                found[text] = _best(row, self._settings.neighbours)
-        return found
+                near[text] = _best(row, self._settings.neighbours)
+        return near
 
     def _embedded(self, texts: Sequence[str]) -> np.ndarray:
         """Embeddings of texts that are public, or that can be encoded: shape (k, d)."""
@@ -124,10 +121,6 @@ class CorpusAuthor:
 
 def _best(scores: np.ndarray, count: int) -> np.ndarray:
     """Indices of the `count` largest finite scores, the largest first, ties in their order: int64 (at most count,)."""
-    usable = np.isfinite(scores).sum()
-    if usable > count:
-        least = np.partition(scores, -count)[-count]
-        near = np.flatnonzero(scores >= least)
-    else:
-        near = np.flatnonzero(np.isfinite(scores))
+    finite = np.isfinite(scores)
+    near = np.flatnonzero(scores >= np.partition(scores, -count)[-count] if finite.sum() > count else finite)
     return near[np.argsort(-scores[near], kind="stable")][:count]

@@ -15,8 +15,7 @@ def _plan(settings: EvolveSettings, schema: PublicSchema, budget: Budget, basis:
 
 
 def _build(settings: EvolveSettings, plan: Plan, tools: Tools) -> Fit:
-    from palimpsest.methods.evolve.fit import Evolve
-    from palimpsest.methods.evolve.open_author import author_of
+    from palimpsest.methods.evolve.fit import Evolve, author_of
 
     encoders = tools.encoders(settings.batch)
     author = author_of(tools, encoders.others)

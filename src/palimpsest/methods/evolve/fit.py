@@ -3,20 +3,22 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from palimpsest.errors import LedgerError
+from palimpsest.methods.evolve import authors
 from palimpsest.methods.evolve.author import Author
+from palimpsest.methods.evolve.base_lm import BaseAuthor
+from palimpsest.methods.evolve.corpus import CorpusAuthor
 from palimpsest.methods.evolve.instructed import InstructedAuthor
-from palimpsest.methods.evolve.plan import ROUNDS, costs_of
 from palimpsest.methods.evolve.settings import EvolveSettings
 from palimpsest.methods.evolve.steps import EvolveSteps
 from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.filters import chain, filtered
-from palimpsest.methods.shared.means import ClassSums, class_sums
-from palimpsest.methods.shared.shares import divided, label_shares
-from palimpsest.methods.shared.tools import Encoders
+from palimpsest.methods.shared.rounds import ROUNDS, answered, gaussian_costs
+from palimpsest.methods.shared.tools import Encode, Encoders, Tools
+from palimpsest.models.chat.kept import open_chat
+from palimpsest.models.chat.settings import LocalChatSettings
 from palimpsest.privacy.nearest import require_exact
 from palimpsest.privacy.query import View
-from palimpsest.privacy.votes import Ballot, Round, VoteRounds, device, parts_of
+from palimpsest.privacy.votes import Ballot, VoteRounds, device, parts_of
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.write import write_rounds
@@ -24,15 +26,9 @@ from palimpsest.records.write import write_rounds
 
 @dataclass(frozen=True)
 class EvolvedTexts:
-    """What the rounds left.
-
-    Attributes:
-        rounds: the candidates that each finished round selected, in order; the last is the result.
-        sums: noisy sum of each label's embeddings, where they were asked for.
-    """
+    """The candidates that each finished round selected, in order; the last are the result."""
 
     rounds: tuple[tuple[Record, ...], ...]
-    sums: ClassSums | None = None
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -53,7 +49,6 @@ class Evolve:
     a reference that must never be released.
 
     Attributes:
-        seed: governs what touches no private row: draws from noisy counts.
         checkpoints: where a stopped run leaves its finished rounds; None keeps nothing.
     """
 
@@ -74,16 +69,12 @@ class Evolve:
             LedgerError: every round was begun by stopped attempts and none was finished.
         """
         settings, schema, encoders = self.settings, self.schema, self.encoders
-        histogram, noise = costs_of(settings, schema, self.plan.budget)
+        costs = gaussian_costs(settings, schema, self.plan.budget)
         require_exact(device())
-        shares = label_shares(view, settings, schema, histogram, "")
-        counts = {label: count for label, count in divided(settings.rows, shares).items() if count}
-        sums = None
-        if noise.means is not None:
-            sums = class_sums(view, schema.label_names, encoders.rows, encoders.dimension, noise.means)
+        counts, sums = costs.asked(view, settings, schema, encoders)
         steps = EvolveSteps(settings, counts, self.author, encoders.others, sums, self.seed, self.checkpoints)
         query = VoteRounds(
-            ballot=Ballot(encoders.rows, settings.votes.neighbours, noise.votes, parts_of(schema)),
+            ballot=Ballot(encoders.rows, settings.votes.neighbours, costs.votes, parts_of(schema)),
             labels=tuple(counts),
             first=steps.first(),
             propose=steps.propose,
@@ -91,13 +82,8 @@ class Evolve:
             checkpoints=self.checkpoints,
             name=ROUNDS,
         )
-        done = [Round(**body) for body in view.ask(query)]
-        if not done:
-            raise LedgerError(
-                "Every round of votes was begun by an attempt that was stopped before it stored one.",
-                "Run again: the rounds are charged again.",
-            )
-        return EvolvedTexts(tuple(tuple(steps.selected(done, turn)) for turn in range(len(done))), sums)
+        done = answered(view, query)
+        return EvolvedTexts(tuple(tuple(steps.selected(done, turn)) for turn in range(len(done))))
 
     def made(self, artifact: EvolvedTexts) -> Made:
         """What the last round selected, without what the filters remove, and what each round selected."""
@@ -117,3 +103,31 @@ def _told(author: Author) -> dict[str, object]:
         return {}
     counts = author.counts
     return {"requests": counts.asked, "unusable": dict(counts.unusable), "tokens": counts.read + counts.written}
+
+
+def author_of(tools: Tools, encode: Encode) -> Author:
+    """The author that the settings describe: it is handed public files and nothing private.
+
+    Raises:
+        ModelError: a model cannot be loaded.
+        DataError: it is not public.
+        BackendError: the key of an endpoint is not set.
+    """
+    settings = tools.author()
+    if isinstance(settings, authors.Corpus):
+        return _corpus(tools, settings, encode)
+    if isinstance(settings, authors.Base):
+        nearest = authors.Corpus(kind="corpus", neighbours=1)  # it starts texts, and varies none
+        corpus = _corpus(tools, nearest, encode) if settings.start != "prompt" else None
+        return BaseAuthor(settings, tools.base(), tools.seed, corpus)
+    folder = tools.author_model() if isinstance(settings, LocalChatSettings) else None
+    chat = open_chat(settings, tools.answers, tools.seed, folder)
+    return InstructedAuthor(settings, chat, tools.schema.labels, tools.seed)
+
+
+def _corpus(tools: Tools, settings: authors.Corpus, encode: Encode) -> CorpusAuthor:
+    texts, kept = tools.texts(), tools.embeddings()
+    if not kept:
+        return CorpusAuthor(settings, texts, encode(texts), {}, tools.seed, encode)
+    descriptions = dict(zip(tools.schema.label_names, kept["descriptions"], strict=True))
+    return CorpusAuthor(settings, texts, kept["texts"], descriptions, tools.seed, encode)

@@ -8,11 +8,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from scipy.stats import norm
 
 from palimpsest.methods.evolve.answers import judged
-from palimpsest.methods.evolve.draws import occurrences
+from palimpsest.methods.evolve.author import occurrences
 from palimpsest.methods.evolve.prompting import Request, Requester, most_tokens
 from palimpsest.models.chat.base import Chat
 from palimpsest.models.chat.settings import Endpoint, Length, LocalChatSettings, Price, Prompts, slots
@@ -23,31 +24,12 @@ _TOKENS_A_WORD = 4 / 3  # of English; only the plan rests on it
 
 @dataclass
 class Counts:
-    """What became of the requests so far.
-
-    Attributes:
-        asked: requests sent.
-        used: answers that became texts.
-        unusable: reason -> answers that did not.
-        read: tokens read, as the model's side counted them.
-        written: tokens written.
-    """
+    """What became of the requests so far: how many, reason -> answers that are no texts, tokens read and written."""
 
     asked: int = 0
-    used: int = 0
     unusable: Counter[str] = field(default_factory=Counter)
     read: int = 0
     written: int = 0
-
-    def to_json(self) -> dict[str, int | dict[str, int]]:
-        unusable = dict(sorted(self.unusable.items()))
-        return {
-            "asked": self.asked,
-            "used": self.used,
-            "unusable": unusable,
-            "read": self.read,
-            "written": self.written,
-        }
 
 
 class InstructedAuthor:
@@ -63,11 +45,7 @@ class InstructedAuthor:
     def __init__(
         self, settings: LocalChatSettings | Endpoint, chat: Chat, labels: Mapping[str, str], seed: int
     ) -> None:
-        """Take what is public.
-
-        Args:
-            labels: label -> public description; {} for a task without labels, whose one label is "".
-            seed: of all that is drawn here: keywords, styles, lengths and masks.
+        """Take what is public: among it label -> description; {} for a task without labels, whose one label is "".
 
         Raises:
             ParamsError: there are keywords, but not for exactly the labels; or a prompt names labels that the task has
@@ -93,49 +71,37 @@ class InstructedAuthor:
             for request, text in zip(requests, self._written(requests), strict=True):
                 asked[request.label] += 1
                 if text in texts[request.label]:
-                    self._repeated()
+                    self.counts.unusable["repeat"] += 1
                 elif text:
                     texts[request.label].append(text)
-        return [Record(text, label or None) for label, found in texts.items() for text in found]
+        return [Record(text, label or None) for label, own in texts.items() for text in own]
 
     def vary(self, records: Sequence[Record], times: int, turn: int) -> list[list[Record]]:
         """VARIATION_API: up to `times` variations of each record; what is unusable is asked for up to `tries` times.
-
-        Args:
-            records: synthetic texts; equal ones get variations of their own.
-            times: variations wanted of each.
-            turn: tells apart calls with equal records.
 
         Raises:
             BackendError: as for `random`.
         """
         twins = occurrences(records)
-        found: dict[tuple[int, int], str] = {}
+        texts: dict[tuple[int, int], str] = {}
         for attempt in range(self._tries):
-            missing = [place for place in _places(len(records), times) if place not in found]
+            missing = [place for place in product(range(len(records)), range(times)) if place not in texts]
             requests = [
                 self._prompter.variation(records[row], (turn, twins[row], time, attempt)) for row, time in missing
             ]
             written = zip(missing, self._written(requests), strict=True)
-            found |= {place: text for place, text in written if text}
+            texts |= {place: text for place, text in written if text}
         return [
-            [Record(found[row, time], record.label) for time in range(times) if (row, time) in found]
+            [Record(texts[row, time], record.label) for time in range(times) if (row, time) in texts]
             for row, record in enumerate(records)
         ]
-
-    def _repeated(self) -> None:
-        """One of the answers was there already."""
-        self.counts.used -= 1
-        self.counts.unusable["repeat"] += 1
 
     def _written(self, requests: Sequence[Request]) -> list[str]:
         """The text of each answer; "" for one that cannot be used."""
         answers = self._chat.answer([request.ask for request in requests]) if requests else []
         verdicts = [judged(answer, request) for answer, request in zip(answers, requests, strict=True)]
-        reasons = [reason for _, reason in verdicts if reason is not None]
         self.counts.asked += len(requests)
-        self.counts.used += len(requests) - len(reasons)
-        self.counts.unusable.update(reasons)
+        self.counts.unusable.update(reason for _, reason in verdicts if reason is not None)
         self.counts.read += sum(answer.read for answer in answers)
         self.counts.written += sum(answer.written for answer in answers)
         return [text for text, _ in verdicts]
@@ -143,12 +109,7 @@ class InstructedAuthor:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a run will ask of the model, about.
-
-    Attributes:
-        read: tokens of all prompts.
-        written: tokens of all answers.
-    """
+    """What a run will ask of the model, about: requests, tokens of all prompts, and tokens of all answers."""
 
     requests: int
     read: int
@@ -164,12 +125,8 @@ def expected_calls(
 ) -> Expected:
     """What so many new texts and variations cost where every first answer is usable; at most `tries` times as much.
 
-    A token is 3/4 of a word, as in English, and every text is as long as new ones are asked to be.
-
-    Args:
-        labels: label -> public description; equally frequent.
-        new: texts from RANDOM_API.
-        varied: texts from VARIATION_API.
+    A token is 3/4 of a word, as in English; every text is as long as new ones are asked to be; labels are equally
+    frequent.
     """
     prompts = settings.prompts
     words = mean_words(settings.length, settings.length.typical)
@@ -206,7 +163,3 @@ def _prompt_words(prompts: Prompts, template: str, labels: Mapping[str, str], te
 def _mean_length(phrases: Iterable[str]) -> float:
     lengths = [len(phrase.split()) for phrase in phrases]
     return sum(lengths) / len(lengths) if lengths else 0.0
-
-
-def _places(rows: int, times: int) -> list[tuple[int, int]]:
-    return [(row, time) for row in range(rows) for time in range(times)]

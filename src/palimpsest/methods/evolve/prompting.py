@@ -43,11 +43,7 @@ class Requester:
     """Draws requests. Each is a function of the settings, the seed and its own place, so it can be drawn again."""
 
     def __init__(self, settings: LocalChatSettings | Endpoint, labels: Mapping[str, str], seed: int) -> None:
-        """Take what is public.
-
-        Args:
-            labels: label -> public description; {} for a task without labels.
-            seed: of every draw.
+        """Take what is public: among it label -> description; {} for a task without labels.
 
         Raises:
             ParamsError: there are keywords, but not for exactly the labels; or a prompt names labels that the task has

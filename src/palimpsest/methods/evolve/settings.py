@@ -1,8 +1,8 @@
 """Settings of method evolve."""
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from palimpsest.methods.shared.settings import ClassMeansSettings, Counted, Filters, Votes
+from palimpsest.methods.shared.settings import ClassMeansSettings, InRounds, ModelFreeFilters, Votes
 
 
 class EvolveMeans(ClassMeansSettings):
@@ -16,10 +16,9 @@ class EvolveMeans(ClassMeansSettings):
     )
 
 
-class EvolveSettings(Counted):
+class EvolveSettings(InRounds):
     """Private evolution (Aug-PE)."""
 
-    rounds: int = Field(default=4, ge=1, description="Rounds of votes, T.")
     expand: int = Field(
         default=4, ge=1, description="Candidates for each row, L: a selected text and L - 1 variations of it."
     )
@@ -30,18 +29,4 @@ class EvolveSettings(Counted):
     )
     votes: Votes = Votes()
     class_means: EvolveMeans | None = Field(description="Noisy class means that steer what is kept; null: votes alone.")
-    filters: Filters
-
-    @model_validator(mode="after")
-    def _shares_leave_something(self) -> "EvolveSettings":
-        if self.class_means is not None and self.class_means.share + self.histogram_share >= 1.0:
-            raise ValueError("class_means.share and histogram_share leave nothing for the votes; lower one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _filters_that_need_no_model(self) -> "EvolveSettings":
-        if unusable := {"label", "perplexity"} & set(self.filters.chain):
-            raise ValueError(
-                f"filters.chain names {sorted(unusable)}; method evolve has length, personal_data, duplicates"
-            )
-        return self
+    filters: ModelFreeFilters

@@ -12,7 +12,7 @@ from palimpsest.files import read_json, write_json
 from palimpsest.methods.evolve.author import Author
 from palimpsest.methods.evolve.settings import EvolveSettings
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose
-from palimpsest.methods.shared.population import by_label, selected
+from palimpsest.methods.shared.rounds import by_label, selected
 from palimpsest.privacy.means import Encode
 from palimpsest.privacy.votes import Round, Slate
 from palimpsest.records.record import Record
@@ -26,9 +26,7 @@ class EvolveSteps:
 
     Attributes:
         counts: label -> texts that each round selects.
-        encode: the public encoder.
         sums: noisy class sums that steer; None where votes alone decide.
-        seed: of the draws from noisy counts.
         folder: where the first population is kept, which costs as much as a round; None keeps nothing.
     """
 
@@ -89,12 +87,12 @@ class EvolveSteps:
 
     def _variations(self, records: Sequence[Record], times: int, turn: int) -> list[Record]:
         """Variations of each record; one that was drawn more than once has as many times more."""
-        found: list[Record] = []
+        variations: list[Record] = []
         drawn = Counter(records)
         for often in sorted(set(drawn.values())):
             same = [record for record, count in drawn.items() if count == often]
-            found += [record for own in self.author.vary(same, times * often, turn) for record in own]
-        return found
+            variations += [record for own in self.author.vary(same, times * often, turn) for record in own]
+        return variations
 
     def _likeliest(self, written: Sequence[Record], counts: Mapping[str, int]) -> list[Record]:
         """At most `counts` of what was written: those most like their label by the class sums, or the first."""
@@ -102,8 +100,8 @@ class EvolveSteps:
             texts = list(dict.fromkeys(record.text for record in written))
             candidates = Candidates(texts, np.asarray(self.encode(texts)))
             return choose(candidates, self.sums, counts, self.settings.class_means.domain)
-        found = by_label(written, tuple(counts))
-        return [Record(text, label or None) for label, count in counts.items() for text in found[label][:count]]
+        own = by_label(written, tuple(counts))
+        return [Record(text, label or None) for label, count in counts.items() for text in own[label][:count]]
 
     def _slate(self, texts: Mapping[str, Sequence[str]], turn: int) -> Slate:
         return Slate(texts, {label: self._vectors(label, own, turn) for label, own in texts.items()})
@@ -115,17 +113,17 @@ class EvolveSteps:
             return own
         records = [Record(text, label or None) for text in texts]
         varied = self.author.vary(records, self.settings.look_ahead, _LOOK_AHEAD + turn)
-        owner = np.repeat(np.arange(len(texts)), [len(found) for found in varied])
-        others = [record.text for found in varied for record in found]
+        owner = np.repeat(np.arange(len(texts)), [len(variations) for variations in varied])
+        others = [record.text for variations in varied for record in variations]
         sums = own.astype(np.float64)
         if others:
             np.add.at(sums, owner, np.asarray(self.encode(others)))
         return sums / (1 + np.bincount(owner, minlength=len(texts)))[:, None]
 
     def _require(self, records: Sequence[Record]) -> None:
-        found = by_label(records, tuple(self.counts))
+        texts = by_label(records, tuple(self.counts))
         for label, count in self.counts.items():
-            if len(found[label]) < count:
+            if len(texts[label]) < count:
                 raise BackendError(
                     f"The first population has fewer texts for label {label!r} than each round selects.",
                     "Ask for fewer rows, give more public text, or mend the author's prompts, and run again: answers "

@@ -1,6 +1,7 @@
 """Method predict, as the rest of the project knows it."""
 
 import math
+from functools import partial
 
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Budget, Fit, Plan
@@ -18,14 +19,11 @@ def _plan(settings: PredictSettings, schema: PublicSchema, budget: Budget, _basi
 
 def _build(settings: PredictSettings, plan: Plan, tools: Tools) -> Fit:
     from palimpsest.methods.predict.fit import Predict
-    from palimpsest.methods.shared.filters import perplexity, public_losses
-    from palimpsest.methods.shared.postprocess import Perplexity
-
-    def measure() -> Perplexity:
-        losses = public_losses(tools.base(), settings.max_tokens, settings.micro_batch)
-        return perplexity(losses, tools.heldout(), settings.filters.quantile)
+    from palimpsest.methods.shared.filters import public_perplexity
 
     encoders = None if settings.class_means is None else tools.encoders(settings.class_means.batch)
+    tokens, batch, quantile = settings.max_tokens, settings.micro_batch, settings.filters.quantile
+    measure = partial(public_perplexity, tools, tokens, batch, quantile)
     return Predict(settings, tools.schema, plan, tools.reader(), tools.key(), tools.kept, measure, encoders)
 
 

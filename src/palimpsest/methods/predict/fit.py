@@ -25,7 +25,7 @@ from palimpsest.methods.predict.plan import (
 )
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Made, Plan
-from palimpsest.methods.shared.means import Candidates, ClassSums, choose, class_sums
+from palimpsest.methods.shared.means import Candidates, choose, class_sums
 from palimpsest.methods.shared.postprocess import Filter
 from palimpsest.methods.shared.predicted import Predicted, allowed_tokens, ends_of
 from palimpsest.methods.shared.shares import divided, label_shares
@@ -37,9 +37,7 @@ from palimpsest.prediction.contexts import Shape, context_of, require_exact
 from palimpsest.prediction.decoding import Rules
 from palimpsest.prediction.prompts import UNLABELLED, Prompter, prompter
 from palimpsest.prediction.query import WriteWave
-from palimpsest.privacy.assumptions import LOGIT_ROUNDING
 from palimpsest.privacy.query import View
-from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.team import own_device
 
@@ -141,20 +139,17 @@ class Predict:
 
         Fewer rows come than are chosen where the texts in a label's domain run out.
         """
-        settings = self.settings
+        settings, wanted = self.settings, self.settings.class_means
         joint = settings.prompt.joint if self.schema.task == "span" else None
-        made = artifact.made(settings.filters, self.measure, joint)
-        rows = made.rows if artifact.sums is None else self._chosen(list(made.rows), artifact.sums)
-        return replace(made, rows=rows, assumptions=() if settings.rounding is None else (LOGIT_ROUNDING,))
-
-    def _chosen(self, rows: list[Record], sums: ClassSums) -> list[Record]:
-        wanted = self.settings.class_means
-        if wanted is None or self.encoders is None:
-            return rows
+        made = artifact.made(settings.filters, self.measure, joint, settings.rounding)
+        if artifact.sums is None or wanted is None or self.encoders is None:
+            return made
+        rows = list(made.rows)
         texts = [row.text for row in rows]
         shares = {label: count / len(rows) for label, count in Counter(row.label or "" for row in rows).items()}
         counts = divided(int(wanted.keep * len(rows)), shares)
-        return choose(Candidates(texts, self.encoders.others(texts)), sums, counts, wanted.domain)
+        chosen = choose(Candidates(texts, self.encoders.others(texts)), artifact.sums, counts, wanted.domain)
+        return replace(made, rows=chosen)
 
     def _cells(self, shares: Mapping[str, float]) -> Cells:
         counts, used = (at_least_one(total, shares) for total in batches(self.settings, self.schema))
@@ -213,8 +208,8 @@ def prepared(
     trial = [*trial[:6], list(next(iter(prompts.public.values())))]
     shape = Shape(rows, prompts.longest, prompts.longest, settings.max_tokens)
     require_exact(model, trial, [specials(tokenizer).sep] * 2, shape, settings.rounding or 0.0)
-    for found in ignored(model):
-        warnings.warn(f"the model's own generation setting {found} is ignored", stacklevel=2)
+    for setting in ignored(model):
+        warnings.warn(f"the model's own generation setting {setting} is ignored", stacklevel=2)
     return shape, prompts
 
 

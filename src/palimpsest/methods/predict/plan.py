@@ -8,7 +8,14 @@ from palimpsest.errors import ParamsError
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.means import planned_means
-from palimpsest.methods.shared.shares import divided, planned_histogram, planned_query, require_prior, whole_rho
+from palimpsest.methods.shared.shares import (
+    divided,
+    planned_histogram,
+    planned_query,
+    require_means,
+    require_prior,
+    whole_rho,
+)
 from palimpsest.prediction.cells import part
 from palimpsest.prediction.mechanism import (
     EXACT,
@@ -213,10 +220,11 @@ def rounding_share(settings: PredictSettings, spending: Spending, rounding: Roun
 def too_little(settings: PredictSettings, rho: float) -> str:
     """Why not one token is affordable, and which batch size would pay for a typical example."""
     clipping, vector = mechanisms(settings, settings.clip or settings.temperature)
-    token = clipping.rho + (vector.rho if vector else 0.0)
+    passing = vector.rho if vector else 0.0
     if settings.clip is None:
-        token = (vector.rho if vector else 0.0) * (settings.tokens or 1)
-    wanted = settings.typical_tokens if settings.clip is not None else 1
+        token, wanted = passing * (settings.tokens or 1), 1
+    else:
+        token, wanted = clipping.rho + passing, settings.typical_tokens
     size = math.ceil(settings.batch_size * math.sqrt(token * wanted / rho))
     return (
         f"infeasible: a batch has rho {rho:.3g}, and what it must pay first costs {token:.3g} at batch_size "
@@ -233,8 +241,7 @@ def at_least_one(total: int, shares: Mapping[str, float]) -> dict[str, int]:
 def require_fit(settings: PredictSettings, schema: PublicSchema) -> None:
     """Raise ParamsError where settings and schema do not fit together."""
     require_prior(settings.prior, schema)
-    if settings.class_means is not None and len(schema.label_names) < 2:
-        raise ParamsError("predict.class_means needs two labels or more.", "Set it to null.")
+    require_means("predict", settings.class_means, schema)
     if settings.batches is not None and settings.batches < len(schema.label_names):
         raise ParamsError(
             f"predict.batches is {settings.batches}, fewer than the {len(schema.label_names)} labels.",

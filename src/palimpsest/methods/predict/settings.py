@@ -4,7 +4,17 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import ClassMeansSettings, EncodedBatch, Filters, HistogramShare, PublicShares
+from palimpsest.methods.shared.settings import (
+    ClassMeansSettings,
+    EncodedBatch,
+    Ends,
+    HistogramShare,
+    Joint,
+    LabelCounts,
+    PublicShares,
+    UnjudgedFilters,
+    leaves_something,
+)
 from palimpsest.settings import Settings
 
 
@@ -23,14 +33,8 @@ class Prompt(Settings):
         default=False, description="Put the prompts into the model's chat template (instruction-tuned models)."
     )
     text_tokens: int = Field(ge=1, description="Tokens kept of a record's text.")
-    joint: str = Field(
-        default=" | ",
-        min_length=1,
-        description="Task span: stands between a record's label, which comes first, and its text.",
-    )
-    ends: Literal["eos", "line"] = Field(
-        default="eos", description="What ends an example: the model's end of text, or a new line too."
-    )
+    joint: Joint = " | "
+    ends: Ends = "eos"
 
 
 class SparseVectorSettings(Settings):
@@ -92,9 +96,7 @@ class PredictSettings(Settings):
         "assumption. null: nothing; bits are tried on public prompts, and a device that moves a context's is refused.",
     )
     checkpoint_tokens: int = Field(default=20, ge=1, description="Tokens a batch may lose when a run is stopped.")
-    label_counts: Literal["noisy", "prior"] = Field(
-        default="noisy", description="Shares of the labels: a noisy histogram, charged, or the public `prior`, free."
-    )
+    label_counts: LabelCounts = "noisy"
     prior: PublicShares = None
     histogram_share: HistogramShare = 0.01
     class_means: PredictMeans | None = Field(
@@ -102,19 +104,9 @@ class PredictSettings(Settings):
         "each text keeps the label of its batch. For task classify."
     )
     prompt: Prompt
-    filters: Filters
+    filters: UnjudgedFilters
 
-    @model_validator(mode="after")
-    def _shares_leave_something(self) -> "PredictSettings":
-        if self.class_means is not None and self.class_means.share + self.histogram_share >= 1.0:
-            raise ValueError("class_means.share and histogram_share leave nothing for the text; lower one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _prior_is_a_distribution(self) -> "PredictSettings":
-        if self.prior is not None and (min(self.prior.values()) < 0 or sum(self.prior.values()) <= 0):
-            raise ValueError("prior must hold shares >= 0 with a sum > 0")
-        return self
+    _leaves_something = model_validator(mode="after")(leaves_something)
 
     @model_validator(mode="after")
     def _one_of_clip_and_tokens(self) -> "PredictSettings":
@@ -126,10 +118,4 @@ class PredictSettings(Settings):
     def _vector_needs_fixed(self) -> "PredictSettings":
         if self.sparse_vector is not None and self.clipping != "fixed":
             raise ValueError("sparse_vector goes with clipping fixed: difference clipping has no use for it")
-        return self
-
-    @model_validator(mode="after")
-    def _no_judge(self) -> "PredictSettings":
-        if "label" in self.filters.chain:
-            raise ValueError("filters.chain names label; method predict has no discriminator")
         return self

@@ -1,25 +1,39 @@
-"""Method select, as the rest of the project knows it."""
+"""Method select, as the rest of the project knows it, and its settings."""
 
-from palimpsest.methods.select.settings import SelectSettings
+from pydantic import Field
+
 from palimpsest.methods.shared.base import Budget, Fit, Plan
 from palimpsest.methods.shared.columns import CHOSEN
 from palimpsest.methods.shared.method import Basis, Family, Method
+from palimpsest.methods.shared.settings import Counted, Rows
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.records.schema import PublicSchema
 
 
+class SelectSettings(Counted):
+    """Public texts chosen by noisy class means."""
+
+    rows: Rows = 4000
+    domain: float = Field(
+        default=0.75,
+        gt=0,
+        le=1,
+        description="Share of the candidates that is in a label's domain: those nearest its rows' mean.",
+    )
+
+
 def _plan(settings: SelectSettings, schema: PublicSchema, budget: Budget, _basis: Basis) -> Plan:
-    from palimpsest.methods.select.plan import plan
+    from palimpsest.methods.select.fit import plan
 
     return plan(settings, schema, budget)
 
 
 def _build(settings: SelectSettings, plan: Plan, tools: Tools) -> Fit:
     from palimpsest.methods.select.fit import Select
-    from palimpsest.methods.shared.means import Candidates
+    from palimpsest.methods.shared.means import public_candidates
 
-    candidates = Candidates(tools.texts(), tools.embeddings()["texts"])
-    return Select(settings, tools.schema, plan, candidates, tools.encoders(settings.batch).rows)
+    encode = tools.encoders(settings.batch).rows
+    return Select(settings, tools.schema, plan, public_candidates(tools), encode)
 
 
 SELECT = Method(

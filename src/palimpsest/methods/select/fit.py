@@ -3,30 +3,76 @@
 It writes nothing. A method with a language model must beat it at equal epsilon to earn what it costs.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent
 
-from palimpsest.errors import DataError
-from palimpsest.methods.select.settings import SelectSettings
-from palimpsest.methods.shared.base import Made, Plan
-from palimpsest.methods.shared.means import Candidates, ClassSums, choose, class_sums
-from palimpsest.methods.shared.shares import divided, label_shares, planned_histogram, whole_rho
+from palimpsest.errors import ParamsError
+from palimpsest.methods.select.declaration import SelectSettings
+from palimpsest.methods.shared.base import Budget, Made, Plan
+from palimpsest.methods.shared.means import Candidates, ClassSums, choose, class_sums, planned_means
+from palimpsest.methods.shared.shares import label_rows, planned_histogram, planned_query, require_prior, whole_rho
+from palimpsest.privacy.accounting import calibrate_noise, gdp_sigma
 from palimpsest.privacy.means import GRID, Encode, class_steps
+from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
+_MARGIN = 1.0 + 1e-6  # the exact noise, and what the accountant of the statement rounds up when it recomputes epsilon
+
+
+def plan(settings: SelectSettings, schema: PublicSchema, budget: Budget) -> Plan:
+    """What a fit will ask and cost.
+
+    It is infeasible where the noise on a text's score is as large as the score could be at all, were every unit of a
+    class of average size the same.
+
+    Raises:
+        ParamsError: the settings do not fit the public schema.
+    """
+    if len(schema.label_names) < 2:
+        raise ParamsError("select needs two labels or more.", "Name them in dataset.labels, or leave select out.")
+    require_prior(settings.prior, schema)
+    histogram = planned_histogram(settings, schema, whole_rho(budget))
+    sigma, most = _sigma(budget, histogram), schema.n_units / len(schema.label_names)
+    numbers: dict[str, float | int | str] = {"sigma": sigma, "rows": settings.rows}
+    return Plan(
+        "select",
+        budget,
+        (*planned_query(histogram), planned_means(sigma)),
+        numbers if histogram is None else {**numbers, "histogram_sigma": histogram.sigma},
+        feasible=sigma < most,
+        notes=() if sigma < most else (_drowned(sigma, most, schema.unit),),
+    )
+
+
+def _sigma(budget: Budget, histogram: LabelHistogram | None) -> float:
+    """The noise of the class means that the histogram leaves of the budget."""
+    if math.isinf(budget.epsilon):
+        return 0.0
+    if histogram is None:
+        return _MARGIN * gdp_sigma(budget.epsilon, budget.delta)
+
+    def asked(sigma: float) -> DpEvent:
+        return ComposedDpEvent([histogram.event(), GaussianDpEvent(sigma)])
+
+    return calibrate_noise(asked, budget.epsilon, budget.delta)
+
+
+def _drowned(sigma: float, most: float, unit: str) -> str:
+    return (
+        f"The noise on a text's score, {sigma:.1f}, is as large as a class of {most:.0f} {unit}s could make the score: "
+        "raise epsilon, or use public_only."
+    )
+
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """What the answers of `select` are.
-
-    Attributes:
-        sums: noisy sums of embeddings per label.
-        counts: label -> texts to choose.
-    """
+    """What the answers of `select` are: noisy sums of embeddings per label, and label -> texts to choose."""
 
     sums: ClassSums
     counts: Mapping[str, int]
@@ -45,9 +91,6 @@ class Select:
     Attributes:
         candidates: the public texts.
         encode: the encoder of the candidates. See `ClassMeans` for what it may not do.
-
-    Raises:
-        DataError: there is no public text to choose from.
     """
 
     settings: SelectSettings
@@ -56,18 +99,14 @@ class Select:
     candidates: Candidates
     encode: Encode
 
-    def __post_init__(self) -> None:
-        if not self.candidates.texts:
-            raise DataError("There is no public text to choose from.", "Name a public file with texts.")
-
     def ask(self, view: View) -> Chosen:
         """Ask for the rows of each label, where they are not public, and for the noisy class means."""
         settings, schema = self.settings, self.schema
         histogram = planned_histogram(settings, schema, whole_rho(self.plan.budget))
-        shares = label_shares(view, settings, schema, histogram, "")
+        counts = label_rows(view, settings, schema, histogram)
         width, sigma = self.candidates.embeddings.shape[1], float(self.plan.numbers["sigma"])
         sums = class_sums(view, schema.label_names, self.encode, width, sigma)
-        return Chosen(sums, divided(settings.rows, shares))
+        return Chosen(sums, counts)
 
     def made(self, artifact: Chosen) -> Made:
         """The texts chosen for each label, label by label; see `choose`."""
@@ -85,15 +124,8 @@ def oracle(
 ) -> list[Record]:
     """The same choice from exact sums, each row a unit of its own: what this rule finds without noise.
 
-    It reads private embeddings without noise: for tables of the private zone, never to be released.
-
-    Args:
-        candidates: public texts.
-        embeddings: of the private rows, shape (n, d).
-        members: their labels; rows with another label than `labels` contribute nothing.
-        labels: the public labels.
-        counts: label -> texts wanted.
-        domain: share of the candidates that counts as in domain.
+    It reads private embeddings, shape (n, d), without noise: for tables of the private zone, never to be released.
+    `members` are their labels; rows with another label than the public `labels` contribute nothing.
     """
     position: dict[str | None, int] = {label: index for index, label in enumerate(labels)}
     known = np.array([member in position for member in members], dtype=bool)

@@ -1,14 +1,15 @@
 """What writing a variant's rows came to, in numbers that the stage counts: generation.json."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
-_SAMPLES = ("kept_samples", "unreadable_samples")
+from palimpsest.plain import Plain, PlainFile
+from palimpsest.workspace import INTERNAL
 
 
 @dataclass(frozen=True)
-class ScoredText:
+class ScoredText(Plain):
     """One synthetic text, and how likely the public model finds it."""
 
     text: str
@@ -17,7 +18,7 @@ class ScoredText:
 
 
 @dataclass(frozen=True)
-class GenerationCounts:
+class GenerationCounts(PlainFile):
     """What the stage that wrote a variant's rows counted; what a method does not count is None.
 
     Attributes:
@@ -44,14 +45,10 @@ class GenerationCounts:
     kept_samples: tuple[ScoredText, ...] | None = None
     unreadable_samples: tuple[ScoredText, ...] | None = None
 
-    def to_json(self, variant: str, zone: str) -> dict[str, Any]:
-        """The metric file of a variant; its zone is that of the rows."""
-        counted = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
-        samples = {name: [asdict(one) for one in counted[name]] for name in _SAMPLES if name in counted}
-        return {"variant": variant, "zone": zone, **counted, **samples}
+    def to_json(self, variant: str, zone: str = INTERNAL) -> dict[str, Any]:
+        """The metric file of a variant, without what is not counted; its zone is that of the rows."""
+        return {name: value for name, value in super().to_json(variant, zone).items() if value is not None}
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> "GenerationCounts":
-        samples = {name: tuple(ScoredText(**one) for one in body[name]) for name in _SAMPLES if name in body}
-        counted = {name: value for name, value in body.items() if name not in ("variant", "zone")}
-        return cls(**(counted | samples))
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        return super().from_json({**dict.fromkeys(one.name for one in fields(cls)), "removed": {}, **body})

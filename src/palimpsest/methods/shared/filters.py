@@ -9,6 +9,7 @@ import numpy as np
 
 from palimpsest.methods.shared import postprocess
 from palimpsest.methods.shared.settings import Filters
+from palimpsest.methods.shared.tools import Tools
 from palimpsest.models.lm import load_lm, text_losses
 from palimpsest.records.record import Record
 
@@ -16,13 +17,7 @@ Losses: TypeAlias = Callable[[Sequence[str]], np.ndarray]
 
 
 def public_losses(base: Path, max_tokens: int, batch: int) -> Losses:
-    """Texts -> mean token loss of each in nats by the public model.
-
-    Args:
-        base: its folder.
-        max_tokens: tokens that it reads of a text.
-        batch: texts that it reads at once.
-    """
+    """Texts -> mean token loss of each in nats by the public model, which reads so many tokens and texts at once."""
     model, tokenizer = load_lm(base)
     return lambda texts: text_losses(model, tokenizer, texts, max_tokens, batch)
 
@@ -32,18 +27,18 @@ def perplexity(losses: Losses, heldout: Sequence[str], quantile: float) -> postp
     return postprocess.Perplexity(losses, postprocess.perplexity_limit(losses(heldout), quantile))
 
 
+def public_perplexity(tools: Tools, max_tokens: int, batch: int, quantile: float) -> postprocess.Perplexity:
+    """That filter, for a method that writes."""
+    return perplexity(public_losses(tools.base(), max_tokens, batch), tools.heldout(), quantile)
+
+
 def unread() -> postprocess.Filter:
     """Stands for the perplexity filter of methods whose settings refuse it."""
     raise ValueError("this method has no perplexity filter")
 
 
 def chain(wanted: Filters, measure: Callable[[], postprocess.Filter] = unread) -> postprocess.FilterChain:
-    """The filters, in their order.
-
-    Args:
-        wanted: their names and settings.
-        measure: makes the perplexity filter, whose model is loaded where it is asked for.
-    """
+    """The filters, in their order; `measure` makes the perplexity filter, whose model is loaded where it is wanted."""
     made: dict[str, Callable[[], postprocess.Filter]] = {
         "length": lambda: postprocess.LengthFilter(wanted.min_words, wanted.max_words),
         "personal_data": postprocess.PersonalData,
@@ -56,4 +51,4 @@ def chain(wanted: Filters, measure: Callable[[], postprocess.Filter] = unread) -
 
 def filtered(removing: postprocess.FilterChain, records: Iterable[Record]) -> list[Record]:
     """The records that all filters keep, where no model judges labels."""
-    return [found.record for found in removing.apply([postprocess.Candidate(row, math.nan) for row in records])]
+    return [kept.record for kept in removing.apply([postprocess.Candidate(row, math.nan) for row in records])]

@@ -7,7 +7,9 @@ from itertools import islice
 
 import numpy as np
 
-from palimpsest.methods.shared.noise import gaussian
+from palimpsest.errors import DataError
+from palimpsest.methods.shared.shares import gaussian
+from palimpsest.methods.shared.tools import Tools
 from palimpsest.privacy.means import ClassMeans, Encode, unit_rows
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import View
@@ -37,14 +39,20 @@ class Candidates:
         return math.ceil(domain * len(self.texts))
 
 
+def public_candidates(tools: Tools) -> Candidates:
+    """The public texts, to choose from.
+
+    Raises:
+        DataError: there is none.
+    """
+    if not (texts := tools.texts()):
+        raise DataError("There is no public text to choose from.", "Name a public file with texts.")
+    return Candidates(texts, tools.embeddings()["texts"])
+
+
 @dataclass(frozen=True, eq=False)
 class ClassSums:
-    """What private rows are about, label by label.
-
-    Attributes:
-        labels: the public labels, in their order.
-        sums: noisy sum of each label's embeddings, shape (labels, d).
-    """
+    """What private rows are about: noisy sum of the embeddings of each public label, shape (labels, d)."""
 
     labels: tuple[str, ...]
     sums: np.ndarray
@@ -61,7 +69,7 @@ def class_sums(view: View, labels: tuple[str, ...], encode: Encode, dimensions: 
     return ClassSums(labels, np.array(answer, dtype=np.float64))
 
 
-def choose(candidates: Candidates, found: ClassSums, counts: Mapping[str, int], domain: float) -> list[Record]:
+def choose(candidates: Candidates, classes: ClassSums, counts: Mapping[str, int], domain: float) -> list[Record]:
     """The candidates in domain that are most like one label and unlike the others.
 
     In domain of a label are the candidates with the largest cosine to its sum; each label has a domain of its own, so
@@ -75,22 +83,22 @@ def choose(candidates: Candidates, found: ClassSums, counts: Mapping[str, int], 
 
     Args:
         candidates: public texts.
-        found: sums of embeddings per label.
-        counts: label -> texts wanted; labels of `found`.
+        classes: sums of embeddings per label.
+        counts: label -> texts wanted; labels of `classes`.
         domain: share of the candidates that counts as in domain, for each label.
 
     Returns:
         Records, label by label in the order of `counts`, the best first.
 
     Raises:
-        ValueError: a count is of a label that `found` has no sum of.
+        ValueError: a count is of a label without a sum.
     """
-    if unknown := set(counts) - set(found.labels):
+    if unknown := set(counts) - set(classes.labels):
         raise ValueError(f"{len(unknown)} labels have no sum")
-    vectors, means = unit_rows(candidates.embeddings), unit_rows(found.sums)
+    vectors, means = unit_rows(candidates.embeddings), unit_rows(classes.sums)
     near = _rounded(vectors @ means.T)  # (n, labels)
     scores = _rounded(_margins(vectors @ _telling(means, vectors).T))  # (n, labels)
-    columns = [found.labels.index(label) for label in counts]
+    columns = [classes.labels.index(label) for label in counts]
     orders = [_ranked(near[:, column], scores[:, column], candidates.kept(domain)) for column in columns]
     chosen = _in_turns([iter(order.tolist()) for order in orders], list(counts.values()), candidates.texts)
     return [Record(candidates.texts[index], label) for label, own in zip(counts, chosen, strict=True) for index in own]
@@ -102,11 +110,7 @@ def _telling(means: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     Linear discriminant analysis (Fisher 1936): what means differ by says little along directions in which all texts
     differ, so it is divided by the covariance. The covariance is that of the public texts, which costs no budget. It is
     shrunk halfway to a multiple of the identity: where public texts hardly vary, the division would enlarge little but
-    the noise of the means.
-
-    Args:
-        means: of the labels, each of length 1, so that the sizes of labels do not speak, shape (labels, d).
-        vectors: the candidates, shape (n, d).
+    the noise of the means. These, (labels, d), have length 1, so that the sizes of labels do not speak.
     """
     centred = vectors - vectors.sum(axis=0) / max(1, len(vectors))
     covariance = centred.T @ centred  # (d, d), of any scale: it shortens every direction alike

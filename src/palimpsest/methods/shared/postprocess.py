@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from math import isnan
+from math import inf, isnan
 from typing import Protocol
 
 import numpy as np
@@ -56,7 +56,7 @@ class Filter(Protocol):
 class FilterChain:
     """Filters in order; each sees only what the ones before it kept.
 
-    >>> chain = Chain([Length(2, None), PersonalData()])
+    >>> chain = FilterChain([LengthFilter(2, None), PersonalData()])
     >>> texts = ["Call +44 20 7946 0958", "Lovely", "Lovely since 1998"]
     >>> [kept.record.text for kept in chain.apply([Candidate(Record(text), 1.0) for text in texts])]
     ['Lovely since 1998']
@@ -103,16 +103,10 @@ class LengthFilter:
     max_words: int | None
     name = "length"
 
-    def __post_init__(self) -> None:
-        if self.min_words < 0 or (self.max_words is not None and self.max_words < self.min_words):
-            raise ValueError(f"0 <= min_words <= max_words must hold, got {self.min_words!r} and {self.max_words!r}")
-
     def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
         """Which candidates have an allowed length."""
-        return [self._allows(len(words(candidate.record.text))) for candidate in candidates]
-
-    def _allows(self, length: int) -> bool:
-        return self.min_words <= length and (self.max_words is None or length <= self.max_words)
+        most = inf if self.max_words is None else self.max_words
+        return [self.min_words <= len(words(candidate.record.text)) <= most for candidate in candidates]
 
 
 @dataclass(frozen=True)
@@ -125,9 +119,6 @@ class Label:
 
     threshold: float
     name = "label"
-
-    def __post_init__(self) -> None:
-        validate.in_range(0, 1, threshold=self.threshold)
 
     def keeps(self, candidates: Sequence[Candidate]) -> list[bool]:
         """Which candidates are likely enough to carry their label.
@@ -209,14 +200,7 @@ class Duplicates:
     name = "duplicates"
 
     def __init__(self, similarity: float, shingle: int) -> None:
-        """Start with nothing kept.
-
-        Args:
-            similarity: smallest Jaccard similarity of two texts that are alike, in (0, 1].
-            shingle: words per shingle; a shorter text is one shingle.
-        """
-        validate.positive(similarity=similarity, shingle=shingle)
-        validate.in_range(0, 1, similarity=similarity)
+        """Start with nothing kept; `shingle` is in words, and a shorter text is one shingle."""
         self._similarity = similarity
         self._shingle = shingle
         self._sizes = array("q")  # shingles of each kept text

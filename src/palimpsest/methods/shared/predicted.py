@@ -14,6 +14,7 @@ from palimpsest.methods.shared.postprocess import Filter
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.tokens import specials
 from palimpsest.prediction.prompts import parsed
+from palimpsest.privacy.assumptions import LOGIT_ROUNDING
 from palimpsest.records.record import Record
 
 
@@ -44,19 +45,18 @@ class Predicted:
     def records(self, joint: str | None = None) -> Iterator[Record]:
         """The examples, batch by batch, without those that have no word.
 
-        Args:
-            joint: what stands between a free label and its text; examples without it are left out.
+        `joint` stands between a free label and its text; examples without it are left out.
         """
         for batch in self.batches:
             texts = [*batch["examples"], *([batch["rest"]] if self.keeps_unfinished else [])]
-            found = (_record(text, batch["label"], joint) for text in texts if text)
-            yield from (record for record in found if record is not None)
+            yield from filter(None, (_record(text, batch["label"], joint) for text in texts if text))
 
-    def made(self, filters: Filters, measure: Callable[[], Filter], joint: str | None) -> Made:
+    def made(self, filters: Filters, measure: Callable[[], Filter], joint: str | None, rounding: float | None) -> Made:
         """The examples that the filters keep, and what is told of them; see `records` and `chain`."""
         rows, removing = list(self.records(joint)), chain(filters, measure)
         told = {"tokens": self.drawn, "private_share": self.private_share}
-        return Made(filtered(removing, rows), len(rows), removing.removed, told)
+        assumptions = () if rounding is None else (LOGIT_ROUNDING,)
+        return Made(filtered(removing, rows), len(rows), removing.removed, told, assumptions=assumptions)
 
 
 def _record(text: str, label: str, joint: str | None) -> Record | None:
@@ -72,11 +72,11 @@ def ends_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: st
     To end there is post-processing of a drawn token: every token keeps its probability.
     """
     own = getattr(model.generation_config, "eos_token_id", None)
-    found = {specials(tokenizer).eos, *(own if isinstance(own, (list, tuple)) else [own] if own is not None else [])}
+    tokens = {specials(tokenizer).eos, *(own if isinstance(own, (list, tuple)) else [own] if own is not None else [])}
     if ends == "line":
         spelt = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
-        found |= {token for token, words in enumerate(spelt) if "\n" in words}
-    return frozenset(found)
+        tokens |= {token for token, words in enumerate(spelt) if "\n" in words}
+    return frozenset(tokens)
 
 
 def allowed_tokens(

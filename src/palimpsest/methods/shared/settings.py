@@ -1,17 +1,19 @@
 """Settings that several methods share."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from palimpsest.settings import Settings
+
+FilterName = Literal["length", "personal_data", "duplicates", "perplexity", "label"]
 
 
 class Filters(Settings):
     """Free post-processing of drawn texts: what is removed, in which order."""
 
-    chain: tuple[Literal["length", "personal_data", "duplicates", "perplexity", "label"], ...] = Field(
+    chain: tuple[FilterName, ...] = Field(
         default=("length", "personal_data", "duplicates"),
         description="Names of the filters that run, in order; each sees what the ones before it kept.",
     )
@@ -30,18 +32,63 @@ class Filters(Settings):
     threshold: float = Field(default=0.5, ge=0, lt=1, description="label: least probability of the wanted label.")
 
     @model_validator(mode="after")
-    def _named_once(self) -> "Filters":
+    def _sound(self) -> "Filters":
         if len(set(self.chain)) < len(self.chain):
             raise ValueError(f"chain names each filter once, got {list(self.chain)}")
+        if "length" in self.chain and self.max_words is not None and self.max_words < self.min_words:
+            raise ValueError(f"max_words is {self.max_words}; allowed is at least min_words, {self.min_words}")
         return self
 
 
+def _without(*unusable: str) -> AfterValidator:
+    """For the filters of a method that has no model to judge by."""
+
+    def usable(filters: Filters) -> Filters:
+        if named := sorted({*unusable} & {*filters.chain}):
+            others = ", ".join(name for name in get_args(FilterName) if name not in unusable)
+            raise ValueError(f"chain names {named}; this method has {others}")
+        return filters
+
+    return AfterValidator(usable)
+
+
+UnjudgedFilters = Annotated[Filters, _without("label")]
+ModelFreeFilters = Annotated[Filters, _without("label", "perplexity")]
+
+
+def _distribution(prior: Mapping[str, float] | None) -> Mapping[str, float] | None:
+    if prior is not None and (min(prior.values(), default=0.0) < 0 or sum(prior.values()) <= 0):
+        raise ValueError("prior must hold shares >= 0 with a sum > 0")
+    return prior
+
+
+def leaves_something(settings: Any) -> Any:
+    """A validator: histogram and class means must not take the whole budget."""
+    if settings.class_means is not None and settings.class_means.share + settings.histogram_share >= 1.0:
+        raise ValueError("class_means.share and histogram_share leave nothing of the budget; lower one of them")
+    return settings
+
+
 Rows = Annotated[int, Field(ge=1, description="Synthetic rows over all labels.")]
+LabelCounts = Annotated[
+    Literal["noisy", "prior"],
+    Field(description="Shares of the labels: a noisy histogram, charged, or the public `prior`, free."),
+]
 PublicShares = Annotated[
-    Mapping[str, float] | None, Field(description="Public share of each label; null means equal shares.")
+    Mapping[str, float] | None,
+    AfterValidator(_distribution),
+    Field(description="Public share of each label; null means equal shares."),
 ]
 HistogramShare = Annotated[
     float, Field(gt=0, lt=1, description="Share of the budget (rho) that the histogram may take.")
+]
+Joint = Annotated[
+    str,
+    Field(min_length=1, description="Task span: stands between a record's label, which comes first, and its text."),
+]
+Ends = Annotated[
+    Literal["eos", "line"],
+    Field(description="What ends a written text: the model's end of text, or a new line too."),
 ]
 EncodedBatch = Annotated[
     int,
@@ -60,19 +107,10 @@ class Counted(Settings):
     """What every method that chooses rows label by label is told."""
 
     rows: Rows = 1000
-    label_counts: Literal["noisy", "prior"] = Field(
-        default="noisy",
-        description="Rows of each label: by a noisy histogram, charged, or by the public `prior`, free.",
-    )
+    label_counts: LabelCounts = "noisy"
     prior: PublicShares = None
     histogram_share: HistogramShare = 0.01
     batch: EncodedBatch = 1
-
-    @model_validator(mode="after")
-    def _prior_is_a_distribution(self) -> "Counted":
-        if self.prior is not None and (min(self.prior.values()) < 0 or sum(self.prior.values()) <= 0):
-            raise ValueError("prior must hold shares >= 0 with a sum > 0")
-        return self
 
 
 class ClassMeansSettings(Settings):
@@ -85,6 +123,15 @@ class ClassMeansSettings(Settings):
         le=1,
         description="Share of the texts that is in a label's domain: those nearest its rows' mean.",
     )
+
+
+class InRounds(Counted):
+    """What every method in rounds of votes is told."""
+
+    rounds: int = Field(default=4, ge=1, description="Rounds of votes, T.")
+    class_means: ClassMeansSettings | None
+
+    _leaves_something = model_validator(mode="after")(leaves_something)
 
 
 class Votes(Settings):

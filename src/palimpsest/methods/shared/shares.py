@@ -7,8 +7,11 @@ import math
 from collections.abc import Mapping
 from typing import Protocol
 
+from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent
+
 from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.settings import Counted
 from palimpsest.privacy.accounting import zcdp_rho
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
@@ -38,6 +41,12 @@ def require_prior(prior: Mapping[str, float] | None, schema: PublicSchema) -> No
         raise ParamsError("The prior does not name the public labels.", "Give one share per label, or null.")
 
 
+def require_means(method: str, class_means: object, schema: PublicSchema) -> None:
+    """Raise ParamsError where class means are asked for and there are no classes to tell apart."""
+    if class_means is not None and len(schema.label_names) < 2:
+        raise ParamsError(f"{method}.class_means needs two labels or more.", "Set it to null.")
+
+
 def whole_rho(budget: Budget) -> float:
     """The budget as rho of zCDP; infinite for a reference."""
     return math.inf if math.isinf(budget.epsilon) else zcdp_rho(budget.epsilon, budget.delta)
@@ -54,6 +63,11 @@ def planned_histogram(settings: Shares, schema: PublicSchema, rho: float) -> Lab
     return LabelHistogram(schema.label_names, sigma)
 
 
+def gaussian(sigma: float) -> DpEvent:
+    """What one answer of sensitivity 1 with such noise costs; with none it is not private."""
+    return GaussianDpEvent(sigma) if sigma > 0 else NonPrivateDpEvent()
+
+
 def planned_query(histogram: LabelHistogram | None) -> list[PlannedQuery]:
     """The look that the histogram is; none where there is none."""
     return [] if histogram is None else [PlannedQuery(histogram.name, histogram.event())]
@@ -64,10 +78,7 @@ def label_shares(
 ) -> dict[str, float]:
     """Share of each label: of units, by the noisy counts, each taken as at least 1; or from the public prior.
 
-    Args:
-        view: answers the histogram.
-        histogram: what was planned.
-        unlabelled: the one label of a task without labels.
+    `histogram` is what was planned, `unlabelled` the one label of a task without labels.
     """
     names = schema.label_names or (unlabelled,)
     if histogram is not None:
@@ -78,6 +89,11 @@ def label_shares(
         weights = {name: 1.0 if prior is None else prior[name] for name in names}
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
+
+
+def label_rows(view: View, settings: Counted, schema: PublicSchema, histogram: LabelHistogram | None) -> dict[str, int]:
+    """How many of the rows that are asked for each label gets; "" is the one label of a task without labels."""
+    return divided(settings.rows, label_shares(view, settings, schema, histogram, ""))
 
 
 def divided(total: int, shares: Mapping[str, float]) -> dict[str, int]:

@@ -49,8 +49,10 @@ class Encoders(Protocol):
 
 
 class Files(Protocol):
-    """Where public artifacts lie, and those that are small. To ask for one that the method does not declare to read is
-    an error."""
+    """Public artifacts, each under its name in `Reads`: what is small itself, of others the folder.
+
+    To ask for one that the method does not declare to read is an error.
+    """
 
     @property
     def schema(self) -> PublicSchema:
@@ -71,38 +73,30 @@ class Files(Protocol):
     def key(self) -> bytes:
         """32 secret bytes that spread records, or persons, over batches; the same for every run of the variant."""
 
-    def texts(self) -> Sequence[str]:
-        """`Reads.TEXTS`."""
+    def texts(self) -> Sequence[str]: ...
 
     def embeddings(self) -> Mapping[str, np.ndarray]:
-        """`Reads.EMBEDDINGS`: texts (n, d) and descriptions (labels, d); empty where there are no labels."""
+        """Texts (n, d) and descriptions (labels, d); empty where there are no labels."""
 
-    def heldout(self) -> Sequence[str]:
-        """`Reads.HELDOUT`."""
+    def heldout(self) -> Sequence[str]: ...
 
-    def base(self) -> Path:
-        """`Reads.BASE`, a Hugging Face folder."""
+    def base(self) -> Path: ...
 
-    def reader(self) -> Path:
-        """`Reads.READER`, a Hugging Face folder."""
+    def reader(self) -> Path: ...
 
-    def decoder(self) -> Path:
-        """`Reads.DECODER`, a folder."""
+    def decoder(self) -> Path: ...
 
-    def encoder(self) -> Path:
-        """`Reads.ENCODER`, a folder."""
+    def encoder(self) -> Path: ...
 
     def author(self) -> Any:
-        """`Reads.AUTHOR`: its settings."""
+        """The settings of an author."""
 
     def author_model(self) -> Path:
-        """`Reads.AUTHOR`: the folder of a local author's model."""
+        """The folder of a local author's model."""
 
-    def source(self) -> Sequence[Record]:
-        """`Reads.SOURCE`."""
+    def source(self) -> Sequence[Record]: ...
 
-    def fitted(self) -> Path:
-        """`Reads.FITTED`, a folder."""
+    def fitted(self) -> Path: ...
 
 
 class Tools(Files, Protocol):

@@ -1,17 +1,28 @@
-"""Method vote_select, as the rest of the project knows it."""
+"""Method vote_select, as the rest of the project knows it, and its settings."""
 
 from dataclasses import replace
+
+from pydantic import Field
 
 from palimpsest.methods.shared.base import Budget, Fit, Plan
 from palimpsest.methods.shared.columns import CHOSEN
 from palimpsest.methods.shared.method import Basis, Family, Method
+from palimpsest.methods.shared.settings import EncodedBatch, Votes
 from palimpsest.methods.shared.tools import Reads, Tools
-from palimpsest.methods.vote_select.settings import VoteSelectSettings
 from palimpsest.records.schema import PublicSchema
+from palimpsest.settings import Settings
+
+
+class VoteSelectSettings(Settings):
+    """Rows of another variant, chosen by one noisy vote."""
+
+    keep: float = Field(default=0.25, gt=0, le=1, description="Share of each label's rows that is kept.")
+    votes: Votes = Votes()
+    batch: EncodedBatch = 1
 
 
 def _plan(settings: VoteSelectSettings, _schema: PublicSchema, budget: Budget, basis: Basis) -> Plan:
-    from palimpsest.methods.vote_select.plan import plan
+    from palimpsest.methods.vote_select.fit import plan
 
     return plan(settings, replace(budget, delta=budget.delta - basis.own_delta), basis.event)
 

@@ -1,17 +1,29 @@
-"""Method custext, as the rest of the project knows it."""
+"""Method custext, as the rest of the project knows it, and its settings."""
 
 import math
 
-from palimpsest.methods.baselines.custext.settings import CusTextSettings
+from pydantic import Field
+
 from palimpsest.methods.shared.base import Budget, Fit, Plan
 from palimpsest.methods.shared.columns import TRAINED
 from palimpsest.methods.shared.method import Basis, Family, Method
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.records.schema import PublicSchema
+from palimpsest.settings import Settings
+
+
+class CusTextSettings(Settings):
+    """Each word of each private row replaced by a draw from its public neighbours: token-level privacy, no more."""
+
+    token_epsilon: float = Field(gt=0, description="Epsilon of one word. It says nothing about a whole record.")
+    neighbours: int = Field(
+        default=20, ge=2, description="Words of the public map that a word may become, its own included."
+    )
+    vocabulary: int = Field(default=5000, ge=2, description="Most frequent public words that the map holds.")
 
 
 def _plan(settings: CusTextSettings, _schema: PublicSchema, budget: Budget, _basis: Basis) -> Plan:
-    from palimpsest.methods.baselines.custext.plan import plan
+    from palimpsest.methods.baselines.custext.fit import plan
 
     return plan(settings, budget)
 

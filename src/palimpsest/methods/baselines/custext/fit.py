@@ -3,14 +3,45 @@
 It is there to be measured beside the others (Chen et al. 2023). Its rows must never be released.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from palimpsest.methods.baselines.custext.plan import QUERY
-from palimpsest.methods.shared.base import Made, Plan
+from dp_accounting import NonPrivateDpEvent
+
+from palimpsest.errors import ParamsError
+from palimpsest.methods.baselines.custext.declaration import CusTextSettings
+from palimpsest.methods.shared.base import Budget, Made, Plan
+from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import View
 from palimpsest.privacy.words import ReplacedWords, WordSets
 from palimpsest.records.record import Record
+
+_QUERY = "replaced_words"
+
+
+def plan(settings: CusTextSettings, budget: Budget) -> Plan:
+    """What a fit will ask.
+
+    Raises:
+        ParamsError: the budget is finite, or the map would not hold one set.
+    """
+    if not math.isinf(budget.epsilon):
+        raise ParamsError(
+            f"custext protects words, not records; epsilon {budget.epsilon:g} would claim what it does not give.",
+            "Write `purpose: reference` and `epsilon: .inf`; token_epsilon is its own.",
+        )
+    if settings.neighbours > settings.vocabulary:
+        raise ParamsError(
+            f"A vocabulary of {settings.vocabulary} words holds no set of {settings.neighbours}.",
+            "Raise vocabulary, or lower neighbours.",
+        )
+    numbers: dict[str, float | int | str] = {
+        "token_epsilon": settings.token_epsilon,
+        "neighbours": settings.neighbours,
+        "vocabulary": settings.vocabulary,
+    }
+    return Plan("custext", budget, (PlannedQuery(_QUERY, NonPrivateDpEvent()),), numbers)
 
 
 @dataclass(frozen=True)
@@ -30,7 +61,7 @@ class CusText:
 
     def ask(self, view: View) -> Sequence[Record]:
         """Ask for the rows with their words replaced, not private. One without a word of the map is empty."""
-        return view.ask(ReplacedWords(self.sets, float(self.plan.numbers["token_epsilon"]), QUERY))
+        return view.ask(ReplacedWords(self.sets, float(self.plan.numbers["token_epsilon"]), _QUERY))
 
     def made(self, artifact: Sequence[Record]) -> Made:
         """The rows that have a word of the map, label by label, in the order of the private rows."""

@@ -1,25 +1,35 @@
-"""Method sentdp, as the rest of the project knows it."""
+"""Method sentdp, as the rest of the project knows it, and its settings."""
 
-from palimpsest.methods.baselines.sentdp.settings import SentDpSettings
+from pydantic import Field
+
 from palimpsest.methods.shared.base import Budget, Fit, Plan
 from palimpsest.methods.shared.columns import CHOSEN
 from palimpsest.methods.shared.method import Basis, Family, Method
+from palimpsest.methods.shared.settings import Counted
 from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.records.schema import PublicSchema
 
 
+class SentDpSettings(Counted):
+    """Public texts picked by the exponential mechanism among those deep in the cloud of a label's rows."""
+
+    directions: int = Field(
+        default=100, ge=1, description="Public random directions that the depth of a text is taken over."
+    )
+
+
 def _plan(settings: SentDpSettings, schema: PublicSchema, budget: Budget, _basis: Basis) -> Plan:
-    from palimpsest.methods.baselines.sentdp.plan import plan
+    from palimpsest.methods.baselines.sentdp.fit import plan
 
     return plan(settings, schema, budget)
 
 
 def _build(settings: SentDpSettings, plan: Plan, tools: Tools) -> Fit:
     from palimpsest.methods.baselines.sentdp.fit import SentDp
-    from palimpsest.methods.shared.means import Candidates
+    from palimpsest.methods.shared.means import public_candidates
 
-    candidates = Candidates(tools.texts(), tools.embeddings()["texts"])
-    return SentDp(settings, tools.schema, plan, candidates, tools.encoders(settings.batch).rows)
+    encode = tools.encoders(settings.batch).rows
+    return SentDp(settings, tools.schema, plan, public_candidates(tools), encode)
 
 
 SENTDP = Method(
