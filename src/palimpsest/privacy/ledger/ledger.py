@@ -1,7 +1,7 @@
 """The ledger: every look at a private data set, reserved before it, written down as it begins, never forgotten.
 
-An append-only chain of entries in a transactional database (SQLite, or PostgreSQL by URL): `chain` links them, `bodies`
-says what they mean, `store` reads and writes them, `books` is all of it at one moment, `rules` and `filter` decide.
+An append-only chain of entries in a transactional database (SQLite, or PostgreSQL by URL): `chain` links them, `store`
+reads and writes them, `books` is all of it at one moment and says what its entries mean, `rules` decide.
 """
 
 import json
@@ -14,13 +14,9 @@ from typing import Any
 
 from palimpsest import validate
 from palimpsest.errors import LedgerError
-from palimpsest.privacy.ledger import running
-from palimpsest.privacy.ledger.bodies import fixed_terms, key_hash
-from palimpsest.privacy.ledger.books import Books
-from palimpsest.privacy.ledger.filter import require_budget
-from palimpsest.privacy.ledger.hashes import digest_of
-from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Charge, Reservation, Run, require_unit
-from palimpsest.privacy.ledger.rules import attempt, check_advance, check_plan, never
+from palimpsest.privacy.ledger.books import Books, fixed_terms, key_hash
+from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Charge, Reservation, Run, digest_of, require_unit
+from palimpsest.privacy.ledger.rules import attempt, check_advance, check_plan, never, require_budget
 from palimpsest.privacy.ledger.store import Store
 from palimpsest.privacy.planned import PlannedQuery
 
@@ -29,7 +25,7 @@ class Ledger:
     """Reserve, begin, advance, answer, commit: the only way to spend privacy budget.
 
     Guarantee: the charges counted for one asset satisfy (epsilon, delta)-DP in total, also when each plan is chosen
-    after looking at the results of earlier ones; `filter` says why.
+    after looking at the results of earlier ones; `rules` says why.
     """
 
     def __init__(self, store: Store) -> None:
@@ -127,15 +123,15 @@ class Ledger:
 
     def head(self) -> str:
         """The hash of the newest entry."""
-        return self._store.head()
+        return self.books().head
 
     def alone(self, name: str, run_key: str) -> AbstractContextManager[None]:
-        """Hold a run of an asset for this process alone; see `running`.
+        """Hold a run of an asset for this process alone.
 
         Raises:
             LedgerError: on entering: another process holds it.
         """
-        return running.alone(self._store.engine, self.place, name, run_key)
+        return self._store.alone(name, run_key)
 
     def reserve(
         self,
@@ -155,8 +151,6 @@ class Ledger:
         transaction that reserves.
 
         Args:
-            name: the asset.
-            run: what the plan belongs to.
             planned: what the plan asks, in order.
             resumable: whether the caller has what it needs to continue a begun charge; asked only of the newest
                 charge of a query that runs in steps and whose noise no seed fixed. The ledger is locked meanwhile.
@@ -177,8 +171,8 @@ class Ledger:
             if run.purpose == "release":
                 require_budget(asset, charges, list(missing.values()), run, now.number)
             made = {index: writing.reserve(name, run, now.number, index, query) for index, query in missing.items()}
-            found = {**now.kept, **made}
-            used = tuple(found[index] for index in range(len(planned)))
+            charge_of = {**now.kept, **made}
+            used = tuple(charge_of[index] for index in range(len(planned)))
             return Reservation(used, now.number, writing.replays(used), now.lost(used))
 
     def begin(self, charge: Charge, noise_fixed: bool = False) -> None:
@@ -198,7 +192,6 @@ class Ledger:
         used a part of what was charged.
 
         Args:
-            charge: a charge that has begun and was reserved with a number of steps.
             begun: how many of its steps have begun as far as the caller knows.
             steps: how many begin now, at least 1.
 
