@@ -17,8 +17,7 @@ from palimpsest.prediction.decoding import Batches, BatchWriter, Rules, WrittenS
 from palimpsest.prediction.mechanism import EXACT, Clipping, Rounding, SparseVector, token_event
 from palimpsest.prediction.prompts import Prompter
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.kept import Kept
-from palimpsest.privacy.query import Meter, bounds_persons, registered
+from palimpsest.privacy.query import Kept, Meter, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.progress import counter
 

@@ -75,10 +75,6 @@ def epsilon(event: dpa.DpEvent, at_delta: float) -> Bracket | None:
     or infinite, for a delta not far above 1e-15 for each composed mechanism: the rounding of the transform is then a
     part of delta that counts. So it is for millions of mechanisms: what moving their bins may shift leaves no window.
 
-    Args:
-        event: what was done to the data, possibly composed.
-        at_delta: target delta, in (0, 1).
-
     >>> import dp_accounting as dpa
     >>> step = dpa.PoissonSampledDpEvent(0.01, dpa.GaussianDpEvent(1.1))
     >>> [round(end, 3) for end in epsilon(dpa.SelfComposedDpEvent(step, 1000), 1e-5)]
@@ -88,14 +84,9 @@ def epsilon(event: dpa.DpEvent, at_delta: float) -> Bracket | None:
     validate.positive(at_delta=at_delta)
     if not is_private(event):
         return Bracket(math.inf, math.inf)
-    if not takes(event):
+    if not all(_known(leaf) for leaf, _ in leaves(event)):
         return None
     return _epsilon(json.dumps(events.to_json(event)), at_delta)
-
-
-def takes(event: dpa.DpEvent) -> bool:
-    """Whether every part of `event` has a privacy loss that is known here."""
-    return all(_known(leaf) for leaf, _ in leaves(event))
 
 
 def _known(leaf: dpa.DpEvent) -> bool:

@@ -169,10 +169,8 @@ class Receipt(_Strict):
         """The receipt in a document.
 
         Guarantee: nothing is taken for granted. A field that is missing, unknown or of another type is refused, so no
-        document passes for a release's by leaving out that it is not.
-
-        Args:
-            published: whether it is the form that leaves, without `ledger_head`, `seconds` and `weights`.
+        document passes for a release's by leaving out that it is not. What is `published` is the form that leaves,
+        without `ledger_head`, `seconds` and `weights`.
 
         Raises:
             LedgerError: naming the field, not what it holds.
@@ -221,7 +219,6 @@ class Receipt(_Strict):
 
     @property
     def charges(self) -> frozenset[str]:
-        """The ids of its charges."""
         return frozenset(line.charge for line in self.queries)
 
     @property
@@ -270,13 +267,11 @@ class Receipt(_Strict):
 
     def problems(self, asset: Asset, charges: Sequence[Charge]) -> list[str]:
         """What does not hold in it, one sentence each: its terms, its charges, its epsilons and what follows from them.
+        `charges` are all of the asset's, in the ledger or in an extract of it.
 
         Guarantee: where there is none, the ledger covers the receipt: all was recomputed from the ledger's own charges,
         their partitions too; the receipt only names them. Its unit is the asset's, of which there is one for ever, so
         receipts that hold beside one ledger are all of one unit. Whether such rows may leave is `private`.
-
-        Args:
-            charges: all of the asset's, in the ledger or in an extract of it.
         """
         ledgered = {charge.id: charge for charge in charges}
         own = [ledgered[line.charge] for line in self.queries if line.charge in ledgered]

@@ -35,7 +35,6 @@ class Books:
 
     @property
     def entries(self) -> int:
-        """How many entries there are."""
         return len(self.chain.entries)
 
     @property
@@ -44,18 +43,13 @@ class Books:
         return self.chain.head.hash
 
     def known(self, name: str) -> Asset | None:
-        """The asset of that name; None where it is not registered.
-
-        Raises:
-            LedgerError: its entry has not its form.
-        """
+        """The asset of that name, None where it is not registered; LedgerError where its entry has not its form."""
         if not (terms := self.chain.terms(name)):
             return None
         with interpreted(f"The entry of asset {name!r}"):
             own = {each.name: terms[each.name] for each in fields(Asset) if each.name not in _LATER}
-            own |= {"orders": tuple(terms["orders"]), "after_loss": bool(terms.get("lost"))}
-            own |= {"unit_column": terms.get("unit_column")}
-            asset = Asset(**own, key=bytes.fromhex(self.chain.keys[name]))
+            own |= {"orders": tuple(terms["orders"]), "unit_column": terms.get("unit_column")}
+            asset = Asset(**own, key=bytes.fromhex(self.chain.keys[name]), after_loss=bool(terms.get("lost")))
             asset.require_possible()
         return asset
 

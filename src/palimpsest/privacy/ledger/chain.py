@@ -43,11 +43,7 @@ class Entry:
 
     @property
     def says(self) -> dict[str, Any]:
-        """Its body.
-
-        Raises:
-            LedgerError: it has not its form.
-        """
+        """Its body; LedgerError where it has not its form."""
         with interpreted(f"Entry {self.seq}"):
             return dict(json.loads(self.body))
 
@@ -119,11 +115,7 @@ def of_charge(connection: Connection, charge: str, seq: int) -> tuple[Entry, Ent
 
 
 def newest(connection: Connection) -> Entry | None:
-    """The newest entry; None where there is none.
-
-    Raises:
-        LedgerError: it was changed.
-    """
+    """The newest entry, None where there is none; LedgerError where it was changed."""
     row = connection.execute(sa.select(entries).order_by(entries.c.seq.desc()).limit(1)).first()
     return None if row is None else _whole(row)
 

@@ -106,19 +106,15 @@ class Ledger:
         return self._store.books(witnesses)
 
     def asset(self, name: str) -> Asset:
-        """The asset of that name.
-
-        Raises:
-            LedgerError: if it is not registered.
-        """
+        """See `Books.asset`."""
         return self.books().asset(name)
 
     def charges(self, name: str) -> list[Charge]:
-        """All charges of an asset, oldest first."""
+        """See `Books.charges`."""
         return self.books().charges(name)
 
     def balance(self, name: str) -> Balance:
-        """What the asset has spent and what its cap is."""
+        """See `Books.balance`."""
         return self.books().balance(name)
 
     def head(self) -> str:
@@ -126,10 +122,10 @@ class Ledger:
         return self.books().head
 
     def alone(self, name: str, run_key: str) -> AbstractContextManager[None]:
-        """Hold a run of an asset for this process alone.
+        """Hold a run of an asset while the block lasts.
 
         Raises:
-            LedgerError: on entering: another process holds it.
+            LedgerError: another process, or another thread of this one, holds it; or it cannot be locked here.
         """
         return self._store.alone(name, run_key)
 
@@ -173,7 +169,8 @@ class Ledger:
             made = {index: writing.reserve(name, run, now.number, index, query) for index, query in missing.items()}
             charge_of = {**now.kept, **made}
             used = tuple(charge_of[index] for index in range(len(planned)))
-            return Reservation(used, now.number, writing.replays(used), now.lost(used))
+            lost = now.begun - {charge.id for charge in used}
+            return Reservation(used, now.number, writing.replays(used), len(lost))
 
     def begin(self, charge: Charge, noise_fixed: bool = False) -> None:
         """Write durably, before the first noise is drawn, that the query has begun: from here it is spent.

@@ -11,8 +11,8 @@ that no event carries never pass the other half.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import dp_accounting as dpa
 import numpy as np
@@ -152,8 +152,7 @@ def _composes(event: dpa.DpEvent, steps: int) -> bool:
     return steps >= 1 and (composed or isinstance(event, dpa.NonPrivateDpEvent))
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(NamedTuple):
     """An attempt at a plan, after those that went before it under the same key.
 
     Attributes:
@@ -165,10 +164,6 @@ class Attempt:
     number: int
     kept: Mapping[int, Charge]
     begun: frozenset[str]
-
-    def lost(self, used: Iterable[Charge]) -> int:
-        """How many of the charges that have begun are not among those used."""
-        return len(self.begun - {charge.id for charge in used})
 
 
 def attempt(run: Run, charges: Sequence[Charge], resumable: Callable[[Charge], bool]) -> Attempt:

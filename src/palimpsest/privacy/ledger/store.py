@@ -42,9 +42,7 @@ class Store:
     """Where a ledger's tables lie, and where its heads are noted.
 
     Attributes:
-        engine: the database's.
         place: its address, without a password.
-        witnesses: the files of heads.
     """
 
     engine: Engine
@@ -53,11 +51,7 @@ class Store:
 
     @classmethod
     def create(cls, url: str) -> "Store":
-        """Make the tables; those that exist are left as they are.
-
-        Raises:
-            LedgerError: if the place cannot be written.
-        """
+        """See `Ledger.create`."""
         path = database.sqlite_path(url)
         try:
             if path is not None:
@@ -74,11 +68,7 @@ class Store:
 
     @classmethod
     def open(cls, url: str) -> "Store":
-        """Open tables that exist.
-
-        Raises:
-            LedgerError: if there are none, or they cannot be read.
-        """
+        """See `Ledger.open`."""
         path = database.sqlite_path(url)
         if path is not None and not database.exists(path):
             raise LedgerError(
@@ -96,11 +86,7 @@ class Store:
         return cls(engine, database.shown(url), Witnesses.beside(path))
 
     def books(self, witnesses: Collection[str] = ()) -> Books:
-        """The whole ledger, checked. What was noted is read first: entries are noted after they are written.
-
-        Raises:
-            LedgerError: naming the first entry that does not fit, or if a witness is missing.
-        """
+        """See `Ledger.books`. What was noted is read first: entries are noted after they are written."""
         with self._reading() as connection:
             noted = self.noted(connection)
         with self._reading() as connection:
@@ -112,11 +98,7 @@ class Store:
         return [head for key in keys for head in self.witnesses.heads(digest_of(str(key)))]
 
     def held_against(self, known: Chain, witnesses: Collection[str], noted: Collection[Head]) -> Books:
-        """The books of a chain that has all that was noted elsewhere.
-
-        Raises:
-            LedgerError: it lacks some of it.
-        """
+        """The books of a chain; LedgerError where it lacks some of what was noted elsewhere."""
         if missing := known.lacks(witnesses, noted):
             raise LedgerError(
                 f"The ledger at {self.place} lacks {missing} of the entries that were noted elsewhere: in the "
@@ -150,11 +132,7 @@ class Store:
 
     @contextmanager
     def alone(self, asset: str, run_key: str) -> Iterator[None]:
-        """Hold a run of an asset while the block lasts.
-
-        Raises:
-            LedgerError: another process, or another thread of this one, holds it; or it cannot be locked here.
-        """
+        """See `Ledger.alone`."""
         name = hashlib.sha256(f"{asset}\0{run_key}".encode()).hexdigest()
         if self.engine.dialect.name == "sqlite":
             path = Path(self.engine.url.database or "").resolve()
@@ -198,7 +176,6 @@ class Transaction:
         return self.store.held_against(chain.read(self.connection), witnesses, self.store.noted(self.connection))
 
     def register(self, asset: Asset) -> None:
-        """Enter an asset, with its key."""
         self.connection.execute(assets.insert().values(name=asset.name, key=asset.key.hex()))
         chain.append(self.connection, asset.name, "register", None, books.registration(asset))
 
@@ -207,30 +184,20 @@ class Transaction:
         chain.append(self.connection, name, "amend", None, body)
 
     def reserve(self, name: str, run: Run, number: int, index: int, query: PlannedQuery) -> Charge:
-        """Enter a new charge for one query of a run."""
         body = books.reservation(run, number, index, query)
         return books.charge_of(chain.append(self.connection, name, "reserve", uuid.uuid4().hex, body))
 
     def standing(self, charge: Charge) -> Standing:
-        """Where a charge stands now."""
         return books.standing_of(*chain.of_charge(self.connection, charge.id, charge.seq))
 
     def movable(self, charge: Charge, kind: str) -> Standing:
-        """Where a charge stands that may move so.
-
-        Raises:
-            LedgerError: it may not.
-        """
+        """Where a charge stands that may move so; LedgerError where it may not."""
         standing = self.standing(charge)
         check_move(charge, standing, kind)
         return standing
 
     def move(self, charge: Charge, kind: str, **body: Any) -> None:
-        """Write that a charge moves.
-
-        Raises:
-            LedgerError: it may not.
-        """
+        """Write that a charge moves; LedgerError where it may not."""
         chain.append(self.connection, self.movable(charge, kind).asset, kind, charge.id, body)
 
     def keep_answer(self, charge: Charge, text: str) -> None:
@@ -238,15 +205,10 @@ class Transaction:
         self.connection.execute(answers.insert().values(charge=charge.id, body=text))
 
     def forget_answer(self, charge: Charge) -> None:
-        """Remove the stored answer of a charge that has one."""
         self.connection.execute(answers.delete().where(answers.c.charge == charge.id))
 
     def replays(self, charges: Iterable[Charge]) -> dict[str, Any]:
-        """Charge id -> stored answer, of those that were answered.
-
-        Raises:
-            LedgerError: an answer is not the one that the chain holds the hash of.
-        """
+        """Charge id -> stored answer; LedgerError where one is not that which the chain holds the hash of."""
         answered = {charge.id: charge for charge in charges if charge.state == "answered"}
         rows = self.connection.execute(sa.select(answers).where(answers.c.charge.in_(answered))).all()
         stored = {row.charge: str(row.body) for row in rows}
