@@ -155,7 +155,12 @@ def _discrete_gaussian(sigma: float) -> _Loss:
     k = np.arange(reach, -reach - 1, -1)  # losses ascend
     nodes, log_weights = (1.0 - 2.0 * k) / (2.0 * sigma**2), -0.5 * (k / sigma) ** 2
     log_weights = log_weights - logsumexp(log_weights)
-    return _Loss(_steps(nodes, log_weights), nodes, log_weights, np.geomspace(1e-3, 30.0, 60) * sigma)
+    below = np.concatenate([[0.0], np.exp(log_weights).cumsum()])
+
+    def cdf(y: np.ndarray) -> np.ndarray:
+        return below[np.searchsorted(nodes, y, side="right")]
+
+    return _Loss(cdf, nodes, log_weights, np.geomspace(1e-3, 30.0, 60) * sigma)
 
 
 def _laplace(scale: float) -> _Loss:
@@ -171,12 +176,6 @@ def _laplace(scale: float) -> _Loss:
     density = np.log(weights * end) + 0.5 * (end * x - end) - math.log(4.0)
     log_weights = np.concatenate([[math.log(0.5) - end], density, [math.log(0.5)]])
     return _Loss(cdf, nodes, log_weights, np.geomspace(1e-3, 200.0, 60) * min(scale, 1.0))
-
-
-def _steps(nodes: np.ndarray, log_weights: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The distribution function of ascending atoms."""
-    below = np.concatenate([[0.0], np.exp(log_weights).cumsum()])
-    return lambda y: below[np.searchsorted(nodes, y, side="right")]
 
 
 # --- composition -----------------------------------------------------------------------------------------------------

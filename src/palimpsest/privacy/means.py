@@ -82,7 +82,7 @@ class ClassMeans(Stored):
         position: dict[str | None, int] = {label: index for index, label in enumerate(self.labels)}
         units = by_person([row for row in rows if row.label in position])
         steps = np.zeros((len(self.labels), self.dimensions), dtype=np.int64)
-        for some in _packed(sorted(units, key=_longest), self.batch):
+        for some in _packed(sorted(units, key=lambda own: max(len(row.text) for row in own)), self.batch):
             part = [row for own in some for row in own]
             owners = [index for index, own in enumerate(some) for _ in own]
             steps += class_steps(self._embed(part), [position[row.label] for row in part], len(self.labels), owners)
@@ -93,10 +93,6 @@ class ClassMeans(Stored):
         texts = [row.text for row in rows]
         parts = (texts[start : start + self.batch] for start in range(0, len(texts), self.batch))
         return np.concatenate([embedded(self.encode, part, self.dimensions) for part in parts])
-
-
-def _longest(rows: Sequence[PrivateRow]) -> int:
-    return max(len(row.text) for row in rows)
 
 
 def _packed(units: Sequence[list[PrivateRow]], most: int) -> Iterator[list[list[PrivateRow]]]:
