@@ -37,8 +37,6 @@ _OPTIONAL = ("plan", "weights")  # a model's receipt has weights, and what was p
 
 
 def _that(holds: Callable[[Any], bool]) -> AfterValidator:
-    """A value for which `holds`."""
-
     def checked(value: Any) -> Any:
         if not holds(value):
             raise ValueError
@@ -65,7 +63,11 @@ Purpose = Annotated[str, _that(PURPOSES.__contains__)]
 
 
 class _Strict:
-    """What pydantic reads strictly: each field of its type, none missing, none unknown."""
+    """What pydantic reads strictly: each field of its type, none missing, none unknown.
+
+    Guarantee: nothing is taken for granted, so no document passes for another by what it leaves out. Errors name a
+    field and never what it holds.
+    """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
@@ -193,7 +195,6 @@ class Receipt(_Strict):
 
     @property
     def builds_on_reference(self) -> bool:
-        """Whether any charge of it is outside the total."""
         return any(line.purpose != "release" for line in self.queries)
 
     @property
@@ -214,7 +215,6 @@ class Receipt(_Strict):
 
     @property
     def own_delta(self) -> float:
-        """The deltas that no event carries, added up."""
         return sum(line.own_delta for line in self.queries)
 
     @property

@@ -53,10 +53,8 @@ class Ledger:
     def register(self, asset: Asset, *, lost: bool = False) -> Asset:
         """Enter a data asset, with a fresh key whose hash is in the chain; entering it again changes nothing.
 
-        One that was entered before keys had hashes in the chain gets it now.
-
-        Args:
-            lost: an earlier ledger of this data set is lost, which is written down: what it spent is unknown.
+        One that was entered before keys had hashes in the chain gets it now. Where an earlier ledger of this data set
+        is `lost`, that is written down: what it spent is unknown.
 
         Raises:
             LedgerError: if it is known with other values: delta, unit, its column and adjacency never change.
@@ -106,15 +104,12 @@ class Ledger:
         return self._store.books(witnesses)
 
     def asset(self, name: str) -> Asset:
-        """See `Books.asset`."""
         return self.books().asset(name)
 
     def charges(self, name: str) -> list[Charge]:
-        """See `Books.charges`."""
         return self.books().charges(name)
 
     def balance(self, name: str) -> Balance:
-        """See `Books.balance`."""
         return self.books().balance(name)
 
     def head(self) -> str:
@@ -147,7 +142,6 @@ class Ledger:
         transaction that reserves.
 
         Args:
-            planned: what the plan asks, in order.
             resumable: whether the caller has what it needs to continue a begun charge; asked only of the newest
                 charge of a query that runs in steps and whose noise no seed fixed. The ledger is locked meanwhile.
             witnesses: hashes of entries that the workspace's receipts noted.
@@ -188,12 +182,9 @@ class Ledger:
         its event composes, because each is counted here first, whatever becomes of it. A run that stops early has
         used a part of what was charged.
 
-        Args:
-            begun: how many of its steps have begun as far as the caller knows.
-            steps: how many begin now, at least 1.
-
         Raises:
-            LedgerError: unless the charge is begun and `begun` is its count, or if it would pass the reserved number.
+            LedgerError: unless the charge and as many of its steps as the caller says have begun, or if it would pass
+                the reserved number.
             ValueError: for less than one step.
         """
         validate.in_range(1, math.inf, steps=steps)
