@@ -8,8 +8,8 @@ from palimpsest.methods.shared.method import Basis
 from palimpsest.methods.shared.tools import Encoders, Reads
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
-from palimpsest.privacy.ledger.filter import composed
 from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.rules import composed
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.privacy.session import paid_charges
 from palimpsest.records.write import write_synthetic

@@ -9,7 +9,7 @@ from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.method import Basis, Resumes
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.schema import Params
-from palimpsest.privacy.composition import composed
+from palimpsest.privacy.events import composed
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.privacy.planned import PlannedQuery
 from stages import dp_train, resuming

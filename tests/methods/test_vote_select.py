@@ -17,8 +17,8 @@ from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.vote_select.fit import VoteSelect
 from palimpsest.methods.vote_select.fit import plan as planned
 from palimpsest.privacy.accounting import epsilon, gdp_sigma, is_private
-from palimpsest.privacy.composition import composed
 from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.events import composed
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.votes import Round, parts_of

@@ -27,7 +27,7 @@ MIXTURE = [
 
 def admitted(ledger: Ledger, cap: float, events: list[dpa.DpEvent]) -> list[dpa.DpEvent]:
     """What an insistent client gets: each event asked in turn, refusals ignored."""
-    name = f"asset{len(ledger.books().assets)}"
+    name = f"asset{len(ledger.books().chain.keys)}"
     ledger.register(Asset(name, DELTA, cap, 1000))
     for number, event in enumerate(events):
         run = Run("fit", f"v{number}", "release", "f", "p", "c")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting, events
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger.filter import composed, preview
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge, Reservation
+from palimpsest.privacy.ledger.rules import composed, preview
 from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Receipt

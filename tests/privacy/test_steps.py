@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import entropy, view
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger import bodies, records, rules
 from palimpsest.privacy.ledger import ledger as protocol
-from palimpsest.privacy.ledger.filter import preview
+from palimpsest.privacy.ledger import records, rules
+from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge, Reservation, Run
-from palimpsest.privacy.ledger.rules import never
+from palimpsest.privacy.ledger.rules import never, preview
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import Meter, registered
 from palimpsest.privacy.rows import PrivateRow
@@ -528,7 +528,7 @@ def count_forgotten_when_read(patch):
     def wrapper(original):
         return lambda *given: [replace(charge, steps_begun=0) for charge in original(*given)]
 
-    wrap(patch, bodies, "charges_of", wrapper)
+    wrap(patch, Books, "charges", wrapper)
 
 
 def no_limit(patch):

@@ -27,12 +27,11 @@ from palimpsest.errors import BackendError, LedgerError, ModelError
 from palimpsest.privacy import votes
 from palimpsest.privacy.accounting import gdp_epsilon
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.kept import Kept
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge, Run
 from palimpsest.privacy.limited_domain import LimitedDomain
 from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.query import is_for_persons
+from palimpsest.privacy.query import Kept, is_for_persons
 from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView

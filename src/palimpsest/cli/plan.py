@@ -17,8 +17,8 @@ from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.columns import PlanTable
 from palimpsest.methods.shared.method import Method
 from palimpsest.privacy import accounting
-from palimpsest.privacy.ledger.filter import preview
 from palimpsest.privacy.ledger.records import Charge
+from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.report.formats import MISSING, number
 from stages import pricing

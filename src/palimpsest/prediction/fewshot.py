@@ -17,8 +17,7 @@ from palimpsest.prediction.contexts import Contexts, head_of, logits_of
 from palimpsest.prediction.decoding import MeteredWriting, WrittenSoFar, without_ends
 from palimpsest.prediction.mechanism import averaged_sum, probabilities
 from palimpsest.privacy.entropy import NoiseSource, covering_std
-from palimpsest.privacy.kept import Kept
-from palimpsest.privacy.query import Meter, bounds_persons, registered
+from palimpsest.privacy.query import Kept, Meter, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, one_each
 from palimpsest.progress import counter
 

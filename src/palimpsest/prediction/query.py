@@ -14,8 +14,7 @@ from palimpsest.prediction.contexts import Contexts, head_of
 from palimpsest.prediction.decoding import Batches, BatchWriter, MeteredWriting, Rules, WrittenSoFar
 from palimpsest.prediction.mechanism import EXACT, Clipping, Rounding, SparseVector, token_rho
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.kept import Kept
-from palimpsest.privacy.query import Meter, bounds_persons, registered
+from palimpsest.privacy.query import Kept, Meter, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.progress import counter
 

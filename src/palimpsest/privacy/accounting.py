@@ -13,7 +13,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import dp_accounting as dpa
 import numpy as np
@@ -38,14 +38,8 @@ _MOST_RHO = 1e6  # beyond it the tight conversion gains next to nothing
 _TOLERANCE = 1e-3  # relative width at which the search for a noise multiplier stops
 
 
-@dataclass(frozen=True)
-class _Profile:
-    """What one accountant says of one event.
-
-    Attributes:
-        delta_at: epsilon -> the least delta that the accountant proves.
-        epsilon_at: delta -> the least epsilon that it proves, the inverse.
-    """
+class _Profile(NamedTuple):
+    """What one accountant proves of one event: the least delta at an epsilon, and the least epsilon at a delta."""
 
     delta_at: Callable[[float], float]
     epsilon_at: Callable[[float], float]
@@ -72,8 +66,7 @@ def epsilon(event: dpa.DpEvent, delta: float, accountant: str | None = None) -> 
     """The epsilon of `event` at `delta`; infinity where the event is not private.
 
     Args:
-        event: what was done to the data, possibly composed.
-        delta: target delta, in (0, 1).
+        delta: in (0, 1).
         accountant: "pld" (tight, slower), "zcdp" or "rdp"; None for the event's `primary`.
 
     Raises:
@@ -199,8 +192,6 @@ def calibrate_noise(make_event: Callable[[float], dpa.DpEvent], target: float, a
 
     Args:
         make_event: noise multiplier -> the whole composition that must meet the target.
-        target: epsilon.
-        at_delta: delta.
     """
     validate.positive(target=target, at_delta=at_delta)
 
@@ -336,40 +327,40 @@ def group_epsilon(event: dpa.DpEvent, size: int, at_delta: float, own_delta: flo
     """
     if size == 1 or not is_private(event):
         return epsilon(event, at_delta - own_delta)
-    if own_delta > 0:
-        return _group_epsilon_beside(event, size, at_delta, own_delta)
-    if primary(event) == "zcdp":
+    if own_delta == 0 and primary(event) == "zcdp":
         return zcdp_epsilon(size**2 * total_rho(event), at_delta)
-    return _group_epsilon(event, size, at_delta)
-
-
-def _group_epsilon(event: dpa.DpEvent, size: int, at_delta: float) -> float:
-    """At the tiny deltas that groups need, RDP may be below privacy-loss distributions cut off on a grid."""
+    # At the tiny deltas that groups need, RDP may be below privacy-loss distributions cut off on a grid.
     profiles = [_profile(event, accountant) for accountant in {primary(event), "rdp"}]
 
-    def one(log_delta: float) -> float:
-        return min(float(profile.epsilon_at(math.exp(log_delta))) for profile in profiles)
+    def one(delta0: float) -> float:
+        return min(float(profile.epsilon_at(delta0)) for profile in profiles)
 
+    if own_delta > 0:
+        return _group_epsilon_beside(one, size, at_delta, own_delta)
+    return _group_epsilon(one, size, at_delta)
+
+
+def _group_epsilon(one: Callable[[float], float], size: int, at_delta: float) -> float:
     def excess(log_delta: float) -> float:
-        growth = sum(math.exp(min(i * one(log_delta), _MOST_EPSILON)) for i in range(size))
-        return log_delta + math.log(growth) - math.log(at_delta)
+        return log_delta + math.log(_growth(one(math.exp(log_delta)), size)) - math.log(at_delta)
 
-    high = math.log(at_delta)
     if excess(-700.0) > 0:
         return math.inf
-    root = brentq(excess, -700.0, high, xtol=1e-3)
-    return size * one(root - 2e-3)
+    root = brentq(excess, -700.0, math.log(at_delta), xtol=1e-3)
+    return size * one(math.exp(root - 2e-3))
 
 
-def _group_epsilon_beside(event: dpa.DpEvent, size: int, at_delta: float, own_delta: float) -> float:
+def _group_epsilon_beside(one: Callable[[float], float], size: int, at_delta: float, own_delta: float) -> float:
     """The least over a grid of what is left of delta0: each point of it is a proof of its own."""
-    profiles = [_profile(event, accountant) for accountant in {primary(event), "rdp"}]
     for left in np.geomspace(at_delta, at_delta * _LEAST_SHARE, _SHARES).tolist():
-        one = min(float(profile.epsilon_at(left)) for profile in profiles)
-        growth = sum(math.exp(min(i * one, _MOST_EPSILON)) for i in range(size))
-        if (left + own_delta) * growth <= at_delta:
-            return size * one
+        if (left + own_delta) * _growth(one(left), size) <= at_delta:
+            return size * one(left)
     return math.inf
+
+
+def _growth(one: float, size: int) -> float:
+    """(e^(k eps) - 1) / (e^eps - 1)."""
+    return sum(math.exp(min(i * one, _MOST_EPSILON)) for i in range(size))
 
 
 @functools.lru_cache(maxsize=256)
@@ -378,20 +369,12 @@ def _epsilon(body: str, at_delta: float, accountant: str) -> float:
 
 
 def _profile(event: dpa.DpEvent, accountant: str) -> _Profile:
-    return {"pld": _pld_profile, "zcdp": _zcdp_profile, "rdp": _rdp_profile}[accountant](event)
-
-
-def _pld_profile(event: dpa.DpEvent) -> _Profile:
-    loss = pld(event)
-    return _Profile(loss.get_delta_for_epsilon, loss.get_epsilon_for_delta)
-
-
-def _zcdp_profile(event: dpa.DpEvent) -> _Profile:
-    rho = total_rho(event)
-    return _Profile(lambda e: zcdp_delta(rho, e), lambda d: zcdp_epsilon(rho, d))
-
-
-def _rdp_profile(event: dpa.DpEvent) -> _Profile:
+    if accountant == "pld":
+        loss = pld(event)
+        return _Profile(loss.get_delta_for_epsilon, loss.get_epsilon_for_delta)
+    if accountant == "zcdp":
+        rho = total_rho(event)
+        return _Profile(lambda e: zcdp_delta(rho, e), lambda d: zcdp_epsilon(rho, d))
     renyi = rdp(event)
     return _Profile(lambda e: _rdp_delta(renyi, e), lambda d: compute_epsilon(ORDERS, renyi, d)[0])
 

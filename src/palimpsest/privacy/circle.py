@@ -99,7 +99,6 @@ def settle(words: np.ndarray, width: int, std: float, points: np.ndarray, open_c
     coordinate passes 2^48 the allowance alone does, so nothing is settled that `_SHIFTER` could not round.
 
     Args:
-        words, width, std: as for `whole_normals`.
         points: (2n,) int64, written; what is open is without meaning.
         open_cells: (n,) bool, written.
     """
@@ -137,7 +136,6 @@ def refine(cells: Iterator[tuple[int, int, int]], octant: int, std: float) -> tu
         cells: (radial, angular, bits): u lies in [radial, radial + 1] 2^-bits and t in [angular, angular + 1] 2^-bits;
             each lies in the one before it.
         octant: a word whose bits 0 to 2 choose the octant.
-        std: as for `whole_normals`.
     """
     cosine, sine = next(pair for pair in (decided(*cell, std) for cell in cells) if pair is not None)
     first, second = (sine, cosine) if octant & 1 else (cosine, sine)
@@ -152,7 +150,6 @@ def decided(radial: int, angular: int, bits: int, std: float) -> tuple[int, int]
 
     Args:
         radial, angular, bits: a cell, as for `refine`. The lowest one has no largest radius and decides nothing.
-        std: as for `whole_normals`.
     """
     if radial == 0:
         return None

@@ -12,12 +12,11 @@ import numpy as np
 from dp_accounting import DpEvent, NonPrivateDpEvent, ZCDpEvent
 
 from palimpsest import validate
-from palimpsest.errors import ModelError
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.means import Encode, embedded
 from palimpsest.privacy.mechanisms import gumbel_top_k
 from palimpsest.privacy.nearest import on_grid
-from palimpsest.privacy.query import bounds_persons, registered
+from palimpsest.privacy.query import Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, one_each
 
 _SEED = 4242  # of the public directions: part of the method, no secret
@@ -33,7 +32,7 @@ def picks_event(rho: float) -> DpEvent:
 @bounds_persons
 @registered
 @dataclass(frozen=True, eq=False)
-class DepthPicks:
+class DepthPicks(Stored):
     """Public candidates picked for each label among those that lie deepest in the cloud of its records.
 
     For each label, `picks` of the candidates are drawn one after another without replacement, each with a probability
@@ -59,8 +58,6 @@ class DepthPicks:
         directions: public directions, shape (u, d).
         picks: label -> candidates wanted, k; fewer are picked where there are fewer. Records of other labels count
             nowhere.
-        rho: what the picks cost.
-        name: the charge's name.
     """
 
     encode: Encode
@@ -77,13 +74,7 @@ class DepthPicks:
         if min(self.picks.values(), default=0) < 0:
             raise ValueError("picks must not be negative")
 
-    @property
-    def stores_answer(self) -> bool:
-        """A noisy answer is kept for a retry, which then costs nothing; an exact one is not private and is not kept."""
-        return math.isfinite(self.rho)
-
     def event(self) -> DpEvent:
-        """rho-zCDP, or a non-private event where rho is infinite."""
         return picks_event(self.rho)
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> dict[str, list[int]]:
@@ -104,20 +95,12 @@ class DepthPicks:
         most = min(wanted, len(usable))
         if most == 0:
             return []
-        found = depths(self._embedded(texts), self.candidates[usable], self.directions)
-        scale = scale_of(most, self.rho)
-        best = gumbel_top_k(found.tolist(), most, scale) if scale > 0 else np.argsort(-found, kind="stable")[:most]
-        return [int(usable[place]) for place in best]
-
-    def _embedded(self, texts: Sequence[str]) -> np.ndarray:
         dimensions = self.candidates.shape[1]
-        vectors = embedded(self.encode, texts) if texts else np.empty((0, dimensions))
-        if vectors.shape[1] != dimensions:
-            raise ModelError(
-                f"The encoder returns {vectors.shape[1]} numbers per text; a public text has {dimensions}.",
-                "Name the encoder that embedded the public texts.",
-            )
-        return vectors
+        vectors = embedded(self.encode, texts, dimensions) if texts else np.empty((0, dimensions))
+        deep = depths(vectors, self.candidates[usable], self.directions)
+        scale = scale_of(most, self.rho)
+        best = gumbel_top_k(deep.tolist(), most, scale) if scale > 0 else np.argsort(-deep, kind="stable")[:most]
+        return [int(usable[place]) for place in best]
 
 
 def depths(rows: np.ndarray, candidates: np.ndarray, directions: np.ndarray) -> np.ndarray:

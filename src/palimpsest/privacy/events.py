@@ -1,14 +1,19 @@
-"""Privacy events: `dp_accounting`'s own, one that it lacks, and their JSON form."""
+"""Privacy events: `dp_accounting`'s own, one that it lacks, their JSON form, and the composition of queries.
 
-from collections.abc import Mapping
-from typing import Any
+Queries of disjoint parts of a data set compose in parallel inside one scheme, one after the other otherwise.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 import attr
 import dp_accounting as dpa
 
-from palimpsest.privacy.forms import is_number
-
-_FIELDS: dict[str, tuple[type, tuple[str, ...]]] = {}
+Cell: TypeAlias = tuple[str, str]  # (scheme, cell); a scheme says which cell all rows of a unit of privacy lie in
+Term: TypeAlias = tuple[dpa.DpEvent, Cell | None]  # None: asked of the whole data set
 
 
 @attr.define(frozen=True, slots=True)
@@ -25,26 +30,49 @@ class DiscreteGaussianDpEvent(dpa.DpEvent):
     sigma: float
 
 
+_EVENTS = {
+    cls.__name__: cls
+    for cls in (
+        dpa.NoOpDpEvent,
+        dpa.NonPrivateDpEvent,
+        dpa.GaussianDpEvent,
+        dpa.LaplaceDpEvent,
+        dpa.ZCDpEvent,
+        dpa.PoissonSampledDpEvent,
+        dpa.SelfComposedDpEvent,
+        dpa.ComposedDpEvent,
+        DiscreteGaussianDpEvent,
+    )
+}
+
+
 def to_json(event: dpa.DpEvent) -> dict[str, Any]:
     """A JSON-able description, the inverse of `from_json`."""
     kind = type(event).__name__
-    if kind not in _FIELDS:
+    if kind not in _EVENTS:
         raise ValueError(f"no JSON form for {kind}")
-    return {"type": kind, **{name: _value(getattr(event, name)) for name in _FIELDS[kind][1]}}
+    return {"type": kind, **{field.name: _value(getattr(event, field.name)) for field in attr.fields(_EVENTS[kind])}}
 
 
 def from_json(body: Mapping[str, Any]) -> dpa.DpEvent:
     """The event that `to_json` described."""
-    cls, names = _FIELDS[body["type"]]
-    return cls(*[_parse(body[name]) for name in names])
+    cls = _EVENTS[body["type"]]
+    return cls(*[_parse(body[field.name]) for field in attr.fields(cls)])
 
 
-def is_written(value: Any) -> bool:
-    """Whether it is what `to_json` writes: no further field, and numbers where numbers stand."""
+def as_written(body: Any) -> dpa.DpEvent:
+    """The event that `to_json` described, read strictly.
+
+    Raises:
+        ValueError: it is not what `to_json` writes: a further field, or no number where a number stands.
+    """
     try:
-        return bool(to_json(from_json(value)) == value) and _has_numbers(value)
+        event = from_json(body)
+        if to_json(event) == body and _has_numbers(body):
+            return event
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        return False
+        pass
+    raise ValueError("it is not the JSON form of an event")
 
 
 def _has_numbers(value: Any) -> bool:
@@ -52,7 +80,7 @@ def _has_numbers(value: Any) -> bool:
         return all(map(_has_numbers, value))
     if isinstance(value, Mapping):
         return all(_has_numbers(item) for name, item in value.items() if name != "type")
-    return is_number(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _value(field: Any) -> Any:
@@ -71,15 +99,36 @@ def _parse(field: Any) -> Any:
     return field
 
 
-for _cls, _names in [
-    (dpa.NoOpDpEvent, ()),
-    (dpa.NonPrivateDpEvent, ()),
-    (dpa.GaussianDpEvent, ("noise_multiplier",)),
-    (dpa.LaplaceDpEvent, ("noise_multiplier",)),
-    (dpa.ZCDpEvent, ("rho", "xi")),
-    (dpa.PoissonSampledDpEvent, ("sampling_probability", "event")),
-    (dpa.SelfComposedDpEvent, ("event", "count")),
-    (dpa.ComposedDpEvent, ("events",)),
-    (DiscreteGaussianDpEvent, ("sigma",)),
-]:
-    _FIELDS[_cls.__name__] = (_cls, _names)
+def composed(terms: Iterable[Term]) -> dpa.DpEvent:
+    """What all of these queries do to any one unit of privacy, as one event.
+
+    Guarantee: the event covers every unit, a record or a person with all their rows. Among its parts are, as often as
+    they were asked, all queries of the cell that the unit lies in, whichever that is, and all that were asked of the
+    whole data set. A person whose rows lay in several cells would not be covered.
+    """
+    counts = worst_counts(terms)
+    return dpa.ComposedDpEvent([_repeated(json.loads(body), count) for body, count in counts.items()])
+
+
+def worst_counts(terms: Iterable[Term]) -> Counter[str]:
+    """How often each event, in its JSON form, may have met one unit; cells of one scheme compose in parallel.
+
+    A unit lies in one cell of a scheme, so a scheme costs at most, for each event, the largest number of times that
+    any one cell asked it.
+    """
+    whole: Counter[str] = Counter()
+    schemes: dict[str, dict[str, Counter[str]]] = {}
+    for event, cell in terms:
+        counts = whole if cell is None else schemes.setdefault(cell[0], {}).setdefault(cell[1], Counter())
+        counts[json.dumps(to_json(event))] += 1
+    for cells in schemes.values():
+        worst: Counter[str] = Counter()
+        for counts in cells.values():
+            worst |= counts
+        whole += worst
+    return whole
+
+
+def _repeated(body: Mapping[str, Any], count: int) -> dpa.DpEvent:
+    event = from_json(body)
+    return event if count == 1 else dpa.SelfComposedDpEvent(event, count)

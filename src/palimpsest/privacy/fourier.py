@@ -75,10 +75,6 @@ def epsilon(event: dpa.DpEvent, at_delta: float) -> Bracket | None:
     or infinite, for a delta not far above 1e-15 for each composed mechanism: the rounding of the transform is then a
     part of delta that counts. So it is for millions of mechanisms: what moving their bins may shift leaves no window.
 
-    Args:
-        event: what was done to the data, possibly composed.
-        at_delta: target delta, in (0, 1).
-
     >>> import dp_accounting as dpa
     >>> step = dpa.PoissonSampledDpEvent(0.01, dpa.GaussianDpEvent(1.1))
     >>> [round(end, 3) for end in epsilon(dpa.SelfComposedDpEvent(step, 1000), 1e-5)]
@@ -88,14 +84,9 @@ def epsilon(event: dpa.DpEvent, at_delta: float) -> Bracket | None:
     validate.positive(at_delta=at_delta)
     if not is_private(event):
         return Bracket(math.inf, math.inf)
-    if not takes(event):
+    if not all(_known(leaf) for leaf, _ in leaves(event)):
         return None
     return _epsilon(json.dumps(events.to_json(event)), at_delta)
-
-
-def takes(event: dpa.DpEvent) -> bool:
-    """Whether every part of `event` has a privacy loss that is known here."""
-    return all(_known(leaf) for leaf, _ in leaves(event))
 
 
 def _known(leaf: dpa.DpEvent) -> bool:
@@ -164,7 +155,12 @@ def _discrete_gaussian(sigma: float) -> _Loss:
     k = np.arange(reach, -reach - 1, -1)  # losses ascend
     nodes, log_weights = (1.0 - 2.0 * k) / (2.0 * sigma**2), -0.5 * (k / sigma) ** 2
     log_weights = log_weights - logsumexp(log_weights)
-    return _Loss(_steps(nodes, log_weights), nodes, log_weights, np.geomspace(1e-3, 30.0, 60) * sigma)
+    below = np.concatenate([[0.0], np.exp(log_weights).cumsum()])
+
+    def cdf(y: np.ndarray) -> np.ndarray:
+        return below[np.searchsorted(nodes, y, side="right")]
+
+    return _Loss(cdf, nodes, log_weights, np.geomspace(1e-3, 30.0, 60) * sigma)
 
 
 def _laplace(scale: float) -> _Loss:
@@ -180,12 +176,6 @@ def _laplace(scale: float) -> _Loss:
     density = np.log(weights * end) + 0.5 * (end * x - end) - math.log(4.0)
     log_weights = np.concatenate([[math.log(0.5) - end], density, [math.log(0.5)]])
     return _Loss(cdf, nodes, log_weights, np.geomspace(1e-3, 200.0, 60) * min(scale, 1.0))
-
-
-def _steps(nodes: np.ndarray, log_weights: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The distribution function of ascending atoms."""
-    below = np.concatenate([[0.0], np.exp(log_weights).cumsum()])
-    return lambda y: below[np.searchsorted(nodes, y, side="right")]
 
 
 # --- composition -----------------------------------------------------------------------------------------------------

@@ -75,7 +75,6 @@ class LimitedDomain:
             validate.in_range(0.0, 1.0, delta=self.delta)
 
     def event(self) -> DpEvent:
-        """rho of all picks; a non-private event where scale is 0."""
         return ZCDpEvent(self.picks / (8.0 * self.scale**2)) if self.scale > 0 else NonPrivateDpEvent()
 
     @property
@@ -89,11 +88,7 @@ class LimitedDomain:
         return math.ceil(gap(self.scale, self.delta) * (1.0 + _ROUNDED_OFF))
 
     def pick(self, counts: Sequence[int]) -> list[int]:
-        """Indices of the bins that come out, the largest noisy count first; at most `picks`, perhaps none.
-
-        Args:
-            counts: one whole number per bin, private.
-        """
+        """Indices of the bins that come out by their private counts, the largest noisy one first; perhaps none."""
         leading, scores = self.scored(counts)
         if self.scale == 0:
             return leading[: self.picks]
@@ -121,22 +116,14 @@ def gap(scale: float, delta: float) -> float:
 
 
 def scale_for(rho: float, rounds: int, picks: int) -> float:
-    """The scale of the noise at which `rounds` calls of `picks` picks each cost at most rho: sqrt(T k / (8 rho)).
-
-    Raises:
-        ValueError: for a rho that is not positive, or less than one round or pick.
-    """
+    """The scale of the noise at which `rounds` calls of `picks` picks each cost at most rho: sqrt(T k / (8 rho))."""
     validate.positive(rho=rho)
     validate.in_range(1, math.inf, rounds=rounds, picks=picks)
     return math.sqrt(rounds * picks / (8.0 * rho)) * (1.0 + _ROUNDED_OFF)
 
 
 def delta_for(total: float, rounds: int) -> float:
-    """The delta of each call, so that `rounds` times it, added up or multiplied, never passes `total`.
-
-    Raises:
-        ValueError: for a total that is not positive, or less than one round.
-    """
+    """The delta of each call, so that `rounds` times it, added up or multiplied, never passes `total`."""
     validate.positive(total=total)
     validate.in_range(1, math.inf, rounds=rounds)
     return total / rounds * (1.0 - _ROUNDED_OFF)

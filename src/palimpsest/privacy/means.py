@@ -10,7 +10,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent
 from palimpsest import validate
 from palimpsest.errors import ModelError
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.query import bounds_persons, registered
+from palimpsest.privacy.query import Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, by_person
 
 Encode: TypeAlias = Callable[[Sequence[str]], np.ndarray]
@@ -23,7 +23,7 @@ _MOST_SIGMA = 2.0**20  # up to here noise in steps fits into 64 bits
 @bounds_persons
 @registered
 @dataclass(frozen=True)
-class ClassMeans:
+class ClassMeans(Stored):
     """The sum of the units' embeddings per class, each at most of length 1 over all classes, with Gaussian noise.
 
     Sums, not means: who wants means divides by a public number.
@@ -47,13 +47,12 @@ class ClassMeans:
     covered.
 
     Attributes:
-        labels: the public label list; rows with another label contribute nothing.
+        labels: the public ones; rows with another label contribute nothing.
         encode: a public encoder, n texts -> (n, dimensions). A vector that is zero or not finite contributes nothing.
         dimensions: length d of an embedding.
         sigma: standard deviation of the noise on each coordinate, in units of one embedding's length.
         batch: how many texts are handed to `encode` at once, those of similar length together; it may cut them into
             batches of its own.
-        name: the charge's name.
     """
 
     labels: tuple[str, ...]
@@ -71,13 +70,7 @@ class ClassMeans:
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("labels must differ from each other")
 
-    @property
-    def stores_answer(self) -> bool:
-        """A noisy answer is kept for a retry, which then costs nothing; an exact one costs nothing and is not kept."""
-        return self.sigma > 0
-
     def event(self) -> DpEvent:
-        """A Gaussian, or a non-private event where sigma is 0."""
         return GaussianDpEvent(self.sigma) if self.sigma > 0 else NonPrivateDpEvent()
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[list[float]]:
@@ -89,7 +82,7 @@ class ClassMeans:
         position: dict[str | None, int] = {label: index for index, label in enumerate(self.labels)}
         units = by_person([row for row in rows if row.label in position])
         steps = np.zeros((len(self.labels), self.dimensions), dtype=np.int64)
-        for some in _packed(sorted(units, key=_longest), self.batch):
+        for some in _packed(sorted(units, key=lambda own: max(len(row.text) for row in own)), self.batch):
             part = [row for own in some for row in own]
             owners = [index for index, own in enumerate(some) for _ in own]
             steps += class_steps(self._embed(part), [position[row.label] for row in part], len(self.labels), owners)
@@ -98,15 +91,8 @@ class ClassMeans:
 
     def _embed(self, rows: Sequence[PrivateRow]) -> np.ndarray:
         texts = [row.text for row in rows]
-        starts = range(0, len(texts), self.batch)
-        vectors = [embedded(self.encode, texts[start : start + self.batch]) for start in starts]
-        if any(part.shape[1] != self.dimensions for part in vectors):
-            raise _misshapen(self.dimensions)
-        return np.concatenate(vectors)
-
-
-def _longest(rows: Sequence[PrivateRow]) -> int:
-    return max(len(row.text) for row in rows)
+        parts = (texts[start : start + self.batch] for start in range(0, len(texts), self.batch))
+        return np.concatenate([embedded(self.encode, part, self.dimensions) for part in parts])
 
 
 def _packed(units: Sequence[list[PrivateRow]], most: int) -> Iterator[list[list[PrivateRow]]]:
@@ -123,11 +109,11 @@ def _packed(units: Sequence[list[PrivateRow]], most: int) -> Iterator[list[list[
         yield held
 
 
-def embedded(encode: Encode, texts: Sequence[str]) -> np.ndarray:
-    """The vectors of private texts, (n, d) floats.
+def embedded(encode: Encode, texts: Sequence[str], dimensions: int | None = None) -> np.ndarray:
+    """The vectors of private texts, (n, d) floats, where d is `dimensions` if that is given.
 
     Raises:
-        ModelError: the encoder fails, or does not return one vector per text; the message quotes none.
+        ModelError: the encoder fails, or does not return one such vector per text; the message quotes none.
     """
     try:
         vectors = np.asarray(encode(texts))
@@ -139,16 +125,13 @@ def embedded(encode: Encode, texts: Sequence[str]) -> np.ndarray:
             f"The encoder failed on a batch of rows ({type(error).__name__}).",
             "Try it on public texts: empty ones, very long ones and ones in other scripts.",
         ) from None
-    if vectors.ndim != 2 or len(vectors) != len(texts):
-        raise _misshapen(None)
+    if vectors.ndim != 2 or len(vectors) != len(texts) or dimensions not in (None, vectors.shape[1]):
+        size = "" if dimensions is None else f" of {dimensions} numbers"
+        raise ModelError(
+            f"The encoder does not return one vector{size} per text.",
+            "Name the encoder that embedded the public texts.",
+        )
     return vectors
-
-
-def _misshapen(dimensions: int | None) -> ModelError:
-    size = "" if dimensions is None else f" of {dimensions} numbers"
-    return ModelError(
-        f"The encoder does not return one vector{size} per text.", "Name the encoder that embedded the public texts."
-    )
 
 
 def class_steps(
@@ -165,7 +148,6 @@ def class_steps(
     Args:
         vectors: shape (n, d); one that is zero or not finite contributes nothing.
         classes: the class of each, in [0, count).
-        count: number of classes.
         units: which unit each belongs to, numbered from 0; None where each is one of its own.
     """
     # One step less than GRID makes room for the rounding of the norm, which follows memory row by row: no row's bits

@@ -1,6 +1,6 @@
 """Noise on counts and selection among candidates, through OpenDP's exact samplers (operating system entropy)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -36,7 +36,7 @@ def noisy_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
     """
     validate.positive(scale=scale)
     validate.in_range(1, len(scores), k=k)
-    return list(_top_k(k, float(scale))([int(score) for score in scores]))
+    return list(_top_k(k, float(scale), dp.max_divergence)([int(score) for score in scores]))
 
 
 def gumbel_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
@@ -54,7 +54,7 @@ def gumbel_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
     """
     validate.positive(scale=scale)
     validate.in_range(1, len(scores), k=k)
-    return list(_gumbel(k, float(scale))([int(score) for score in scores]))
+    return list(_top_k(k, float(scale), dp.zero_concentrated_divergence)([int(score) for score in scores]))
 
 
 @lru_cache(maxsize=64)
@@ -64,12 +64,7 @@ def _gaussian(sigma: float) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _top_k(k: int, scale: float) -> Any:
+def _top_k(k: int, scale: float, measure: Callable[[], Any]) -> Any:
+    """Noisy maxima, by the noise that suits the measure: exponential for pure DP, Gumbel for zCDP."""
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=True)
-    return dp.m.make_noisy_top_k(*space, dp.max_divergence(), k=k, scale=scale)
-
-
-@lru_cache(maxsize=64)
-def _gumbel(k: int, scale: float) -> Any:
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=True)
-    return dp.m.make_noisy_top_k(*space, dp.zero_concentrated_divergence(), k=k, scale=scale)
+    return dp.m.make_noisy_top_k(*space, measure(), k=k, scale=scale)

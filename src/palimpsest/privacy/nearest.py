@@ -75,7 +75,7 @@ def nearest(
     """
     rows_at_once, candidates_at_once = blocks or (_ON_CPU if device.type == "cpu" else _ON_DEVICE)
     validate.positive(k=k, rows_at_once=rows_at_once, candidates_at_once=candidates_at_once)
-    found = np.full((len(rows), k), -1, dtype=np.int64)
+    nearby = np.full((len(rows), k), -1, dtype=np.int64)
     grid = on_grid(candidates)
     places = np.flatnonzero(grid.any(axis=1))
     usable = torch.from_numpy(grid[places]).to(device)
@@ -83,15 +83,12 @@ def nearest(
         require_exact(device)
         for start in range(0, len(rows) if places.size else 0, rows_at_once):
             part = on_grid(rows[start : start + rows_at_once])
-            best = _best(torch.from_numpy(part).to(device), usable, k, candidates_at_once).cpu().numpy()
+            own = torch.from_numpy(part).to(device)
+            scored = _scored(own, usable, candidates_at_once)
+            best = (_nearest_one(own, scored) if k == 1 else _nearest_few(own, scored, k)).cpu().numpy()
             known = part.any(axis=1, keepdims=True) & (best >= 0)
-            found[start : start + rows_at_once] = np.where(known, places[best], -1)
-    return found
-
-
-def _best(rows: torch.Tensor, candidates: torch.Tensor, k: int, at_once: int) -> torch.Tensor:
-    scored = _scored(rows, candidates, at_once)
-    return _nearest_one(rows, scored) if k == 1 else _nearest_few(rows, scored, k)
+            nearby[start : start + rows_at_once] = np.where(known, places[best], -1)
+    return nearby
 
 
 def _scored(rows: torch.Tensor, candidates: torch.Tensor, at_once: int) -> Iterator[tuple[int, torch.Tensor]]:

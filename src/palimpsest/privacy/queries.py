@@ -9,14 +9,14 @@ from dp_accounting import DpEvent, NonPrivateDpEvent
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
 from palimpsest.privacy.mechanisms import discrete_gaussian
-from palimpsest.privacy.query import bounds_persons, registered
+from palimpsest.privacy.query import Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, one_each
 
 
 @bounds_persons
 @registered
 @dataclass(frozen=True)
-class LabelHistogram:
+class LabelHistogram(Stored):
     """How many units carry each public label, with discrete Gaussian noise: records, or persons.
 
     Guarantee: a record has one label, and a person with several rows counts for the label of one of them, chosen by a
@@ -38,13 +38,7 @@ class LabelHistogram:
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("labels must differ from each other")
 
-    @property
-    def stores_answer(self) -> bool:
-        """A noisy answer is kept for a retry, which then costs nothing; an exact one is not private and is not kept."""
-        return self.sigma > 0
-
     def event(self) -> DpEvent:
-        """A discrete Gaussian, or a non-private event where sigma is 0."""
         return DiscreteGaussianDpEvent(self.sigma) if self.sigma > 0 else NonPrivateDpEvent()
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> dict[str, int]:

@@ -1,10 +1,14 @@
-"""The protocol of a metered query, and the register of those that may be asked."""
+"""The protocol of a metered query, the register of those that may be asked, and what a stopped one leaves."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dp_accounting import DpEvent
+from dp_accounting import DpEvent, NonPrivateDpEvent
 
+from palimpsest.errors import LedgerError
+from palimpsest.files import read_json, write_json
 from palimpsest.privacy.rows import PrivateRow
 
 if TYPE_CHECKING:
@@ -22,6 +26,14 @@ class Query(Protocol):
     persons and the class is marked `bounds_persons`) is as far apart as `event` says, up to a total variation of
     `own_delta` where there is one (see `LimitedDomain`). Each registered query has a test of that (an enumeration or a
     record replay).
+
+    A query of many identical steps under one charge, which another attempt may continue after a crash, has an attribute
+    `steps`: `event` composes one mechanism that often. The view calls its `run_steps(rows, noise, meter)`, not `run`.
+
+    Guarantee: no step touches the rows or draws anything before `meter.begin` counted it. A step that is begun again
+    draws a new batch and new noise, and counts as one more. All attempts together then run at most `steps` mechanisms,
+    each chosen from the noisy results of those before, which is what `event` composes: a crash costs steps, never
+    privacy.
     """
 
     @property
@@ -33,27 +45,26 @@ class Query(Protocol):
 
 
 class Meter(Protocol):
-    """What counts the steps of one charge, over all attempts to run it."""
+    """What counts the steps of one charge, over all attempts to run it.
+
+    Attributes:
+        charge: its id; it names what an attempt keeps for the next one.
+        begun: steps begun so far, those of earlier attempts included.
+        limit: steps that the charge pays for.
+        resumed: whether an earlier attempt began steps.
+        lasting: False where a seed fixes the noise: another attempt would draw it again, so nothing may be continued.
+    """
 
     @property
-    def charge(self) -> str:
-        """The charge's id; it names what an attempt keeps for the next one."""
-
+    def charge(self) -> str: ...
     @property
-    def begun(self) -> int:
-        """Steps begun so far, those of earlier attempts included."""
-
+    def begun(self) -> int: ...
     @property
-    def limit(self) -> int:
-        """Steps that the charge pays for."""
-
+    def limit(self) -> int: ...
     @property
-    def resumed(self) -> bool:
-        """Whether an earlier attempt began steps."""
-
+    def resumed(self) -> bool: ...
     @property
-    def lasting(self) -> bool:
-        """False where a seed fixes the noise: another attempt would draw it again, so nothing may be continued."""
+    def lasting(self) -> bool: ...
 
     def begin(self, steps: int) -> None:
         """Write durably that `steps` more begin now, before their batches and noise are drawn.
@@ -63,28 +74,19 @@ class Meter(Protocol):
         """
 
 
-class SteppedQuery(Query, Protocol):
-    """A query of many identical steps under one charge, which another attempt may continue after a crash.
-
-    `event` composes one mechanism `steps` times. The view calls `run_steps` instead of `run`.
-
-    Guarantee: no step touches the rows or draws anything before `meter.begin` counted it. A step that is begun again
-    draws a new batch and new noise, and counts as one more. All attempts together then run at most `steps` mechanisms,
-    each chosen from the noisy results of those before, which is what `event` composes: a crash costs steps, never
-    privacy.
-    """
-
-    @property
-    def steps(self) -> int: ...
-
-    def run_steps(self, rows: Sequence[PrivateRow], noise: "NoiseSource", meter: Meter) -> Any: ...
-
-
 class View(Protocol):
     """Private rows as a generator knows them: what answers the queries of its plan, and nothing else."""
 
     def ask(self, query: Query) -> Any:
         """Run one planned query and return its noisy answer."""
+
+
+class Stored:
+    """A query whose noisy answer is kept for a retry, which then costs nothing; an exact one, not private, is not."""
+
+    @property
+    def stores_answer(self: Query) -> bool:
+        return not isinstance(self.event(), NonPrivateDpEvent)
 
 
 QueryClass = TypeVar("QueryClass", bound=type)
@@ -118,3 +120,46 @@ def is_for_persons(query: Query) -> bool:
 def is_stepped(query: Query) -> bool:
     """Whether the query's class runs in steps that a meter counts."""
     return hasattr(type(query), "run_steps")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a stopped run under one charge leaves for the next: outputs of the mechanism, and nothing else.
+
+    No record, no threshold and no state of a random generator is kept.
+
+    Attributes:
+        folder: where it lies; None keeps nothing.
+        meter: the charge's; nothing is kept where a seed fixes its noise.
+    """
+
+    folder: Path | None
+    meter: Meter
+
+    def load(self) -> Any:
+        """What an earlier attempt kept, or None.
+
+        Raises:
+            LedgerError: it was kept after more steps than the ledger has counted.
+        """
+        path = self._path
+        if path is None or not self.meter.resumed or not path.is_file():
+            return None
+        body = read_json(path)
+        if body["begun"] > self.meter.begun:
+            raise LedgerError(
+                f"A stopped run was at step {body['begun']}; the ledger counts {self.meter.begun}: it is an old copy.",
+                "Put the newest copy of the ledger back.",
+            )
+        return body["kept"]
+
+    def save(self, body: Any) -> None:
+        """Keep this beside the number of steps that have begun, for the owner's eyes only."""
+        if (path := self._path) is not None:
+            write_json(path, {"begun": self.meter.begun, "kept": body})
+
+    @property
+    def _path(self) -> Path | None:
+        if self.folder is None or not self.meter.lasting:
+            return None
+        return self.folder / f"{self.meter.charge}.json"

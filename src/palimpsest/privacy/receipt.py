@@ -5,20 +5,22 @@ own charges, and `Receipt.agreement` says whether the accountants contradict eac
 gates of a release, for the statement and for whoever checks a release elsewhere.
 """
 
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import dp_accounting as dpa
+from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from palimpsest.errors import LedgerError
 from palimpsest.files import read_json
-from palimpsest.privacy import accounting, assumptions, composition, events, forms, fourier
+from palimpsest.privacy import accounting, assumptions, events, fourier
 from palimpsest.privacy.accounting import NAMES
-from palimpsest.privacy.ledger.filter import composed
 from palimpsest.privacy.ledger.records import PURPOSES, STATES, UNITS, Asset, Charge
+from palimpsest.privacy.ledger.rules import composed
 from palimpsest.privacy.planned import ADJACENCY
 from palimpsest.workspace import INTERNAL, Zone
 
@@ -34,75 +36,102 @@ _KEPT = ("ledger_head", "seconds", "weights")  # what stays in the workspace: th
 _OPTIONAL = ("plan", "weights")  # a model's receipt has weights, and what was planned is not said of every query
 
 
+def _that(holds: Callable[[Any], bool]) -> AfterValidator:
+    def checked(value: Any) -> Any:
+        if not holds(value):
+            raise ValueError
+        return value
+
+    return AfterValidator(checked)
+
+
+def _are_known(named: Sequence[str]) -> bool:
+    return named == tuple(name for name in sorted(assumptions.KNOWN) if name in named)
+
+
+def _is_simple(plan: Mapping[str, Any]) -> bool:
+    return all(isinstance(value, (str, int, float, type(None))) for value in plan.values())
+
+
+# What a field of a receipt's document may hold.
+Word = Annotated[str, Field(min_length=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Epsilon = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+Event = Annotated[dpa.DpEvent, PlainValidator(events.as_written), PlainSerializer(events.to_json)]
+Purpose = Annotated[str, _that(PURPOSES.__contains__)]
+
+
+class _Strict:
+    """What pydantic reads strictly: each field of its type, none missing, none unknown.
+
+    Guarantee: nothing is taken for granted, so no document passes for another by what it leaves out. Errors name a
+    field and never what it holds.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+
 @dataclass(frozen=True)
-class QueryLine:
+class QueryLine(_Strict):
     """One charge that a run rests on.
 
     Attributes:
-        name: of the query.
         model: the model or variant that it was charged to.
-        purpose: "release" or "reference".
         event: what it may have cost at most.
         own_delta: a delta that the event does not carry.
         partition: (scheme, cell) of a disjoint part of the data set; None for all of it.
         charge: its id in the ledger.
-        state: where it stood.
     """
 
-    name: str
-    model: str
-    purpose: str
-    event: dpa.DpEvent
-    own_delta: float
+    name: Word
+    model: Word
+    purpose: Purpose
+    event: Event
+    own_delta: Share
     partition: tuple[str, str] | None
-    charge: str
-    state: str
+    charge: Word
+    state: Annotated[str, _that(STATES.__contains__)]
 
-    def to_json(self) -> dict[str, Any]:
-        """Its form in a file."""
-        return forms.plain(self) | {"event": events.to_json(self.event)}
+    @classmethod
+    def of(cls, charge: Charge) -> "QueryLine":
+        """What is said of a charge."""
+        own = (charge.query, charge.variant, charge.purpose, charge.event, charge.own_delta, charge.partition)
+        return cls(*own, charge=charge.id, state=charge.state)
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(_Strict):
     """The epsilon for adding or removing `k` units of privacy at once; None where no finite one is proved.
 
     Where the unit is one record, they are the rows of somebody who has `k` of them. Where it is one person, they are
     `k` persons with all their rows.
     """
 
-    k: int
-    epsilon: float | None
+    k: Count
+    epsilon: Epsilon
 
 
 @dataclass(frozen=True)
-class Curve:
+class Curve(_Strict):
     """False-positive rates, and the least false-negative rate at each."""
 
-    alpha: tuple[float, ...]
-    beta: tuple[float, ...]
+    alpha: tuple[Share, ...]
+    beta: tuple[Share, ...]
 
 
-@dataclass(frozen=True)
-class Receipt:
+@dataclass(frozen=True, kw_only=True)
+class Receipt(_Strict):
     """What a run was charged, and what that proves.
 
     Attributes:
         variant: whose rows it is about.
         model: the model that they are drawn from; the variant itself where there is none between.
-        stage: what spent.
-        method: how the rows are made.
-        purpose: "release" or "reference".
-        asset: the data set.
         epsilon_target: what was asked for; None for infinity.
-        delta: of the data set.
         epsilon: proved by `accountant`; None where no finite one is, as for all epsilons here.
-        epsilon_rdp: by RDP.
-        accountant: "pld", "zcdp" or "rdp".
-        unit: the unit of privacy of every epsilon, curve and charge here: "record" or "person".
-        adjacency: "add_remove": what neighbours differ by is one unit more or less.
+        unit: the unit of privacy of every epsilon, curve and charge here.
+        adjacency: what neighbours differ by: one unit more or less.
         queries: every charge that the rows rest on.
-        group: epsilons for several units at once.
         curve: the trade-off curve of the events alone.
         ledger_head: hash of the ledger's newest entry after the run; "" in a receipt that was published.
         noise_fixed: whether a seed fixed the noise of any charge.
@@ -113,68 +142,59 @@ class Receipt:
         assumptions: what had to be assumed of the machine, ids of `privacy.assumptions`, sorted.
     """
 
-    variant: str
-    model: str
-    stage: str
-    method: str
-    purpose: str
-    asset: str
-    epsilon_target: float | None
-    delta: float
-    epsilon: float | None
-    epsilon_rdp: float | None
-    accountant: str
-    unit: str
-    adjacency: str
+    variant: Word
+    model: Word
+    stage: Word
+    method: Word
+    purpose: Purpose
+    asset: Word
+    epsilon_target: Epsilon
+    delta: Share
+    epsilon: Epsilon
+    epsilon_rdp: Epsilon
+    accountant: Annotated[str, _that(NAMES.__contains__)]
+    unit: Annotated[str, _that(UNITS.__contains__)]
+    adjacency: Annotated[str, _that(ADJACENCY.__eq__)]
     queries: tuple[QueryLine, ...]
     group: tuple[Group, ...]
     curve: Curve
-    ledger_head: str
+    ledger_head: Word = ""
     noise_fixed: bool
-    run: int
-    seconds: float | None
-    plan: Mapping[str, Any] | None = None
-    weights: str | None = None
-    assumptions: tuple[str, ...] = ()
+    run: Count
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    plan: Annotated[Mapping[str, Any], _that(_is_simple)] | None = None
+    weights: Word | None = None
+    assumptions: Annotated[tuple[str, ...], _that(_are_known)] = ()
 
     @classmethod
     def from_json(cls, body: Any, *, published: bool = False, name: str = "A receipt") -> "Receipt":
         """The receipt in a document.
 
         Guarantee: nothing is taken for granted. A field that is missing, unknown or of another type is refused, so no
-        document passes for a release's by leaving out that it is not.
-
-        Args:
-            published: whether it is the form that leaves, without `ledger_head`, `seconds` and `weights`.
-            name: of the receipt, for the error.
+        document passes for a release's by leaving out that it is not. What is `published` is the form that leaves,
+        without `ledger_head`, `seconds` and `weights`.
 
         Raises:
             LedgerError: naming the field, not what it holds.
         """
-        kinds = {key: kind for key, kind in _RECEIPT.items() if not (published and key in _KEPT)}
         try:
-            found = forms.parsed(body, kinds, "", _OPTIONAL)
-        except forms.Malformed as error:
+            _check_names(body, published)
+            return _RECEIPT.validate_json(json.dumps(body))
+        except ValueError as error:
             raise LedgerError(
-                f"{name} is not a whole receipt: {error}.",
+                f"{name} is not a whole receipt: {_told(error)}.",
                 "It was changed by hand, or another version wrote it. Make it again with `palimpsest run`.",
             ) from None
-        return cls(**({"ledger_head": "", "seconds": None} | found if published else found))
 
     def to_json(self, *, published: bool = False) -> dict[str, Any]:
         """Its form in a file, or the form that leaves."""
         left_out = {name for name in (*_KEPT, *_OPTIONAL) if getattr(self, name) in (None, "")}
         left_out |= set(_KEPT) if published else set()
-        body = forms.plain(self) | {
-            "queries": [line.to_json() for line in self.queries],
-            "group": [forms.plain(row) for row in self.group],
-            "curve": forms.plain(self.curve),
-        }
+        body: dict[str, Any] = _RECEIPT.dump_python(self, mode="json", warnings=False)
         return {key: value for key, value in body.items() if key not in left_out}
 
     @property
     def builds_on_reference(self) -> bool:
-        """Whether any charge of it is outside the total."""
         return any(line.purpose != "release" for line in self.queries)
 
     @property
@@ -195,12 +215,10 @@ class Receipt:
 
     @property
     def own_delta(self) -> float:
-        """The deltas that no event carries, added up."""
         return sum(line.own_delta for line in self.queries)
 
     @property
     def charges(self) -> frozenset[str]:
-        """The ids of its charges."""
         return frozenset(line.charge for line in self.queries)
 
     @property
@@ -220,11 +238,11 @@ class Receipt:
         if self.own_delta >= self.delta:
             return fourier.Bracket(math.inf, math.inf)
         terms = [(line.event, line.partition) for line in self.queries]  # disjoint parts compose in parallel
-        found = fourier.epsilon(composition.composed(terms), self.delta - self.own_delta)
-        if found is None or math.isinf(found.high):
+        bracket = fourier.epsilon(events.composed(terms), self.delta - self.own_delta)
+        if bracket is None or math.isinf(bracket.high):
             return None
-        wide = found.high - found.low > _WIDE * found.high + _WIDE_BESIDE
-        return None if wide and found.low <= self.epsilon else found
+        wide = bracket.high - bracket.low > _WIDE * bracket.high + _WIDE_BESIDE
+        return None if wide and bracket.low <= self.epsilon else bracket
 
     def agreement(self, second: fourier.Bracket | None) -> list[str]:
         """Where an accountant speaks against the stated epsilon; nothing where they agree.
@@ -232,101 +250,104 @@ class Receipt:
         RDP is an opinion of its own only where it does not state the epsilon itself, and must not be below it. The
         Fourier accountant is tight: its lower end must not be above the stated epsilon at all, its upper end not by
         more than its own error.
-
-        Args:
-            second: what `second` returns.
         """
-        found, name = [], self.accountant.upper()
+        against, name = [], self.accountant.upper()
         if self.accountant != "rdp":
             if self.epsilon is None or self.epsilon_rdp is None:
-                found.append(f"{name} or RDP gives no finite epsilon")
+                against.append(f"{name} or RDP gives no finite epsilon")
             elif self.epsilon > self.epsilon_rdp * (1 + ABOVE_RDP):
-                found.append(f"the two accountants disagree: {name} is above RDP")
+                against.append(f"the two accountants disagree: {name} is above RDP")
         if self.epsilon is None or second is None:
-            return found
+            return against
         if second.low > self.epsilon * (1 + ABOVE_LOW):
-            found.append(f"the Fourier accountant gives at least {second.low:.6f}, above the stated epsilon")
+            against.append(f"the Fourier accountant gives at least {second.low:.6f}, above the stated epsilon")
         if second.high > self.epsilon * (1 + BELOW_HIGH) + BELOW_HIGH_BESIDE:
-            found.append(f"the Fourier accountant proves no less than {second.high:.6f}, above the stated epsilon")
-        return found
+            against.append(f"the Fourier accountant proves no less than {second.high:.6f}, above the stated epsilon")
+        return against
 
     def problems(self, asset: Asset, charges: Sequence[Charge]) -> list[str]:
         """What does not hold in it, one sentence each: its terms, its charges, its epsilons and what follows from them.
+        `charges` are all of the asset's, in the ledger or in an extract of it.
 
         Guarantee: where there is none, the ledger covers the receipt: all was recomputed from the ledger's own charges,
         their partitions too; the receipt only names them. Its unit is the asset's, of which there is one for ever, so
         receipts that hold beside one ledger are all of one unit. Whether such rows may leave is `private`.
-
-        Args:
-            asset: the data set, as the ledger knows it.
-            charges: all of its charges in the ledger, or those of an extract of it.
         """
         ledgered = {charge.id: charge for charge in charges}
         own = [ledgered[line.charge] for line in self.queries if line.charge in ledgered]
         if not own or len(own) < len(self.queries):
             return ["the ledger does not know a charge of it"]
-        found = [*self._terms(asset, own), *self._lines(own)]
+        wrong = [*_other_terms(self, stated(asset, own)), *_other_lines(self, own)]
         if len(self.charges) < len(self.queries):
-            found.append("it names a charge twice")
+            wrong.append("it names a charge twice")
         runs = {(charge.run_key, charge.run) for charge in own}
         beside = {c.id for c in charges if (c.run_key, c.run) in runs and c.state == "committed"}
         if beside != self.charges:
-            found.append("it does not list every charge of its runs")
-        return [*found, *self._epsilons(asset, own)]
+            wrong.append("it does not list every charge of its runs")
+        return [*wrong, *_other_epsilons(self, asset, own)]
 
-    def _terms(self, asset: Asset, own: Sequence[Charge]) -> Iterator[str]:
-        last = own[-1]
-        terms = {
-            "model": last.variant,
-            "stage": last.stage,
-            "purpose": last.purpose,
-            "run": last.run,
-            "asset": asset.name,
-            "delta": asset.delta,
-            "unit": asset.unit,
-            "adjacency": asset.adjacency,
-            "noise_fixed": any(charge.noise_fixed for charge in own),
-            "accountant": accounting.primary(composed(own)),
-        }
-        for field, value in terms.items():
-            if getattr(self, field) != value:
-                yield f"{field} must be {value!r}; the receipt says {getattr(self, field)!r}"
 
-    def _lines(self, own: Sequence[Charge]) -> Iterator[str]:
-        for line, charge in zip(self.queries, own, strict=True):
-            if charge.state != "committed":
-                yield f"charge {charge.id} is {charge.state}, not committed"
-            said = line.name, line.model, line.purpose, line.event, line.own_delta, line.state
-            if said != (charge.query, charge.variant, charge.purpose, charge.event, charge.own_delta, charge.state):
-                yield f"charge {charge.id} has another name, model, purpose, event, delta or state in the ledger"
-            if line.partition != charge.partition:
-                yield f"charge {charge.id} is of another part of the data set in the ledger"
-            if self.purpose == "release" and charge.purpose != "release":
-                yield f"charge {charge.id} is of a reference run, outside the total; nothing released may build on it"
+_RECEIPT = TypeAdapter(Receipt)
 
-    def _epsilons(self, asset: Asset, own: Sequence[Charge]) -> Iterator[str]:
-        event, beside = composed(own), sum(charge.own_delta for charge in own)
-        if not accounting.is_private(event):
-            if self.purpose == "release":
-                yield "it is marked for release and adds no noise"
-            return
-        if beside >= asset.delta:
-            yield "the deltas that no event carries leave nothing of delta"
-            return
-        for field, accountant in (("epsilon", accounting.primary(event)), ("epsilon_rdp", "rdp")):
-            again = accounting.epsilon(event, asset.delta - beside, accountant)
-            if not close(again, getattr(self, field)):
-                yield f"{field} is {again:.6f} by the charges; the receipt says {getattr(self, field)}"
-        groups = [accounting.group_epsilon(event, row.k, asset.delta, beside) for row in self.group]
-        if not all(map(close, groups, (row.epsilon for row in self.group))):
-            yield "the epsilons of its groups are others"
-        alpha, beta = accounting.trade_off(event)
-        if not (equal(alpha, self.curve.alpha) and equal(beta, self.curve.beta)):
-            yield "its trade-off curve is another"
-        limit = -math.inf if self.epsilon_target is None else self.epsilon_target * (1 + _ROUNDING)
-        if self.epsilon is None or self.epsilon > limit:
-            yield "its proved epsilon is above its target"
-        yield from self.agreement(self.second())
+
+def stated(asset: Asset, own: Sequence[Charge]) -> dict[str, Any]:
+    """What charges, the run's own behind those that it builds on, and their asset say of a receipt, epsilons apart."""
+    last = own[-1]
+    return {
+        "model": last.variant,
+        "stage": last.stage,
+        "purpose": last.purpose,
+        "run": last.run,
+        "asset": asset.name,
+        "delta": asset.delta,
+        "unit": asset.unit,
+        "adjacency": asset.adjacency,
+        "noise_fixed": any(charge.noise_fixed for charge in own),
+        "accountant": accounting.primary(composed(own)),
+    }
+
+
+def _other_terms(receipt: Receipt, terms: Mapping[str, Any]) -> Iterator[str]:
+    for field, value in terms.items():
+        if getattr(receipt, field) != value:
+            yield f"{field} must be {value!r}; the receipt says {getattr(receipt, field)!r}"
+
+
+def _other_lines(receipt: Receipt, own: Sequence[Charge]) -> Iterator[str]:
+    for line, charge in zip(receipt.queries, own, strict=True):
+        if charge.state != "committed":
+            yield f"charge {charge.id} is {charge.state}, not committed"
+        if replace(line, partition=charge.partition) != QueryLine.of(charge):
+            yield f"charge {charge.id} has another name, model, purpose, event, delta or state in the ledger"
+        if line.partition != charge.partition:
+            yield f"charge {charge.id} is of another part of the data set in the ledger"
+        if receipt.purpose == "release" and charge.purpose != "release":
+            yield f"charge {charge.id} is of a reference run, outside the total; nothing released may build on it"
+
+
+def _other_epsilons(receipt: Receipt, asset: Asset, own: Sequence[Charge]) -> Iterator[str]:
+    event, beside = composed(own), sum(charge.own_delta for charge in own)
+    if not accounting.is_private(event):
+        if receipt.purpose == "release":
+            yield "it is marked for release and adds no noise"
+        return
+    if beside >= asset.delta:
+        yield "the deltas that no event carries leave nothing of delta"
+        return
+    for field, accountant in (("epsilon", accounting.primary(event)), ("epsilon_rdp", "rdp")):
+        again = accounting.epsilon(event, asset.delta - beside, accountant)
+        if not close(again, getattr(receipt, field)):
+            yield f"{field} is {again:.6f} by the charges; the receipt says {getattr(receipt, field)}"
+    groups = [accounting.group_epsilon(event, row.k, asset.delta, beside) for row in receipt.group]
+    if not all(map(close, groups, (row.epsilon for row in receipt.group))):
+        yield "the epsilons of its groups are others"
+    alpha, beta = accounting.trade_off(event)
+    if not (equal(alpha, receipt.curve.alpha) and equal(beta, receipt.curve.beta)):
+        yield "its trade-off curve is another"
+    limit = -math.inf if receipt.epsilon_target is None else receipt.epsilon_target * (1 + _ROUNDING)
+    if receipt.epsilon is None or receipt.epsilon > limit:
+        yield "its proved epsilon is above its target"
+    yield from receipt.agreement(receipt.second())
 
 
 def read_receipt(path: Path) -> Receipt:
@@ -355,45 +376,25 @@ def close(value: float, said: float | None) -> bool:
     return math.isinf(value) if said is None else math.isclose(value, said, rel_tol=_ROUNDING, abs_tol=1e-12)
 
 
-def _is_part(value: Any) -> bool:
-    return value is None or (isinstance(value, list) and len(value) == 2 and all(isinstance(x, str) for x in value))
+def _check_names(body: Any, published: bool) -> None:
+    """Raise ValueError for a field that the form does not have, lacks, or has as null."""
+    if not isinstance(body, Mapping):
+        raise ValueError("it is no object")
+    may_lack = {*_OPTIONAL, *(_KEPT if published else ())}
+    for name in (field.name for field in fields(Receipt)):
+        if name not in body and name not in may_lack:
+            raise ValueError(f"field {name} is missing")
+        if published and name in body and name in _KEPT:
+            raise ValueError(f"field {name} is not known")
+        if name in (*_KEPT, *_OPTIONAL) and body.get(name, "") is None:
+            raise ValueError(f"field {name} has another form than it may have")
 
 
-def _are_assumptions(value: Any) -> bool:
-    known = isinstance(value, list) and all(isinstance(name, str) for name in value)
-    return known and value == [name for name in sorted(assumptions.KNOWN) if name in value]
-
-
-def _is_plan(value: Any) -> bool:
-    simple = (str, int, float, type(None))
-    return isinstance(value, Mapping) and all(isinstance(item, simple) for item in value.values())
-
-
-_EPSILON = forms.kind(lambda value: value is None or (forms.is_number(value) and value >= 0))
-_QUERY: dict[str, forms.Kind] = {
-    "name": forms.WORD,
-    "model": forms.WORD,
-    "purpose": forms.one_of(PURPOSES),
-    "event": forms.kind(events.is_written, events.from_json),
-    "own_delta": forms.SHARE,
-    "partition": forms.kind(_is_part, lambda value: None if value is None else tuple(value)),
-    "charge": forms.WORD,
-    "state": forms.one_of(STATES),
-}
-_RECEIPT: dict[str, forms.Kind] = {
-    **dict.fromkeys(("variant", "model", "stage", "method", "asset", "ledger_head", "weights"), forms.WORD),
-    **dict.fromkeys(("epsilon_target", "epsilon", "epsilon_rdp"), _EPSILON),
-    "purpose": forms.one_of(PURPOSES),
-    "delta": forms.SHARE,
-    "accountant": forms.one_of(tuple(NAMES)),
-    "unit": forms.one_of(UNITS),
-    "adjacency": forms.one_of((ADJACENCY,)),
-    "queries": forms.list_of(forms.part_of(QueryLine, _QUERY)),
-    "group": forms.list_of(forms.part_of(Group, {"k": forms.WHOLE, "epsilon": _EPSILON})),
-    "curve": forms.part_of(Curve, {"alpha": forms.list_of(forms.SHARE), "beta": forms.list_of(forms.SHARE)}),
-    "noise_fixed": forms.TRUTH,
-    "run": forms.WHOLE,
-    "seconds": forms.number(0.0),
-    "plan": forms.kind(_is_plan, dict),
-    "assumptions": forms.kind(_are_assumptions, tuple),
-}
+def _told(error: ValueError) -> str:
+    """What is wrong, by the name of the field and not by what it holds."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(part for part in first["loc"] if isinstance(part, str))
+    what = {"missing": "is missing", "unexpected_keyword_argument": "is not known"}.get(first["type"])
+    return f"field {place} {what or 'has another form than it may have'}"

@@ -31,16 +31,10 @@ def by_person(rows: Sequence[AnyRow]) -> list[list[AnyRow]]:
 
     Guarantee: adding or removing a unit adds or removes one list and changes no other.
     """
-    found: list[list[AnyRow]] = []
-    place: dict[str, int] = {}
-    for row in rows:
-        if row.person is not None and row.person in place:
-            found[place[row.person]].append(row)
-            continue
-        if row.person is not None:
-            place[row.person] = len(found)
-        found.append([row])
-    return found
+    units: dict[str | int, list[AnyRow]] = {}  # by the person, or by the place of a row without one
+    for place, row in enumerate(rows):
+        units.setdefault(place if row.person is None else row.person, []).append(row)
+    return list(units.values())
 
 
 def one_each(rows: Sequence[AnyRow]) -> list[AnyRow]:

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.ledger.filter import composed
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge, Reservation, Run, require_unit
-from palimpsest.privacy.ledger.rules import never
+from palimpsest.privacy.ledger.rules import composed, never
 from palimpsest.privacy.planned import PlannedQuery
-from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt
+from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt, stated
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.keyed import fingerprint
@@ -66,8 +65,8 @@ def metered(
     with ledger.alone(schema.asset, run.key):
         reservation = ledger.reserve(schema.asset, run, planned, never if noise.fixed else resumable, witnesses)
         try:
-            found = verified(rows(), run, ledger.asset(schema.asset).key)
-            view = PrivateView(found, schema, ledger, reservation, noise)
+            own = verified(rows(), run, ledger.asset(schema.asset).key)
+            view = PrivateView(own, schema, ledger, reservation, noise)
             yield Session(view, reservation, time.monotonic())
             ledger.commit(reservation)
         except BaseException:
@@ -76,12 +75,7 @@ def metered(
 
 
 def verified(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[PrivateRow]:
-    """The rows, which are those that the run is identified by.
-
-    Args:
-        rows: what was read.
-        run: what was reserved for.
-        key: the asset's.
+    """The rows that were read, by the asset's key those that the run is identified by.
 
     Raises:
         LedgerError: they are others.
@@ -96,13 +90,7 @@ def verified(rows: Sequence[PrivateRow], run: Run, key: bytes) -> Sequence[Priva
 
 
 def paid_charges(ledger: Ledger, name: str, behind: Receipt, purpose: str) -> list[Charge]:
-    """The charges of a receipt that something of this purpose may build on.
-
-    Args:
-        ledger: the ledger that must have them.
-        name: the asset.
-        behind: the receipt.
-        purpose: of what builds on it.
+    """The charges of the receipt `behind` something of this purpose, which may build on it.
 
     Raises:
         LedgerError: if the ledger does not have them, as committed charges of the receipt's model, if the receipt is
@@ -110,9 +98,9 @@ def paid_charges(ledger: Ledger, name: str, behind: Receipt, purpose: str) -> li
     """
     books = ledger.books([behind.ledger_head])
     known = {charge.id: charge for charge in books.charges(name)}
-    found = [known.get(line.charge) for line in behind.queries]
-    own = [charge for charge in found if charge is not None and charge.state == "committed"]
-    if len(own) < max(1, len(found)) or behind.model != own[-1].variant:
+    named = [known[line.charge] for line in behind.queries if line.charge in known]
+    own = [charge for charge in named if charge.state == "committed"]
+    if len(own) < max(1, len(behind.queries)) or behind.model != own[-1].variant:
         raise LedgerError(
             f"The ledger does not have the charges of model {behind.model!r} as committed ones.",
             "Fit that model again on this ledger; nothing was charged now.",
@@ -151,47 +139,24 @@ def receipt(
     """
     books = ledger.books()
     charges = {charge.id: charge for charge in books.charges(asset.name)}
-    last = session.reservation.charges[0]
     own = [charges[key] for key in (*before, *(charge.id for charge in session.reservation.charges))]
     event = composed(own)
     beside = sum(charge.own_delta for charge in own)
     delta = asset.delta - beside
     alpha, beta = accounting.trade_off(event)
     return Receipt(
-        variant=last.variant,
-        model=last.variant,
-        stage=last.stage,
+        **stated(asset, own),
+        variant=own[-1].variant,
         method=method,
-        purpose=last.purpose,
-        asset=asset.name,
         epsilon_target=_finite(target),
-        delta=asset.delta,
         epsilon=_finite(accounting.epsilon(event, delta)),
         epsilon_rdp=_finite(accounting.epsilon(event, delta, "rdp")),
-        accountant=accounting.primary(event),
-        unit=asset.unit,
-        adjacency=asset.adjacency,
-        queries=tuple(_line(charge) for charge in own),
+        queries=tuple(map(QueryLine.of, own)),
         group=tuple(Group(k, _finite(accounting.group_epsilon(event, k, asset.delta, beside))) for k in _GROUPS),
         curve=Curve(tuple(alpha), tuple(beta)),
         ledger_head=books.head,
-        noise_fixed=any(charge.noise_fixed for charge in own),
-        run=session.reservation.run,
         seconds=round(time.monotonic() - session.started, 1),
         assumptions=tuple(sorted(set(assumptions))),
-    )
-
-
-def _line(charge: Charge) -> QueryLine:
-    return QueryLine(
-        name=charge.query,
-        model=charge.variant,
-        purpose=charge.purpose,
-        event=charge.event,
-        own_delta=charge.own_delta,
-        partition=charge.partition,
-        charge=charge.id,
-        state=charge.state,
     )
 
 

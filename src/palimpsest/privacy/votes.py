@@ -13,11 +13,10 @@ from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, SelfCompo
 from palimpsest import validate
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.kept import Kept
 from palimpsest.privacy.limited_domain import LimitedDomain
 from palimpsest.privacy.means import Encode, embedded
 from palimpsest.privacy.nearest import nearest
-from palimpsest.privacy.query import Meter, bounds_persons, registered
+from palimpsest.privacy.query import Kept, Meter, Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, by_person, one_each
 from palimpsest.records.schema import PublicSchema
 
@@ -117,7 +116,6 @@ class Ballot:
 
     @property
     def noisy(self) -> bool:
-        """False where the answer is exact."""
         return self.sigma > 0
 
     @property
@@ -131,7 +129,6 @@ class Ballot:
         return 0.0
 
     def event(self) -> DpEvent:
-        """A Gaussian, or a non-private event where sigma is 0."""
         return GaussianDpEvent(self.sigma) if self.noisy else NonPrivateDpEvent()
 
     def held(self, rows: Mapping[str, Voters], slate: Slate, noise: NoiseSource) -> Counts:
@@ -165,7 +162,6 @@ class DomainBallot:
 
     Attributes:
         encode: a public encoder, n texts -> (n, d).
-        mechanism: how candidates are picked by their votes.
     """
 
     encode: Encode
@@ -176,7 +172,6 @@ class DomainBallot:
 
     @property
     def noisy(self) -> bool:
-        """False where the answer is exact."""
         return self.mechanism.scale > 0
 
     @property
@@ -185,7 +180,6 @@ class DomainBallot:
         return self.mechanism.own_delta
 
     def event(self) -> DpEvent:
-        """That of one call of the mechanism."""
         return self.mechanism.event()
 
     def held(self, rows: Mapping[str, Voters], slate: Slate, noise: NoiseSource) -> Counts:
@@ -201,14 +195,10 @@ class DomainBallot:
 @bounds_persons
 @registered
 @dataclass(frozen=True)
-class Vote:
+class Vote(Stored):
     """One noisy vote over a fixed slate: `vote_select`, for the candidates of any method.
 
     Guarantee: that of `Ballot`, once.
-
-    Attributes:
-        slate: what is voted for.
-        name: the charge's name.
     """
 
     ballot: Ballot
@@ -218,13 +208,7 @@ class Vote:
     def __post_init__(self) -> None:
         _check_kind(self.ballot, Ballot)
 
-    @property
-    def stores_answer(self) -> bool:
-        """A noisy answer is kept for a retry, which then costs nothing; an exact one is not private and is not kept."""
-        return self.ballot.noisy
-
     def event(self) -> DpEvent:
-        """That of one vote."""
         return self.ballot.event()
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> Counts:
@@ -253,7 +237,6 @@ class VoteRounds:
         propose: finished rounds -> the next slate.
         rounds: T.
         checkpoints: where a stopped run leaves its finished rounds; None keeps nothing.
-        name: the charge's name.
     """
 
     ballot: Ballot | DomainBallot
@@ -269,7 +252,6 @@ class VoteRounds:
 
     @property
     def steps(self) -> int:
-        """T."""
         return self.rounds
 
     @property
@@ -278,7 +260,6 @@ class VoteRounds:
         return self.rounds * self.ballot.own_delta
 
     def event(self) -> DpEvent:
-        """T votes, composed."""
         return SelfComposedDpEvent(self.ballot.event(), self.rounds)
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[dict[str, Any]]:

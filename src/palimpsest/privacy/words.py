@@ -52,7 +52,6 @@ class WordSets:
 
     @property
     def size(self) -> int:
-        """Words of a set, k."""
         return len(self.words[0])
 
 
@@ -82,7 +81,6 @@ class ReplacedWords:
     Attributes:
         sets: the public map.
         token_epsilon: epsilon of one word.
-        name: the charge's name.
     """
 
     sets: WordSets
@@ -90,7 +88,6 @@ class ReplacedWords:
     name: str = "replaced_words"
 
     def __post_init__(self) -> None:
-        """Refuse an epsilon that is none."""
         validate.positive(token_epsilon=self.token_epsilon)
 
     def event(self) -> DpEvent:

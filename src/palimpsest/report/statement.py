@@ -134,7 +134,7 @@ def release_of(receipt: Receipt, unit: Unit, units: int, second: Bracket | None)
         "delta": receipt.delta,
         "noise_fixed": receipt.noise_fixed,
         "accounting": _accounting(receipt, second),
-        "mechanisms": [line.to_json() for line in receipt.queries],
+        "mechanisms": receipt.to_json()["queries"],
         "partitions": _partitions(receipt.queries, unit),
         "group": [asdict(row) for row in receipt.group if row.k in GROUP_SIZES],
         "changed_row": _changed_row(receipt, unit),

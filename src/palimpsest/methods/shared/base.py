@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from dp_accounting import DpEvent
 
-from palimpsest.privacy.composition import composed
+from palimpsest.privacy.events import composed
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import View
 from palimpsest.records.record import Record

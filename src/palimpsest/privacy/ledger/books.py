@@ -1,14 +1,22 @@
-"""The whole ledger at one moment, as values. It was checked before anybody reads in it."""
+"""The whole ledger at one moment, as values, and the bodies that its entries have: the one place for both.
 
-from dataclasses import dataclass
+What a charge is at a moment - reserved, begun (and after how many steps), answered, committed, refunded - is derived
+from its entries; nothing is ever updated in place. Books were checked before anybody reads in them.
+"""
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 from palimpsest.errors import LedgerError
-from palimpsest.privacy.ledger import bodies
-from palimpsest.privacy.ledger.chain import Chain
-from palimpsest.privacy.ledger.filter import balance
-from palimpsest.privacy.ledger.hashes import digest_of
-from palimpsest.privacy.ledger.records import Asset, Balance, Cap, Charge
+from palimpsest.privacy import events
+from palimpsest.privacy.ledger.chain import Chain, Entry, interpreted
+from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Cap, Charge, Run, Standing, digest_of
+from palimpsest.privacy.ledger.rules import balance
 from palimpsest.privacy.ledger.witness import Witnesses
+from palimpsest.privacy.planned import PlannedQuery
+
+_LATER = ("key", "after_loss", "unit_column")  # what a registration may lack: that of records has no column
+_OF_RUN = ("stage", "variant", "purpose", "fingerprint")
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,6 @@ class Books:
 
     @property
     def entries(self) -> int:
-        """How many entries there are."""
         return len(self.chain.entries)
 
     @property
@@ -35,18 +42,20 @@ class Books:
         """The hash of the newest entry."""
         return self.chain.head.hash
 
-    @property
-    def assets(self) -> list[str]:
-        """Names of all registered assets."""
-        return sorted(self.chain.keys)
-
     def known(self, name: str) -> Asset | None:
-        """The asset of that name; None where it is not registered."""
-        return bodies.asset_of(self.chain, name)
+        """The asset of that name, None where it is not registered; LedgerError where its entry has not its form."""
+        if not (terms := self.chain.terms(name)):
+            return None
+        with interpreted(f"The entry of asset {name!r}"):
+            own = {each.name: terms[each.name] for each in fields(Asset) if each.name not in _LATER}
+            own |= {"orders": tuple(terms["orders"]), "unit_column": terms.get("unit_column")}
+            asset = Asset(**own, key=bytes.fromhex(self.chain.keys[name]), after_loss=bool(terms.get("lost")))
+            asset.require_possible()
+        return asset
 
     def has_key_hash(self, name: str) -> bool:
-        """Whether the chain holds the hash of the asset's key."""
-        return bodies.has_key_hash(self.chain, name)
+        """Whether the chain holds the hash of the asset's key; `chain.read` has compared it."""
+        return "key_hash" in self.chain.terms(name)
 
     def asset(self, name: str) -> Asset:
         """The asset of that name.
@@ -69,12 +78,19 @@ class Books:
 
     def caps(self, name: str) -> list[Cap]:
         """Every cap that the asset has had, oldest first: to raise one is a decision that readers of a release see."""
-        return bodies.caps_of(self.chain, name)
+        with interpreted("A cap"):
+            said = ((entry.says, entry.time) for entry in self.chain.of(name, "register", "amend"))
+            return [Cap(body["epsilon"], time) for body, time in said if "epsilon" in body]
 
     def charges(self, name: str) -> list[Charge]:
-        """All charges of an asset, oldest first."""
+        """All charges of an asset as their entries left them, oldest first."""
         self.asset(name)
-        return bodies.charges_of(self.chain, name)
+        charges: dict[str | None, Charge] = {}
+        for entry in self.chain.of(name, *MOVES):
+            with interpreted(f"Entry {entry.seq}"):
+                reserved = entry.kind == "reserve"
+                charges[entry.charge] = charge_of(entry) if reserved else _moved(charges[entry.charge], entry)
+        return list(charges.values())
 
     def balance(self, name: str) -> Balance:
         """What the asset has spent and what its cap is."""
@@ -84,3 +100,73 @@ class Books:
         """How many other ledgers have charged an asset of this name, by what is noted here, while this knows none."""
         lineages = [digest_of(key) for key in self.chain.keys.values()]
         return 0 if name in self.chain.keys else self.witnesses.others(name, lineages)
+
+
+def registration(asset: Asset) -> dict[str, Any]:
+    """What is registered of an asset: its public terms, the hash of its key, and that an earlier ledger is lost."""
+    return _public(asset) | key_hash(asset) | ({"lost": True} if asset.after_loss else {})
+
+
+def key_hash(asset: Asset) -> dict[str, Any]:
+    """What the chain holds of an asset's key."""
+    return {"key_hash": digest_of(asset.key.hex())}
+
+
+def fixed_terms(asset: Asset) -> dict[str, Any]:
+    """What registering an asset again must say alike."""
+    return {name: value for name, value in _public(asset).items() if name != "orders"}
+
+
+def _public(asset: Asset) -> dict[str, Any]:
+    left_out = {"key", "after_loss"} | ({"unit_column"} if asset.unit_column is None else set())
+    return {name: value for name, value in asdict(asset).items() if name not in left_out}
+
+
+def reservation(run: Run, number: int, index: int, query: PlannedQuery) -> dict[str, Any]:
+    """What is reserved for one query of a run."""
+    steps = {} if query.steps is None else {"steps": query.steps}
+    return {
+        "run_key": run.key,
+        "run": number,
+        "index": index,
+        **{name: getattr(run, name) for name in _OF_RUN},
+        "query": query.name,
+        "event": events.to_json(query.event),
+        "own_delta": query.own_delta,
+        "adjacency": query.adjacency,
+        "partition": query.partition,
+        **steps,
+    }
+
+
+def charge_of(entry: Entry) -> Charge:
+    """The charge that an entry reserved."""
+    body = entry.says
+    names = ("run_key", "run", "index", *_OF_RUN, "query", "own_delta")
+    return Charge(
+        **{name: body[name] for name in names},
+        id=str(entry.charge),
+        seq=entry.seq,
+        event=events.from_json(body["event"]),
+        partition=tuple(body["partition"]) if body["partition"] else None,
+        steps=body.get("steps"),
+        state=MOVES[entry.kind].after,
+        time=entry.time,
+    )
+
+
+def standing_of(first: Entry, last: Entry) -> Standing:
+    """Where a charge stands, by its reservation and its newest entry."""
+    with interpreted(f"Entry {last.seq}"):
+        return Standing(first.asset, MOVES[last.kind].after, first.says.get("steps"), last.says.get("begun", 0))
+
+
+def _moved(charge: Charge, entry: Entry) -> Charge:
+    body = entry.says
+    return replace(
+        charge,
+        state=MOVES[entry.kind].after,
+        noise_fixed=bool(body.get("noise_fixed", charge.noise_fixed)),
+        steps_begun=int(body.get("begun", charge.steps_begun)),
+        answer_hash=body.get("answer_hash", charge.answer_hash),
+    )

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.ledger.database import assets, entries
-from palimpsest.privacy.ledger.hashes import canonical, digest_of, linked
+from palimpsest.privacy.ledger.records import canonical, digest_of
 from palimpsest.privacy.ledger.witness import Head
 
 EMPTY = Head(0, "")
@@ -43,11 +43,7 @@ class Entry:
 
     @property
     def says(self) -> dict[str, Any]:
-        """Its body.
-
-        Raises:
-            LedgerError: it has not its form.
-        """
+        """Its body; LedgerError where it has not its form."""
         with interpreted(f"Entry {self.seq}"):
             return dict(json.loads(self.body))
 
@@ -65,11 +61,6 @@ class Chain:
     keys: Mapping[str, str]
 
     @property
-    def hashes(self) -> dict[str, int]:
-        """The hash of each entry -> its number."""
-        return {entry.hash: entry.seq for entry in self.entries}
-
-    @property
     def head(self) -> Head:
         """The newest entry."""
         return self.entries[-1].head if self.entries else EMPTY
@@ -78,12 +69,18 @@ class Chain:
         """An asset's entries of these kinds, oldest first."""
         return (entry for entry in self.entries if entry.asset == asset and entry.kind in kinds)
 
-    def terms(self, asset: str) -> dict[str, Any] | None:
-        """What was registered of an asset, as amended; None where it was not."""
-        found: dict[str, Any] = {}
+    def terms(self, asset: str) -> dict[str, Any]:
+        """What was registered of an asset, as amended; nothing where it was not."""
+        terms: dict[str, Any] = {}
         for entry in self.of(asset, "register", "amend"):
-            found |= entry.says
-        return found or None
+            terms |= entry.says
+        return terms
+
+    def lacks(self, hashes: Collection[str], heads: Collection[Head]) -> int:
+        """How many of the entries noted elsewhere are not in the chain, those with a number at their number."""
+        known = {entry.hash: entry.seq for entry in self.entries}
+        misplaced = {head.hash for head in heads if known.get(head.hash) != head.seq}
+        return len({each for each in hashes if each not in known} | misplaced)
 
 
 def read(connection: Connection) -> Chain:
@@ -92,14 +89,15 @@ def read(connection: Connection) -> Chain:
     Raises:
         LedgerError: naming the first entry that does not fit, or an asset whose key is not the one it began with.
     """
-    found = [Entry(*row) for row in connection.execute(sa.select(entries).order_by(entries.c.seq))]
+    chained: list[Entry] = []
     previous = EMPTY.hash
-    for expected, entry in enumerate(found, start=1):
+    for expected, row in enumerate(connection.execute(sa.select(entries).order_by(entries.c.seq)), start=1):
+        entry = _whole(row)
         if entry.seq != expected or entry.previous != previous:
             raise _misfit(entry)
-        _check_content(entry)
+        chained.append(entry)
         previous = entry.hash
-    chain = Chain(found, {row.name: row.key for row in connection.execute(sa.select(assets))})
+    chain = Chain(chained, {row.name: row.key for row in connection.execute(sa.select(assets))})
     _check_keys(chain)
     return chain
 
@@ -111,30 +109,15 @@ def of_charge(connection: Connection, charge: str, seq: int) -> tuple[Entry, Ent
         LedgerError: one of them was changed.
     """
     own = sa.select(entries).where(entries.c.charge == charge)
-    first = Entry(*connection.execute(own.where(entries.c.seq == seq)).one())
-    last = Entry(*connection.execute(own.order_by(entries.c.seq.desc()).limit(1)).one())
-    for entry in (first, last):
-        _check_content(entry)
-    return first, last
+    first = connection.execute(own.where(entries.c.seq == seq)).one()
+    last = connection.execute(own.order_by(entries.c.seq.desc()).limit(1)).one()
+    return _whole(first), _whole(last)
 
 
 def newest(connection: Connection) -> Entry | None:
-    """The newest entry; None where there is none.
-
-    Raises:
-        LedgerError: it was changed.
-    """
+    """The newest entry, None where there is none; LedgerError where it was changed."""
     row = connection.execute(sa.select(entries).order_by(entries.c.seq.desc()).limit(1)).first()
-    if row is None:
-        return None
-    _check_content(entry := Entry(*row))
-    return entry
-
-
-def head(connection: Connection) -> Head:
-    """The number and the hash of the newest entry."""
-    entry = newest(connection)
-    return EMPTY if entry is None else entry.head
+    return None if row is None else _whole(row)
 
 
 @contextmanager
@@ -150,28 +133,30 @@ def interpreted(what: str) -> Iterator[None]:
 
 def append(connection: Connection, asset: str, kind: str, charge: str | None, body: Mapping[str, Any]) -> Entry:
     """Write one entry behind the newest; returns it."""
-    last, time, text = head(connection), datetime.now(UTC).isoformat(timespec="seconds"), canonical(body)
+    entry = newest(connection)
+    last = EMPTY if entry is None else entry.head
+    time, text = datetime.now(UTC).isoformat(timespec="seconds"), canonical(body)
     parts = last.seq + 1, asset, kind, charge, time, text
-    entry = Entry(*parts, previous=last.hash, hash=linked(last.hash, *parts))
+    entry = Entry(*parts, previous=last.hash, hash=_linked(last.hash, *parts))
     connection.execute(entries.insert().values(**asdict(entry)))
     return entry
 
 
-def lacking(chain: Chain, hashes: Collection[str], heads: Collection[Head]) -> int:
-    """How many of the entries that were noted elsewhere are not in the chain, those with a number at their number."""
-    known = chain.hashes
-    return len({each for each in hashes if each not in known} | {h.hash for h in heads if known.get(h.hash) != h.seq})
+def _linked(previous: str, *parts: object) -> str:
+    """The hash of an entry's content and of the entry before it."""
+    return digest_of(canonical({"previous": previous, "parts": [*parts]}))
 
 
-def _check_content(entry: Entry) -> None:
-    """Raise LedgerError unless the entry has the hash of its own content."""
-    parts = entry.seq, entry.asset, entry.kind, entry.charge, entry.time, entry.body
+def _whole(row: Sequence[Any]) -> Entry:
+    """The entry of a row; LedgerError unless it has the hash of its own content."""
+    *parts, previous, own = row
     try:
-        whole = entry.hash == linked(entry.previous, *parts)
+        whole = own == _linked(previous, *parts)
     except TypeError:  # a database may hold bytes where there was text
         whole = False
     if not whole:
-        raise _misfit(entry)
+        raise _misfit(Entry(*row))
+    return Entry(*row)
 
 
 def _check_keys(chain: Chain) -> None:
@@ -182,7 +167,7 @@ def _check_keys(chain: Chain) -> None:
             _RESTORE,
         )
     for name in registered:
-        committed, key = (chain.terms(name) or {}).get("key_hash"), chain.keys[name]
+        committed, key = chain.terms(name).get("key_hash"), chain.keys[name]
         if committed is not None and not (isinstance(key, str) and digest_of(key) == committed):
             raise LedgerError(f"The ledger's key of asset {name!r} is not the one of its registration.", _RESTORE)
 

@@ -44,7 +44,6 @@ answers = sa.Table(
 
 
 def unreadable(place: str, error: Exception) -> LedgerError:
-    """What is said when reading fails."""
     return LedgerError(
         f"The ledger at {place} cannot be read ({type(error).__name__}).",
         "Check the file's permissions or the database's address; restore it from a backup if it is damaged.",
@@ -67,7 +66,6 @@ def sqlite_path(url: str) -> Path | None:
 
 
 def exists(path: Path) -> bool:
-    """Whether the file is there."""
     try:
         return path.is_file()
     except OSError as error:

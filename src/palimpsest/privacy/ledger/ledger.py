@@ -1,7 +1,7 @@
 """The ledger: every look at a private data set, reserved before it, written down as it begins, never forgotten.
 
-An append-only chain of entries in a transactional database (SQLite, or PostgreSQL by URL): `chain` links them, `bodies`
-says what they mean, `store` reads and writes them, `books` is all of it at one moment, `rules` and `filter` decide.
+An append-only chain of entries in a transactional database (SQLite, or PostgreSQL by URL): `chain` links them, `store`
+reads and writes them, `books` is all of it at one moment and says what its entries mean, `rules` decide.
 """
 
 import json
@@ -14,13 +14,9 @@ from typing import Any
 
 from palimpsest import validate
 from palimpsest.errors import LedgerError
-from palimpsest.privacy.ledger import running
-from palimpsest.privacy.ledger.bodies import fixed_terms, key_hash
-from palimpsest.privacy.ledger.books import Books
-from palimpsest.privacy.ledger.filter import require_budget
-from palimpsest.privacy.ledger.hashes import digest_of
-from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Charge, Reservation, Run, require_unit
-from palimpsest.privacy.ledger.rules import attempt, check_advance, check_plan, never
+from palimpsest.privacy.ledger.books import Books, fixed_terms, key_hash
+from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Charge, Reservation, Run, digest_of, require_unit
+from palimpsest.privacy.ledger.rules import attempt, check_advance, check_plan, never, require_budget
 from palimpsest.privacy.ledger.store import Store
 from palimpsest.privacy.planned import PlannedQuery
 
@@ -29,7 +25,7 @@ class Ledger:
     """Reserve, begin, advance, answer, commit: the only way to spend privacy budget.
 
     Guarantee: the charges counted for one asset satisfy (epsilon, delta)-DP in total, also when each plan is chosen
-    after looking at the results of earlier ones; `filter` says why.
+    after looking at the results of earlier ones; `rules` says why.
     """
 
     def __init__(self, store: Store) -> None:
@@ -57,10 +53,8 @@ class Ledger:
     def register(self, asset: Asset, *, lost: bool = False) -> Asset:
         """Enter a data asset, with a fresh key whose hash is in the chain; entering it again changes nothing.
 
-        One that was entered before keys had hashes in the chain gets it now.
-
-        Args:
-            lost: an earlier ledger of this data set is lost, which is written down: what it spent is unknown.
+        One that was entered before keys had hashes in the chain gets it now. Where an earlier ledger of this data set
+        is `lost`, that is written down: what it spent is unknown.
 
         Raises:
             LedgerError: if it is known with other values: delta, unit, its column and adjacency never change.
@@ -110,32 +104,25 @@ class Ledger:
         return self._store.books(witnesses)
 
     def asset(self, name: str) -> Asset:
-        """The asset of that name.
-
-        Raises:
-            LedgerError: if it is not registered.
-        """
         return self.books().asset(name)
 
     def charges(self, name: str) -> list[Charge]:
-        """All charges of an asset, oldest first."""
         return self.books().charges(name)
 
     def balance(self, name: str) -> Balance:
-        """What the asset has spent and what its cap is."""
         return self.books().balance(name)
 
     def head(self) -> str:
         """The hash of the newest entry."""
-        return self._store.head()
+        return self.books().head
 
     def alone(self, name: str, run_key: str) -> AbstractContextManager[None]:
-        """Hold a run of an asset for this process alone; see `running`.
+        """Hold a run of an asset while the block lasts.
 
         Raises:
-            LedgerError: on entering: another process holds it.
+            LedgerError: another process, or another thread of this one, holds it; or it cannot be locked here.
         """
-        return running.alone(self._store.engine, self.place, name, run_key)
+        return self._store.alone(name, run_key)
 
     def reserve(
         self,
@@ -155,9 +142,6 @@ class Ledger:
         transaction that reserves.
 
         Args:
-            name: the asset.
-            run: what the plan belongs to.
-            planned: what the plan asks, in order.
             resumable: whether the caller has what it needs to continue a begun charge; asked only of the newest
                 charge of a query that runs in steps and whose noise no seed fixed. The ledger is locked meanwhile.
             witnesses: hashes of entries that the workspace's receipts noted.
@@ -177,9 +161,10 @@ class Ledger:
             if run.purpose == "release":
                 require_budget(asset, charges, list(missing.values()), run, now.number)
             made = {index: writing.reserve(name, run, now.number, index, query) for index, query in missing.items()}
-            found = {**now.kept, **made}
-            used = tuple(found[index] for index in range(len(planned)))
-            return Reservation(used, now.number, writing.replays(used), now.lost(used))
+            charge_of = {**now.kept, **made}
+            used = tuple(charge_of[index] for index in range(len(planned)))
+            lost = now.begun - {charge.id for charge in used}
+            return Reservation(used, now.number, writing.replays(used), len(lost))
 
     def begin(self, charge: Charge, noise_fixed: bool = False) -> None:
         """Write durably, before the first noise is drawn, that the query has begun: from here it is spent.
@@ -197,13 +182,9 @@ class Ledger:
         its event composes, because each is counted here first, whatever becomes of it. A run that stops early has
         used a part of what was charged.
 
-        Args:
-            charge: a charge that has begun and was reserved with a number of steps.
-            begun: how many of its steps have begun as far as the caller knows.
-            steps: how many begin now, at least 1.
-
         Raises:
-            LedgerError: unless the charge is begun and `begun` is its count, or if it would pass the reserved number.
+            LedgerError: unless the charge and as many of its steps as the caller says have begun, or if it would pass
+                the reserved number.
             ValueError: for less than one step.
         """
         validate.in_range(1, math.inf, steps=steps)

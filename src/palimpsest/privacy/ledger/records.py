@@ -1,15 +1,16 @@
-"""What the ledger knows, as values: an asset and its terms, a run, its charges, what is spent."""
+"""What the ledger knows, as values: an asset and its terms, a run, its charges, what is spent; and their hashes."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import dp_accounting as dpa
 
 from palimpsest import validate
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting
-from palimpsest.privacy.ledger import hashes
 from palimpsest.privacy.planned import ADJACENCY
 
 UNITS = ("record", "person")
@@ -19,8 +20,17 @@ _COUNTED = ("reserved", "begun", "answered", "committed")
 STATES = (*_COUNTED, "refunded")
 
 
-@dataclass(frozen=True)
-class Move:
+def canonical(body: Mapping[str, Any]) -> str:
+    """One text for one content."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def digest_of(text: str) -> str:
+    """What the chain holds of a text that lies beside it: an asset's key, a stored answer."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Move(NamedTuple):
     """What an entry does to a charge: the states that it may follow, and the one that it leaves."""
 
     before: tuple[str, ...]
@@ -54,7 +64,6 @@ class Asset:
     of a person are kept may, because a charge bounds a person whatever rows they have.
 
     Attributes:
-        name: the asset's name.
         delta: the one delta of every release and of the total.
         epsilon: the budget: the cap on the total epsilon at `delta`.
         n_public: the declared number of units of privacy, records or persons.
@@ -94,13 +103,15 @@ class Asset:
         """Half of delta converts Renyi to epsilon; the other half is for deltas that no event carries."""
         return self.delta / 2.0
 
-    def spent(self, divergences: Sequence[float]) -> float:
-        """The epsilon that summed Renyi divergences, one per order, imply at `filter_delta` shared by the orders."""
-        if not any(divergences):
-            return 0.0
+    def implied(self, divergences: Sequence[float]) -> list[float]:
+        """The epsilon that each order's summed Renyi divergence implies at its share of `filter_delta`."""
         share = self.filter_delta / len(self.orders)
         pairs = zip(self.orders, divergences, strict=True)
-        return min(accounting.renyi_epsilon(order, divergence, share) for order, divergence in pairs)
+        return [accounting.renyi_epsilon(order, divergence, share) for order, divergence in pairs]
+
+    def spent(self, divergences: Sequence[float]) -> float:
+        """The epsilon that summed Renyi divergences, one per order, imply."""
+        return min(self.implied(divergences)) if any(divergences) else 0.0
 
 
 def require_unit(known: Asset, wanted: Protected) -> None:
@@ -135,12 +146,10 @@ class Run:
     """What binds a plan to its rows and its code, so that a retry is known as one.
 
     Attributes:
-        stage: the stage that spends.
-        variant: the variant it spends for.
         purpose: "release", or "reference" for what stays in the private zone and outside the total.
         fingerprint: keyed hash of the rows that it reads; see `records.keyed.fingerprint`.
-        plan: digest of the plan.
-        code: digest of the code.
+        plan: its digest.
+        code: its digest.
     """
 
     stage: str
@@ -153,7 +162,7 @@ class Run:
     @property
     def key(self) -> str:
         """The idempotency key."""
-        return hashes.digest_of(hashes.canonical(asdict(self)))
+        return digest_of(canonical(asdict(self)))
 
 
 @dataclass(frozen=True)
@@ -191,7 +200,6 @@ class Standing:
     """Where a charge stands by its own entries alone: what a move is held against.
 
     Attributes:
-        asset: the data set that it is charged to.
         state: the state that its newest entry left.
         steps: how many steps it pays for; None where the query runs at once.
         begun: how many of them have begun.

@@ -3,13 +3,20 @@
 Each entry carries the hash of the one before, so a changed or removed entry shows; that the newest were removed, or all
 hashes made anew, shows against hashes noted elsewhere (`witness`). Nothing is read out of a ledger, and nothing
 reserved in it, before both were checked.
+
+One process at a time is at a run (`Store.alone`). The operating system or the server gives that lock back when the
+process dies, so that a killed run leaves none behind. A child made by fork does not keep it: it is its parent's alone.
 """
 
+import fcntl
+import hashlib
 import json
+import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,15 +25,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from palimpsest.errors import LedgerError
 from palimpsest.files import make_folder
-from palimpsest.privacy.ledger import bodies, chain, database
+from palimpsest.privacy.ledger import books, chain, database
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.chain import Chain, Entry
 from palimpsest.privacy.ledger.database import answers, assets, entries
-from palimpsest.privacy.ledger.hashes import digest_of
-from palimpsest.privacy.ledger.records import Asset, Charge, Run, Standing
+from palimpsest.privacy.ledger.records import Asset, Charge, Run, Standing, digest_of
 from palimpsest.privacy.ledger.rules import check_move
 from palimpsest.privacy.ledger.witness import Head, Witnesses
 from palimpsest.privacy.planned import PlannedQuery
+
+_held: set[int] = set()  # descriptors that keep this process's locks
 
 
 @dataclass(frozen=True)
@@ -34,9 +42,7 @@ class Store:
     """Where a ledger's tables lie, and where its heads are noted.
 
     Attributes:
-        engine: the database's.
         place: its address, without a password.
-        witnesses: the files of heads.
     """
 
     engine: Engine
@@ -45,11 +51,7 @@ class Store:
 
     @classmethod
     def create(cls, url: str) -> "Store":
-        """Make the tables; those that exist are left as they are.
-
-        Raises:
-            LedgerError: if the place cannot be written.
-        """
+        """See `Ledger.create`."""
         path = database.sqlite_path(url)
         try:
             if path is not None:
@@ -66,11 +68,7 @@ class Store:
 
     @classmethod
     def open(cls, url: str) -> "Store":
-        """Open tables that exist.
-
-        Raises:
-            LedgerError: if there are none, or they cannot be read.
-        """
+        """See `Ledger.open`."""
         path = database.sqlite_path(url)
         if path is not None and not database.exists(path):
             raise LedgerError(
@@ -87,17 +85,8 @@ class Store:
             raise database.unreadable(database.shown(url), error) from None
         return cls(engine, database.shown(url), Witnesses.beside(path))
 
-    def head(self) -> str:
-        """The hash of the newest entry."""
-        with self._reading() as connection:
-            return chain.head(connection).hash
-
     def books(self, witnesses: Collection[str] = ()) -> Books:
-        """The whole ledger, checked. What was noted is read first: entries are noted after they are written.
-
-        Raises:
-            LedgerError: naming the first entry that does not fit, or if a witness is missing.
-        """
+        """See `Ledger.books`. What was noted is read first: entries are noted after they are written."""
         with self._reading() as connection:
             noted = self.noted(connection)
         with self._reading() as connection:
@@ -108,13 +97,9 @@ class Store:
         keys = connection.scalars(sa.select(assets.c.key)).all()
         return [head for key in keys for head in self.witnesses.heads(digest_of(str(key)))]
 
-    def held_against(self, found: Chain, witnesses: Collection[str], noted: Collection[Head]) -> Books:
-        """The books of a chain that has all that was noted elsewhere.
-
-        Raises:
-            LedgerError: it lacks some of it.
-        """
-        if missing := chain.lacking(found, witnesses, noted):
+    def held_against(self, known: Chain, witnesses: Collection[str], noted: Collection[Head]) -> Books:
+        """The books of a chain; LedgerError where it lacks some of what was noted elsewhere."""
+        if missing := known.lacks(witnesses, noted):
             raise LedgerError(
                 f"The ledger at {self.place} lacks {missing} of the entries that were noted elsewhere: in the "
                 f"workspace's receipts or in {str(self.witnesses.folder)!r}.",
@@ -122,7 +107,7 @@ class Store:
                 "released on this one. If that is lost, remove the receipts, begin another ledger elsewhere with "
                 "`palimpsest register --lost`, and make all anew with `dvc repro --force`.",
             )
-        return Books(found, self.place, self.witnesses)
+        return Books(known, self.place, self.witnesses)
 
     @contextmanager
     def write(self) -> Iterator["Transaction"]:
@@ -144,6 +129,18 @@ class Store:
             return nullcontext()
         key = connection.scalars(sa.select(assets.c.key).where(assets.c.name == last.asset)).one()
         return self.witnesses.noting(last.asset, digest_of(str(key)))
+
+    @contextmanager
+    def alone(self, asset: str, run_key: str) -> Iterator[None]:
+        """See `Ledger.alone`."""
+        name = hashlib.sha256(f"{asset}\0{run_key}".encode()).hexdigest()
+        if self.engine.dialect.name == "sqlite":
+            path = Path(self.engine.url.database or "").resolve()
+            lock = _file_lock(path.with_name(f"{path.name}.running") / name)
+        else:
+            lock = _server_lock(self.engine, self.place, int.from_bytes(bytes.fromhex(name[:16]), signed=True))
+        with lock:
+            yield
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -179,39 +176,28 @@ class Transaction:
         return self.store.held_against(chain.read(self.connection), witnesses, self.store.noted(self.connection))
 
     def register(self, asset: Asset) -> None:
-        """Enter an asset, with its key."""
         self.connection.execute(assets.insert().values(name=asset.name, key=asset.key.hex()))
-        chain.append(self.connection, asset.name, "register", None, bodies.registration(asset))
+        chain.append(self.connection, asset.name, "register", None, books.registration(asset))
 
     def amend(self, name: str, body: Mapping[str, Any]) -> None:
         """Write what is said of an asset from here on."""
         chain.append(self.connection, name, "amend", None, body)
 
     def reserve(self, name: str, run: Run, number: int, index: int, query: PlannedQuery) -> Charge:
-        """Enter a new charge for one query of a run."""
-        body = bodies.reservation(run, number, index, query)
-        return bodies.charge_of(chain.append(self.connection, name, "reserve", uuid.uuid4().hex, body))
+        body = books.reservation(run, number, index, query)
+        return books.charge_of(chain.append(self.connection, name, "reserve", uuid.uuid4().hex, body))
 
     def standing(self, charge: Charge) -> Standing:
-        """Where a charge stands now."""
-        return bodies.standing_of(*chain.of_charge(self.connection, charge.id, charge.seq))
+        return books.standing_of(*chain.of_charge(self.connection, charge.id, charge.seq))
 
     def movable(self, charge: Charge, kind: str) -> Standing:
-        """Where a charge stands that may move so.
-
-        Raises:
-            LedgerError: it may not.
-        """
+        """Where a charge stands that may move so; LedgerError where it may not."""
         standing = self.standing(charge)
         check_move(charge, standing, kind)
         return standing
 
     def move(self, charge: Charge, kind: str, **body: Any) -> None:
-        """Write that a charge moves.
-
-        Raises:
-            LedgerError: it may not.
-        """
+        """Write that a charge moves; LedgerError where it may not."""
         chain.append(self.connection, self.movable(charge, kind).asset, kind, charge.id, body)
 
     def keep_answer(self, charge: Charge, text: str) -> None:
@@ -219,15 +205,10 @@ class Transaction:
         self.connection.execute(answers.insert().values(charge=charge.id, body=text))
 
     def forget_answer(self, charge: Charge) -> None:
-        """Remove the stored answer of a charge that has one."""
         self.connection.execute(answers.delete().where(answers.c.charge == charge.id))
 
     def replays(self, charges: Iterable[Charge]) -> dict[str, Any]:
-        """Charge id -> stored answer, of those that were answered.
-
-        Raises:
-            LedgerError: an answer is not the one that the chain holds the hash of.
-        """
+        """Charge id -> stored answer; LedgerError where one is not that which the chain holds the hash of."""
         answered = {charge.id: charge for charge in charges if charge.state == "answered"}
         rows = self.connection.execute(sa.select(answers).where(answers.c.charge.in_(answered))).all()
         stored = {row.charge: str(row.body) for row in rows}
@@ -239,3 +220,77 @@ class Transaction:
                     "Restore the ledger from a backup; nothing may be charged or released on this one.",
                 )
         return {key: json.loads(body) for key, body in stored.items()}
+
+
+@contextmanager
+def _file_lock(path: Path) -> Iterator[None]:
+    try:
+        make_folder(path.parent)
+        descriptor = _locked(path)
+    except OSError as error:
+        raise LedgerError(
+            f"The folder {str(path.parent)!r} beside the ledger cannot be written ({type(error).__name__}).",
+            "Make it writable for you; nothing was charged by this step.",
+        ) from None
+    _held.add(descriptor)
+    try:
+        yield
+    finally:
+        if descriptor in _held:  # and not in a child that ran out of the block
+            _held.remove(descriptor)
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+def _locked(path: Path) -> int:
+    """A descriptor of the file that lies at the path and is locked: one removed meanwhile is opened anew."""
+    while True:
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            raise _busy() from None
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)
+
+
+@contextmanager
+def _server_lock(engine: Engine, place: str, number: int) -> Iterator[None]:
+    """An advisory lock of PostgreSQL, on a connection of its own that ends with it."""
+    try:
+        connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        free = connection.scalar(sa.select(sa.func.pg_try_advisory_lock(number)))
+        descriptor = connection.connection.dbapi_connection.fileno()  # type: ignore[union-attr]
+    except SQLAlchemyError as error:
+        raise database.unreadable(place, error) from None
+    _held.add(descriptor)
+    try:
+        if not free:
+            raise _busy()
+        yield
+    finally:
+        if descriptor in _held:
+            _held.remove(descriptor)
+            connection.invalidate()
+            connection.close()
+
+
+def _busy() -> LedgerError:
+    return LedgerError(
+        "Another process is at this run: the same stage, settings, data and code.",
+        "Wait for it to end, or end it, and run again; nothing was reserved or given back now.",
+    )
+
+
+def _let_go() -> None:
+    """In a forked child: close its copies, which would keep the locks of a parent that died."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)

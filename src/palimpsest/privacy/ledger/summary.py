@@ -1,6 +1,6 @@
 """What the books say of one asset, for tables, pages and the statement."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from palimpsest.privacy import accounting
@@ -44,14 +44,10 @@ class LedgerSummary:
     """The books of one asset.
 
     Attributes:
-        asset: the data set.
-        unit: its unit of privacy.
         delta: of every release and of the total.
         cap_epsilon: the budget.
         caps: every cap it has had, oldest first.
         filter: what the filter counts.
-        spent_epsilon: the total.
-        left_epsilon: of the cap.
         charges: all, oldest first.
         head: hash of the ledger's newest entry.
         entries: how many there are.
@@ -99,25 +95,13 @@ def ledger_summary(books: Books, name: str) -> LedgerSummary:
 
 
 def _used(asset: Asset, balance: Balance) -> UsedOrder:
-    share = asset.filter_delta / len(asset.orders)
-    pairs = zip(asset.orders, balance.divergences, strict=True)
-    implied = [accounting.renyi_epsilon(order, divergence, share) for order, divergence in pairs]
+    implied = asset.implied(balance.divergences)
     best = implied.index(min(implied))
     return UsedOrder(asset.orders[best], balance.divergences[best], asset.orders)
 
 
 def _line(charge: Charge, delta: float) -> ChargeLine:
     private = accounting.is_private(charge.event)
-    return ChargeLine(
-        id=charge.id,
-        seq=charge.seq,
-        stage=charge.stage,
-        variant=charge.variant,
-        query=charge.query,
-        state=charge.state,
-        purpose=charge.purpose,
-        partition=charge.partition,
-        epsilon=accounting.epsilon(charge.event, delta - charge.own_delta) if private else None,
-        time=charge.time,
-        run=charge.run,
-    )
+    epsilon = accounting.epsilon(charge.event, delta - charge.own_delta) if private else None
+    same = (field.name for field in fields(ChargeLine) if field.name != "epsilon")
+    return ChargeLine(**{name: getattr(charge, name) for name in same}, epsilon=epsilon)

@@ -30,11 +30,7 @@ class Head:
 
 
 def receipt_heads(folder: Path, asset: str) -> list[str]:
-    """The heads that a workspace's receipts of an asset noted.
-
-    Raises:
-        LedgerError: a file there is no receipt.
-    """
+    """The heads that a workspace's receipts of an asset noted; LedgerError where a file there is no receipt."""
     bodies = (_receipt(path) for path in sorted(folder.rglob("*.json")))
     return [body["ledger_head"] for body in bodies if body is not None and body["asset"] == asset]
 
@@ -92,11 +88,7 @@ class Witnesses:
         return cls(folder)
 
     def heads(self, lineage: str) -> list[Head]:
-        """All heads noted of a data set; none where nothing was.
-
-        Raises:
-            LedgerError: the file cannot be read, or a line of it is not whole.
-        """
+        """All heads noted of a data set; LedgerError where the file cannot be read, or a line of it is not whole."""
         return [head for _, head in self._lines(self._path(lineage))]
 
     def others(self, asset: str, lineages: Collection[str]) -> int:
