@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from palimpsest.params.schema import Dataset
+from palimpsest.params.sections import Dataset
 
 ANY = "*"  # stands for a name of the file's own
 _LARGEST_BATCH, _SMALLEST_BATCH = 10, 4  # powers of two

@@ -14,7 +14,8 @@ from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
 from palimpsest.params.file import FILE, RESOLVED, File
 from palimpsest.params.resolve import Parts, as_written, resolve
-from palimpsest.params.schema import Dataset, Params
+from palimpsest.params.schema import Params
+from palimpsest.params.sections import Dataset
 from palimpsest.params.shorten import plain, shorten
 from palimpsest.params.text import to_yaml
 from palimpsest.privacy.ledger.database import sqlite_path

@@ -184,4 +184,4 @@ def _summary(section: type[BaseModel]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "\\|")

@@ -14,7 +14,8 @@ from palimpsest.methods.registry import method
 from palimpsest.methods.shared.method import Method
 from palimpsest.params.derived import ANY, DERIVED, Derived
 from palimpsest.params.file import File, Sourced
-from palimpsest.params.schema import Audited, Dataset, DiscriminatorSettings, LanguageModel, Variant
+from palimpsest.params.schema import Audited, DiscriminatorSettings, LanguageModel, Variant
+from palimpsest.params.sections import Dataset
 
 BASE = "base"  # the public language model as it is, as a reader and as an author
 _AUTHORS = (BASE, "corpus")  # authors that need no settings, and so no entry
