@@ -10,7 +10,7 @@ from dvc.utils.serialize import dumps_yaml, load_yaml, parse_yaml
 from palimpsest import __version__
 from palimpsest.cli.graph import changed, stage_names, upstream
 from palimpsest.errors import DataError, LedgerError, ParamsError
-from palimpsest.files import atomic_path, close_workspace
+from palimpsest.files import close_workspace, write_text
 from palimpsest.graph import render
 from palimpsest.graph.expand import Repetition, expand, filled, params_keys
 from palimpsest.graph.stages import SPENDERS
@@ -209,22 +209,17 @@ def _put_back(workspace: Path) -> None:
                 f"{path.name} is one of today and {FILE} is not.",
                 f"Restore the {path.name} that belongs to this {FILE}, then migrate again; nothing was written.",
             )
-        _replace(path, kept.read_text(encoding="utf-8"))
+        write_text(path, kept.read_text(encoding="utf-8"))
 
 
 def _write(workspace: Path, files: Mapping[str, str]) -> None:
     try:
         for name in (FILE, GRAPH.name, LOCK.name):
-            _replace(workspace / _kept(name), (workspace / name).read_text(encoding="utf-8"))
+            write_text(workspace / _kept(name), (workspace / name).read_text(encoding="utf-8"))
         for name in sorted(files, key=lambda name: name == FILE):  # last, so that what is stopped is known as such
-            _replace(workspace / name, files[name])
+            write_text(workspace / name, files[name])
     except OSError as error:
         raise DataError(
             f"The workspace cannot be written ({type(error).__name__}).",
             "Give yourself write permission, then migrate again.",
         ) from None
-
-
-def _replace(path: Path, text: str) -> None:
-    with atomic_path(path) as draft:
-        draft.write_text(text, encoding="utf-8")

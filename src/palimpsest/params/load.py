@@ -1,7 +1,9 @@
 """Reading params.yaml. Only stages, flows and the command line do this."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +79,13 @@ def listed(workspace: Path | str = ".") -> Params | None:
 
 def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that had another name when every value was listed, under today's."""
-    return {**body, "variants": {name: dict(map(_since, one.items())) for name, one in body["variants"].items()}}
+    return {**body, "variants": {name: dict(starmap(_since, one.items())) for name, one in body["variants"].items()}}
 
 
-def _since(part: tuple[str, Any]) -> tuple[str, Any]:
-    key, value = part
-    return key, {_SINCE.get((key, name), name): one for name, one in value.items()} if isinstance(
-        value, dict
-    ) else value
+def _since(section: str, value: Any) -> tuple[str, Any]:
+    if not isinstance(value, dict):
+        return section, value
+    return section, {_SINCE.get((section, name), name): one for name, one in value.items()}
 
 
 def rendered(params: Params) -> str:
@@ -112,10 +113,8 @@ def file_of(text: str) -> File:
     Raises:
         ParamsError: it is no YAML, or a key of the first level is missing or unknown.
     """
-    try:
+    with _refused():
         return File.model_validate(_content(text))
-    except ValidationError as error:
-        raise _refused(error, _as_it_is) from None
 
 
 def _text(workspace: Path | str) -> str:
@@ -144,10 +143,8 @@ def resolved(file: File) -> Params:
     Raises:
         ParamsError: naming each wrong key, its value and what is allowed.
     """
-    try:
+    with _refused(_as_written):
         return Params.model_validate(resolve(file))
-    except ValidationError as error:
-        raise _refused(error, _as_written) from None
 
 
 def parse(body: Any) -> Params:
@@ -156,10 +153,8 @@ def parse(body: Any) -> Params:
     Raises:
         ParamsError: naming each wrong key, its value and what is allowed.
     """
-    try:
+    with _refused():
         return Params.model_validate(body)
-    except ValidationError as error:
-        raise _refused(error, _as_it_is) from None
 
 
 def ledger_url(params: Params, workspace: Path | str = ".") -> str:
@@ -186,14 +181,17 @@ def ledger_url(params: Params, workspace: Path | str = ".") -> str:
     return place if "://" in place else f"{_SQLITE}{path}"
 
 
-def _refused(error: ValidationError, key_of: Callable[[Parts], Parts]) -> ParamsError:
-    title = f"{error.title.lower()}." if error.title == Dataset.__name__ else ""  # the one section checked alone
-    problems = "; ".join(_problem(item, title + ".".join(map(str, key_of(item["loc"])))) for item in error.errors())
-    return ParamsError(f"{FILE}: {problems}.", "Correct the values; docs/params.md describes every key.")
-
-
-def _as_it_is(parts: Parts) -> Parts:
-    return parts
+@contextmanager
+def _refused(key_of: Callable[[Parts], Parts] = tuple) -> Iterator[None]:
+    """What does not validate is told as a user's error; `key_of` says how the file has a key."""
+    try:
+        yield
+    except ValidationError as error:
+        title = f"{error.title.lower()}." if error.title == Dataset.__name__ else ""  # the one section checked alone
+        problems = [_problem(item, title + ".".join(map(str, key_of(item["loc"])))) for item in error.errors()]
+        raise ParamsError(
+            f"{FILE}: {'; '.join(problems)}.", "Correct the values; docs/params.md describes every key."
+        ) from None
 
 
 def _as_written(parts: Parts) -> Parts:
