@@ -30,15 +30,7 @@ _QUESTION = (
 def run_workspace(
     workspace: Path, targets: list[str], *, ui: bool, stay: bool, yes: bool = False, reason: str | None = None
 ) -> int:
-    """Bring the workspace up to date; the exit status of the runner, or `HELD_BACK`.
-
-    Args:
-        workspace: the folder with params.yaml.
-        targets: stages to bring up to date; none means all.
-        ui: run as a flow, on a server with its page.
-        stay: keep that server open afterwards.
-        yes: give the owner's word without asking on the terminal.
-        reason: kept with the word in the private zone.
+    """Bring the workspace up to date; the exit status of the runner, or `HELD_BACK`. No targets are all stages.
 
     Raises:
         PalimpsestError: found by the checks, before any stage starts and before any charge.
@@ -65,13 +57,9 @@ def run_workspace(
 
 
 def _owners_word(context: Context, targets: Sequence[str], *, yes: bool, reason: str | None) -> bool | None:
-    """The answer, which is recorded in the private zone; None where the run would release nothing, and nobody is asked.
+    """The answer, recorded with its reason in the private zone; `yes` answers in place of the terminal.
 
-    Args:
-        context: the workspace.
-        targets: stages to bring up to date; none means all.
-        yes: answers in place of the terminal.
-        reason: kept with the answer, in the private zone alone.
+    None where the run would release nothing, and nobody is asked.
     """
     variants = context.params.release.variants
     if not variants or (targets and _RELEASE not in targets) or _RELEASE not in stale(context.workspace):

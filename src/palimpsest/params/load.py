@@ -1,4 +1,8 @@
-"""Reading params.yaml. Only stages, flows and the command line do this."""
+"""Reading params.yaml. Only stages, flows and the command line do this.
+
+Whatever reads it raises `ParamsError` where the file cannot be read, or naming each wrong key, its value and what is
+allowed.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +39,7 @@ def load(workspace: Path | str = ".") -> Params:
     """Everything that the workspace's params.yaml stands for, held equal to the file that DVC compares.
 
     Raises:
-        ParamsError: naming each wrong key, its value and what is allowed; or the file with every value is another's.
+        ParamsError: also where the file with every value is another's.
     """
     params = read(workspace)
     path = Path(workspace) / RESOLVED
@@ -48,20 +52,12 @@ def load(workspace: Path | str = ".") -> Params:
 
 
 def read(workspace: Path | str = ".") -> Params:
-    """Everything that the workspace's params.yaml stands for, whether or not it is rendered.
-
-    Raises:
-        ParamsError: naming each wrong key, its value and what is allowed.
-    """
+    """Everything that the workspace's params.yaml stands for, whether or not it is rendered."""
     return loads(_text(workspace))
 
 
 def written(workspace: Path | str = ".") -> File:
-    """What a person wrote into the workspace's params.yaml.
-
-    Raises:
-        ParamsError: it cannot be read, or a key of the first level is missing or unknown.
-    """
+    """What a person wrote into the workspace's params.yaml."""
     return file_of(_text(workspace))
 
 
@@ -69,9 +65,6 @@ def listed(workspace: Path | str = ".") -> Params | None:
     """The values of a params.yaml that lists every one of them and what runs, as it was once written by hand.
 
     None where params.yaml is as it is now.
-
-    Raises:
-        ParamsError: it cannot be read, or a value is wrong.
     """
     body = _content(_text(workspace))
     return parse(_renamed(body)) if isinstance(body, Mapping) and "run" in body else None
@@ -99,20 +92,12 @@ def texts(params: Params) -> dict[str, str]:
 
 
 def loads(text: str) -> Params:
-    """Everything that the text of a params.yaml stands for.
-
-    Raises:
-        ParamsError: naming each wrong key, its value and what is allowed.
-    """
+    """Everything that the text of a params.yaml stands for."""
     return resolved(file_of(text))
 
 
 def file_of(text: str) -> File:
-    """What a person wrote.
-
-    Raises:
-        ParamsError: it is no YAML, or a key of the first level is missing or unknown.
-    """
+    """What a person wrote."""
     with _refused():
         return File.model_validate(_content(text))
 
@@ -138,21 +123,13 @@ def _content(text: str) -> Any:
 
 
 def resolved(file: File) -> Params:
-    """Everything that a file stands for.
-
-    Raises:
-        ParamsError: naming each wrong key, its value and what is allowed.
-    """
+    """Everything that a file stands for."""
     with _refused(_as_written):
         return Params.model_validate(resolve(file))
 
 
 def parse(body: Any) -> Params:
-    """Check values, each at its place in `Params`.
-
-    Raises:
-        ParamsError: naming each wrong key, its value and what is allowed.
-    """
+    """Check values, each at its place in `Params`."""
     with _refused():
         return Params.model_validate(body)
 

@@ -174,6 +174,7 @@ def _run(file: File, labels: bool) -> dict[str, Any]:
         else:
             run[WAYS[rows[name].method].run][name] = source
     _known("runs.fit", runs.fit, [*file.lms, *file.discriminators])
+    _known("runs.shadow_mia", runs.shadow_mia, run["dp_lm"])
     models = {*run["dp_lm"].values(), *runs.fit}
     judges = {name: _behind(file, name) for name in file.discriminators if name in models}
     fitted = models | set(judges.values()) | set(runs.embedding_audit or ())
@@ -192,7 +193,7 @@ def _run(file: File, labels: bool) -> dict[str, Any]:
         "in_context": list(runs.in_context),
         "evaluate": names,
         "audit": _or(runs.audit, names),
-        "shadow_mia": _shadowed(runs.shadow_mia, run["dp_lm"]),
+        "shadow_mia": {name: run["dp_lm"][name] for name in runs.shadow_mia},
         "twins": _or(runs.twins, _twins({rows[name].method for name in names}, bool(judges))),
     }
 
@@ -221,11 +222,6 @@ def _behind(file: File, name: str) -> str:
         raise ParamsError(f"discriminators.{name}.from is missing.", "Name the language model that it stands behind.")
     _known(f"discriminators.{name}.from", [entry.source], file.lms)
     return entry.source
-
-
-def _shadowed(names: Iterable[str], drawn: Mapping[str, str]) -> dict[str, str]:
-    _known("runs.shadow_mia", names, drawn)
-    return {name: drawn[name] for name in names}
 
 
 def _twins(methods: Collection[str], judged: bool) -> list[str]:
