@@ -61,31 +61,14 @@ _ROWS, _RECEIPT = SYNTHETIC / f"{NAME}.parquet", RECEIPTS / f"{NAME}.json"
 _EVALUATED, _AUDITED = Each("run.evaluate", "variant"), Each("run.audit", "variant")
 _COLUMNS, _LABELLED = ("dataset.text", "dataset.label"), ("dataset.label", "dataset.labels")
 _CLASSIFIERS = ("models.encoder", "models.classifier", "utility")
+# What every stage reads that asks private rows something under a charge of its own.
+_ASKED, _MEMBERS = ("dataset", "privacy.budget.delta", "testing"), (_TRAIN, _MANIFEST)
 _GUESSING = ("seed", "dataset", "privacy.budget.delta", "audit.guesses", "audit.alpha")
 
 
 def _measured(metric: str) -> tuple[Path, ...]:
     """A measurement of what a stage is repeated for."""
     return (METRICS / NAME / f"{metric}.json",)
-
-
-def _spends(
-    name: str,
-    desc: str,
-    over: Each,
-    params: tuple[str, ...],
-    deps: tuple[Path | str, ...],
-    outs: tuple[Path, ...],
-    receipt: Path,
-    metrics: tuple[Path, ...] = (),
-    needs: tuple[Feature, ...] = (),
-    module: str = "",
-) -> Stage:
-    """A stage that asks private rows something under a charge of its own."""
-    return Stage(
-        name, desc, Zone.PRIVATE, over, ("dataset", "privacy.budget.delta", "testing", *params),
-        (_TRAIN, _MANIFEST, *deps), outs, metrics, receipt=receipt, needs=needs, module=module,
-    )  # fmt: skip
 
 
 # What a method reads -> what its stage depends on, in this order.
@@ -110,9 +93,11 @@ def _writes(stage: str) -> Stage:
     params += [f"authors.{BELOW}"] * (Reads.AUTHOR in reads)
     deps = dict.fromkeys(path for what, paths in _FILES.items() if what in reads for path in paths)
     rounds = [EVOLVED / f"{NAME}{first.rounds}"] if first.rounds else []
-    return _spends(
-        stage, first.does, over, tuple(params), tuple(deps), (*rounds, SYNTHETIC / f"{NAME}.jsonl", _ROWS), _RECEIPT,
-        _measured("generation"), (Feature.LABELS,) * all(known.tasks == ("classify",) for known in methods), "fit",
+    labelled = all(known.tasks == ("classify",) for known in methods)
+    return Stage(
+        stage, first.does, Zone.PRIVATE, over, (*_ASKED, *params), (*_MEMBERS, *deps),
+        (*rounds, SYNTHETIC / f"{NAME}.jsonl", _ROWS), _measured("generation"), receipt=_RECEIPT,
+        needs=(Feature.LABELS,) if labelled else (), module="fit",
     )  # fmt: skip
 
 
@@ -162,14 +147,15 @@ STAGES = (
     ),
 
     # What is fitted to private rows, and what is written from it.
-    _spends(
+    Stage(
         "dp_train", "Fine-tune a language model on private rows with DP-SGD, alone or together with its discriminator",
-        Each("run.dp_train", "model"), ("seed", f"lms.{NAME}"), (BASE_LM,), (_MODEL,), _MODEL_RECEIPT,
+        Zone.PRIVATE, Each("run.dp_train", "model"), (*_ASKED, "seed", f"lms.{NAME}"), (*_MEMBERS, BASE_LM), (_MODEL,),
+        receipt=_MODEL_RECEIPT,
     ),
-    _spends(
-        "discriminator", "Train a discriminator with DP-SGD behind a fitted language model; both count",
-        Each("run.discriminator"), ("seed", "models.encoder", f"discriminators.{NAME}", f"lms.{BELOW}"),
-        (_MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json"), (_MODEL,), _MODEL_RECEIPT,
+    Stage(
+        "discriminator", "Train a discriminator with DP-SGD behind a fitted language model; both count", Zone.PRIVATE,
+        Each("run.discriminator"), (*_ASKED, "seed", "models.encoder", f"discriminators.{NAME}", f"lms.{BELOW}"),
+        (*_MEMBERS, _MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json"), (_MODEL,), receipt=_MODEL_RECEIPT,
     ),
     Stage(
         "pplm_generate", "Draw synthetic rows from a fitted model, steered towards each label, and filter them",
