@@ -45,8 +45,9 @@ def stale(workspace: Path) -> set[str]:
     """
     with _repo(workspace) as repo:
         written = any(stage.name == inputs.STAGE for stage in repo.index.stages if not stage.is_data_source)
-        found = _changed(repo, inputs.contents(workspace) if written else {})
-    return found | ({inputs.STAGE} if written and inputs.outdated(workspace) else set())
+        contents = inputs.contents(workspace) if written else {}
+        stages = _changed(repo, contents)
+    return stages | ({inputs.STAGE} if inputs.outdated(workspace, contents) else set())
 
 
 def changed(workspace: Path, facts: Mapping[str, bytes]) -> set[str]:
