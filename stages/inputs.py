@@ -4,7 +4,7 @@ The graph runs it every time, and what it writes is small: a stage that reads th
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from palimpsest.closure import code, digest
@@ -51,9 +51,10 @@ def facts(params: Params, workspace: Path) -> dict[str, bytes]:
     return {f"{path.as_posix()}.json": _document(body) for path, body in found.items()}
 
 
-def outdated(workspace: Path) -> bool:
-    """Whether the stage would change what lies in the workspace."""
-    return any(not _holds(workspace / path, content) for path, content in contents(workspace).items())
+def outdated(workspace: Path, now: Mapping[str, bytes] | None = None) -> bool:
+    """Whether the stage would change what lies in the workspace; `now` is its contents where they are known."""
+    told = contents(workspace) if now is None else now
+    return any(not _holds(workspace / path, content) for path, content in told.items())
 
 
 def _holds(path: Path, content: bytes) -> bool:

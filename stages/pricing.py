@@ -12,7 +12,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.events import composed
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.privacy.planned import PlannedQuery
-from stages import dp_train, resuming
+from stages import resuming
 from stages.spenders import Spender, spender
 
 
@@ -34,6 +34,8 @@ def continues(charge: Charge, workspace: Path) -> bool:
     """Whether what began and was stopped goes on in this workspace, under the same charge."""
     method = next(method for method in METHODS if method.stage == charge.stage)
     if method.resumes is Resumes.CHECKPOINTS:
+        from stages import dp_train  # with all that trains: a price needs none of it
+
         return dp_train.continues(charge, workspace)
     return resuming.continues(method, charge, workspace)
 

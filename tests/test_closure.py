@@ -154,7 +154,9 @@ def test_plumbing_exists_and_hides_nothing_but_the_schema_and_the_ledgers_place(
     read = {name for name in behind["palimpsest.params.load"] if "params" not in name}
     assert read == {"palimpsest.privacy.ledger.database"}  # what the ledger's address means
     own = {"palimpsest.records.conformity", "palimpsest.records.schema", "palimpsest.records.structured"}
-    assert {name for name in behind["palimpsest.params.schema"] if name.startswith("palimpsest.records")} == own
+    schema = [f"palimpsest.params.{part}" for part in ("schema", "sections", "checks")]
+    read = set().union(*map(imports.find_modules_directly_imported_by, schema))
+    assert {name for name in read if name.startswith("palimpsest.records")} == own
 
 
 # Sources of every shape, in a project of their own.

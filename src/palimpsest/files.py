@@ -80,8 +80,13 @@ def close_workspace(workspace: Path) -> None:
 
 def write_json(path: Path | str, value: Any) -> None:
     """Write one JSON document, whole or not at all; NaN and infinity become null."""
+    write_text(path, json.dumps(_finite(value), indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write one text, whole or not at all."""
     with atomic_path(path) as draft:
-        draft.write_text(json.dumps(_finite(value), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        draft.write_text(text, encoding="utf-8")
 
 
 def read_json(path: Path | str) -> Any:

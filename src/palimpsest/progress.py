@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tqdm import tqdm
 
@@ -47,24 +47,11 @@ def track(items: Iterable[Item], *, name: str, total: int, private: bool, unit: 
 
 
 def counter(*, name: str, total: int, private: bool, unit: str = "it") -> Callable[[int], None]:
-    """The same for a loop that advances by uneven steps: a function to be told how many are done so far.
-
-    Args:
-        name: the loop's name as the user sees it; never anything private.
-        total: the number of items expected.
-        private: as of `track`.
-        unit: what one item is, in the singular; not told of private ones.
-    """
+    """The same for a loop that advances by uneven steps: a function to be told how many are done so far."""
     return _shown(name, total, private, unit).show
 
 
-class _Shown(Protocol):
-    def show(self, done: int) -> None: ...
-
-    def end(self) -> None: ...
-
-
-def _shown(name: str, total: int, private: bool, unit: str) -> _Shown:
+def _shown(name: str, total: int, private: bool, unit: str) -> "_Shares | _Bar | _Lines":
     if private:
         return _Shares(name, total)
     return _Bar(name, total, unit) if sys.stderr.isatty() else _Lines(name, total, unit)

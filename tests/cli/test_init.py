@@ -11,7 +11,8 @@ from cli_place import Place, call, init, write_files
 from ruamel.yaml import YAML
 
 from palimpsest.cli.context import environment
-from palimpsest.cli.init import Source, check_source, read_labels, read_schema, rendered
+from palimpsest.cli.decisions import DataSource
+from palimpsest.cli.init import check_source, read_labels, read_schema, rendered
 from palimpsest.errors import ParamsError
 from palimpsest.params.load import load, loads
 from palimpsest.params.schema import Params
@@ -20,14 +21,14 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.records.schema import default_delta
 
 
-def source(**changes: object) -> Source:
+def source(**changes: object) -> DataSource:
     values = {
         "data": Path("/data/own.csv"), "text": "body", "public": Path("/data/public.csv"), "n_public": 600,
         "asset": "notes", "label": "team", "labels": {"a": "A", "b": "B"}, "test": None, "public_test": None,
         "public_labels": False, "unit": None, "max_rows": 1, "persons": None, "max_length": 1000, "epsilon": 3.0,
         "budget": 10.0, "delta": None, "lm": "embedded",
     }  # fmt: skip
-    return Source(**(values | changes))  # type: ignore[arg-type]
+    return DataSource(**(values | changes))  # type: ignore[arg-type]
 
 
 def settings(**changes: object) -> Params:

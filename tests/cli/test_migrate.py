@@ -199,7 +199,7 @@ def reserve(ledger: Ledger, asset: str, code: str) -> tuple[Charge, ...]:
 
 
 def test_what_was_stopped_between_two_files_goes_on(old: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    replace, params = migrate._replace, old_params(old.workspace)
+    replace, params = migrate.write_text, old_params(old.workspace)
 
     def stopped(path: Path, text: str) -> None:
         if path.name == "params.yaml":
@@ -207,7 +207,7 @@ def test_what_was_stopped_between_two_files_goes_on(old: Place, monkeypatch: pyt
         replace(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(migrate, "_replace", stopped)
+        patch.setattr(migrate, "write_text", stopped)
         done = old.call("migrate")
     assert (done.exit_code, "cannot be written" in done.stderr) == (1, True)
     assert old_params(old.workspace) == params

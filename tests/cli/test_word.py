@@ -102,7 +102,7 @@ def test_who_releases_nothing_is_not_asked(
 ) -> None:
     place.edit("release", variants=variants)
     if not changed:
-        monkeypatch.setattr("palimpsest.cli.word.stale", lambda workspace: stale(workspace) - {"release"})
+        monkeypatch.setattr("palimpsest.cli.run.stale", lambda workspace: stale(workspace) - {"release"})
     done = run(place, *targets, typed="y\n")
     assert (done.exit_code, runs, recorded(place)) == (0, [(targets, {VARIABLE: ""})], [])
 

@@ -71,19 +71,10 @@ class DataSource:
         """The keys of a record that is a JSON object."""
         return None if self.json_schema is None else tuple(self.json_schema["properties"])
 
-    def named(self, method: str) -> str:
-        """The name of the variant of a method: dp3, dp0_5, predict3."""
-        return re.sub(r"[^a-z0-9]", "_", f"{method.removesuffix('_lm')}{self.epsilon:g}")
-
     @property
     def row(self) -> str:
-        """The name of the first variant."""
-        return self.named(self.method)
-
-    @property
-    def n_units(self) -> int:
-        """The declared number of units of privacy: persons where a column names them."""
-        return self.n_public if self.persons is None else self.persons
+        """The name of the first variant: dp3, dp0_5, predict3."""
+        return re.sub(r"[^a-z0-9]", "_", f"{self.method.removesuffix('_lm')}{self.epsilon:g}")
 
 
 def params_text(source: DataSource) -> str:
@@ -105,15 +96,6 @@ def _sections(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
 def _dataset(source: DataSource) -> dict[str, Any]:
     """What holds by default is left out, but for what a reader looks for."""
     unit = {"column": source.unit, "max_rows": source.max_rows, "persons": source.persons}
-    given = {
-        "test": _absolute(source.test),
-        "public_test": _absolute(source.public_test),
-        "public_labels": source.public_labels or None,
-        "label": source.label,
-        "labels": dict(source.labels) or None,
-        "json_schema": source.json_schema,
-        "unit": None if source.unit is None else unit,
-    }
     said = {
         "asset": source.asset,
         "task": source.task,
@@ -122,8 +104,15 @@ def _dataset(source: DataSource) -> dict[str, Any]:
         "text": source.text,
         "n_public": source.n_public,
         "max_length": source.max_length,
+        "test": _absolute(source.test),
+        "public_test": _absolute(source.public_test),
+        "public_labels": source.public_labels or None,
+        "label": source.label,
+        "labels": dict(source.labels) or None,
+        "json_schema": source.json_schema,
+        "unit": unit if source.unit else None,
     }
-    return said | {key: value for key, value in given.items() if value is not None}
+    return {key: value for key, value in said.items() if value is not None}
 
 
 def _models(source: DataSource) -> dict[str, dict[str, Any]]:
@@ -141,7 +130,7 @@ def _training(source: DataSource) -> dict[str, Any]:
     if source.preset != "paper":
         return {}
     clipping = {"clipping": "separate"} if source.labels else {}
-    return {"batch": min(source.n_units, _PAPER_BATCH), **_PAPER, **clipping}
+    return {"batch": min(source.persons or source.n_public, _PAPER_BATCH), **_PAPER, **clipping}
 
 
 def _variant(source: DataSource) -> dict[str, Any]:

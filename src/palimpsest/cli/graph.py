@@ -1,4 +1,4 @@
-"""The state of the DVC graph, asked in-process."""
+"""The state of the DVC graph, asked in-process; `palimpsest status` prints it."""
 
 import hashlib
 import os
@@ -11,8 +11,27 @@ os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC reads it when it is import
 import networkx
 from dvc.repo import Repo
 
+from palimpsest.cli.console import console, table
+from palimpsest.cli.context import opened
 from palimpsest.errors import ParamsError
 from stages import inputs
+
+
+def show_status(workspace: Path) -> None:
+    """Print each stage with its state, then the budget."""
+    context, changed = opened(workspace), stale(workspace)
+    stages = table()
+    stages.add_column("stage", overflow="fold")
+    stages.add_column("state", no_wrap=True)
+    for name in stage_names(workspace):
+        stages.add_row(name, "[yellow]would run[/yellow]" if name in changed else "[green]up to date[/green]")
+    out = console()
+    out.print(stages)
+    balance = context.ledger.balance(context.asset.name)
+    out.print(
+        f"Budget of [bold]{context.asset.name}[/bold]: epsilon {balance.spent:.3f} spent, {balance.left:.3f} left of "
+        f"{balance.cap:g} at delta {context.asset.delta:.3g}."
+    )
 
 
 def stale(workspace: Path) -> set[str]:
@@ -26,8 +45,9 @@ def stale(workspace: Path) -> set[str]:
     """
     with _repo(workspace) as repo:
         written = any(stage.name == inputs.STAGE for stage in repo.index.stages if not stage.is_data_source)
-        found = _changed(repo, inputs.contents(workspace) if written else {})
-    return found | ({inputs.STAGE} if written and inputs.outdated(workspace) else set())
+        contents = inputs.contents(workspace) if written else {}
+        stages = _changed(repo, contents)
+    return stages | ({inputs.STAGE} if inputs.outdated(workspace, contents) else set())
 
 
 def changed(workspace: Path, facts: Mapping[str, bytes]) -> set[str]:

@@ -4,21 +4,22 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from palimpsest.cli.context import environment
+from palimpsest.cli.context import enter, environment
 from palimpsest.cli.decisions import DataSource, params_text
-from palimpsest.cli.register import enter
 from palimpsest.cli.render import contents
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.files import atomic_path, close_workspace, make_folder
+from palimpsest.files import close_workspace, make_folder, write_text
 from palimpsest.params.file import FILE
 from palimpsest.params.load import loads
+from palimpsest.params.sections import NAME
 from palimpsest.records.conformity import schema_problem
 from palimpsest.records.read import ColumnNames, iter_rows
 from palimpsest.records.structured import WHOLE_ROW
@@ -67,17 +68,12 @@ def read_labels(listed: str | None, path: Path | None) -> dict[str, str]:
 
 def _labels_of_file(path: Path) -> dict[str, str]:
     """Every scalar is read as text, so that labels such as 1, yes and null are what they look like."""
-    try:
-        found = YAML(typ="base", pure=True).load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
-        raise ParamsError(
-            f"--labels-file cannot be read ({type(error).__name__}).", "Correct the path or the YAML."
-        ) from None
-    if not isinstance(found, dict) or not all(isinstance(words, str) for words in found.values()):
+    labels = _yaml(path, "base", "--labels-file", "the path or the YAML")
+    if not isinstance(labels, dict) or not all(isinstance(words, str) for words in labels.values()):
         raise ParamsError(
             "--labels-file holds no mapping of labels to texts.", "Write one `label: description` a line."
         )
-    return {name: words.strip() or name for name, words in found.items()}
+    return {name: words.strip() or name for name, words in labels.items()}
 
 
 def read_schema(path: Path | None) -> dict[str, Any] | None:
@@ -88,16 +84,18 @@ def read_schema(path: Path | None) -> dict[str, Any] | None:
     """
     if path is None:
         return None
-    try:
-        found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
-        raise ParamsError(
-            f"--json-schema cannot be read ({type(error).__name__}).", "Correct the path, the JSON or the YAML."
-        ) from None
-    problem = schema_problem(found) if isinstance(found, dict) else "is no mapping"
+    schema = _yaml(path, "safe", "--json-schema", "the path, the JSON or the YAML")
+    problem = schema_problem(schema) if isinstance(schema, dict) else "is no mapping"
     if problem:
         raise ParamsError(f"--json-schema {problem}.", "Correct the file.")
-    return dict(found)
+    return dict(schema)
+
+
+def _yaml(path: Path, kind: str, option: str, parts: str) -> Any:
+    try:
+        return YAML(typ=kind, pure=True).load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, YAMLError) as error:
+        raise ParamsError(f"{option} cannot be read ({type(error).__name__}).", f"Correct {parts}.") from None
 
 
 def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bool = False) -> None:
@@ -148,28 +146,17 @@ def _write(workspace: Path, files: Mapping[str, str]) -> None:
         if lines not in kept:
             path.write_text(kept + lines, encoding="utf-8")
     for name, content in files.items():
-        with atomic_path(workspace / name) as draft:
-            draft.write_text(content, encoding="utf-8")
+        write_text(workspace / name, content)
 
 
 def check_source(source: DataSource) -> None:
-    """Options fit each other; files exist and have the columns."""
-    _check_task(source)
-    if source.method not in METHODS:
-        raise ParamsError(f"--method is {source.method!r}.", f"Choose one of {', '.join(METHODS)}.")
-    if source.method == "select" and not source.labels:
-        raise ParamsError("--method select chooses texts for labels.", "Give --label and --labels, or another method.")
-    if source.method == "evolve" and source.task == "span":
-        raise ParamsError("--method evolve writes no free label.", "Use --method predict for --task span.")
-    if source.method == "embed" and source.task not in ("classify", "text"):
-        raise ParamsError("--method embed writes plain text.", "Use --method predict for --task span or json.")
-    if source.preset not in PRESETS:
-        raise ParamsError(f"--preset is {source.preset!r}.", f"Choose one of {', '.join(PRESETS)}.")
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", source.asset):
-        raise ParamsError(f"--asset is {source.asset!r}.", "Use lower-case letters, digits and _, a letter first.")
-    _check_numbers(source)
-    if math.isinf(source.epsilon):
-        raise ParamsError("--epsilon is inf.", "Give a finite one; params.yaml has a variant `inf` to add to `run`.")
+    """Options fit each other; files exist and have the columns.
+
+    Raises:
+        ParamsError, DataError: the first that is wrong.
+    """
+    for problem, remedy in chain(_task(source), _method(source), _numbers(source)):
+        raise ParamsError(problem, remedy)
     _first_row(source.data, ColumnNames(source.text, source.label, source.unit, source.keys, nobody=True))
     public_label = source.label if source.public_labels else None
     _first_row(source.public, ColumnNames(source.text, public_label, keys=source.keys, plain=True))
@@ -178,46 +165,62 @@ def check_source(source: DataSource) -> None:
             _first_row(path, ColumnNames(source.text, source.label, keys=source.keys))
 
 
-def _check_numbers(source: DataSource) -> None:
-    """How many records and persons there are, and how many rows are kept of one."""
-    if source.n_public < _FEWEST:
-        raise ParamsError(f"--n-public is {source.n_public}; allowed is at least {_FEWEST}.", "Bring more records.")
-    if (source.unit is None) != (source.persons is None):
-        raise ParamsError(
+def _task(source: DataSource) -> Iterator[tuple[str, str]]:
+    """The columns, the labels and the schema are those of the task."""
+    task, label, labels = source.task, source.label is not None, bool(source.labels)
+    if task not in TASKS:
+        yield f"--task is {task!r}.", f"Choose one of {', '.join(TASKS)}."
+    if task in ("classify", "text") and label != labels:
+        remedy = "Give both, or none for text without labels, or --task span for labels that are free text."
+        yield "--label and --labels come together.", remedy
+    if task == "span" and (not label or labels):
+        yield "--task span takes --label and no --labels: a label is free text.", "Give the column alone."
+    if (task == "json") != (source.json_schema is not None):
+        yield "--task json and --json-schema come together.", "Give both, or none."
+    if task == "json" and (label or labels):
+        yield "--task json has no labels.", "Leave --label and --labels out."
+    if task != "json" and source.text == WHOLE_ROW:
+        yield f"--text is {WHOLE_ROW!r}.", "Name the text column; only for --task json is a row a record."
+
+
+def _method(source: DataSource) -> Iterator[tuple[str, str]]:
+    """The first variant's method can do the task."""
+    if source.method not in METHODS:
+        yield f"--method is {source.method!r}.", f"Choose one of {', '.join(METHODS)}."
+    if source.method == "select" and not source.labels:
+        yield "--method select chooses texts for labels.", "Give --label and --labels, or another method."
+    if source.method == "evolve" and source.task == "span":
+        yield "--method evolve writes no free label.", "Use --method predict for --task span."
+    if source.method == "embed" and source.task not in ("classify", "text"):
+        yield "--method embed writes plain text.", "Use --method predict for --task span or json."
+    if source.preset not in PRESETS:
+        yield f"--preset is {source.preset!r}.", f"Choose one of {', '.join(PRESETS)}."
+    if not re.fullmatch(NAME, source.asset):
+        yield f"--asset is {source.asset!r}.", "Use lower-case letters, digits and _, a letter first."
+
+
+def _numbers(source: DataSource) -> Iterator[tuple[str, str]]:
+    """How many records and persons there are, how many rows are kept of one, and how private the first variant is."""
+    records, persons = source.n_public, source.persons
+    if records < _FEWEST:
+        yield f"--n-public is {records}; allowed is at least {_FEWEST}.", "Bring more records."
+    if (source.unit is None) != (persons is None):
+        yield (
             "--unit and --persons come together: the person is then protected, and delta and noise follow from how "
             "many persons there are.",
             "Give both, or neither for data in which one row is one person.",
         )
     if source.max_rows < 1:
-        raise ParamsError(f"--max-rows is {source.max_rows}; allowed is at least 1.", "Keep one row of each person.")
-    if source.persons is None:
-        if source.max_rows > 1:
-            raise ParamsError("--max-rows is given without --unit: nothing would be capped.", "Name the column, too.")
-        return
-    if not _FEWEST <= source.persons <= source.n_public:
-        raise ParamsError(
-            f"--persons is {source.persons}; allowed is at least {_FEWEST} and at most --n-public, {source.n_public}.",
+        yield f"--max-rows is {source.max_rows}; allowed is at least 1.", "Keep one row of each person."
+    if persons is None and source.max_rows > 1:
+        yield "--max-rows is given without --unit: nothing would be capped.", "Name the column, too."
+    if persons is not None and not _FEWEST <= persons <= records:
+        yield (
+            f"--persons is {persons}; allowed is at least {_FEWEST} and at most --n-public, {records}.",
             "Give the approximate number of different persons in the column.",
         )
-
-
-def _check_task(source: DataSource) -> None:
-    """The columns, the labels and the schema are those of the task."""
-    if source.task not in TASKS:
-        raise ParamsError(f"--task is {source.task!r}.", f"Choose one of {', '.join(TASKS)}.")
-    if source.task in ("classify", "text") and (source.label is None) != (not source.labels):
-        raise ParamsError(
-            "--label and --labels come together.",
-            "Give both, or none for text without labels, or --task span for labels that are free text.",
-        )
-    if source.task == "span" and (source.label is None or source.labels):
-        raise ParamsError("--task span takes --label and no --labels: a label is free text.", "Give the column alone.")
-    if (source.task == "json") != (source.json_schema is not None):
-        raise ParamsError("--task json and --json-schema come together.", "Give both, or none.")
-    if source.task == "json" and (source.label is not None or source.labels):
-        raise ParamsError("--task json has no labels.", "Leave --label and --labels out.")
-    if source.task != "json" and source.text == WHOLE_ROW:
-        raise ParamsError(f"--text is {WHOLE_ROW!r}.", "Name the text column; only for --task json is a row a record.")
+    if math.isinf(source.epsilon):
+        yield "--epsilon is inf.", "Give a finite one; params.yaml has a variant `inf` to add to `run`."
 
 
 def _first_row(path: Path, columns: ColumnNames) -> None:

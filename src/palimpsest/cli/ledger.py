@@ -1,7 +1,7 @@
 """`palimpsest ledger`: the books."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.markup import escape
@@ -25,7 +25,7 @@ def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: b
     if as_json:
         print(json.dumps(books.to_json(), indent=2))
         return
-    out.print(_table(books, _steps(whole.charges(context.asset.name))))
+    out.print(_table(books, whole.charges(context.asset.name)))
     out.print(
         f"Asset [bold]{books.asset}[/bold] at {escape(context.ledger.place)}: "
         f"epsilon {books.spent_epsilon:.3f} spent, {books.left_epsilon:.3f} left of {books.cap_epsilon:g} at "
@@ -55,13 +55,9 @@ def give_back(ledger: Ledger, asset: str, charge_id: str) -> None:
     )
 
 
-def _steps(charges: Iterable[Charge]) -> dict[str, str]:
-    """Charge id -> how far its steps have begun, for those that are paid for in steps."""
-    return {charge.id: f"\n{charge.steps_begun} of {charge.steps} steps" for charge in charges if charge.steps}
-
-
-def _table(books: LedgerSummary, steps: Mapping[str, str]) -> Table:
-    """One row per charge, of two lines or three, so that it fits on 80 columns."""
+def _table(books: LedgerSummary, charges: Iterable[Charge]) -> Table:
+    """One row per charge, of two lines or three, so that it fits on 80 columns; with the steps that have begun."""
+    steps = {charge.id: f"\n{charge.steps_begun} of {charge.steps} steps" for charge in charges if charge.steps}
     made = table("Charges")
     for heading in ("#\nid", "time", "variant\nstage", "query\nrun", "state\npurpose", "epsilon\nalone"):
         made.add_column(heading, overflow="fold")

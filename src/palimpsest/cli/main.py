@@ -57,9 +57,14 @@ def show_values(
     workspace: Workspace = Path(),
 ) -> None:
     """The values of the workspace, and where each comes from: params.yaml, worked out from it, or a default."""
-    from palimpsest.cli.params import show_params
+    from palimpsest.params.load import resolved, written
+    from palimpsest.params.origin import knobs
+    from palimpsest.params.text import flow
 
-    show_params(workspace, every=every)
+    file = written(workspace)
+    for knob in knobs(file, resolved(file)):
+        if every or knob.changed:
+            print(f"{knob.key}: {flow(knob.value)}  # {knob.origin}")
 
 
 @app.command("render")
@@ -100,7 +105,7 @@ def run(
 @app.command()
 def status(workspace: Workspace = Path()) -> None:
     """Which stages are up to date, and what is left of the budget."""
-    from palimpsest.cli.status import show_status
+    from palimpsest.cli.graph import show_status
 
     show_status(workspace)
 
@@ -156,7 +161,7 @@ def new_key(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the key that is there, if there is one.")] = False,
 ) -> None:
     """Make the key that signs releases, readable by its owner alone, and print its fingerprint."""
-    from palimpsest.cli.keys import make_key
+    from palimpsest.cli.verify_release import make_key
 
     make_key(path, keep=keep)
 
@@ -170,7 +175,7 @@ def register(
     workspace: Workspace = Path(),
 ) -> None:
     """Enter the data set of params.yaml into the ledger; makes the ledger where there is none."""
-    from palimpsest.cli.register import register_asset
+    from palimpsest.cli.context import register_asset
 
     register_asset(workspace, amend=amend, lost=lost)
 

@@ -2,6 +2,8 @@
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -10,9 +12,9 @@ from dvc.utils.serialize import dumps_yaml, load_yaml, parse_yaml
 from palimpsest import __version__
 from palimpsest.cli.graph import changed, stage_names, upstream
 from palimpsest.errors import DataError, LedgerError, ParamsError
-from palimpsest.files import atomic_path, close_workspace
+from palimpsest.files import close_workspace, write_text
 from palimpsest.graph import render
-from palimpsest.graph.expand import Repetition, expand, filled, params_keys
+from palimpsest.graph.expand import MADE, Repetition, expand, filled, params_keys
 from palimpsest.graph.stages import SPENDERS
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import ledger_url, listed, loads, texts
@@ -48,17 +50,20 @@ def migrate_workspace(workspace: Path) -> None:
     _put_back(workspace)
     facts = inputs.facts(params, workspace)
     names = carried(workspace)
-    require_fresh(names, changed(workspace, {path: text for path, text in facts.items() if _is_below(path, SOURCES)}))
+    require_fresh(names, changed(workspace, _below(facts, SOURCES)))
     _require_settled(params, workspace, names)
     files = {**texts(params), GRAPH.name: render.render(render.features(params))}
-    code = {path: text for path, text in facts.items() if _is_below(path, CODE)}
     repetitions = expand(parse_yaml(files[GRAPH.name], GRAPH)["stages"], parse_yaml(files[RESOLVED], RESOLVED))
-    lock = relocked(load_yaml(workspace / LOCK), [one for one in repetitions if one.name in names], code)
+    lock = relocked(load_yaml(workspace / LOCK), [one for one in repetitions if one.name in names], _below(facts, CODE))
     _write(workspace, {**files, LOCK.name: dumps_yaml(lock)})
     close_workspace(workspace)
     print(f"carried over: {len(names)} stages with their outputs and receipts; nothing was charged")
     print(f"kept: {', '.join(str(_kept(name)) for name in (FILE, GRAPH.name, LOCK.name))}")
     print("next: palimpsest plan, palimpsest verify; the audits and the pages run again with `palimpsest run`, free")
+
+
+def _below(files: Mapping[str, bytes], folder: Path) -> dict[str, bytes]:
+    return {path: text for path, text in files.items() if Path(path).is_relative_to(folder)}
 
 
 def carried(workspace: Path) -> set[str]:
@@ -120,12 +125,14 @@ def _files(entries: Iterable[Noted]) -> dict[str, Noted]:
 
 
 def _entry(one: Repetition, known: Mapping[str, Noted]) -> dict[str, Any]:
-    found: dict[str, Any] = {"cmd": filled([one.body["cmd"]], one.values)[0]}
-    found["deps"] = list(_of(one, one.paths("deps"), known))
-    if keys := filled(params_keys(one.body), one.values):
-        found["params"] = {RESOLVED: {key: _at(one.values, key) for key in sorted(keys)}}
-    found["outs"] = list(_of(one, sorted(one.paths("outs", "metrics", "plots")), known))
-    return found
+    (command,), keys = filled([one.body["cmd"]], one.values), sorted(filled(params_keys(one.body), one.values))
+    values = {key: reduce(getitem, key.split("."), one.values) for key in keys}
+    return {
+        "cmd": command,
+        "deps": list(_of(one, one.paths("deps"), known)),
+        **({"params": {RESOLVED: values}} if values else {}),
+        "outs": list(_of(one, sorted(one.paths(*MADE)), known)),
+    }
 
 
 def _of(one: Repetition, paths: Iterable[str], known: Mapping[str, Noted]) -> Iterator[Noted]:
@@ -142,18 +149,8 @@ def _noted(path: str, text: bytes) -> Noted:
     return {"path": path, "hash": "md5", "md5": hashlib.md5(text).hexdigest(), "size": len(text)}  # as DVC does
 
 
-def _at(values: Any, key: str) -> Any:
-    for part in key.split("."):
-        values = values[part]
-    return values
-
-
 def _plain(path: str) -> str:
     return PurePosixPath(path).as_posix()  # without `./`
-
-
-def _is_below(path: str, folder: Path) -> bool:
-    return Path(path).is_relative_to(folder)
 
 
 def _params(workspace: Path) -> Params:
@@ -209,22 +206,17 @@ def _put_back(workspace: Path) -> None:
                 f"{path.name} is one of today and {FILE} is not.",
                 f"Restore the {path.name} that belongs to this {FILE}, then migrate again; nothing was written.",
             )
-        _replace(path, kept.read_text(encoding="utf-8"))
+        write_text(path, kept.read_text(encoding="utf-8"))
 
 
 def _write(workspace: Path, files: Mapping[str, str]) -> None:
     try:
         for name in (FILE, GRAPH.name, LOCK.name):
-            _replace(workspace / _kept(name), (workspace / name).read_text(encoding="utf-8"))
+            write_text(workspace / _kept(name), (workspace / name).read_text(encoding="utf-8"))
         for name in sorted(files, key=lambda name: name == FILE):  # last, so that what is stopped is known as such
-            _replace(workspace / name, files[name])
+            write_text(workspace / name, files[name])
     except OSError as error:
         raise DataError(
             f"The workspace cannot be written ({type(error).__name__}).",
             "Give yourself write permission, then migrate again.",
         ) from None
-
-
-def _replace(path: Path, text: str) -> None:
-    with atomic_path(path) as draft:
-        draft.write_text(text, encoding="utf-8")

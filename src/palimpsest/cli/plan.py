@@ -22,7 +22,7 @@ from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.report.formats import MISSING, number
 from stages import pricing
-from stages.spenders import Spender, spenders
+from stages.spenders import spenders
 from stages.vouching import require_vouched
 
 
@@ -55,22 +55,16 @@ class Priced:
 
 def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
     """Everything that spends, with its plan, each after what it builds on. Reads no row."""
-    changed = stale(context.workspace)
-    named = spenders(context.params)
-    return [
-        _priced(context, each, _key(each) in changed) for each in named if _key(each) in changed or not only_pending
-    ]
-
-
-def _key(each: Spender) -> str:
-    return f"{each.method.stage}@{each.name}"
-
-
-def _priced(context: Context, each: Spender, pending: bool) -> Priced:
-    params, name = context.params, each.name
-    plan, (whole, own_delta) = pricing.planned(params, name), pricing.whole(params, name)
-    variants = tuple(variant for variant, model in params.run.dp_lm.items() if model == name)
-    return Priced(_key(each), name, each.method, each.target.purpose, plan, whole, own_delta, pending, variants)
+    params, changed, found = context.params, stale(context.workspace), []
+    for each in spenders(params):
+        name, stage = each.name, f"{each.method.stage}@{each.name}"
+        if only_pending and stage not in changed:
+            continue
+        plan, (whole, own_delta) = pricing.planned(params, name), pricing.whole(params, name)
+        draws = tuple(variant for variant, model in params.run.dp_lm.items() if model == name)
+        purpose, pending = each.target.purpose, stage in changed
+        found.append(Priced(stage, name, each.method, purpose, plan, whole, own_delta, pending, draws))
+    return found
 
 
 def asked_total(context: Context, variants: list[Priced]) -> float:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from palimpsest import __version__
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.files import atomic_path
+from palimpsest.files import write_text
 from palimpsest.graph import render as graph
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import read, rendered
@@ -29,8 +29,7 @@ def render(workspace: Path) -> list[str]:
     changed = {name: text for name, text in contents(params).items() if _content(workspace / name) != text}
     try:
         for name, text in changed.items():
-            with atomic_path(workspace / name) as draft:
-                draft.write_text(text, encoding="utf-8")
+            write_text(workspace / name, text)
     except OSError as error:
         raise DataError(
             f"The workspace cannot be written ({type(error).__name__}).", "Give yourself write permission."

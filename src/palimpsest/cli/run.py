@@ -8,33 +8,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from palimpsest.cli.context import Context, environment, opened
-from palimpsest.cli.graph import stale, upstream
+from palimpsest.cli.graph import stage_names, stale, upstream
 from palimpsest.cli.render import render
 from palimpsest.cli.report import show_report
-from palimpsest.cli.word import owners_word, without_release
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 from palimpsest.files import make_folder
 from palimpsest.graph.stages import SPENDERS
-from palimpsest.report.release.word import VARIABLE, YES
+from palimpsest.report.release.word import VARIABLE, YES, record
 from palimpsest.workspace import TWINS
 from stages.vouching import require_vouched
 
 HELD_BACK = 3  # exit status: all went well, and the owner's word for the release was not given
 _FREE_BYTES = 300 * 1024**2
+_RELEASE = "release"  # the stage
+_QUESTION = (
+    "This run would release rows of {}. Audits of private rows are in reports/internal.html, in the private zone; by "
+    "default the release does not depend on them. Do you give the word of the owner of the data for this release? [y/N]"
+)
 
 
 def run_workspace(
     workspace: Path, targets: list[str], *, ui: bool, stay: bool, yes: bool = False, reason: str | None = None
 ) -> int:
-    """Bring the workspace up to date; the exit status of the runner, or `HELD_BACK`.
-
-    Args:
-        workspace: the folder with params.yaml.
-        targets: stages to bring up to date; none means all.
-        ui: run as a flow, on a server with its page.
-        stay: keep that server open afterwards.
-        yes: give the owner's word without asking on the terminal.
-        reason: kept with the word in the private zone.
+    """Bring the workspace up to date; the exit status of the runner, or `HELD_BACK`. No targets are all stages.
 
     Raises:
         PalimpsestError: found by the checks, before any stage starts and before any charge.
@@ -46,8 +42,8 @@ def run_workspace(
     for flag in context.params.flags():
         print(f"flag: {flag}", file=sys.stderr)
     make_folder(workspace / TWINS)
-    word = owners_word(context, targets, yes=yes, reason=reason)
-    chosen = without_release(workspace, targets) if word is False else targets
+    word = _owners_word(context, targets, yes=yes, reason=reason)
+    chosen = _without_release(workspace, targets) if word is False else targets
     variables = {VARIABLE: YES if word else ""}  # what the shell exported is no answer to this run's question
     code = 0
     if chosen or not targets:
@@ -58,6 +54,33 @@ def run_workspace(
         print(f"Nothing was released: the owner's word was not given. Exit status {code or HELD_BACK}.")
         return code or HELD_BACK
     return code
+
+
+def _owners_word(context: Context, targets: Sequence[str], *, yes: bool, reason: str | None) -> bool | None:
+    """The answer, recorded with its reason in the private zone; `yes` answers in place of the terminal.
+
+    None where the run would release nothing, and nobody is asked.
+    """
+    variants = context.params.release.variants
+    if not variants or (targets and _RELEASE not in targets) or _RELEASE not in stale(context.workspace):
+        return None
+    given = yes or _asked(variants)
+    record(context.workspace, variants, given, reason)
+    return given
+
+
+def _without_release(workspace: Path, targets: Sequence[str]) -> list[str]:
+    """The same targets, or all stages where none is named, but for the releasing one."""
+    return [name for name in targets or stage_names(workspace) if name != _RELEASE]
+
+
+def _asked(variants: Sequence[str]) -> bool:
+    """The answer on the terminal; no answer is a no."""
+    print(_QUESTION.format(", ".join(variants)), flush=True)
+    try:
+        return input().strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def check_files(context: Context) -> None:

@@ -1,4 +1,4 @@
-"""`palimpsest verify FOLDER`: check a release, on any machine."""
+"""`palimpsest keys new`, the key that signs releases, and `palimpsest verify FOLDER`, which checks one anywhere."""
 
 import sys
 from pathlib import Path
@@ -7,8 +7,25 @@ from rich.markup import escape
 
 from palimpsest.cli.console import console
 from palimpsest.report.release.check import Checked, verify_release
+from palimpsest.report.release.keys import fingerprint, key_path, load_key, new_key
 
 UNPINNED = 3  # 1 is a check that fails, 2 a wrong command line
+
+
+def make_key(path: Path | None, *, keep: bool = False) -> None:
+    """Make a key where there is none, and print its place and its fingerprint.
+
+    Args:
+        path: where it goes; None: its usual place.
+        keep: whether a key that is there stays, and is shown.
+
+    Raises:
+        DataError: there is a file already, or the place lies in a workspace.
+    """
+    place = key_path(path)
+    name = fingerprint(load_key(place).public_key()) if keep and place.is_file() else new_key(place)
+    print(f"key: {place}\nfingerprint: {name}")
+    print("Keep the file to yourself, and tell the fingerprint to those who will check your releases.")
 
 
 def check_release(path: Path, key: str | None) -> int:

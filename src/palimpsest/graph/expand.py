@@ -30,11 +30,7 @@ class Repetition:
     values: Mapping[str, Any]
 
     def paths(self, *keys: str) -> list[str]:
-        """The paths under these keys, written out.
-
-        Raises:
-            DataError, ParamsError: as `filled`.
-        """
+        """The paths under these keys, written out; what `filled` refuses is refused."""
         return filled(self._paths(keys), self.values)
 
     def known_paths(self, *keys: str) -> list[str]:
@@ -47,8 +43,8 @@ class Repetition:
             yield from [entry] if isinstance(entry, str) else entry
 
     def _word(self, name: re.Match[str]) -> str:
-        found = _value(name[0], self.values)
-        return name[0] if found is None else str(found)
+        value = _value(name[0], self.values)
+        return name[0] if value is None else str(value)
 
 
 def expand(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any]) -> list[Repetition]:
@@ -82,13 +78,13 @@ def filled(texts: Iterable[str], values: Mapping[str, Any]) -> list[str]:
         DataError: a name cannot be read.
         ParamsError: a name stands for nothing.
     """
-    found = [_NAMED.sub(lambda name: str(_known(name[0], values)), text) for text in texts]
-    for text in found:
+    written_out = [_NAMED.sub(lambda name: str(_known(name[0], values)), text) for text in texts]
+    for text in written_out:
         if "${" in text:
             raise DataError(
                 f"dvc.yaml has {text!r}, in which a name cannot be read.", "Write names as ${section.key} and no more."
             )
-    return found
+    return written_out
 
 
 def _repetitions(stage: str, entry: Mapping[str, Any], params: Mapping[str, Any]) -> Iterator[Repetition]:
@@ -107,13 +103,13 @@ def _repetitions(stage: str, entry: Mapping[str, Any], params: Mapping[str, Any]
 
 
 def _known(text: Any, values: Mapping[str, Any]) -> Any:
-    found = _value(text, values)
-    if found is None:
+    value = _value(text, values)
+    if value is None:
         raise ParamsError(
             f"dvc.yaml has {text}, which stands for nothing in params.yaml.",
             "Give it a value there, and name none elsewhere: `vars` is not read.",
         )
-    return found
+    return value
 
 
 def _value(text: Any, values: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from palimpsest.graph.stage import PUBLIC_TEST_FILE, TEST_FILE, Feature, Pairs, Stage
+from palimpsest.graph.stage import PUBLIC_TEST_FILE, TEST_FILE, Feature, Stage
 from palimpsest.graph.stages import STAGES
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.schema import Params
@@ -65,9 +65,9 @@ def _repeated(stage: Stage, absent: set[str]) -> Entry:
         return entry
     entry = _spelled(stage, entry)
     listed = f"${{{stage.over.listed}}}"
-    return {"foreach": listed, "do": entry} if isinstance(stage.over, Pairs) else {
-        "desc": entry.pop("desc"), "matrix": {stage.over.item: listed}, **entry
-    }  # fmt: skip
+    if stage.over.item is None:
+        return {"foreach": listed, "do": entry}
+    return {"desc": entry.pop("desc"), "matrix": {stage.over.item: listed}, **entry}
 
 
 def _entry(stage: Stage, absent: set[str]) -> Iterator[tuple[str, Any]]:

@@ -25,33 +25,20 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True)
 class Each:
-    """A stage runs once for each name in a list of params.yaml.
+    """A stage runs once for each name in a list of params.yaml, or in a mapping, which says what the name is built on.
 
     Attributes:
-        listed: the key of the list.
-        item: what one of its names is a name of.
+        listed: the key of the list or the mapping.
+        item: of a list what one of its names is a name of; None for a mapping.
     """
 
     listed: str
-    item: str
+    item: str | None = None
 
     def spelled(self, text: str) -> str:
-        """The text with DVC's word for the name."""
-        return text.replace(NAME, f"${{item.{self.item}}}")
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """A stage runs once for each name in a mapping of params.yaml, which says what the name is built on.
-
-    Attributes:
-        listed: the key of the mapping.
-    """
-
-    listed: str
-
-    def spelled(self, text: str) -> str:
-        """The text with DVC's words for the name and for what it is built on."""
+        """The text with DVC's words for the name, and for what it is built on."""
+        if self.item is not None:
+            return text.replace(NAME, f"${{item.{self.item}}}")
         return text.replace(NAME, "${key}").replace(BELOW, "${item}")
 
 
@@ -96,7 +83,7 @@ class Stage:
     name: str
     desc: str
     zone: Zone
-    over: Each | Pairs | None = None
+    over: Each | None = None
     params: tuple[str, ...] = ()
     deps: tuple[Path | str, ...] = ()
     outs: tuple[Path, ...] = ()

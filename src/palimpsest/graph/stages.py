@@ -1,5 +1,10 @@
-"""Every stage of the graph, in the order of dvc.yaml. A new one is a declaration here and its module in `stages`."""
+"""Every stage of the graph, in the order of dvc.yaml.
 
+A new one is a declaration here and its module in `stages`. The stage of a method that writes rows needs none: it
+follows from the method's declaration.
+"""
+
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +18,10 @@ from palimpsest.graph.stage import (
     DvcPlot,
     Each,
     Feature,
-    Pairs,
     Stage,
 )
+from palimpsest.methods.registry import CHARGED
+from palimpsest.methods.shared.tools import Reads
 from palimpsest.workspace import (
     BASE_LM,
     BASELINES,
@@ -55,6 +61,8 @@ _ROWS, _RECEIPT = SYNTHETIC / f"{NAME}.parquet", RECEIPTS / f"{NAME}.json"
 _EVALUATED, _AUDITED = Each("run.evaluate", "variant"), Each("run.audit", "variant")
 _COLUMNS, _LABELLED = ("dataset.text", "dataset.label"), ("dataset.label", "dataset.labels")
 _CLASSIFIERS = ("models.encoder", "models.classifier", "utility")
+# What every stage reads that asks private rows something under a charge of its own.
+_ASKED, _MEMBERS = ("dataset", "privacy.budget.delta", "testing"), (_TRAIN, _MANIFEST)
 _GUESSING = ("seed", "dataset", "privacy.budget.delta", "audit.guesses", "audit.alpha")
 
 
@@ -63,38 +71,34 @@ def _measured(metric: str) -> tuple[Path, ...]:
     return (METRICS / NAME / f"{metric}.json",)
 
 
-def _spends(
-    name: str,
-    desc: str,
-    over: Each | Pairs,
-    params: tuple[str, ...],
-    deps: tuple[Path | str, ...],
-    outs: tuple[Path, ...],
-    receipt: Path,
-    metrics: tuple[Path, ...] = (),
-    needs: tuple[Feature, ...] = (),
-    module: str = "",
-) -> Stage:
-    """A stage that asks private rows something under a charge of its own."""
+# What a method reads -> what its stage depends on, in this order.
+_FILES: Mapping[Reads, tuple[Path, ...]] = {
+    Reads.TEXTS: (_TEXTS,),
+    Reads.EMBEDDINGS: (EMBEDDINGS,),
+    Reads.AUTHOR: (_HELD,),  # which none reads; without it the stage would be another, and run and be charged anew
+    Reads.HELDOUT: (_HELD,),
+    Reads.BASE: (BASE_LM,),
+    Reads.READER: (MODELS / BELOW,),
+    Reads.DECODER: (DECODERS / BELOW,),
+    Reads.SOURCE: (SYNTHETIC / f"{BELOW}.parquet", RECEIPTS / f"{BELOW}.json"),
+}
+
+
+def _writes(stage: str) -> Stage:
+    """The stage that writes the rows of each variant of a method, or of several, under a charge of its own."""
+    methods = [known for known in CHARGED if known.stage == stage]
+    first, reads = methods[0], {what for known in methods for what in known.reads}
+    over = Each(f"run.{stage}", "variant") if first.source == "none" else Each(f"run.{stage}")
+    params = ["models.encoder", f"variants.{NAME}", *["seed"] * first.seeded]
+    params += [f"authors.{BELOW}"] * (Reads.AUTHOR in reads)
+    deps = dict.fromkeys(path for what, paths in _FILES.items() if what in reads for path in paths)
+    rounds = [EVOLVED / f"{NAME}{first.rounds}"] if first.rounds else []
+    labelled = all(known.tasks == ("classify",) for known in methods)
     return Stage(
-        name, desc, Zone.PRIVATE, over, ("dataset", "privacy.budget.delta", "testing", *params),
-        (_TRAIN, _MANIFEST, *deps), outs, metrics, receipt=receipt, needs=needs, module=module,
+        stage, first.does, Zone.PRIVATE, over, (*_ASKED, *params), (*_MEMBERS, *deps),
+        (*rounds, SYNTHETIC / f"{NAME}.jsonl", _ROWS), _measured("generation"), receipt=_RECEIPT,
+        needs=(Feature.LABELS,) if labelled else (), module="fit",
     )  # fmt: skip
-
-
-def _writes(
-    name: str,
-    desc: str,
-    over: Each | Pairs,
-    deps: tuple[Path | str, ...],
-    params: tuple[str, ...] = (),
-    outs: tuple[Path, ...] = (),
-    needs: tuple[Feature, ...] = (),
-) -> Stage:
-    """One that writes the rows of a variant under a charge of its own."""
-    own = ("models.encoder", f"variants.{NAME}", *params)
-    made = (*outs, SYNTHETIC / f"{NAME}.jsonl", _ROWS)
-    return _spends(name, desc, over, own, deps, made, _RECEIPT, _measured("generation"), needs, "fit")
 
 
 def _audits(
@@ -103,7 +107,7 @@ def _audits(
     metric: str,
     params: tuple[str, ...],
     deps: tuple[Path | str, ...],
-    over: Each | Pairs = _AUDITED,
+    over: Each = _AUDITED,
     needs: tuple[Feature, ...] = (),
     zone: Zone = Zone.PRIVATE,
     module: str = "",
@@ -114,6 +118,8 @@ def _audits(
 
 _fetches = partial(Stage, zone=Zone.PUBLIC, retries=1)  # public work, which may be tried again
 
+# Those of methods, from their declarations. Taken out below are those that stand at a place of their own.
+_written = {stage: _writes(stage) for stage in sorted({known.stage for known in CHARGED})}
 STAGES = (
     Stage(
         "inputs", "Write down what the other stages run on that no stage makes, the code of each and the public models",
@@ -141,18 +147,19 @@ STAGES = (
     ),
 
     # What is fitted to private rows, and what is written from it.
-    _spends(
+    Stage(
         "dp_train", "Fine-tune a language model on private rows with DP-SGD, alone or together with its discriminator",
-        Each("run.dp_train", "model"), ("seed", f"lms.{NAME}"), (BASE_LM,), (_MODEL,), _MODEL_RECEIPT,
+        Zone.PRIVATE, Each("run.dp_train", "model"), (*_ASKED, "seed", f"lms.{NAME}"), (*_MEMBERS, BASE_LM), (_MODEL,),
+        receipt=_MODEL_RECEIPT,
     ),
-    _spends(
-        "discriminator", "Train a discriminator with DP-SGD behind a fitted language model; both count",
-        Pairs("run.discriminator"), ("seed", "models.encoder", f"discriminators.{NAME}", f"lms.{BELOW}"),
-        (_MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json"), (_MODEL,), _MODEL_RECEIPT,
+    Stage(
+        "discriminator", "Train a discriminator with DP-SGD behind a fitted language model; both count", Zone.PRIVATE,
+        Each("run.discriminator"), (*_ASKED, "seed", "models.encoder", f"discriminators.{NAME}", f"lms.{BELOW}"),
+        (*_MEMBERS, _MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json"), (_MODEL,), receipt=_MODEL_RECEIPT,
     ),
     Stage(
         "pplm_generate", "Draw synthetic rows from a fitted model, steered towards each label, and filter them",
-        Zone.DP, Pairs("run.dp_lm"),
+        Zone.DP, Each("run.dp_lm"),
         ("seed", "dataset.text", "dataset.label", "dataset.labels", "models.encoder", f"variants.{NAME}"),
         (_MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json", BASE_LM, _HELD),
         (SYNTHETIC / f"{NAME}.jsonl", _ROWS, _RECEIPT), _measured("generation"),
@@ -163,56 +170,29 @@ STAGES = (
         params=("seed", "dataset.task", "dataset.labels", "models.encoder", f"taught.{NAME}"),
         deps=(EMBEDDINGS, _TEXTS, BASE_LM), outs=(TAUGHT / NAME,),
     ),
-    _writes(
-        "private_predict", "Write rows from private contexts with a public language model that never learns from them",
-        Pairs("run.private_predict"), (_HELD, BASE_LM, _MODEL_BELOW),
-    ),
-    _writes(
-        "select", "Choose public texts by noisy class means, one cheap look at the private rows",
-        Each("run.select", "variant"), (_TEXTS, EMBEDDINGS), needs=(Feature.LABELS,),
-    ),
-    _writes(
-        "private_evolve",
-        "Let private rows vote, round by round, for texts that an author writes who sees none of them",
-        Pairs("run.private_evolve"), (_TEXTS, EMBEDDINGS, _HELD, BASE_LM), ("seed", f"authors.{BELOW}"),
-        (EVOLVED / f"{NAME}.parquet",),
-    ),
+    _written.pop("private_predict"),
+    _written.pop("select"),
+    _written.pop("private_evolve"),
     _audits(
         "evolution_audit", "Measure, round by round, how far the selected texts are from the private rows", "evolution",
         ("seed", "dataset.labels", "models.encoder"), (EVOLVED / f"{NAME}.parquet", _TRAIN, _HOLDOUT),
-        Pairs("run.private_evolve"),
+        Each("run.private_evolve"),
     ),
-    _writes(
-        "vote_select", "Keep those rows of another variant that one noisy vote of the private rows points at",
-        Pairs("run.vote_select"), (SYNTHETIC / f"{BELOW}.parquet", RECEIPTS / f"{BELOW}.json"), ("seed",),
-    ),
+    _written.pop("vote_select"),
     _fetches(
         "decoder_pretrain",
         "Teach a copy of the public language model, on public sentences, to write down a sentence embedding",
         over=Each("run.decoder_pretrain", "decoder"), params=("seed", "models.encoder", f"decoders.{NAME}"),
         deps=(_TEXTS, _HELD, BASE_LM), outs=(DECODERS / NAME,), metrics=(DECODER_METRICS / f"{NAME}.json",),
     ),
-    _writes(
-        "eda_evolve",
-        "Let private rows vote, round by round, for embeddings, and write the last ones down with a public decoder",
-        Pairs("run.eda_evolve"), (_TEXTS, EMBEDDINGS, _HELD, BASE_LM, DECODERS / BELOW), ("seed",),
-        (EVOLVED / f"{NAME}.npz",),
-    ),
+    _written.pop("eda_evolve"),
     _audits(
         "eda_audit",
         "Measure, round by round, how far the embeddings are from the private rows, and how their votes spread",
         "evolution", ("seed", "dataset.labels", "models.encoder"), (EVOLVED / f"{NAME}.npz", _TRAIN, _HOLDOUT),
-        Pairs("run.eda_evolve"),
+        Each("run.eda_evolve"),
     ),
-    _writes(
-        "custext", "Replace every word of the private rows by one of its public neighbours, a baseline for reference",
-        Each("run.custext", "variant"), (_TEXTS,),
-    ),
-    _writes(
-        "sentdp",
-        "Pick public texts deep in the cloud of each label's rows by the exponential mechanism, a baseline",
-        Each("run.sentdp", "variant"), (_TEXTS, EMBEDDINGS), needs=(Feature.LABELS,),
-    ),
+    *_written.values(),
     _fetches(
         "public_only", "The row at epsilon 0: the public texts nearest to each label's public description",
         params=("dataset.text", *_LABELLED, "public_only"), deps=(_TEXTS, EMBEDDINGS),
@@ -245,12 +225,12 @@ STAGES = (
     # Attacks on models and on rows, and what rows repeat.
     _audits(
         "mia", "Attack the model by loss and by reference, after a control without any model", "membership",
-        _GUESSING, (_MODEL_BELOW, BASE_LM, _RECEIPT, _TRAIN, _HOLDOUT), Pairs("run.dp_lm"),
+        _GUESSING, (_MODEL_BELOW, BASE_LM, _RECEIPT, _TRAIN, _HOLDOUT), Each("run.dp_lm"),
     ),
     _audits(
         "shadow_mia", "Attack the model with shadow models, which never saw what is guessed about",
         "shadow_membership", (*_GUESSING, "models.prompts"),
-        (_MODEL_BELOW, BASE_LM, _RECEIPT, _TRAIN, _HOLDOUT, _TEST), Pairs("run.shadow_mia"),
+        (_MODEL_BELOW, BASE_LM, _RECEIPT, _TRAIN, _HOLDOUT, _TEST), Each("run.shadow_mia"),
     ),
     Stage(
         "embedding_audit", "Ask how well the language model's hidden states tell the labels of private rows apart",

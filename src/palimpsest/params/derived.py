@@ -1,10 +1,11 @@
 """Defaults that follow from the public facts of the data set: sizes, and whether there are labels."""
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from palimpsest.params.schema import Dataset
+from palimpsest.params.sections import Dataset
 
 ANY = "*"  # stands for a name of the file's own
 _LARGEST_BATCH, _SMALLEST_BATCH = 10, 4  # powers of two
@@ -50,65 +51,65 @@ def _contexts(data: Dataset) -> int:
     return min(max(units(data) // 64, _FEWEST_CONTEXTS), _MOST_CONTEXTS)
 
 
-def _labelled(there: Any, else_: Any) -> Callable[[Dataset], Any]:
-    return lambda data: there if data.labels else else_
+Default = tuple[str, Callable[[Dataset], Any]]  # the words, the value
 
 
-def _long(long: Any, else_: Any) -> Callable[[Dataset], Any]:
-    return lambda data: long if data.task == "json" else else_
+def _labelled(there: Any, other: Any) -> Default:
+    return f"{_cell(there)} where there are labels, else {_cell(other)}", lambda data: there if data.labels else other
 
 
-_CHAIN = ("length", "personal_data", "duplicates")
-_WITH_LABELS = "the section's own defaults where there are labels, else `null`"
+def _for_json(own: Any, other: Any) -> Default:
+    return f"{_cell(other)}; task json: {_cell(own)}", lambda data: own if data.task == "json" else other
 
 
-def _entries() -> Iterator[Derived]:
-    yield Derived(("models", "embedded_lm", "context"), "`128`; task json: `512`", _long(512, 128))
-    yield Derived(("taught", ANY, "max_tokens"), "`40`; task json: `200`", _long(200, 40))
-    yield Derived(
-        ("authors", ANY, "start"), '`"prompt"` where there are labels, else `"corpus"`', _labelled("prompt", "corpus"),
-        "base",
-    )  # fmt: skip
-    yield Derived(("authors", ANY, "max_tokens"), "`64`; task json: `200`", _long(200, 64), "base")
-    words = "about a twelfth of the units of privacy: a power of two from 16 to 1,024"
-    yield Derived(("lms", ANY, "train", "batch"), words, _batch)
-    words = "`1.0` where there are labels, else `0.0`"
-    yield Derived(("lms", ANY, "train", "discriminator_weight"), words, _labelled(1.0, 0.0))
-    yield Derived(("discriminators", ANY, "train", "batch"), "the number of units of privacy", units)
-    words = '`"multitask"` where there are labels, else `"plain"`'
-    yield Derived(("variants", ANY, "variant"), words, _labelled("multitask", "plain"), "dp_lm")
-    yield from _predict(("variants", ANY, "predict"))
-    yield Derived(("variants", ANY, "fewshot", "filters", "chain"), *_chain("json", "span"))
-    yield Derived(("variants", ANY, "evolve", "class_means"), _WITH_LABELS, _labelled({}, None))
-    yield Derived(("variants", ANY, "evolve", "filters", "chain"), *_chain("json"))
-    yield Derived(("variants", ANY, "embed", "class_means"), _WITH_LABELS, _labelled({}, None))
-    words = "a fifth of the units of privacy, from 20 to 2,000"
-    yield Derived(("audit", "size"), words, _audited)
-    yield Derived(
-        ("release", "title"),
-        '`"Synthetic rows of "` and `dataset.asset`',
-        lambda data: f"Synthetic rows of {data.asset}",
-    )
-
-
-def _predict(at: Path) -> Iterator[Derived]:
-    words = "a 64th of the units of privacy, from 8 to 32"
-    yield Derived((*at, "batch_size"), words, _contexts)
-    yield Derived((*at, "tokens"), "`100`; task json: `300`", _long(300, 100))
-    yield Derived((*at, "max_tokens"), "`40`; task json: `200`", _long(200, 40))
-    yield Derived((*at, "typical_tokens"), "`20`; task json: `150`", _long(150, 20))
-    yield Derived((*at, "keep_unfinished"), "`true`; task json: `false`", _long(False, True))
-    yield Derived((*at, "class_means"), _WITH_LABELS, _labelled({}, None))
-    yield Derived((*at, "prompt", "text_tokens"), "`40`; task json: `200`", _long(200, 40))
-    yield Derived((*at, "filters", "chain"), *_chain("json", "span"))
-
-
-def _chain(*without: str) -> tuple[str, Callable[[Dataset], Any]]:
-    words = f"`{list(_CHAIN)}`".replace("'", '"') + f"; task {' or '.join(without)}: `[]`"
+def _chain(*without: str) -> Default:
+    """All filters of texts, but for the tasks whose records are no texts."""
+    words = f"{_cell(_CHAIN)}; task {' or '.join(without)}: `[]`"
     return words, lambda data: [] if data.task in without else list(_CHAIN)
 
 
-DERIVED: Mapping[tuple[Path, str | None], Derived] = {(item.path, item.tag): item for item in _entries()}
+def _cell(value: Any) -> str:
+    return f"`{json.dumps(value)}`"
+
+
+_CHAIN = ["length", "personal_data", "duplicates"]
+_WITH_LABELS: Default = (
+    "the section's own defaults where there are labels, else `null`",
+    lambda data: {} if data.labels else None,
+)
+_TITLE: Default = ('`"Synthetic rows of "` and `dataset.asset`', lambda data: f"Synthetic rows of {data.asset}")
+_PREDICT: Mapping[Path, Default] = {
+    ("batch_size",): ("a 64th of the units of privacy, from 8 to 32", _contexts),
+    ("tokens",): _for_json(300, 100),
+    ("max_tokens",): _for_json(200, 40),
+    ("typical_tokens",): _for_json(150, 20),
+    ("keep_unfinished",): _for_json(False, True),
+    ("class_means",): _WITH_LABELS,
+    ("prompt", "text_tokens"): _for_json(200, 40),
+    ("filters", "chain"): _chain("json", "span"),
+}
+_ALL = (
+    Derived(("models", "embedded_lm", "context"), *_for_json(512, 128)),
+    Derived(("taught", ANY, "max_tokens"), *_for_json(200, 40)),
+    Derived(("authors", ANY, "start"), *_labelled("prompt", "corpus"), "base"),
+    Derived(("authors", ANY, "max_tokens"), *_for_json(200, 64), "base"),
+    Derived(
+        ("lms", ANY, "train", "batch"),
+        "about a twelfth of the units of privacy: a power of two from 16 to 1,024",
+        _batch,
+    ),
+    Derived(("lms", ANY, "train", "discriminator_weight"), *_labelled(1.0, 0.0)),
+    Derived(("discriminators", ANY, "train", "batch"), "the number of units of privacy", units),
+    Derived(("variants", ANY, "variant"), *_labelled("multitask", "plain"), "dp_lm"),
+    *(Derived(("variants", ANY, "predict", *path), *default) for path, default in _PREDICT.items()),
+    Derived(("variants", ANY, "fewshot", "filters", "chain"), *_chain("json", "span")),
+    Derived(("variants", ANY, "evolve", "class_means"), *_WITH_LABELS),
+    Derived(("variants", ANY, "evolve", "filters", "chain"), *_chain("json")),
+    Derived(("variants", ANY, "embed", "class_means"), *_WITH_LABELS),
+    Derived(("audit", "size"), "a fifth of the units of privacy, from 20 to 2,000", _audited),
+    Derived(("release", "title"), *_TITLE),
+)
+DERIVED: Mapping[tuple[Path, str | None], Derived] = {(item.path, item.tag): item for item in _ALL}
 
 
 def derived(path: Path, tag: str | None = None) -> Derived | None:

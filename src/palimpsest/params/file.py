@@ -28,9 +28,8 @@ class NamedEntry(Settings):
 class Sourced(NamedEntry):
     """What is drawn from something else in the file, or stands behind it."""
 
-    source: str | None = Field(
-        default=None, alias="from", description="What it is drawn from; for a discriminator its language model."
-    )
+    source: str | None = Field(default=None, alias="from")
+    """What it is drawn from; for a discriminator its language model."""
 
 
 class Drawn(Sourced):
@@ -47,30 +46,20 @@ class Drawn(Sourced):
 class Runs(Settings):
     """Which of what the file names runs, where that is not all of it, and the audits that only run when asked for."""
 
-    evaluate: tuple[str, ...] | None = Field(
-        default=None, description="Variants that run, in the order of the pages; null: all."
-    )
-    audit: tuple[str, ...] | None = Field(
-        default=None, description="Variants whose rows are attacked; null: all that run. [] leaves these audits out."
-    )
-    twins: tuple[str, ...] | None = Field(
-        default=None,
-        description="Methods whose code is audited on invented records; null: all that run and have a twin.",
-    )
-    embedding_audit: tuple[str, ...] | None = Field(
-        default=None,
-        description="Language models whose states are examined, base among them; null: all where there are labels.",
-    )
-    fit: tuple[str, ...] = Field(
-        default=(), description="Language models and discriminators that are fitted though nothing is drawn from them."
-    )
-    shadow_mia: tuple[str, ...] = Field(
-        default=(),
-        description="Variants of dp_lm that are attacked with shadow models too: slow, for it trains several.",
-    )
-    in_context: tuple[str, ...] = Field(
-        default=(), description="Rows that stand as demonstrations before test items; needs utility.in_context."
-    )
+    evaluate: tuple[str, ...] | None = None
+    """Variants that run, in the order of the pages; null: all."""
+    audit: tuple[str, ...] | None = None
+    """Variants whose rows are attacked; null: all that run. [] leaves these audits out."""
+    twins: tuple[str, ...] | None = None
+    """Methods whose code is audited on invented records; null: all that run and have a twin."""
+    embedding_audit: tuple[str, ...] | None = None
+    """Language models whose states are examined, base among them; null: all where there are labels."""
+    fit: tuple[str, ...] = ()
+    """Language models and discriminators that are fitted though nothing is drawn from them."""
+    shadow_mia: tuple[str, ...] = ()
+    """Variants of dp_lm that are attacked with shadow models too: slow, for it trains several."""
+    in_context: tuple[str, ...] = ()
+    """Rows that stand as demonstrations before test items; needs utility.in_context."""
 
 
 class File(Settings):

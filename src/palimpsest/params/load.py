@@ -1,7 +1,13 @@
-"""Reading params.yaml. Only stages, flows and the command line do this."""
+"""Reading params.yaml. Only stages, flows and the command line do this.
+
+Whatever reads it raises `ParamsError` where the file cannot be read, or naming each wrong key, its value and what is
+allowed.
+"""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +20,8 @@ from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
 from palimpsest.params.file import FILE, RESOLVED, File
 from palimpsest.params.resolve import Parts, as_written, resolve
-from palimpsest.params.schema import Dataset, Params
+from palimpsest.params.schema import Params
+from palimpsest.params.sections import Dataset
 from palimpsest.params.shorten import plain, shorten
 from palimpsest.params.text import to_yaml
 from palimpsest.privacy.ledger.database import sqlite_path
@@ -32,7 +39,7 @@ def load(workspace: Path | str = ".") -> Params:
     """Everything that the workspace's params.yaml stands for, held equal to the file that DVC compares.
 
     Raises:
-        ParamsError: naming each wrong key, its value and what is allowed; or the file with every value is another's.
+        ParamsError: also where the file with every value is another's.
     """
     params = read(workspace)
     path = Path(workspace) / RESOLVED
@@ -45,20 +52,12 @@ def load(workspace: Path | str = ".") -> Params:
 
 
 def read(workspace: Path | str = ".") -> Params:
-    """Everything that the workspace's params.yaml stands for, whether or not it is rendered.
-
-    Raises:
-        ParamsError: naming each wrong key, its value and what is allowed.
-    """
+    """Everything that the workspace's params.yaml stands for, whether or not it is rendered."""
     return loads(_text(workspace))
 
 
 def written(workspace: Path | str = ".") -> File:
-    """What a person wrote into the workspace's params.yaml.
-
-    Raises:
-        ParamsError: it cannot be read, or a key of the first level is missing or unknown.
-    """
+    """What a person wrote into the workspace's params.yaml."""
     return file_of(_text(workspace))
 
 
@@ -66,9 +65,6 @@ def listed(workspace: Path | str = ".") -> Params | None:
     """The values of a params.yaml that lists every one of them and what runs, as it was once written by hand.
 
     None where params.yaml is as it is now.
-
-    Raises:
-        ParamsError: it cannot be read, or a value is wrong.
     """
     body = _content(_text(workspace))
     return parse(_renamed(body)) if isinstance(body, Mapping) and "run" in body else None
@@ -76,14 +72,13 @@ def listed(workspace: Path | str = ".") -> Params | None:
 
 def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that had another name when every value was listed, under today's."""
-    return {**body, "variants": {name: dict(map(_since, one.items())) for name, one in body["variants"].items()}}
+    return {**body, "variants": {name: dict(starmap(_since, one.items())) for name, one in body["variants"].items()}}
 
 
-def _since(part: tuple[str, Any]) -> tuple[str, Any]:
-    key, value = part
-    return key, {_SINCE.get((key, name), name): one for name, one in value.items()} if isinstance(
-        value, dict
-    ) else value
+def _since(section: str, value: Any) -> tuple[str, Any]:
+    if not isinstance(value, dict):
+        return section, value
+    return section, {_SINCE.get((section, name), name): one for name, one in value.items()}
 
 
 def rendered(params: Params) -> str:
@@ -97,24 +92,14 @@ def texts(params: Params) -> dict[str, str]:
 
 
 def loads(text: str) -> Params:
-    """Everything that the text of a params.yaml stands for.
-
-    Raises:
-        ParamsError: naming each wrong key, its value and what is allowed.
-    """
+    """Everything that the text of a params.yaml stands for."""
     return resolved(file_of(text))
 
 
 def file_of(text: str) -> File:
-    """What a person wrote.
-
-    Raises:
-        ParamsError: it is no YAML, or a key of the first level is missing or unknown.
-    """
-    try:
+    """What a person wrote."""
+    with _refused():
         return File.model_validate(_content(text))
-    except ValidationError as error:
-        raise _refused(error, _as_it_is) from None
 
 
 def _text(workspace: Path | str) -> str:
@@ -138,27 +123,15 @@ def _content(text: str) -> Any:
 
 
 def resolved(file: File) -> Params:
-    """Everything that a file stands for.
-
-    Raises:
-        ParamsError: naming each wrong key, its value and what is allowed.
-    """
-    try:
+    """Everything that a file stands for."""
+    with _refused(_as_written):
         return Params.model_validate(resolve(file))
-    except ValidationError as error:
-        raise _refused(error, _as_written) from None
 
 
 def parse(body: Any) -> Params:
-    """Check values, each at its place in `Params`.
-
-    Raises:
-        ParamsError: naming each wrong key, its value and what is allowed.
-    """
-    try:
+    """Check values, each at its place in `Params`."""
+    with _refused():
         return Params.model_validate(body)
-    except ValidationError as error:
-        raise _refused(error, _as_it_is) from None
 
 
 def ledger_url(params: Params, workspace: Path | str = ".") -> str:
@@ -185,14 +158,17 @@ def ledger_url(params: Params, workspace: Path | str = ".") -> str:
     return place if "://" in place else f"{_SQLITE}{path}"
 
 
-def _refused(error: ValidationError, key_of: Callable[[Parts], Parts]) -> ParamsError:
-    title = f"{error.title.lower()}." if error.title == Dataset.__name__ else ""  # the one section checked alone
-    problems = "; ".join(_problem(item, title + ".".join(map(str, key_of(item["loc"])))) for item in error.errors())
-    return ParamsError(f"{FILE}: {problems}.", "Correct the values; docs/params.md describes every key.")
-
-
-def _as_it_is(parts: Parts) -> Parts:
-    return parts
+@contextmanager
+def _refused(key_of: Callable[[Parts], Parts] = tuple) -> Iterator[None]:
+    """What does not validate is told as a user's error; `key_of` says how the file has a key."""
+    try:
+        yield
+    except ValidationError as error:
+        title = f"{error.title.lower()}." if error.title == Dataset.__name__ else ""  # the one section checked alone
+        problems = [_problem(item, title + ".".join(map(str, key_of(item["loc"])))) for item in error.errors()]
+        raise ParamsError(
+            f"{FILE}: {'; '.join(problems)}.", "Correct the values; docs/params.md describes every key."
+        ) from None
 
 
 def _as_written(parts: Parts) -> Parts:

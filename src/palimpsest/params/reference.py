@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from palimpsest.params.derived import ANY, Path, derived
 from palimpsest.params.file import Runs
-from palimpsest.params.resolve import SECTIONS, VARIANTS, settings_of
+from palimpsest.params.resolve import ORIGINS, SECTIONS, VARIANTS, WAYS, settings_of
 from palimpsest.params.schema import Params
 
 _HEAD = """# params.yaml
@@ -33,17 +33,7 @@ _METHOD = """
 ## Settings of variants of method `{method}`
 
 """
-_FROM = {
-    "discriminators": ("text", "", "", "Its language model, a key of `lms`."),
-    "variants": (
-        "text",
-        "",
-        'dp_lm: its own name; predict, fewshot, evolve: `"base"`',
-        "What it is drawn from. dp_lm: a key of `lms` or `discriminators`. predict, fewshot: base, the public language "
-        "model as it is, or taught/<name>. evolve: a key of `authors`, or base or corpus, which need none. embed: a "
-        "key of `decoders`. vote_select: another variant. select, sentdp, custext take none.",
-    ),
-}
+_JUDGED = ("", "Its language model, a key of `lms`.")
 _PURPOSE = '`"release"`; `"reference"` where epsilon is .inf'
 _LONGEST = 60  # characters of a default; the words of a prompt are longer
 _SIGNS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
@@ -94,10 +84,26 @@ def _section(field: FieldInfo, key: str, at: Path, inner: list[type[BaseModel]])
     words = _cell(field.description or _summary(inner[0]))
     yield _Row(f"`{key}`", _type(field.annotation), "", _default(field, at, None), words)
     below = f"{key}.<name>" if named else key
-    if named and at[0] in _FROM:
-        yield _Row(f"`{below}.from`", *_FROM[at[0]])
+    if at in (("discriminators",), ("variants",)):
+        yield _Row(f"`{below}.from`", "text", "", *(_drawn() if at == ("variants",) else _JUDGED))
     path = (*at, ANY) if named else at
     yield from _merged([row for section in inner for row in _rows(section, f"{below}.", path)])
+
+
+def _drawn() -> tuple[str, str]:
+    """Default and description of a variant's `from`."""
+    usual = {"own": "its own name", "base": '`"base"`'}
+    defaults = _grouped({name: usual[way.source] for name, way in WAYS.items() if way.source in usual})
+    allowed = [f"{line}. " for line in _grouped({name: origin.words for name, origin in ORIGINS.items()})]
+    others = ", ".join(name for name in WAYS if name not in ORIGINS)
+    return "; ".join(defaults), f"What it is drawn from. {''.join(allowed)}{others} take none."
+
+
+def _grouped(words: Mapping[str, str]) -> list[str]:
+    """One line for the methods of which the same is said."""
+    return [
+        f"{', '.join(name for name in words if words[name] == told)}: {told}" for told in dict.fromkeys(words.values())
+    ]
 
 
 def _only(field: FieldInfo) -> type[BaseModel]:
@@ -184,4 +190,4 @@ def _summary(section: type[BaseModel]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "\\|")

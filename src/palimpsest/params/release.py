@@ -10,25 +10,18 @@ from palimpsest.settings import Settings
 class Gates(Settings):
     """What a release has to reach beside its privacy."""
 
-    accuracy: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="Least accuracy of every released variant on dataset.public_test, by its best evaluator; null: "
-        "not asked.",
-    )
+    accuracy: float | None = Field(default=None, ge=0, le=1)
+    """Least accuracy of every released variant on dataset.public_test, by its best evaluator; null: not asked."""
 
 
 class ReleaseSettings(Settings):
     """What leaves the workspace: the rows of some variants, with everything that says what they promise."""
 
-    variants: tuple[str, ...] = Field(
-        default=(), description="Variants whose rows leave, all of purpose release; [] releases nothing."
-    )
+    variants: tuple[str, ...] = ()
+    """Variants whose rows leave, all of purpose release; [] releases nothing."""
     title: str = Field(min_length=1, max_length=200, description="Name of the released data set.")
-    license: str | None = Field(
-        default=None, description="Licence of the released rows, as an SPDX identifier or a URL; null: other."
-    )
+    license: str | None = None
+    """Licence of the released rows, as an SPDX identifier or a URL; null: other."""
     gates: Gates = Gates()
 
     @field_validator("variants")

@@ -4,17 +4,19 @@ Pure: nothing is read here but the file's content.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, get_args
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.registry import method
-from palimpsest.methods.shared.method import Method
+from palimpsest.methods.shared.method import Family, Method
+from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.derived import ANY, DERIVED, Derived
 from palimpsest.params.file import File, Sourced
-from palimpsest.params.schema import Audited, Dataset, DiscriminatorSettings, LanguageModel, Variant
+from palimpsest.params.schema import Audited, DiscriminatorSettings, LanguageModel, Variant
+from palimpsest.params.sections import Dataset
 
 BASE = "base"  # the public language model as it is, as a reader and as an author
 _AUTHORS = (BASE, "corpus")  # authors that need no settings, and so no entry
@@ -67,6 +69,47 @@ VARIANTS: Mapping[str, type[BaseModel]] = {
     get_args(kind.model_fields["method"].annotation)[0]: kind for kind in get_args(get_args(Variant)[0])
 }
 WAYS: Mapping[str, Method] = {name: method(name) for name in VARIANTS}  # where and from what a variant is made
+
+
+class Origin(NamedTuple):
+    """What variants may be drawn from.
+
+    Attributes:
+        words: for the reference.
+        known: of a file, and of the names of its variants that run, what such a `from` may say.
+    """
+
+    words: str
+    known: Callable[[File, Collection[str]], Collection[str]]
+
+
+def _others(file: File, names: Collection[str]) -> list[str]:
+    return [name for name in names if Reads.SOURCE not in WAYS[file.variants[name].method].reads]
+
+
+# By what a method reads.
+_ORIGINS = {
+    Reads.FITTED: Origin("a key of `lms` or `discriminators`", lambda file, _: [*file.lms, *file.discriminators]),
+    Reads.READER: Origin(
+        "base, the public language model as it is, or taught/<name>",
+        lambda file, _: [BASE, *(f"{_TAUGHT}{name}" for name in file.taught)],
+    ),
+    Reads.AUTHOR: Origin(
+        "a key of `authors`, or base or corpus, which need none", lambda file, _: {*file.authors, *_AUTHORS}
+    ),
+    Reads.DECODER: Origin("a key of `decoders`", lambda file, _: file.decoders),
+    Reads.SOURCE: Origin("another variant", _others),
+}
+
+
+def _origin(way: Method) -> Origin | None:
+    """What variants of a method may be drawn from; None where they take no `from`."""
+    if way.family is Family.TRAINS:  # it reads the base; its variants are drawn from what it fitted
+        return _ORIGINS[Reads.FITTED]
+    return next((origin for what, origin in _ORIGINS.items() if what in way.reads), None)
+
+
+ORIGINS: Mapping[str, Origin] = {name: origin for name, way in WAYS.items() if (origin := _origin(way))}
 SECTIONS: Mapping[str, Collection[str]] = {
     "lms": {settings_of(LanguageModel)},
     "discriminators": {settings_of(DiscriminatorSettings)},
@@ -123,61 +166,53 @@ def _run(file: File, labels: bool) -> dict[str, Any]:
     names = list(rows) if runs.evaluate is None else list(runs.evaluate)
     for name in rows:
         _known(f"variants.{name}.method", [rows[name].method], WAYS)
+    drawn = {name: _source(file, name, names) for name in names}
     run: dict[str, Any] = {way.run: [] if way.source == "none" else {} for way in WAYS.values()}
-    for name in names:
-        way, source = WAYS[rows[name].method], _source(name, rows[name])
-        if way.source == "none":
-            run[way.run].append(name)
+    for name, source in drawn.items():
+        if source is None:
+            run[WAYS[rows[name].method].run].append(name)
         else:
-            run[way.run][name] = source
-    _check_sources(file, run, names)
+            run[WAYS[rows[name].method].run][name] = source
     _known("runs.fit", runs.fit, [*file.lms, *file.discriminators])
-    drawn = {*run["dp_lm"].values(), *runs.fit}
-    judges = {name: _behind(file, name) for name in file.discriminators if name in drawn}
-    fitted = drawn | set(judges.values()) | set(runs.embedding_audit or ())
+    _known("runs.shadow_mia", runs.shadow_mia, run["dp_lm"])
+    models = {*run["dp_lm"].values(), *runs.fit}
+    judges = {name: _behind(file, name) for name in file.discriminators if name in models}
+    fitted = models | set(judges.values()) | set(runs.embedding_audit or ())
     trained = [name for name in file.lms if name in fitted]
-    read = set(run["private_predict"].values())
+    read, written_by = (
+        {source for name, source in drawn.items() if what in WAYS[rows[name].method].reads}
+        for what in (Reads.READER, Reads.DECODER)
+    )
     return run | {
         "dp_train": trained,
         "discriminator": judges,
         "teach_similar": [name for name in file.taught if f"{_TAUGHT}{name}" in read],
-        "decoder_pretrain": [name for name in file.decoders if name in run["eda_evolve"].values()],
+        "decoder_pretrain": [name for name in file.decoders if name in written_by],
         "embedding_audit": _or(runs.embedding_audit, [BASE, *trained] if labels else []),
         "in_context_baseline": ["real"] if runs.in_context else [],
         "in_context": list(runs.in_context),
         "evaluate": names,
         "audit": _or(runs.audit, names),
-        "shadow_mia": _shadowed(runs.shadow_mia, run["dp_lm"]),
+        "shadow_mia": {name: run["dp_lm"][name] for name in runs.shadow_mia},
         "twins": _or(runs.twins, _twins({rows[name].method for name in names}, bool(judges))),
     }
 
 
-def _source(name: str, row: Any) -> str | None:
-    way = WAYS[row.method]
-    if way.source == "none" and row.source is not None:
+def _source(file: File, name: str, names: Collection[str]) -> str | None:
+    """What a variant is drawn from, if from anything: in the file, and of the kind that its method reads."""
+    row = file.variants[name]
+    way, kind = WAYS[row.method], ORIGINS.get(row.method)
+    if kind is None and row.source is not None:
         raise ParamsError(
             f"variants.{name}.from is {row.source!r}; method {row.method} is drawn from the public texts.",
             "Take it out.",
         )
     if way.source == "named" and row.source is None:
         raise ParamsError(f"variants.{name}.from is missing.", f"Name what a variant of {row.method} is drawn from.")
-    default = {"own": name, "base": BASE}.get(way.source)
-    return row.source or default
-
-
-def _check_sources(file: File, run: Mapping[str, Any], names: Collection[str]) -> None:
-    """Whatever a `from` names is in the file."""
-    others = [name for name in names if file.variants[name].method != "vote_select"]
-    allowed: Mapping[str, Collection[str]] = {
-        "dp_lm": [*file.lms, *file.discriminators],
-        "private_predict": [BASE, *(f"{_TAUGHT}{name}" for name in file.taught)],
-        "private_evolve": list(dict.fromkeys([*file.authors, *_AUTHORS])),
-        "vote_select": others,
-        "eda_evolve": file.decoders,
-    }
-    for stage, known in allowed.items():
-        for name, source in run[stage].items():
-            _known(f"variants.{name}.from", [source], known)
+    source = row.source or {"own": name, "base": BASE}.get(way.source)
+    if kind is not None:
+        _known(f"variants.{name}.from", [str(source)], kind.known(file, names))
+    return source
 
 
 def _behind(file: File, name: str) -> str:
@@ -187,11 +222,6 @@ def _behind(file: File, name: str) -> str:
         raise ParamsError(f"discriminators.{name}.from is missing.", "Name the language model that it stands behind.")
     _known(f"discriminators.{name}.from", [entry.source], file.lms)
     return entry.source
-
-
-def _shadowed(names: Iterable[str], drawn: Mapping[str, str]) -> dict[str, str]:
-    _known("runs.shadow_mia", names, drawn)
-    return {name: drawn[name] for name in names}
 
 
 def _twins(methods: Collection[str], judged: bool) -> list[str]:

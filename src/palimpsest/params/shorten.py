@@ -10,7 +10,8 @@ from pydantic.fields import FieldInfo
 from palimpsest.params.derived import ANY, Path, derived
 from palimpsest.params.file import File
 from palimpsest.params.resolve import WAYS, resolve, settings_of
-from palimpsest.params.schema import Dataset, Params
+from palimpsest.params.schema import Params
+from palimpsest.params.sections import Dataset
 
 _NAMED = ("variants", "lms", "discriminators", "taught", "authors", "decoders")
 _SETTLED = ("lms", "discriminators", "variants")  # entries whose settings have a section in Params and none in the file

@@ -14,42 +14,31 @@ def public_sources(params: Params) -> tuple[PublicSource, ...]:
 
     A new key that may name a file or a model belongs here: nothing else is checked, and nothing else can be loaded.
     """
-    return (*_texts(params), *_models(params), *_authors(params), *_words(params))
+    return tuple(_sources(params))
 
 
-def _texts(params: Params) -> Iterator[PublicSource]:
-    yield PublicSource("dataset.public", "text", params.dataset.public)
-    if params.dataset.public_test is not None:
-        yield PublicSource("dataset.public_test", "text", params.dataset.public_test)
-
-
-def _models(params: Params) -> Iterator[PublicSource]:
-    models = params.models
+def _sources(params: Params) -> Iterator[PublicSource]:
+    data, models = params.dataset, params.models
+    yield PublicSource("dataset.public", "text", data.public)
+    if data.public_test is not None:
+        yield PublicSource("dataset.public_test", "text", data.public_test)
     if models.lm != EMBEDDED:
         yield PublicSource("models.lm", "model", models.lm)
     yield PublicSource("models.encoder", "model", models.encoder)
     if models.classifier is not None:
         yield PublicSource("models.classifier", "model", models.classifier, "finetuned" in params.utility.evaluators)
-
-
-def _authors(params: Params) -> Iterator[PublicSource]:
     for name, author in params.authors.items():
         if isinstance(author, LocalChatSettings | Endpoint):
-            used = name in params.run.private_evolve.values()
+            used, words = name in params.run.private_evolve.values(), _written(author.prompts.model_dump(mode="json"))
             yield PublicSource(
                 f"authors.{name}.model", "model" if author.kind == "local" else "endpoint", author.model, used
             )
-            yield PublicSource(
-                f"authors.{name}.prompts", "prompts", _written(author.prompts.model_dump(mode="json")), used
-            )
-
-
-def _words(params: Params) -> Iterator[PublicSource]:
-    """Of what texts are written with; those of the evaluations reach no row."""
-    if params.dataset.labels:
-        yield PublicSource("dataset.labels", "prompts", _written(dict(params.dataset.labels)))
-    if params.dataset.json_schema is not None:
-        yield PublicSource("dataset.json_schema", "prompts", _written(params.dataset.json_schema))
+            yield PublicSource(f"authors.{name}.prompts", "prompts", words, used)
+    # Of what texts are written with; the words of the evaluations reach no row.
+    if data.labels:
+        yield PublicSource("dataset.labels", "prompts", _written(dict(data.labels)))
+    if data.json_schema is not None:
+        yield PublicSource("dataset.json_schema", "prompts", _written(data.json_schema))
     for name in params.run.private_predict:
         settings = getattr(params.variants[name], params.variants[name].method)
         yield PublicSource(f"variants.{name}.prompt", "prompts", _written(settings.prompt.model_dump(mode="json")))

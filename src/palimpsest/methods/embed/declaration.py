@@ -50,6 +50,7 @@ EMBED = Method(
     stage="eda_evolve",
     family=Family.CHOOSES,
     title="One row of the results: embeddings that evolve by noisy votes, written down by a public decoder.",
+    does="Let private rows vote, round by round, for embeddings, and write the last ones down with a public decoder",
     tasks=("classify", "text"),
     settings=EmbedSettings,
     plan=_plan,
@@ -59,4 +60,6 @@ EMBED = Method(
     module=__name__,
     source="named",
     resumes=Resumes.ROUNDS,
+    seeded=True,
+    rounds=".npz",
 )

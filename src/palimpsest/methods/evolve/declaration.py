@@ -27,6 +27,7 @@ EVOLVE = Method(
     stage="private_evolve",
     family=Family.CHOOSES,
     title="One row of the results: texts by an author that sees no record, chosen round by round by noisy votes.",
+    does="Let private rows vote, round by round, for texts that an author writes who sees none of them",
     tasks=("classify", "text", "json"),
     settings=EvolveSettings,
     plan=_plan,
@@ -36,4 +37,6 @@ EVOLVE = Method(
     module=__name__,
     source="base",
     resumes=Resumes.ROUNDS,
+    seeded=True,
+    rounds=".parquet",
 )

@@ -38,6 +38,7 @@ PREDICT = Method(
     stage="private_predict",
     family=Family.WRITES,
     title="One row of the results: text written by an untouched language model from batches of private contexts.",
+    does="Write rows from private contexts with a public language model that never learns from them",
     tasks=("classify", "span", "text", "json"),
     settings=PredictSettings,
     plan=_plan,

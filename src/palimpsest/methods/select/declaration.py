@@ -41,6 +41,7 @@ SELECT = Method(
     stage="select",
     family=Family.CHOOSES,
     title="One row of the results: public texts, chosen by noisy class means.",
+    does="Choose public texts by noisy class means, one cheap look at the private rows",
     tasks=("classify",),
     settings=SelectSettings,
     plan=_plan,

@@ -56,16 +56,19 @@ class Method:
         stage: the name of the stage that runs it, in dvc.yaml.
         family: how it comes to rows.
         title: what a row of it is, in one sentence.
+        does: what its stage does, in one sentence for dvc.yaml; of methods that share a stage the first says it.
         tasks: tasks of data sets that it can do.
         settings: what it is told.
         plan: what a fit will ask and cost, of its settings and public facts alone; no row is read.
         build: settings, plan, `Tools` -> a complete `Fit`; of a training, settings, plan, `Files` -> a `Training`.
-        reads: what it reads beside private rows.
+        reads: what it reads beside private rows; its stage depends on that.
         columns: those of `palimpsest plan`.
         module: of the declaration; its imports are the code that a run is held to.
         source: what a variant is drawn from where params.yaml has no `from`: "own" a model of its name, "base" the
             public language model, "named" nothing, so that `from` must be there; "none": it takes no `from`.
         resumes: how a stopped run goes on.
+        seeded: whether it draws, of what touches no private row, by the seed.
+        rounds: ending of the file with what each round selected; empty where it keeps none.
         problem: settings, purpose, epsilon -> what does not fit together; None where it does.
         untwinned: why no end-to-end audit of it exists; None where there is one.
     """
@@ -83,6 +86,9 @@ class Method:
     module: str
     source: Literal["own", "base", "named", "none"] = "none"
     resumes: Resumes = Resumes.NOT
+    does: str = ""
+    seeded: bool = False
+    rounds: str = ""
     problem: Callable[[Any, str, float], str | None] = lambda _settings, _purpose, _epsilon: None
     untwinned: str | None = None
 

@@ -39,6 +39,7 @@ VOTE_SELECT = Method(
     stage="vote_select",
     family=Family.CHOOSES,
     title="One row of the results: rows of another variant, chosen by one noisy vote; its epsilon counts both.",
+    does="Keep those rows of another variant that one noisy vote of the private rows points at",
     tasks=("classify", "text", "json"),
     settings=VoteSelectSettings,
     plan=_plan,
@@ -47,4 +48,5 @@ VOTE_SELECT = Method(
     columns=CHOSEN,
     module=__name__,
     source="named",
+    seeded=True,
 )

@@ -50,6 +50,7 @@ CUSTEXT = Method(
     stage="custext",
     family=Family.EDITS,
     title="One row of the results: private rows with every word replaced, a baseline that protects words alone.",
+    does="Replace every word of the private rows by one of its public neighbours, a baseline for reference",
     tasks=("classify", "text"),
     settings=CusTextSettings,
     plan=_plan,

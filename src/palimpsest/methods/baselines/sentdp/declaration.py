@@ -37,6 +37,7 @@ SENTDP = Method(
     stage="sentdp",
     family=Family.CHOOSES,
     title="One row of the results: public texts picked by the exponential mechanism, a baseline.",
+    does="Pick public texts deep in the cloud of each label's rows by the exponential mechanism, a baseline",
     tasks=("classify",),
     settings=SentDpSettings,
     plan=_plan,

@@ -1,0 +1,220 @@
+"""What has to fit together across the sections of params.yaml: the first of these problems refuses the file."""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from palimpsest.methods.dp_lm.settings import VARIANTS, Kind
+from palimpsest.methods.registry import CHARGED, METHODS, method, stages_that_spend
+from palimpsest.records.schema import CUSTOMER
+
+if TYPE_CHECKING:
+    from palimpsest.params.schema import Fitted, Params
+
+_TALKERS = ("local", "endpoint")  # authors that answer in words
+
+
+def problems(params: "Params") -> Iterator[str]:
+    """Each with the key, its value and what is allowed."""
+    for check in (
+        _delta, _world, _run, _task, _heads, _discriminators, _sources, _authors, _batches, _priors, _evaluators,
+        _in_context, _release, _ledger,
+    ):  # fmt: skip
+        yield from check(params)
+
+
+def _unknown(key: str, names: Iterable[str], section: str, allowed: Collection[str]) -> Iterator[str]:
+    for name in names:
+        if name not in allowed:
+            yield f"{key} names {name!r}; allowed are those of {section}: {sorted(allowed)}"
+
+
+def _delta(params: "Params") -> Iterator[str]:
+    data = params.schema_of_data
+    if params.delta > 1.0 / data.n_units * (1 + 1e-12):
+        yield (
+            f"privacy.budget.delta is {params.delta!r}; allowed is at most 1 / n for the {data.n_units} {data.unit}s "
+            f"declared, {1 / data.n_units:.3g}"
+        )
+
+
+def _world(params: "Params") -> Iterator[str]:
+    world, column = params.world, params.dataset.unit.column
+    if world is None or world.authors is None:
+        return
+    if world.authors > world.private_rows:
+        yield f"world.authors is {world.authors}; allowed is at most world.private_rows"
+    if column != CUSTOMER:
+        yield (
+            f"world.authors is {world.authors}, so a person has several tickets; dataset.unit.column must then be "
+            f"{CUSTOMER}, got {column!r}"
+        )
+
+
+def _run(params: "Params") -> Iterator[str]:
+    """Whatever runs is in the file, and so is what it is drawn from."""
+    run = params.run
+    drawn: list[str] = []
+    for key in dict.fromkeys(["dp_lm", *(known.stage for known in CHARGED)]):
+        named, methods = list(getattr(run, key)), [known.name for known in METHODS if known.run == key]
+        rows = [name for name, variant in params.variants.items() if variant.method in methods]
+        yield from _unknown(f"run.{key}", named, f"variants of method {' and '.join(methods)}", rows)
+        drawn += named
+    models, readers = [*run.dp_train, *run.discriminator], ["base", *(f"taught/{name}" for name in run.teach_similar)]
+    others = [name for name in drawn if name not in run.vote_select]
+    for key, names, section, allowed in (
+        ("dp_train", run.dp_train, "lms", params.lms),
+        ("discriminator", run.discriminator, "discriminators", params.discriminators),
+        ("discriminator", run.discriminator.values(), "run.dp_train", run.dp_train),
+        ("teach_similar", run.teach_similar, "taught", params.taught),
+        ("private_predict", run.private_predict.values(), "run.teach_similar, and base", readers),
+        ("dp_lm", run.dp_lm.values(), "run.dp_train and run.discriminator", models),
+        ("private_evolve", run.private_evolve.values(), "authors", params.authors),
+        ("decoder_pretrain", run.decoder_pretrain, "decoders", params.decoders),
+        ("eda_evolve", run.eda_evolve.values(), "run.decoder_pretrain", run.decoder_pretrain),
+        ("vote_select", run.vote_select.values(), "variants of other methods that run", others),
+        ("embedding_audit", run.embedding_audit, "run.dp_train, and base", [*run.dp_train, "base"]),
+        ("audit", run.audit, "run.evaluate", run.evaluate),
+    ):
+        yield from _unknown(f"run.{key}", names, section, allowed)
+    for name, model in run.shadow_mia.items():
+        if run.dp_lm.get(name) != model:
+            yield f"run.shadow_mia has {name}: {model}; allowed are the pairs of run.dp_lm"
+    charged = sorted(name for name, variant in params.variants.items() if variant.method != "dp_lm")
+    counts = Counter([*params.lms, *params.discriminators, *charged])
+    if shared := sorted(name for name, count in counts.items() if count > 1):
+        yield f"lms, discriminators and the variants that are charged name {shared} twice; allowed is each name once"
+    if sorted(run.evaluate) != sorted(drawn):
+        yield f"run.evaluate is {list(run.evaluate)}; it must list each variant of run once: {drawn}"
+
+
+def _task(params: "Params") -> Iterator[str]:
+    """Every method that runs can do the task."""
+    task, trained = params.dataset.task, {known.stage: known for known in METHODS if known not in CHARGED}
+    for stage in stages_that_spend():
+        for name in getattr(params.run, stage):
+            known = trained.get(stage) or method(params.variants[name].method)
+            if task not in known.tasks:
+                able = " and ".join(known.tasks)
+                yield f"run.{stage} names {name!r}; the task is {task}, method {known.name} is for {able}"
+
+
+def _heads(params: "Params") -> Iterator[str]:
+    """Each variant draws from a model with the discriminator that it needs."""
+    for name, model in params.run.dp_lm.items():
+        row: Any = params.variants[name]
+        if problem := _head_problem(params, VARIANTS[row.variant], model):
+            yield f"variants.{name} is {row.variant!r} and run.dp_lm gives it {problem}"
+
+
+def _head_problem(params: "Params", kind: Kind, model: str) -> str | None:
+    if kind.head == "own":
+        if model in params.lms:
+            return f"{model!r}, a language model; it needs a discriminator (run.discriminator)"
+        reads = params.discriminators[model].train.reads
+        return f"{model!r}, which reads texts, not states" if kind.steering == "pplm" and reads == "encoder" else None
+    if model not in params.lms:
+        return f"{model!r}; it needs a language model"
+    train = params.lms[model].train
+    if kind.head == "joint" and not train.discriminator_weight:
+        return f"{model!r}, which has no discriminator; set its discriminator_weight above 0"
+    if kind.steering == "state" and train.discriminator_reads != "both":
+        return f"{model!r}, whose discriminator does not read embeddings; set its discriminator_reads to both"
+    return None
+
+
+def _discriminators(params: "Params") -> Iterator[str]:
+    for name, model in params.run.discriminator.items():
+        own, lm = params.discriminators[name], params.lms[model]
+        yield from _built_on(f"discriminators.{name}", own, "language model", model, lm)
+
+
+def _sources(params: "Params") -> Iterator[str]:
+    """A choice among another variant's rows is charged on top of them."""
+    for name, source in params.run.vote_select.items():
+        yield from _built_on(f"variants.{name}", params.charged[name], "source", source, params.source_of(source))
+
+
+def _built_on(key: str, own: "Fitted", kind: str, name: str, below: "Fitted") -> Iterator[str]:
+    """What counts what it builds on promises no more than that, and costs more."""
+    if own.purpose == "release" and below.purpose == "reference":
+        yield f"{key} is meant for release, but its {kind} {name!r} is not"
+    if own.epsilon <= below.epsilon < math.inf:
+        yield (
+            f"{key}.epsilon is {own.epsilon:g} and counts its {kind} {name!r}, which takes {below.epsilon:g} alone: "
+            "allowed is more than that"
+        )
+
+
+def _authors(params: "Params") -> Iterator[str]:
+    """Keywords are of public labels, and what needs labels or the prompt of one has them."""
+    labels, run = set(params.dataset.labels), params.run.private_evolve
+    for name, author in params.authors.items():
+        if unknown := set(getattr(getattr(author, "prompts", None), "keywords", {})) - labels - {"*"}:
+            yield f"authors.{name}.prompts.keywords names {sorted(unknown)}; allowed are labels, and *"
+    for name, chosen in run.items():
+        exact = params.charged[name].purpose == "reference" or params.testing.noise_seed is not None
+        if exact and params.authors[chosen].kind == "endpoint":
+            yield f"variants.{name} is not private and would send what rows chose to the endpoint {chosen!r}"
+    talking = [name for name, author in run.items() if params.authors[author].kind in _TALKERS]
+    if params.dataset.task == "json" and talking:
+        yield f"run.private_evolve gives {talking} an author that answers in words; task json needs base or corpus"
+
+
+def _batches(params: "Params") -> Iterator[str]:
+    """No sample is larger than all that are declared."""
+    units, unit = params.schema_of_data.n_units, params.schema_of_data.unit
+    sizes = {f"{name}: train.batch": model.train.batch for name, model in params.fitted.items()}
+    for key, size in {**sizes, "audit.size": params.audit.size}.items():
+        if size > units:
+            yield f"{key} is {size}; allowed is at most the {units} {unit}s declared"
+
+
+def _priors(params: "Params") -> Iterator[str]:
+    priors = {f"lms.{name}.train": model.train.prior for name, model in params.lms.items()}
+    for name, row in params.variants.items():
+        priors[f"variants.{name}.{row.method}"] = getattr(getattr(row, row.method, None), "prior", None)
+    for key, prior in priors.items():
+        unknown = set(prior or {}) ^ set(params.dataset.labels)
+        if prior is not None and unknown:
+            yield f"{key}.prior and dataset.labels differ in {sorted(unknown)}"
+
+
+def _evaluators(params: "Params") -> Iterator[str]:
+    if "finetuned" in params.utility.evaluators and params.models.classifier is None:
+        yield "utility.evaluators names 'finetuned'; models.classifier must then name an encoder, got null"
+
+
+def _in_context(params: "Params") -> Iterator[str]:
+    run, settings = params.run, params.utility.in_context
+    allowed = [*run.evaluate, *(["public_only"] if params.dataset.labels else [])]
+    yield from _unknown(
+        "run.in_context", run.in_context, "run.evaluate, and public_only where there are labels", allowed
+    )
+    if bool(run.in_context) > bool(run.in_context_baseline):
+        yield "run.in_context names rows; run.in_context_baseline must then be [real], got []"
+    if run.in_context_baseline and settings is None:
+        yield "run.in_context_baseline is [real]; utility.in_context must then be filled in, got null"
+    if run.in_context_baseline and params.dataset.label is None:
+        yield f"run.in_context_baseline is [real]; task {params.dataset.task} has no label to ask for"
+    if settings is not None:
+        settings.words(tuple(params.dataset.labels))
+
+
+def _release(params: "Params") -> Iterator[str]:
+    yield from _unknown("release.variants", params.release.variants, "run.evaluate", params.run.evaluate)
+    for name in params.release.variants:
+        if params.source_of(name).purpose != "release":
+            yield f"release.variants names {name!r}, which is a reference run and never leaves"
+    if params.release.gates.accuracy is not None and params.dataset.public_test is None:
+        yield "release.gates.accuracy is asked for; dataset.public_test must then name a file, got null"
+
+
+def _ledger(params: "Params") -> Iterator[str]:
+    place = params.privacy.ledger
+    if place is not None and params.world is None and "://" not in place and not place.startswith(("/", "~")):
+        yield (
+            f"privacy.ledger is {place!r}, inside the workspace; for data of your own it must be an absolute path or a "
+            "database URL, because a second copy of the workspace would start with a full budget"
+        )

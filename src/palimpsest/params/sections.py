@@ -1,0 +1,210 @@
+"""Sections of params.yaml: the data set, the budget, the models, and how rows are measured."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from palimpsest.audit.incontext_settings import InContext
+from palimpsest.models.settings import EmbeddedLm, PromptWarmUp
+from palimpsest.records.conformity import schema_problem
+from palimpsest.records.schema import CUSTOMER
+from palimpsest.records.structured import WHOLE_ROW
+from palimpsest.settings import Settings
+
+NAME = r"^[a-z][a-z0-9_]*$"
+
+
+class UnitSettings(Settings):
+    """Who one person is: with a column, the person is the unit of privacy.
+
+    Rows that name nobody are dealt with by themselves, then each person is held to the cap, then all rows of a person
+    are placed together.
+    """
+
+    column: str | None = Field(default=None, min_length=1)
+    """Column whose exact value is a person, who then is the unit of privacy; null where it is one row. It never changes
+    for a data set."""
+    max_rows: int = Field(default=1, ge=1)
+    """Public cap on rows per person, applied after rows that name nobody are left out and before the split; more are
+    left out, chosen by a keyed hash."""
+    persons: int | None = Field(default=None, ge=10)
+    """Public, approximate number of persons, at most n_public; delta, rates and sizes follow from it. null where there
+    is no column."""
+    missing: Literal["drop", "refuse"] = "drop"
+    """A row whose column is null, empty or blank names nobody. drop: each such row is left out by itself, before the
+    cap. refuse: it is an error that names file and row. Such rows never count as one person."""
+
+    @model_validator(mode="after")
+    def _counted(self) -> "UnitSettings":
+        if (self.column is None) != (self.persons is None):
+            raise ValueError("column and persons go together: name both, or give null for both")
+        if self.column is None and self.max_rows > 1:
+            raise ValueError("max_rows is above 1 and column is null: without a column nothing is capped")
+        return self
+
+
+class Dataset(Settings):
+    """The private data set and the public files beside it."""
+
+    asset: str = Field(pattern=NAME, description="The data asset's name in the ledger.")
+    task: Literal["classify", "span", "text", "json"]
+    """classify: one label of a public list a record. span: the label is free text and part of the record. text: no
+    label. json: each record is a JSON object."""
+    private: str = Field(min_length=1, description="The private file: CSV, TSV, JSONL or Parquet, plain or gzipped.")
+    test: str | None = None
+    """Private test file; null cuts a test part from the private file."""
+    test_share: float = Field(default=0.1, ge=0, lt=1)
+    """Probability of the test part where no test file is given."""
+    public: str = Field(min_length=1)
+    """A public file with text of the same kind, in the same text column. For task json that may hold records or plain
+    text; where the column is *, a line is a record, or has its plain text under `text`."""
+    public_labels: bool = False
+    """Whether the public file has the label column, with the same labels."""
+    public_test: str | None = Field(default=None, description="A labelled test file declared public, or null.")
+    text: str = Field(min_length=1)
+    """Name of the text column; for task json "*" where each line of a JSONL file is a record."""
+    label: str | None = Field(default=None, description="Name of the label column; null for tasks text and json.")
+    labels: Mapping[str, str] = {}
+    """The public list of labels, each with a public description; {} for all tasks but classify."""
+    json_schema: Mapping[str, Any] | None = None
+    """The public JSON schema (draft 2020-12) of a record, an object with `properties`: its keys and their order; null
+    for all tasks but json."""
+    n_public: int = Field(ge=10, description="Public, approximate number of private records.")
+    max_length: int = Field(default=1000, ge=1, description="Longest text kept, in characters; longer ones are cut.")
+    unit: UnitSettings = UnitSettings()
+
+    @model_validator(mode="after")
+    def _fits_task(self) -> "Dataset":
+        if self.task == "classify" and (self.label is None or len(self.labels) < 2):
+            raise ValueError("task classify needs `label` and at least two `labels`")
+        if self.task == "span" and (self.label is None or self.labels):
+            raise ValueError("task span needs `label`, and has no `labels`: a label is free text")
+        if self.text == self.label:
+            raise ValueError(f"text and label name the same column, {self.text!r}")
+        if (self.unit.persons or 0) > self.n_public:
+            raise ValueError(f"unit.persons is {self.unit.persons}, more than n_public: each person has a record")
+        if self.task in ("text", "json") and (self.label is not None or self.labels):
+            raise ValueError(f"task {self.task} has no `label` and no `labels`")
+        if self.task != "json" and self.text == WHOLE_ROW:
+            raise ValueError(f"text is {WHOLE_ROW!r}; only for task json is a row a record")
+        return self
+
+    @model_validator(mode="after")
+    def _schema_fits_task(self) -> "Dataset":
+        if (self.task == "json") != (self.json_schema is not None):
+            raise ValueError(f"json_schema is for task json, which needs one; the task is {self.task}")
+        problem = None if self.json_schema is None else schema_problem(self.json_schema)
+        if problem:
+            raise ValueError(f"json_schema {problem}")
+        return self
+
+
+class InventedWorld(Settings):
+    """The invented world of the embedded data set. Null for data of your own."""
+
+    seed: int = Field(description="The same seed makes the same world.")
+    private_rows: int = Field(ge=100, description="Labelled private tickets.")
+    test_rows: int = Field(ge=100, description="Labelled private test tickets.")
+    public_rows: int = Field(ge=100, description="Public tickets, without labels.")
+    public_test_rows: int = Field(ge=100, description="Labelled test tickets declared public.")
+    authors: int | None = Field(
+        default=None,
+        ge=10,
+        description=f"Customers who wrote the private tickets, named in the column {CUSTOMER}; null: each ticket is "
+        "somebody else's. docs/world.md has what else to change.",
+    )
+
+
+class BudgetSettings(Settings):
+    """The cap on what the data asset may ever give away."""
+
+    epsilon: float = Field(gt=0, allow_inf_nan=False, description="Cap on the total epsilon over all releases.")
+    delta: float | None = Field(default=None, gt=0, lt=1)
+    """The asset's one delta, for every release and the total, at most 1 / n; null: 1 / (n ln n), with n the declared
+    number of persons, or of records where there is no unit column."""
+
+
+class Privacy(Settings):
+    """The budget and where it is metered."""
+
+    budget: BudgetSettings
+    ledger: str | None = None
+    """Path or database URL of the ledger; null: the user's data folder. PALIMPSEST_LEDGER overrides it."""
+
+
+class Models(Settings):
+    """Where weights come from."""
+
+    lm: str = Field(default="embedded", min_length=1)
+    """Causal LM: embedded, a local folder, or a hub name (name@revision)."""
+    encoder: str = Field(default="embedded", min_length=1)
+    """Sentence encoder: embedded, a local folder, or a hub name."""
+    classifier: str | None = None
+    """Encoder to fine-tune as a further evaluator: a local folder or a hub name; null: none."""
+    embedded_lm: EmbeddedLm
+    prompts: PromptWarmUp = PromptWarmUp()
+
+
+class Finetune(Settings):
+    """Fine-tuning `models.classifier` as an evaluator."""
+
+    epochs: int = Field(default=3, ge=1, description="Passes over the synthetic rows.")
+    batch: int = Field(default=32, ge=1, description="Rows per step.")
+    learning_rate: float = Field(default=5e-5, gt=0, description="Peak learning rate.")
+    max_tokens: int = Field(default=128, ge=8, description="Tokens kept of a text.")
+
+
+class PublicOnly(Settings):
+    """The epsilon 0 row."""
+
+    rows: int = Field(default=1000, ge=1, description="Public rows to choose, over all labels.")
+
+
+class Utility(Settings):
+    """Train on synthetic, test on real."""
+
+    evaluators: tuple[Literal["minilm_lr", "tfidf_lr", "finetuned"], ...] = Field(
+        default=("minilm_lr", "tfidf_lr"), min_length=1
+    )
+    """Classifiers."""
+    seeds: int = Field(default=3, ge=3, description="Repetitions of every classifier.")
+    validation_share: float = Field(default=0.2, gt=0, lt=1)
+    """Share of the synthetic rows that choose the regularisation."""
+    finetune: Finetune = Finetune()
+    in_context: InContext | None = None
+    """Answering in context: the public language model reads rows as demonstrations; null: not asked."""
+
+
+class SeparationSettings(Settings):
+    """How well the states of a language model tell the labels apart."""
+
+    rows: int = Field(default=1000, ge=20)
+    """Private rows that are read of the training and of the test part, at most."""
+    max_tokens: int = Field(default=64, ge=1, description="Tokens kept of a text.")
+    trees: int = Field(default=200, ge=10, description="Trees of the random forest.")
+    projections: tuple[Literal["pca", "umap"], ...] = ("pca", "umap")
+    """Pictures of the test rows' states."""
+
+
+class Audit(Settings):
+    """The attacks and their controls."""
+
+    size: int = Field(ge=20)
+    """Expected records in the audit subset, or persons where there is a unit column: half of them never train."""
+    similarity: float = Field(default=0.7, gt=0, le=1)
+    """Jaccard similarity from which two texts are near-duplicates."""
+    shingle: int = Field(default=3, ge=1, description="Words per shingle of the near-duplicate test.")
+    orders: tuple[int, ...] = Field(default=(3, 4, 5, 6, 7, 10, 13), min_length=1, description="n of the n-gram audit.")
+    resamples: int = Field(default=1000, ge=100, description="Bootstrap and permutation resamples.")
+    guesses: float = Field(default=0.2, gt=0, le=1)
+    """Share of the audit records that the attacker guesses about."""
+    alpha: float = Field(default=0.05, gt=0, lt=0.5, description="Error probability of the lower bound on epsilon.")
+    separation: SeparationSettings = SeparationSettings()
+
+
+class Testing(Settings):
+    """For tests only."""
+
+    noise_seed: int | None = None
+    """A fixed seed of the Gaussian noise and Poisson draws; nothing made with one is private."""
