@@ -57,8 +57,6 @@ def render_card(
     """The card as HTML text: styles, drawings and the drawing library inside, no address outside.
 
     Args:
-        receipts: variant -> its receipt.
-        stages: the DAG.
         provenance: name -> version of everything that matters, and "created".
         variants: those that are released; the statement's other releases stay in its totals.
         scores: what classifiers trained on the rows score on a test file declared public; None where there is none.

@@ -5,12 +5,13 @@ that the page's theme (light, dark, print) decides it.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import altair as alt
 
 from palimpsest.report.theme import DASHES, GREY, SHAPES, colors, looks
 
+Channel = TypeVar("Channel")
 Rows = list[dict[str, Any]]
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
 
@@ -50,7 +51,7 @@ def tips(*fields: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(field, format=".3g") if field.endswith(":Q") else alt.Tooltip(field) for field in fields]
 
 
-def keyed(channel: Callable[..., Any], column: str, values: Mapping[str, Any], **more: Any) -> Any:
+def keyed(channel: Callable[..., Channel], column: str, values: Mapping[Any, Any], **more: Any) -> Channel:
     """A channel (colour, shape, dash) that tells the values of a column apart: value -> how it looks."""
     scale = alt.Scale(domain=list(values), range=list(values.values()))
     return channel(f"{column}:N", title=None, scale=scale, **more)
@@ -83,8 +84,8 @@ def height_of(rows: Rows, column: str, each: int = ROW) -> int:
 
 def level(value: float, channel: str = "y") -> alt.Chart:
     """A dashed line across the chart."""
-    line = alt.Chart(data([{"level": value}])).mark_rule(color=GREY, strokeDash=[4, 3])
-    return line.encode(**{channel: "level:Q"})
+    place: dict[str, Any] = {channel: "level:Q"}
+    return alt.Chart(data([{"level": value}])).mark_rule(color=GREY, strokeDash=[4, 3]).encode(**place)
 
 
 def points(base: alt.Chart, size: int, **channels: Any) -> alt.Chart:
@@ -95,15 +96,15 @@ def points(base: alt.Chart, size: int, **channels: Any) -> alt.Chart:
 def intervals(base: alt.Chart, axis: alt.X | alt.Y, value: str, size: int, **channels: Any) -> list[alt.Chart]:
     """Each row's value as a mark on the interval from its `low`, which has the axis, to its `high`."""
     along = "x" if isinstance(axis, alt.X) else "y"
-    spread = base.mark_rule(strokeWidth=2).encode(**{along: axis, f"{along}2": "high:Q"})
-    return [spread, points(base, size, **{along: f"{value}:Q"}, **channels)]
+    ends: dict[str, Any] = {along: axis, f"{along}2": "high:Q"}
+    return [base.mark_rule(strokeWidth=2).encode(**ends), points(base, size, **{along: f"{value}:Q"}, **channels)]
 
 
 def log_rates(floor: float, x: str, y: str) -> tuple[alt.X, alt.Y, alt.Scale]:
     """The axes of a ROC curve, `fpr` and `tpr`, with their titles, and their scale: logarithmic from `floor` on."""
     scale = alt.Scale(type="log", domain=[floor, 1], nice=False, clamp=True)
     ticks = alt.Axis(format=".3~%", values=[rate for rate in DECADES if rate >= floor])
-    both = {"scale": scale, "axis": ticks}
+    both: dict[str, Any] = {"scale": scale, "axis": ticks}
     return alt.X("fpr:Q", title=f"{x} (log)", **both), alt.Y("tpr:Q", title=f"{y} (log)", **both), scale
 
 
@@ -128,7 +129,7 @@ def differences(rows: Rows, what: str, title: str) -> Chart:
     """Members less a control, with intervals, and the line of none; a tick where a proved cap lies."""
     variants, kinds = names(rows, "variant"), names(rows, what)
     value = "risk" if "risk" in rows[0] else "value"
-    place = {"yOffset": alt.YOffset("variant:N", sort=variants), "color": by_color(rows)}
+    place: dict[str, Any] = {"yOffset": alt.YOffset("variant:N", sort=variants), "color": by_color(rows)}
     base = alt.Chart(data(rows)).encode(
         y=by_line(rows, what, labelLimit=200),
         tooltip=tips("variant:N", f"{what}:N", f"{value}:Q", "low:Q", "high:Q"),

@@ -35,10 +35,7 @@ def render_internal(
 ) -> str:
     """The page as HTML text: styles, drawings and the drawing library inside, no address outside.
 
-    Args:
-        receipts: variant -> its receipt.
-        stages: the DAG.
-        provenance: name -> version of everything that matters, and "created".
+    `provenance` is name -> version of everything that matters, and "created".
     """
     page = Page(summary, results, receipts, ledger)
     return rendered(

@@ -115,10 +115,7 @@ def _status(
 def release_of(receipt: Receipt, unit: Unit, units: int, second: Bracket | None) -> dict[str, Any]:
     """What is said of one release; all of it follows from its receipt, so whoever checks a statement asks this again.
 
-    Args:
-        receipt: the release's.
-        units: how many of them were declared.
-        second: epsilon by the second accountant, None where it takes no part.
+    `units` is how many of them were declared, `second` what the second accountant says, None where it takes no part.
     """
     curve = read_tradeoff(receipt)
     words = _meaning(curve, unit) if curve and not receipt.noise_fixed else None
@@ -241,10 +238,7 @@ def _access(stage: Mapping[str, Any], charges: Sequence[ChargeLine]) -> dict[str
 def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: bool) -> list[dict[str, Any]]:
     """The shipped list, each with its test, what receipts assume, and what this very run can answer for itself.
 
-    Args:
-        released: the receipts of the releases.
-        units: how many of them were declared.
-        verified: whether the ledger's chain of hashes holds.
+    `units` is how many of them were declared, `verified` whether the ledger's chain of hashes holds.
     """
     named = {name for receipt in released for name in receipt.assumptions}
     shipped = [item for item in _shipped("assumptions.json") if item["id"] not in KNOWN or item["id"] in named]

@@ -14,9 +14,6 @@ from palimpsest.report.sections import METRICS, facts, membership, ngrams, utili
 def summarise(results: Results, receipts: Mapping[str, Receipt], ledger: LedgerSummary) -> Summary:
     """Put everything measured and proved about each variant into one line.
 
-    Args:
-        receipts: variant -> its receipt; `real` and `public_only` have none.
-
     Raises:
         DataError: a variant was measured but its receipt is missing.
     """

@@ -67,8 +67,6 @@ class Contents:
         described: what describes it.
         rows: variant -> its synthetic rows.
         page: the card as HTML.
-        audit: the publishable measurements.
-        ledger: the ledger's extract.
         provenance: name -> SHA-256 of the files with rows, to the PROV document.
     """
 
@@ -117,11 +115,8 @@ def assemble(
 
     Guarantee: a reader finds the old folder, none, or the whole new one, whenever the process ends.
 
-    Args:
-        target: the folder; one that exists is replaced.
-        contents: all that leaves.
-        key: signs the list of files.
-        inspect: looks at the folder before it is signed, and raises where it may not be.
+    A folder that exists is replaced. `inspect` looks at the new one before it is signed, and raises where something
+    may not leave.
     """
     data = contents.described.data
     with swapped(target) as draft:

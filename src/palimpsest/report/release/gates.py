@@ -6,7 +6,7 @@ ledger paid for. A refusal that hung on private rows would be an answer that nob
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, compress, count
+from itertools import compress, count
 from pathlib import Path
 from typing import Any
 
@@ -176,9 +176,11 @@ def texts_of(record: Record) -> list[str]:
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, (Mapping, list)):
-        parts = value if isinstance(value, list) else chain.from_iterable(value.items())
-        yield from chain.from_iterable(map(_strings, parts))
+    elif isinstance(value, Mapping):
+        yield from _strings([part for item in value.items() for part in item])
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
 
 
 def _candidates(texts: Iterable[str]) -> list[Candidate]:

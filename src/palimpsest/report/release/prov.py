@@ -38,10 +38,8 @@ def provenance(
     """The document.
 
     Args:
-        flow: the graph, narrowed to what the releasing stage reads.
-        leaving: the releasing stage.
+        flow: the graph, narrowed to what the releasing stage, `leaving`, reads.
         lock: `stages` of dvc.lock.
-        inputs: the files at the beginning.
         files: name in the release -> SHA-256, of what is derived from the graph.
         signer: the fingerprint of the signing key.
     """

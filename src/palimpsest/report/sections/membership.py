@@ -60,9 +60,6 @@ MEMBERS, OTHERS = "members", "never read"
 _CORNERS = 80  # of one ROC curve
 
 
-# --- the final table -------------------------------------------------------------------------------------------
-
-
 def strongest(results: Results, variant: str) -> tuple[Membership | None, Membership | None, Membership | None]:
     """Fields of a line of the final table: the strongest attack on the model, on the rows, and with shadow models."""
     text = results.get(TEXT, variant)
@@ -102,9 +99,6 @@ def _auc(audit: Membership | None) -> Cell | None:
         return None
     auc = audit.auc
     return Cell(number(auc.value), (f"{number(auc.low)} to {number(auc.high)}, {audit.attack}",))
-
-
-# --- tests of the claims ---------------------------------------------------------------------------------------
 
 
 def hard_gates(summary: Summary, alpha: float = 0.05) -> Rows:
@@ -148,9 +142,6 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
 
 
 _TOGETHER = {True: "refuted", None: "inconclusive", False: "not refuted"}
-
-
-# --- ROC curves ------------------------------------------------------------------------------------------------
 
 
 def roc(audit: MembershipAudit) -> Rows:
@@ -228,9 +219,6 @@ def _rocs(page: Page, audits: Mapping[str, MembershipAudit], title: str) -> Iter
         )
 
 
-# --- rare n-grams ----------------------------------------------------------------------------------------------
-
-
 def phantoms(results: Results) -> Rows:
     """variant, order, side, rate, low, high, count, n, p: whose own n-grams came out, by whether they trained."""
     return [
@@ -274,9 +262,6 @@ def _phantoms(page: Page) -> Iterator[Figure]:
         alt=draw.listed(f"Share of {many(unit)}", rows, "variant", "order", "side", value="rate"),
         wide=True,
     )
-
-
-# --- the section -----------------------------------------------------------------------------------------------
 
 
 def _figures(page: Page) -> Iterator[Figure]:

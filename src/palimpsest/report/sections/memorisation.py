@@ -25,8 +25,10 @@ def repeats(results: Results) -> Rows:
 def _contrasts(audit: MemorisationAudit) -> dict[str, Contrast]:
     personal = {kind: one.records for kind, one in audit.personal.items()}
     seen = {kind: one for kind, one in personal.items() if one.exposed.count or one.control.count}
-    secrets = audit.secrets and {"secrets, exact": audit.secrets.exact, "secrets, near": audit.secrets.near}
-    return {"near-duplicates": audit.near_duplicates.records, **seen, **(secrets or {})}
+    contrasts = {"near-duplicates": audit.near_duplicates.records, **seen}
+    if audit.secrets is not None:
+        contrasts |= {"secrets, exact": audit.secrets.exact, "secrets, near": audit.secrets.near}
+    return contrasts
 
 
 def _figures(page: Page) -> Iterator[Figure]:

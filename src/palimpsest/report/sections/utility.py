@@ -24,9 +24,6 @@ PUBLIC: Metric[Document] = Metric(
 _DASHES = {"real": [1, 0], "public_only": [2, 3]}
 
 
-# --- the final table -------------------------------------------------------------------------------------------
-
-
 def scores(results: Results, variant: str) -> tuple[Score, ...]:
     """Field of a line of the final table: each evaluator's score, the unrelated one first."""
     known = results.of(UTILITY)
@@ -81,9 +78,6 @@ def _ratio(ratio: Estimate | None, digits: int) -> Cell:
     if ratio is None:
         return Cell(MISSING)
     return Cell(percent(ratio.value, digits), (f"{percent(ratio.low, digits)} to {percent(ratio.high, digits)}",))
-
-
-# --- the frontier ----------------------------------------------------------------------------------------------
 
 
 def frontier(summary: Summary, evaluator: str) -> Rows:
@@ -146,9 +140,6 @@ def _around(dots: Rows) -> list[float]:
     return [min(values) / 2, max(values) * 2]
 
 
-# --- every class -----------------------------------------------------------------------------------------------
-
-
 def per_class(results: Results, evaluator: str) -> Rows:
     """label, variant, f1, support: one row per class and variant; empty where the task has no classes."""
     audits = results.of(UTILITY)
@@ -170,9 +161,6 @@ def classes_chart(rows: Rows) -> Chart:
     tooltip = draw.tips("label:N", "variant:N", "f1:Q", "support:Q")
     dots = draw.points(base, 100, x="f1:Q", color=draw.by_color(rows), shape=draw.by_shape(rows), tooltip=tooltip)
     return draw.finish(alt.layer(join, dots), draw.height_of(rows, "label"))
-
-
-# --- the section -----------------------------------------------------------------------------------------------
 
 
 def _figures(page: Page) -> Iterator[Figure]:
