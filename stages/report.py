@@ -52,8 +52,8 @@ def run() -> None:
     write_json(STATEMENT, document)
     write_json(SUMMARY, summary.to_json())
     page = Page(summary, results, receipts, books)
-    for plot in (plot for section in sections.SECTIONS for plot in section.plots):
-        write_json(PLOTS / f"{plot.name}.json", plot.rows(page))
+    for name, rows in (plot for section in sections.SECTIONS for plot in section.plots.items()):
+        write_json(PLOTS / f"{name}.json", rows(page))
 
 
 def _write(path: Path, page: str) -> None:

@@ -28,6 +28,7 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge, Run
 from palimpsest.privacy.ledger.rules import composed
+from palimpsest.privacy.ledger.summary import LedgerSummary, UsedOrder
 from palimpsest.privacy.ledger.witness import VARIABLE
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
@@ -35,7 +36,7 @@ from palimpsest.privacy.receipt import Group
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.view import PrivateView
-from palimpsest.report.row import BudgetLeft, Excess, Fraction, Membership, Row, Score, Summary
+from palimpsest.report.row import Excess, Fraction, Membership, Row, Score, Summary
 from tests.reading import reading
 
 RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
@@ -95,7 +96,11 @@ def summary() -> Summary:
         row("real", "real", None, scores(Estimate(1.0, 1.0, 1.0), None)),
         row("public_only", "public_only", None, scores(Estimate(0.6, 0.5, 0.7), None)),
     )
-    return Summary(rows, BudgetLeft("notes", 1e-4, 9.0, 4.7, 4.3), "record")
+    ledger = LedgerSummary(
+        asset="notes", unit="record", delta=1e-4, cap_epsilon=9.0, caps=(), filter=UsedOrder(2.0, 0.0, (2.0,)),
+        spent_epsilon=4.7, left_epsilon=4.3, charges=(), head="", entries=0, verified=True, after_loss=False,
+    )  # fmt: skip
+    return Summary(rows, ledger)
 
 
 def test_a_plan_needs_neither_data_nor_base_model_and_prices_every_variant(place: Place) -> None:

@@ -46,7 +46,7 @@ def test_every_section_says_something_once() -> None:
     page = world()
     figures = Counter(figure.title for section in SECTIONS for figure in section.figures(page))
     tables = Counter(table.title for section in SECTIONS for table in section.tables(page) if table.lines)
-    plots = Counter(plot.name for section in SECTIONS for plot in section.plots)
+    plots = Counter(name for section in SECTIONS for name in section.plots)
     assert set((figures + tables + plots).values()) == {1}
     assert [section.name for section in SECTIONS if not _says(section, page)] == []
     assert len(gallery(page)) == figures.total()

@@ -17,7 +17,6 @@ from report_world import (
 
 from palimpsest.audit.facts import PopulationFactAudit
 from palimpsest.audit.membership import MembershipAudit
-from palimpsest.report.layout import layered
 from palimpsest.report.sections import bracket, budget, facts, fidelity, membership, pipeline, utility
 
 
@@ -77,14 +76,14 @@ def test_zero_rates_fit_on_a_logarithmic_axis() -> None:
 
 def test_arrows_point_right_and_no_two_stages_share_a_place() -> None:
     stages = world_stages()
-    places = layered(stages)
+    places = pipeline.layered(stages)
     assert len(set(places.values())) == len(stages)
     assert all(places[dep][0] < places[stage["name"]][0] for stage in stages for dep in stage["deps"])
 
 
 def test_files_among_the_needs_are_not_stages() -> None:
     stages = [{"name": "only", "desc": "", "zone": "public", "state": "cached", "deps": ["data/raw.csv"]}]
-    assert layered(stages) == {"only": (0.0, 0.0)}
+    assert pipeline.layered(stages) == {"only": (0.0, 0.0)}
     assert pipeline.edges(stages) == []
     assert pipeline.nodes(stages)[0]["needs"] == ""
 

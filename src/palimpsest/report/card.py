@@ -4,20 +4,17 @@ Guarantee: every number on the card is a function of the plans, the ledger, ledg
 invented canaries with their coins. It takes no document of the private zone: one that says "internal" is refused.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from markupsafe import Markup
 
 from palimpsest.errors import DataError
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.claims import public_claims
 from palimpsest.report.formats import number
-from palimpsest.report.page import drawings, environment, library, numbered, policy, sections
+from palimpsest.report.page import rendered
 from palimpsest.report.sections import budget, pipeline, promise, utility
-from palimpsest.report.sections.base import Figure
 from palimpsest.report.sections.twins import figures as twin_figures
 from palimpsest.report.tradeoff import read_tradeoff
 from palimpsest.report.unit import Unit
@@ -60,8 +57,6 @@ def render_card(
     """The card as HTML text: styles, drawings and the drawing library inside, no address outside.
 
     Args:
-        receipts: variant -> its receipt.
-        stages: the DAG.
         provenance: name -> version of everything that matters, and "created".
         variants: those that are released; the statement's other releases stay in its totals.
         scores: what classifiers trained on the rows score on a test file declared public; None where there is none.
@@ -77,70 +72,60 @@ def render_card(
             raise DataError(f"The document {name!r} is not publishable.", "Leave it out of the card.")
     releases = [release for release in statement["releases"] if release["variant"] in variants]
     unit = Unit.stated(statement)
-    drawn = [*_figures(releases, unit, receipts, ledger, scores, twins), pipeline.figure(stages)]
-    script = Markup(environment().get_template("internal.js").render())
-    return (
-        environment()
-        .get_template("card.html.j2")
-        .render(
-            statement=statement,
-            releases=releases,
-            unit=unit,
-            rows=scores["rows"] if scores else {},
-            alerts=_alerts(statement, releases),
-            gates=gates(statement, releases, twins),
-            accountants=accountants,
-            claims=public_claims(statement, receipts, ledger, twins),
-            sections=sections(drawn[:-1]),
-            pipeline=numbered(drawn)[-1],
-            provenance=provenance,
-            fingerprint=fingerprint,
-            drawings=drawings(drawn),
-            library=Markup(library()),
-            script=script,
-            policy=policy(library(), script),
-        )
+    curves = {release["variant"]: read_tradeoff(receipts[release["variant"]]) for release in releases}
+    drawn = [
+        *promise.figures(releases, curves, unit),
+        *twin_figures(twins),
+        *(utility.public_figures(scores, releases) if scores else ()),
+        budget.figure(ledger),
+        pipeline.figure(stages),
+    ]
+    return rendered(
+        "card.html.j2",
+        drawn,
+        statement=statement,
+        releases=releases,
+        unit=unit,
+        rows=scores["rows"] if scores else {},
+        alerts=_alerts(statement, releases),
+        gates=gates(statement, releases, twins),
+        accountants=accountants,
+        claims=public_claims(statement, receipts, ledger, twins),
+        provenance=provenance,
+        fingerprint=fingerprint,
     )
 
 
 def gates(statement: Mapping[str, Any], releases: Sequence[Mapping[str, Any]], twins: Documents) -> list[Gate]:
     """What was tried to show that the claim is wrong, the whole first, then one by one."""
-    private = statement["status"] == "DIFFERENTIALLY PRIVATE"
-    found = [
-        Gate(
-            "Status",
-            HOLDS if private else FAILS,
-            "Every release has a finite epsilon, fresh noise and a whole ledger." if private else _reasons(statement),
-            "statement.json",
-        )
-    ]
-    found += [_accounting_gate(release) for release in releases]
+    if statement["status"] == "DIFFERENTIALLY PRIVATE":
+        whole = HOLDS, "Every release has a finite epsilon, fresh noise and a whole ledger."
+    else:
+        whole = FAILS, " ".join(statement["reasons"]) or "Nothing is released."
     methods = {release["method"] for release in releases}
-    return found + [_twin_gate(name, audit) for name, audit in twins.items() if name in methods]
-
-
-def _reasons(statement: Mapping[str, Any]) -> str:
-    return " ".join(statement["reasons"]) or "Nothing is released."
+    return [
+        Gate("Status", *whole, "statement.json"),
+        *map(_accounting_gate, releases),
+        *(_twin_gate(name, audit) for name, audit in twins.items() if name in methods),
+    ]
 
 
 def _accounting_gate(release: Mapping[str, Any]) -> Gate:
-    agree = release["accounting"]["agree"]
+    agree, name = release["accounting"]["agree"], f"Accountants, {release['variant']}"
     if agree is None:
         words = "One accountant alone takes all of its mechanisms; there is no second opinion."
-        return Gate(f"Accountants, {release['variant']}", "inconclusive", words, "statement.json")
-    listed = "; ".join(f"{name} {number(epsilon, 4)}" for name, epsilon in accountants(release))
+        return Gate(name, "inconclusive", words, "statement.json")
+    listed = "; ".join(f"{accountant} {number(epsilon, 4)}" for accountant, epsilon in accountants(release))
     words = "Independent accountants agree" if agree else "Accountants contradict each other"
-    return Gate(
-        f"Accountants, {release['variant']}", HOLDS if agree else FAILS, f"{words}: {listed}.", "statement.json"
-    )
+    return Gate(name, HOLDS if agree else FAILS, f"{words}: {listed}.", "statement.json")
 
 
 def accountants(release: Mapping[str, Any]) -> list[tuple[str, float | None]]:
     """(name, epsilon) of every accountant that takes the release's mechanisms, the stated one first."""
-    found = release["accounting"]
-    named = [(found["name"], found["epsilon"])]
-    named += [("Fourier accountant", found["epsilon_fourier"])] if found.get("epsilon_fourier") is not None else []
-    return named + ([("Rényi DP", found["epsilon_rdp"])] if found["accountant"] != "rdp" else [])
+    told = release["accounting"]
+    named = [(told["name"], told["epsilon"])]
+    named += [("Fourier accountant", told["epsilon_fourier"])] if told.get("epsilon_fourier") is not None else []
+    return named + ([("Rényi DP", told["epsilon_rdp"])] if told["accountant"] != "rdp" else [])
 
 
 def _twin_gate(method: str, audit: Mapping[str, Any]) -> Gate:
@@ -156,18 +141,3 @@ def _twin_gate(method: str, audit: Mapping[str, Any]) -> Gate:
 def _alerts(statement: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     stops = [("stop", f"{statement['status']}: {reason}") for reason in statement["reasons"]]
     return stops + [("look", f"{release['variant']}: {flag}") for release in releases for flag in release["flags"]]
-
-
-def _figures(
-    releases: Sequence[Mapping[str, Any]],
-    unit: Unit,
-    receipts: Mapping[str, Receipt],
-    ledger: LedgerSummary,
-    scores: Mapping[str, Any] | None,
-    twins: Documents,
-) -> Iterator[Figure]:
-    curves = {release["variant"]: read_tradeoff(receipts[release["variant"]]) for release in releases}
-    yield from promise.figures(releases, curves, unit)
-    yield from twin_figures(twins)
-    yield from utility.public_figures(scores, releases) if scores else ()
-    yield budget.figure(ledger)

@@ -25,10 +25,9 @@ def claims(
     """Every claim of the page, the proved ones first."""
     refuted = {row.variant for row in summary.of("release") if row.verdict == "refuted"}
     sound = statement["status"] == "DIFFERENTIALLY PRIVATE" and not refuted
-    found = [*_proved(receipts, statement, refuted), _total(ledger, sound)]
-    for row in summary.of("release"):
-        found += [claim for section in SECTIONS for claim in section.claims(row, results, summary.unit)]
-    return _in_order([*found, *_stated(statement)])
+    rows = summary.of("release")
+    measured = [one for row in rows for part in SECTIONS for one in part.claims(row, results, summary.unit)]
+    return _in_order([*_proved(receipts, statement, refuted), _total(ledger, sound), *measured, *_stated(statement)])
 
 
 def public_claims(
@@ -40,13 +39,11 @@ def public_claims(
     """The claims that rest on nothing from the private zone: those of a card, the proved ones first.
 
     Args:
-        receipts: variant -> its receipt.
         twins: method -> its end-to-end audit on invented canaries.
     """
-    sound = statement["status"] == "DIFFERENTIALLY PRIVATE"
-    found = [*_proved(receipts, statement, set()), _total(ledger, sound)]
-    found += [_end_to_end(method, audit) for method, audit in twins.items()]
-    return _in_order([*found, *_stated(statement)])
+    total = _total(ledger, statement["status"] == "DIFFERENTIALLY PRIVATE")
+    attacked = [_end_to_end(method, audit) for method, audit in twins.items()]
+    return _in_order([*_proved(receipts, statement, set()), total, *attacked, *_stated(statement)])
 
 
 def _end_to_end(method: str, audit: Mapping[str, Any]) -> Claim:
@@ -67,8 +64,8 @@ def _stated(statement: Mapping[str, Any]) -> list[Claim]:
     ]
 
 
-def _in_order(found: list[Claim]) -> tuple[Claim, ...]:
-    return tuple(sorted(found, key=lambda claim: STATUSES.index(claim.status)))
+def _in_order(stated: list[Claim]) -> tuple[Claim, ...]:
+    return tuple(sorted(stated, key=lambda claim: STATUSES.index(claim.status)))
 
 
 def _proved(receipts: Mapping[str, Receipt], statement: Mapping[str, Any], refuted: set[str]) -> Iterator[Claim]:

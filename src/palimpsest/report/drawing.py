@@ -4,13 +4,14 @@ Every series differs in shape or dash as well as in colour, and nothing that is 
 that the page's theme (light, dark, print) decides it.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import altair as alt
 
-from palimpsest.report.theme import GREY, SHAPES, colors, cycle
+from palimpsest.report.theme import DASHES, GREY, SHAPES, colors, looks
 
+Channel = TypeVar("Channel")
 Rows = list[dict[str, Any]]
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
 
@@ -30,6 +31,11 @@ def finish(chart: Chart, height: int, columns: int = 4) -> Chart:
     return sized.configure_legend(orient="bottom", direction="horizontal", columns=columns, labelLimit=260)
 
 
+def fields(value: Any, *names: str) -> dict[str, Any]:
+    """Some fields of a value, as columns of a row."""
+    return {name: getattr(value, name) for name in names}
+
+
 def names(rows: Rows, column: str) -> list[str]:
     """What stands in a column, each once, in its order."""
     return list(dict.fromkeys(row[column] for row in rows))
@@ -45,47 +51,96 @@ def tips(*fields: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(field, format=".3g") if field.endswith(":Q") else alt.Tooltip(field) for field in fields]
 
 
-def by_color(variants: list[str], column: str = "variant") -> alt.Color:
+def keyed(channel: Callable[..., Channel], column: str, values: Mapping[Any, Any], **more: Any) -> Channel:
+    """A channel (colour, shape, dash) that tells the values of a column apart: value -> how it looks."""
+    scale = alt.Scale(domain=list(values), range=list(values.values()))
+    return channel(f"{column}:N", title=None, scale=scale, **more)
+
+
+def by_color(rows: Rows, column: str = "variant") -> alt.Color:
     """A colour for each variant, the same in every chart."""
-    key = alt.Legend(symbolOpacity=1)
-    return alt.Color(f"{column}:N", title=None, legend=key, scale=alt.Scale(domain=variants, range=colors(variants)))
+    return keyed(alt.Color, column, colors(names(rows, column)), legend=alt.Legend(symbolOpacity=1))
 
 
-def by_shape(variants: list[str], column: str = "variant") -> alt.Shape:
+def by_shape(rows: Rows, column: str = "variant") -> alt.Shape:
     """A shape for each variant."""
-    return alt.Shape(f"{column}:N", title=None, scale=alt.Scale(domain=variants, range=cycle(variants, SHAPES)))
+    return keyed(alt.Shape, column, looks(names(rows, column), SHAPES))
 
 
-def level(value: float) -> Chart:
+def by_dash(rows: Rows, column: str = "variant") -> alt.StrokeDash:
+    """A dash for each variant, the first one solid."""
+    return keyed(alt.StrokeDash, column, looks(names(rows, column), DASHES))
+
+
+def by_line(rows: Rows, column: str, **axis: Any) -> alt.Y:
+    """A line of a horizontal chart for each value of a column, in their order."""
+    return alt.Y(f"{column}:N", title=None, sort=names(rows, column), axis=alt.Axis(**(axis or {"labelLimit": 150})))
+
+
+def height_of(rows: Rows, column: str, each: int = ROW) -> int:
+    """The height of a chart with a line for each value of a column."""
+    return each * len(names(rows, column)) + 20
+
+
+def level(value: float, channel: str = "y") -> alt.Chart:
     """A dashed line across the chart."""
-    return alt.Chart(data([{"level": value}])).mark_rule(color=GREY, strokeDash=[4, 3]).encode(y="level:Q")
+    place: dict[str, Any] = {channel: "level:Q"}
+    return alt.Chart(data([{"level": value}])).mark_rule(color=GREY, strokeDash=[4, 3]).encode(**place)
 
 
-def rates(floor: float) -> alt.Axis:
-    """The ticks of a logarithmic axis of rates, from the smallest rate on."""
-    return alt.Axis(format=".3~%", values=[rate for rate in DECADES if rate >= floor])
+def points(base: alt.Chart, size: int, **channels: Any) -> alt.Chart:
+    """One mark for each row."""
+    return base.mark_point(filled=True, size=size, opacity=1).encode(**channels)
+
+
+def intervals(base: alt.Chart, axis: alt.X | alt.Y, value: str, size: int, **channels: Any) -> list[alt.Chart]:
+    """Each row's value as a mark on the interval from its `low`, which has the axis, to its `high`."""
+    along = "x" if isinstance(axis, alt.X) else "y"
+    ends: dict[str, Any] = {along: axis, f"{along}2": "high:Q"}
+    return [base.mark_rule(strokeWidth=2).encode(**ends), points(base, size, **{along: f"{value}:Q"}, **channels)]
+
+
+def log_rates(floor: float, x: str, y: str) -> tuple[alt.X, alt.Y, alt.Scale]:
+    """The axes of a ROC curve, `fpr` and `tpr`, with their titles, and their scale: logarithmic from `floor` on."""
+    scale = alt.Scale(type="log", domain=[floor, 1], nice=False, clamp=True)
+    ticks = alt.Axis(format=".3~%", values=[rate for rate in DECADES if rate >= floor])
+    both: dict[str, Any] = {"scale": scale, "axis": ticks}
+    return alt.X("fpr:Q", title=f"{x} (log)", **both), alt.Y("tpr:Q", title=f"{y} (log)", **both), scale
+
+
+def epsilons(rows: Rows, line: str, kinds: Mapping[str, tuple[str, str]], *told: str) -> alt.Chart:
+    """Epsilons of some kinds, for each value of the column `line`.
+
+    Args:
+        kinds: kind -> its colour and its shape.
+        told: what else is shown under the pointer.
+    """
+    base = alt.Chart(data(rows)).encode(
+        x=alt.X("epsilon:Q", title="ε", scale=alt.Scale(domainMin=0, nice=True)),
+        y=by_line(rows, line, offset=12),
+        color=keyed(alt.Color, "kind", {kind: color for kind, (color, _) in kinds.items()}),
+        shape=keyed(alt.Shape, "kind", {kind: shape for kind, (_, shape) in kinds.items()}),
+        tooltip=tips(f"{line}:N", "kind:N", *told, "epsilon:Q"),
+    )
+    return points(base, 130)
 
 
 def differences(rows: Rows, what: str, title: str) -> Chart:
     """Members less a control, with intervals, and the line of none; a tick where a proved cap lies."""
     variants, kinds = names(rows, "variant"), names(rows, what)
     value = "risk" if "risk" in rows[0] else "value"
+    place: dict[str, Any] = {"yOffset": alt.YOffset("variant:N", sort=variants), "color": by_color(rows)}
     base = alt.Chart(data(rows)).encode(
-        y=alt.Y(f"{what}:N", title=None, sort=kinds, axis=alt.Axis(labelLimit=200)),
-        yOffset=alt.YOffset("variant:N", sort=variants),
-        color=by_color(variants),
+        y=by_line(rows, what, labelLimit=200),
         tooltip=tips("variant:N", f"{what}:N", f"{value}:Q", "low:Q", "high:Q"),
+        **place,
     )
-    none = alt.Chart(data([{"level": 0.0}])).mark_rule(color=GREY, strokeDash=[4, 3]).encode(x="level:Q")
     low = alt.X("low:Q", title=title, axis=alt.Axis(format="+.1%"))
-    spread = base.mark_rule(strokeWidth=2).encode(x=low, x2="high:Q")
-    dots = base.mark_point(filled=True, size=80, opacity=1).encode(x=f"{value}:Q", shape=by_shape(variants))
-    capped = [row for row in rows if row.get("cap") is not None]
-    caps = alt.Chart(data(capped)).mark_tick(thickness=3, size=12).encode(
-        x="cap:Q", y=alt.Y(f"{what}:N", sort=kinds), yOffset=alt.YOffset("variant:N", sort=variants),
-        color=by_color(variants), tooltip=tips("variant:N", f"{what}:N", "cap:Q"),
-    )  # fmt: skip
-    layers = [none, spread, dots, *([caps] if capped else [])]
+    layers = [level(0.0, "x"), *intervals(base, low, value, 80, shape=by_shape(rows))]
+    if capped := [row for row in rows if row.get("cap") is not None]:
+        ticks = alt.Chart(data(capped)).mark_tick(thickness=3, size=12)
+        y, tooltip = alt.Y(f"{what}:N", sort=kinds), tips("variant:N", f"{what}:N", "cap:Q")
+        layers.append(ticks.encode(x="cap:Q", y=y, tooltip=tooltip, **place))
     return finish(alt.layer(*layers), max(2 * ROW, 12 * len(variants)) * len(kinds) + 20)
 
 

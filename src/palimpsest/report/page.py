@@ -17,9 +17,9 @@ from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.claims import claims
 from palimpsest.report.formats import number, percent
 from palimpsest.report.results import Results
-from palimpsest.report.row import Summary
+from palimpsest.report.row import Row, Summary
 from palimpsest.report.sections import SECTIONS, gallery, pipeline
-from palimpsest.report.sections.base import Cell, Column, Figure, Page, Table, Verdict
+from palimpsest.report.sections.base import Cell, Column, Figure, Page, Table
 from palimpsest.report.theme import PAGE_CONFIG
 from palimpsest.report.unit import Unit
 
@@ -35,53 +35,57 @@ def render_internal(
 ) -> str:
     """The page as HTML text: styles, drawings and the drawing library inside, no address outside.
 
-    Every name that comes from data is escaped, and the page's content policy lets only its own two scripts run.
-
-    Args:
-        receipts: variant -> its receipt.
-        stages: the DAG.
-        provenance: name -> version of everything that matters, and "created".
+    `provenance` is name -> version of everything that matters, and "created".
     """
     page = Page(summary, results, receipts, ledger)
-    drawn = [*gallery(page), pipeline.figure(stages)]
-    script = Markup(environment().get_template("internal.js").render())
-    return (
-        environment()
-        .get_template("internal.html.j2")
-        .render(
-            summary=summary,
-            ledger=ledger,
-            statement=statement,
-            stages=stages,
-            provenance=provenance,
-            claims=claims(summary, results, receipts, ledger, statement),
-            alerts=_alerts(summary, statement),
-            bar=_bar(ledger),
-            verdicts=verdicts(page),
-            tables=[table for section in SECTIONS for table in section.tables(page) if table.lines],
-            words=summary.per_word,
-            unit=Unit.stated(statement),
-            sections=sections(drawn[:-1]),
-            pipeline=numbered(drawn)[-1],
-            drawings=drawings(drawn),
-            library=Markup(library()),
-            script=script,
-            policy=policy(library(), script),
-        )
+    return rendered(
+        "internal.html.j2",
+        [*gallery(page), pipeline.figure(stages)],
+        summary=summary,
+        ledger=ledger,
+        statement=statement,
+        stages=stages,
+        provenance=provenance,
+        claims=claims(summary, results, receipts, ledger, statement),
+        alerts=_alerts(summary, statement),
+        bar=_bar(ledger),
+        verdicts=verdicts(page),
+        tables=[table for section in SECTIONS for table in section.tables(page) if table.lines],
+        words=summary.per_word,
+        unit=Unit.stated(statement),
     )
 
 
-def environment() -> Environment:
+def rendered(template: str, drawn: Sequence[Figure], **words: Any) -> str:
+    """A page as HTML text: its words, and its figures under their headings, the last one under that of the provenance.
+
+    Every name that comes from data is escaped, and the page's content policy lets only its own two scripts run.
+    """
+    figures = list(enumerate(drawn, start=1))
+    pages = _environment()
+    script, bundle = Markup(pages.get_template("internal.js").render()), _library()
+    return pages.get_template(template).render(
+        sections=[(name, list(group)) for name, group in groupby(figures[:-1], key=lambda item: item[1].section)],
+        pipeline=figures[-1],
+        drawings={"config": PAGE_CONFIG, "specs": [figure.chart.to_dict() for figure in drawn]},
+        library=bundle,
+        script=script,
+        policy=_policy(bundle, script),
+        **words,
+    )
+
+
+def _environment() -> Environment:
     """The templates, with every value from data escaped."""
-    found = Environment(
+    made = Environment(
         loader=PackageLoader("palimpsest.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"number": number, "percent": percent}
-    return found
+    made.filters |= {"number": number, "percent": percent}
+    return made
 
 
 _ROLES = {
@@ -92,26 +96,16 @@ _ROLES = {
 }
 
 
-def verdicts(page: Page) -> Table[Verdict]:
+def verdicts(page: Page) -> Table[Row]:
     """The table of verdicts: a line per variant, and the columns of every section."""
-    named: Column[Verdict] = Column("Variant", lambda line: Cell(line.row.variant, (_ROLES[line.row.role],)))
+    named: Column[Row] = Column("Variant", lambda row: Cell(row.variant, (_ROLES[row.role],)))
     return Table(
         "Verdict per variant",
         "",
         (named, *(column for section in SECTIONS for column in section.columns(page.summary))),
-        [Verdict(row, page.results) for row in page.summary.rows],
-        role=lambda line: line.row.role,
+        page.summary.rows,
+        role=lambda row: row.role,
     )
-
-
-def numbered(drawn: Sequence[Figure]) -> list[tuple[int, Figure]]:
-    """(number, figure), from 1."""
-    return list(enumerate(drawn, start=1))
-
-
-def sections(drawn: Sequence[Figure]) -> list[tuple[str, list[tuple[int, Figure]]]]:
-    """(heading, numbered figures) in their order."""
-    return [(name, list(group)) for name, group in groupby(numbered(drawn), key=lambda item: item[1].section)]
 
 
 def _alerts(summary: Summary, statement: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -121,7 +115,7 @@ def _alerts(summary: Summary, statement: Mapping[str, Any]) -> list[tuple[str, s
         if row.verdict == "refuted":
             words = "a proof or the code is wrong. No check stops its release; only your word does."
             alerts.append(("stop", f"An attack refuted the privacy claim of {row.variant}: {words}"))
-        if not all(found.control_passed for found in row.attacks):
+        if not all(audit.control_passed for audit in row.attacks):
             alerts.append(("look", f"The control of {row.variant}'s membership test failed: its verdict says nothing."))
         if not row.attacks:
             alerts.append(("look", f"{row.variant} was not attacked: nothing here tests its privacy claim."))
@@ -140,26 +134,18 @@ def _bar(ledger: LedgerSummary) -> dict[str, float]:
     return {"spent": used - reserved, "reserved": reserved, "left": 1 - used}
 
 
-def drawings(drawn: Sequence[Figure]) -> dict[str, Any]:
-    """What the page's script draws."""
-    return {"config": PAGE_CONFIG, "specs": [figure.chart.to_dict() for figure in drawn]}
-
-
 @cache
-def library() -> str:
+def _library() -> Markup:
     """Vega, Vega-Lite and their embedder in one script, of the version that Altair writes for."""
     version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
+    return Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
 
 
-def policy(*scripts: str) -> Markup:
+def _policy(*scripts: str) -> Markup:
     """A content policy under which only these scripts run and nothing is fetched."""
-    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     return Markup(
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

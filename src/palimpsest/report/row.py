@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from palimpsest.audit.statistics import Estimate
+from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.report.formats import per_word
 from palimpsest.workspace import INTERNAL
 
@@ -86,26 +87,31 @@ class Row:
     canaries_leaked: Fraction | None
 
     @property
+    def audits(self) -> dict[str, Membership]:
+        """The membership audits that were made, by field: of the model, of the rows alone, with shadow models."""
+        known = {name: getattr(self, name) for name in ("membership", "text_membership", "shadow_membership")}
+        return {name: audit for name, audit in known.items() if audit is not None}
+
+    @property
     def attacks(self) -> tuple[Membership, ...]:
-        """The membership audits that were made: of the model, of the rows alone, with shadow models."""
-        audits = (self.membership, self.text_membership, self.shadow_membership)
-        return tuple(found for found in audits if found is not None)
+        """The same, without their names."""
+        return tuple(self.audits.values())
 
     @property
     def verdict(self) -> str | None:
         """Over all membership audits: refuted if one refutes; inconclusive unless one could have; None without any."""
-        verdicts = [found.verdict for found in self.attacks]
+        verdicts = [audit.verdict for audit in self.attacks]
         return next((word for word in ("refuted", "not refuted", "inconclusive") if word in verdicts), None)
 
     @property
     def epsilon_lower(self) -> float | None:
         """The highest lower bound that an attack showed; None without any."""
-        return max((found.epsilon_lower for found in self.attacks), default=None)
+        return max((audit.epsilon_lower for audit in self.attacks), default=None)
 
     @property
     def strongest(self) -> Membership | None:
         """The audit that showed the highest lower bound."""
-        return max(self.attacks, key=lambda found: found.epsilon_lower, default=None)
+        return max(self.attacks, key=lambda audit: audit.epsilon_lower, default=None)
 
     def score(self, evaluator: str) -> Score | None:
         """The score by this evaluator, or None."""
@@ -113,29 +119,22 @@ class Row:
 
 
 @dataclass(frozen=True)
-class BudgetLeft:
-    """The asset's budget, in epsilon at its delta; `spent` counts standing reservations too."""
-
-    asset: str
-    delta: float
-    cap: float
-    spent: float
-    left: float
-
-
-@dataclass(frozen=True)
 class Summary:
     """The final table: releases first, then reference runs, then `real` and `public_only`; and the unit of privacy."""
 
     rows: tuple[Row, ...]
-    budget: BudgetLeft
-    unit: str
+    ledger: LedgerSummary
+
+    @property
+    def unit(self) -> str:
+        """The unit of privacy."""
+        return self.ledger.unit
 
     @property
     def per_word(self) -> dict[str, str]:
         """Variant -> the epsilon of a method that protects words, in words of its own."""
-        found = {row.variant: row.token_epsilon for row in self.rows}
-        return {name: per_word(epsilon, self.unit) for name, epsilon in found.items() if epsilon is not None}
+        known = {row.variant: row.token_epsilon for row in self.rows}
+        return {name: per_word(epsilon, self.unit) for name, epsilon in known.items() if epsilon is not None}
 
     def of(self, *roles: str) -> tuple[Row, ...]:
         """The rows with one of these roles."""
@@ -148,10 +147,8 @@ class Summary:
         return tuple(name for name in EVALUATORS if name in names) + tuple(sorted(names - set(EVALUATORS)))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for reports/summary.json."""
-        return {
-            "zone": INTERNAL,
-            "rows": [asdict(row) for row in self.rows],
-            "budget": asdict(self.budget),
-            "unit": self.unit,
-        }
+        """Plain values for reports/summary.json; what is spent counts standing reservations too."""
+        ledger = self.ledger
+        epsilons = {"cap": ledger.cap_epsilon, "spent": ledger.spent_epsilon, "left": ledger.left_epsilon}
+        budget = {"asset": ledger.asset, "delta": ledger.delta, **epsilons}
+        return {"zone": INTERNAL, "rows": [asdict(row) for row in self.rows], "budget": budget, "unit": self.unit}

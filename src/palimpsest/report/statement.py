@@ -93,12 +93,9 @@ def statement(
 def _status(
     released: Sequence[Receipt], ledger: LedgerSummary, second: Mapping[str, Bracket | None], unit: Unit
 ) -> tuple[str, list[str]]:
-    fixed = [receipt.variant for receipt in released if receipt.noise_fixed]
-    unbounded = [receipt.variant for receipt in released if receipt.epsilon is None]
-    broken = [f"The noise of {variant} is fixed by a seed." for variant in fixed]
-    broken += [f"{variant} has no finite epsilon." for variant in unbounded]
-    mixed = [receipt.variant for receipt in released if receipt.builds_on_reference]
-    broken += [f"{variant} builds on a reference run." for variant in mixed]
+    broken = [f"The noise of {receipt.variant} is fixed by a seed." for receipt in released if receipt.noise_fixed]
+    broken += [f"{receipt.variant} has no finite epsilon." for receipt in released if receipt.epsilon is None]
+    broken += [f"{receipt.variant} builds on a reference run." for receipt in released if receipt.builds_on_reference]
     other = [receipt for receipt in released if receipt.unit != unit.name]
     broken += [f"{one.variant} was charged for one {one.unit}; the unit here is one {unit.name}." for one in other]
     if broken:
@@ -118,10 +115,7 @@ def _status(
 def release_of(receipt: Receipt, unit: Unit, units: int, second: Bracket | None) -> dict[str, Any]:
     """What is said of one release; all of it follows from its receipt, so whoever checks a statement asks this again.
 
-    Args:
-        receipt: the release's.
-        units: how many of them were declared.
-        second: epsilon by the second accountant, None where it takes no part.
+    `units` is how many of them were declared, `second` what the second accountant says, None where it takes no part.
     """
     curve = read_tradeoff(receipt)
     words = _meaning(curve, unit) if curve and not receipt.noise_fixed else None
@@ -165,6 +159,14 @@ def _changed_row(receipt: Receipt, unit: Unit) -> dict[str, Any]:
     return {"k": _REPLACED, "epsilon": epsilon, "sentence": unit.changed_row(bound)}
 
 
+_BY = {  # what places a unit, by the unit and the scheme
+    ("record", "keyed batches"): "a keyed hash of itself",
+    ("record", "labels"): "its label",
+    ("person", "keyed batches"): "a keyed hash of their id",
+    ("person", "labels"): "a label that a keyed rule takes from their rows",
+}
+
+
 def _partitions(queries: Sequence[QueryLine], unit: Unit) -> list[dict[str, Any]]:
     """One entry per scheme and model whose queries ran over disjoint parts of the data set."""
     schemes: dict[tuple[str, str], list[str]] = {}
@@ -172,43 +174,28 @@ def _partitions(queries: Sequence[QueryLine], unit: Unit) -> list[dict[str, Any]
         if query.partition is not None:
             scheme, cell = query.partition
             schemes.setdefault((query.model, scheme), []).append(cell)
-    return [_partition(*key, cells, unit) for key, cells in schemes.items()]
-
-
-_BY = {  # what places a unit, by scheme
-    "record": {"keyed batches": "a keyed hash of itself", "labels": "its label"},
-    "person": {
-        "keyed batches": "a keyed hash of their id",
-        "labels": "a label that a keyed rule takes from their rows",
-    },
-}
-
-
-def _partition(model: str, scheme: str, cells: Sequence[str], unit: Unit) -> dict[str, Any]:
-    count = len(set(cells))
-    return {
-        "model": model,
-        "scheme": scheme,
-        "cells": count,
-        "queries": len(cells),
-        "sentence": (
-            f"Partition {scheme!r} of {model}: {len(cells)} queries over {count} disjoint parts of the data set, each "
-            f"{unit.name} in one by {_BY[unit.name].get(scheme, 'what it alone says')}; the largest cell counts."
-        ),
-    }
+    return [
+        {"model": model, "scheme": scheme, "cells": len(set(cells)), "queries": len(cells)}
+        | {
+            "sentence": f"Partition {scheme!r} of {model}: {len(cells)} queries over {len(set(cells))} disjoint parts "
+            f"of the data set, each {unit.name} in one by {_BY.get((unit.name, scheme), 'what it alone says')}; the "
+            "largest cell counts."
+        }
+        for (model, scheme), cells in schemes.items()
+    ]
 
 
 def _meaning(curve: TradeOff, unit: Unit) -> dict[str, Any]:
-    found, belief = curve.true_positives(_FPR), curve.belief(_PRIOR, _FPR)
+    most, belief = curve.true_positives(_FPR), curve.belief(_PRIOR, _FPR)
     return {
         "false_positive_rate": _FPR,
-        "true_positive_rate": found,
+        "true_positive_rate": most,
         "advantage": curve.advantage(),
         "prior": _PRIOR,
         "belief": belief,
         "sentence": (
             f"The best possible attack that wrongly accuses 1 in 100 {unit.many} outside the data finds at most "
-            f"{100 * found:.1f} in 100 of those inside. Where it accuses, a belief of 1% that the {unit.name} is "
+            f"{100 * most:.1f} in 100 of those inside. Where it accuses, a belief of 1% that the {unit.name} is "
             f"inside rises to at most {100 * belief:.1f}%."
         ),
     }
@@ -229,33 +216,29 @@ def _flags(
 
 def _access(stage: Mapping[str, Any], charges: Sequence[ChargeLine]) -> dict[str, Any]:
     """How one stage's look at the data is covered; a metered look without a charge is not."""
-    own = [charge for charge in charges if _belongs(charge, stage["name"]) and charge.state != "refunded"]
-    released = [charge for charge in own if charge.purpose == "release"]
-    found = {"stage": stage["name"], "zone": stage["zone"], "charges": [charge.seq for charge in released]}
-    if released and len(released) < len(own):
+    name = stage["name"]
+    spent = [one for one in charges if name in (one.stage, f"{one.stage}@{one.variant}") and one.state != "refunded"]
+    released = [charge for charge in spent if charge.purpose == "release"]
+    if released and len(released) < len(spent):
         note = "Metered: charged before the first noise; its reference runs are not covered and never leave."
-        return found | {"coverage": "covered", "note": note}
-    if released:
-        return found | {"coverage": "covered", "note": "Metered: charged to the ledger before the first noise."}
-    if stage["zone"] == Zone.PUBLIC:
-        return found | {"coverage": "public", "note": "Reads only what was declared public."}
-    if stage["zone"] == Zone.DP and not own:
+        coverage = "covered"
+    elif released:
+        coverage, note = "covered", "Metered: charged to the ledger before the first noise."
+    elif stage["zone"] == Zone.PUBLIC:
+        coverage, note = "public", "Reads only what was declared public."
+    elif stage["zone"] == Zone.DP and not spent:
         note = "Reads only what is public or protected already: free post-processing; a reference's rows never leave."
-        return found | {"coverage": "covered", "note": note}
-    return found | {"coverage": "not covered", "note": "Reads private rows; its outputs stay in the private zone."}
-
-
-def _belongs(charge: ChargeLine, stage: str) -> bool:
-    return stage in (charge.stage, f"{charge.stage}@{charge.variant}")
+        coverage = "covered"
+    else:
+        coverage, note = "not covered", "Reads private rows; its outputs stay in the private zone."
+    seqs = [charge.seq for charge in released]
+    return {"stage": name, "zone": stage["zone"], "charges": seqs, "coverage": coverage, "note": note}
 
 
 def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: bool) -> list[dict[str, Any]]:
     """The shipped list, each with its test, what receipts assume, and what this very run can answer for itself.
 
-    Args:
-        released: the receipts of the releases.
-        units: how many of them were declared.
-        verified: whether the ledger's chain of hashes holds.
+    `units` is how many of them were declared, `verified` whether the ledger's chain of hashes holds.
     """
     named = {name for receipt in released for name in receipt.assumptions}
     shipped = [item for item in _shipped("assumptions.json") if item["id"] not in KNOWN or item["id"] in named]
@@ -267,13 +250,9 @@ def assumptions(released: Sequence[Receipt], unit: Unit, units: int, verified: b
         "run-delta": (f"delta is below 1 / n, n being the declared number of {unit.many}.", small),
         "run-ledger": ("The ledger's chain of hashes was recomputed and holds.", verified),
     }
-    name, sentence = unit.assumption
-    who = {"id": name, "sentence": sentence, "test": None, "holds": "assumed"}
-    own = [
-        {"id": key, "sentence": sentence, "test": None, "holds": "yes" if holds else "no"}
-        for key, (sentence, holds) in seen.items()
-    ]
-    return [*tested, who, *own]
+    own = [(*unit.assumption, "assumed")]
+    own += [(key, sentence, "yes" if holds else "no") for key, (sentence, holds) in seen.items()]
+    return [*tested, *({"id": key, "sentence": words, "test": None, "holds": holds} for key, words, holds in own)]
 
 
 def _tested(item: Mapping[str, Any], unit: Unit) -> dict[str, Any]:
@@ -330,19 +309,13 @@ def _floating_point(released: Sequence[Receipt]) -> tuple[str, str]:
     return exact, "tested"
 
 
+_TOTALS = ("asset", "head", "verified", "delta", "cap_epsilon", "spent_epsilon", "left_epsilon")
+
+
 def _ledger(ledger: LedgerSummary) -> dict[str, Any]:
-    counted = [charge for charge in ledger.charges if charge.purpose == "release"]
-    return {
-        "asset": ledger.asset,
-        "head": ledger.head,
-        "verified": ledger.verified,
-        "delta": ledger.delta,
-        "cap_epsilon": ledger.cap_epsilon,
-        "spent_epsilon": ledger.spent_epsilon,
-        "left_epsilon": ledger.left_epsilon,
-        "charges": len([charge for charge in counted if charge.state != "refunded"]),
-        "refunded": len([charge for charge in counted if charge.state == "refunded"]),
-    }
+    refunded = [charge.state == "refunded" for charge in ledger.charges if charge.purpose == "release"]
+    counts = {"charges": refunded.count(False), "refunded": refunded.count(True)}
+    return {name: getattr(ledger, name) for name in _TOTALS} | counts
 
 
 def _shipped(name: str) -> Any:

@@ -7,22 +7,19 @@ from palimpsest.errors import DataError
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.results import Results
-from palimpsest.report.row import BASELINES, ROLES, BudgetLeft, Row, Summary
+from palimpsest.report.row import BASELINES, ROLES, Row, Summary
 from palimpsest.report.sections import METRICS, facts, membership, ngrams, utility
 
 
 def summarise(results: Results, receipts: Mapping[str, Receipt], ledger: LedgerSummary) -> Summary:
     """Put everything measured and proved about each variant into one line.
 
-    Args:
-        receipts: variant -> its receipt; `real` and `public_only` have none.
-
     Raises:
         DataError: a variant was measured but its receipt is missing.
     """
     measured = [name for metric in METRICS if not metric.path for name in results.documents.get(metric.name, {})]
     rows = [_row(name, results, receipts) for name in dict.fromkeys([*receipts, *measured])]
-    return Summary(tuple(sorted(rows, key=_position)), _budget(ledger), ledger.unit)
+    return Summary(tuple(sorted(rows, key=_position)), ledger)
 
 
 def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row:
@@ -61,13 +58,3 @@ def _role(variant: str, receipts: Mapping[str, Receipt]) -> str:
 def _position(row: Row) -> tuple[int, float]:
     epsilon = math.inf if row.epsilon_proved is None else row.epsilon_proved
     return ROLES.index(row.role), epsilon
-
-
-def _budget(ledger: LedgerSummary) -> BudgetLeft:
-    return BudgetLeft(
-        asset=ledger.asset,
-        delta=ledger.delta,
-        cap=ledger.cap_epsilon,
-        spent=ledger.spent_epsilon,
-        left=ledger.left_epsilon,
-    )

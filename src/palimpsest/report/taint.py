@@ -81,29 +81,27 @@ class Flow:
 
     def behind(self, node: Node) -> list[Node]:
         """The node and all that it needs, each after what it needs itself."""
-        found: dict[str, Node] = {}
+        known: dict[str, Node] = {}
 
         def visit(one: Node, above: tuple[str, ...]) -> None:
             for maker, _ in self.makers(one):
-                if maker.name not in found and maker.name not in above:
+                if maker.name not in known and maker.name not in above:
                     visit(maker, (*above, maker.name))
-            found[one.name] = one
+            known[one.name] = one
 
         visit(node, (node.name,))
-        return list(found.values())
+        return list(known.values())
 
-    def into(self, node: Node) -> list[Path]:
-        """Every path on which private data reach what the node writes, the node last."""
-        return self._into(node, ())
-
-    def _into(self, node: Node, below: Path) -> list[Path]:
+    def into(self, node: Node, below: Path = ()) -> list[Path]:
+        """Every path on which private data reach what the node writes, the node last, and no node of `below`."""
         metered, made = self.metered(node), self.makers(node)
         carried: list[Path] = []
         told: set[str] = set()
         for maker, path in made:
-            passes = self.public.get(path) == maker.name or (metered and _inside_any(path, self.door))
+            through = metered and any(_inside(path, folder) for folder in self.door)
+            passes = through or self.public.get(path) == maker.name
             seen = (*below, node.name)
-            further = [] if passes or maker.name in seen else self._into(maker, seen)
+            further = [] if passes or maker.name in seen else self.into(maker, seen)
             carried += further
             told |= {path} if further else set()
         stray = [path for path in node.reads if _inside(path, PRIVATE) and not any(_meets(path, [m]) for _, m in made)]
@@ -163,11 +161,6 @@ def nodes(graph: Mapping[str, Mapping[str, Any]], params: Mapping[str, Any], wor
     that stage reads. These are documents of an invented world: where the data are not invented, a gate could refuse by
     private rows, and there is none. No other stage has gates. A file that `params` names is read like any other, and so
     is the folder of a model that a key in `params` may stand for, whether or not it is there now.
-
-    Args:
-        graph: `stages` of dvc.yaml.
-        params: the content of params.yaml.
-        workspace: the folder with both files.
 
     Raises:
         DataError: a path is not in its plain form, starts outside the workspace without being a file of `dataset`, or
@@ -265,8 +258,8 @@ def _refuse_path(name: str, path: str, declared: Collection[str], workspace: Fil
             "Write it from the workspace, without '.', '..' or a slash at the end.",
         )
     away = [one for one in (path, *declared) if one.startswith(("/", "~")) or one.split("/")[0] == ".."]
-    found, others = _resolved(path, workspace), [_resolved(one, workspace) for one in away if one != path]
-    twice = any(found.is_relative_to(other) or other.is_relative_to(found) for other in others)
+    own, others = _resolved(path, workspace), [_resolved(one, workspace) for one in away if one != path]
+    twice = any(own.is_relative_to(other) or other.is_relative_to(own) for other in others)
     if twice or (path in away and path not in declared):
         raise DataError(
             f"Stage {name!r} of dvc.yaml names {path!r}, so its way from private data cannot be checked.",
@@ -292,10 +285,6 @@ def _resolved(path: str, workspace: File) -> File:
 
 def _inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}/")
-
-
-def _inside_any(path: str, folders: Collection[str]) -> bool:
-    return any(_inside(path, folder) for folder in folders)
 
 
 def _meets(path: str, reads: Collection[str]) -> bool:

@@ -1,5 +1,7 @@
 """Colours of the figures: told apart with any colour vision, and >= 3:1 against white paper and the dark page."""
 
+from collections.abc import Iterable
+from itertools import cycle
 from typing import TypeVar
 
 from palimpsest.workspace import Zone
@@ -11,28 +13,28 @@ BLUE, ORANGE, GREEN, PURPLE, GREY, PINK = "#2b83d6", "#d66a0a", "#12946f", "#a05
 SERIES = (BLUE, ORANGE, PURPLE, PINK)
 BASELINES = {"real": GREEN, "public_only": GREY}
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 ZONES = {Zone.PRIVATE: ORANGE, Zone.DP: BLUE, Zone.PUBLIC: GREEN}
 CORPORA = {"train": ORANGE, "holdout": BLUE, "public": GREY}
 
 
-def cycle(names: list[str], values: tuple[Value, ...]) -> list[Value]:
-    """One value per name, starting again when they run out.
+def looks(names: Iterable[str], values: Iterable[Value]) -> dict[str, Value]:
+    """Name -> its value, starting again when they run out.
 
-    >>> cycle(["a", "b", "c"], ("x", "y"))
-    ['x', 'y', 'x']
+    >>> looks(["a", "b", "c"], ("x", "y"))
+    {'a': 'x', 'b': 'y', 'c': 'x'}
     """
-    return [values[index % len(values)] for index in range(len(names))]
+    return dict(zip(names, cycle(values), strict=False))
 
 
-def colors(names: list[str]) -> list[str]:
-    """One colour per variant or method; `real` and `public_only` keep theirs in every figure.
+def colors(names: list[str]) -> dict[str, str]:
+    """Variant or method -> its colour; `real` and `public_only` keep theirs in every figure.
 
-    >>> colors(["dp3", "real"]) == [BLUE, GREEN]
+    >>> colors(["dp3", "real"]) == {"dp3": BLUE, "real": GREEN}
     True
     """
-    own = [name for name in names if name not in BASELINES]
-    found = dict(zip(own, cycle(own, SERIES), strict=True)) | BASELINES
-    return [found[name] for name in names]
+    known = looks([name for name in names if name not in BASELINES], SERIES) | BASELINES
+    return {name: known[name] for name in names}
 
 
 _SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", "DejaVu Sans", sans-serif'

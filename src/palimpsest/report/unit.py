@@ -35,11 +35,7 @@ class Unit:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> "Unit":
-        """The unit of a data set.
-
-        Args:
-            facts: the public schema as a mapping.
-        """
+        """The unit of a data set, of its public schema as a mapping."""
         row = _row(facts)
         if facts["unit_column"] is None:
             return cls("record", row)
@@ -101,9 +97,8 @@ class Unit:
     @property
     def description(self) -> str:
         """What is protected."""
-        if self.persons:
-            return f"One person: all of their rows in this data set, and of each row {self.row}."
-        return f"One record: {self.row}."
+        persons = "One person: all of their rows in this data set, and of each row"
+        return f"{persons if self.persons else 'One record:'} {self.row}."
 
     @property
     def note(self) -> str:
@@ -118,17 +113,15 @@ class Unit:
     @property
     def not_covered(self) -> dict[str, str]:
         """What the promise leaves out because of who the unit is: id -> sentence."""
-        return dict(_NOT_COVERED) if self.persons else {}
+        return _NOT_COVERED if self.persons else {}
 
     @property
     def assumption(self) -> tuple[str, str]:
         """What the unit rests on, and no program can check: id and sentence."""
-        if self.persons:
-            return (
-                "one-value",
-                "Rows with the same value of the unit column are one person's; no other rows are theirs.",
-            )
-        return "one-row", "A person has one row: nothing bounds their number."
+        same = "Rows with the same value of the unit column are one person's; no other rows are theirs."
+        return (
+            ("one-value", same) if self.persons else ("one-row", "A person has one row: nothing bounds their number.")
+        )
 
     def changed_row(self, bound: str) -> str:
         """What a change within one unit costs; `bound` says what a group of two has."""
@@ -154,8 +147,7 @@ def _row(facts: Mapping[str, Any]) -> str:
     """What belongs to one row: a label too, whether it is one of a public list or free text."""
     if facts["task"] == "json":
         return JSON_ROW
-    if facts["labels"]:
-        return "its text and its label"
-    if facts["label"] is not None:
-        return "its text and its label, which is free text and protected like it"
-    return "its text"
+    if facts["label"] is None and not facts["labels"]:
+        return "its text"
+    free = "" if facts["labels"] else ", which is free text and protected like it"
+    return f"its text and its label{free}"

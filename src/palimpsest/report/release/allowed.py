@@ -69,11 +69,6 @@ BOOKS: Shape = {
 def publishable(document: Mapping[str, Any] | None, shape: Shape, name: str) -> Any:
     """The named fields of a measurement that says that it may be published; None of any other.
 
-    Args:
-        document: a metrics file, with its `zone`; None where there is none.
-        shape: what may leave of it.
-        name: of the document, for errors.
-
     Raises:
         DataError: a field that may leave has another form than its shape.
     """

@@ -32,16 +32,10 @@ from palimpsest.workspace import PUBLISHABLE
 AUDIT_VERSION = 1
 ROWS = "data"
 CARD, README, STATEMENT, AUDIT, LEDGER = "card.html", "README.md", "statement.json", "audit.json", "ledger.json"
-TRADEOFF, CROISSANT, PROVENANCE, KEY, ENVELOPE = (
-    "tradeoff.json",
-    "croissant.json",
-    "prov.json",
-    "key.pub",
-    "envelope.json",
-)
+TRADEOFF, CROISSANT, PROVENANCE = "tradeoff.json", "croissant.json", "prov.json"
+KEY, ENVELOPE = "key.pub", "envelope.json"
 FILES = (CARD, README, STATEMENT, AUDIT, LEDGER, TRADEOFF, CROISSANT, PROVENANCE, KEY, ENVELOPE)
 PREDICATE = ("asset", "status", "releases", "ledger_head", "palimpsest", "day", "word")  # all that it says
-_PIECE = 1 << 20
 
 Documents = Mapping[str, Mapping[str, Any]]
 
@@ -73,8 +67,6 @@ class Contents:
         described: what describes it.
         rows: variant -> its synthetic rows.
         page: the card as HTML.
-        audit: the publishable measurements.
-        ledger: the ledger's extract.
         provenance: name -> SHA-256 of the files with rows, to the PROV document.
     """
 
@@ -101,7 +93,8 @@ def audit_document(measured: MeasuredDocuments, statement: Mapping[str, Any], bo
         "status": statement["status"],
         "ledger": allowed.picked(books.to_json(), allowed.BOOKS, "ledger"),
         "variants": {name: _variant(name, measured) for name in measured.receipts},
-        "utility": None if scores is None else _named(scores, names),
+        "utility": scores
+        and {part: {name: own[name] for name in names if name in own} for part, own in scores.items()},
         "end_to_end": {name: audit for name, audit in audits.items() if audit is not None},
         "scans": {name: {"rows": rows, "found": 0} for name, rows in measured.scanned.items()},
     }
@@ -115,11 +108,6 @@ def _variant(name: str, measured: MeasuredDocuments) -> dict[str, Any]:
     }
 
 
-def _named(scores: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The scores of these rows alone."""
-    return {part: {name: found[name] for name in names if name in found} for part, found in scores.items()}
-
-
 def assemble(
     target: Path, contents: Contents, key: Ed25519PrivateKey, inspect: Callable[[Path], None] | None = None
 ) -> dict[str, str]:
@@ -127,17 +115,15 @@ def assemble(
 
     Guarantee: a reader finds the old folder, none, or the whole new one, whenever the process ends.
 
-    Args:
-        target: the folder; one that exists is replaced.
-        contents: all that leaves.
-        key: signs the list of files.
-        inspect: looks at the folder before it is signed, and raises where it may not be.
+    A folder that exists is replaced. `inspect` looks at the new one before it is signed, and raises where something
+    may not leave.
     """
+    data = contents.described.data
     with swapped(target) as draft:
-        _write_rows(draft, contents)
-        data = digests(draft)
-        sizes = {name: (draft / name).stat().st_size for name in data}
-        _write_documents(draft, contents, data, sizes)
+        (draft / ROWS).mkdir()
+        for name, records in contents.rows.items():
+            write_synthetic(records, draft / ROWS / name, data.text, data.label)
+        _write_documents(draft, contents)
         (draft / KEY).write_bytes(public_pem(key.public_key()))
         files = digests(draft)
         if inspect is not None:
@@ -146,33 +132,21 @@ def assemble(
     return files
 
 
-def _write_rows(draft: Path, contents: Contents) -> None:
-    (draft / ROWS).mkdir(parents=True)
-    data = contents.described.data
-    for name, records in contents.rows.items():
-        write_synthetic(records, draft / ROWS / name, data.text, data.label)
-
-
-def _write_documents(draft: Path, contents: Contents, data: Mapping[str, str], sizes: Mapping[str, int]) -> None:
-    described = contents.described
-    texts = {CARD: contents.page, README: readme(described)}
-    for name, text in texts.items():
+def _write_documents(draft: Path, contents: Contents) -> None:
+    """What describes the rows, which are there already."""
+    described, rows = contents.described, digests(draft)
+    for name, text in {CARD: contents.page, README: readme(described)}.items():
         (draft / name).write_text(text, encoding="utf-8", newline="\n")
     documents = {
         STATEMENT: described.statement,
         AUDIT: contents.audit,
         LEDGER: contents.ledger,
-        TRADEOFF: curves(described.statement),
-        CROISSANT: croissant(described, data, sizes),
-        PROVENANCE: contents.provenance(data),
+        TRADEOFF: {release["variant"]: release["curve"] for release in described.statement["releases"]},
+        CROISSANT: croissant(described, rows, {name: (draft / name).stat().st_size for name in rows}),
+        PROVENANCE: contents.provenance(rows),
     }
     for name, document in documents.items():
         write_json(draft / name, document)
-
-
-def curves(statement: Mapping[str, Any]) -> dict[str, Any]:
-    """variant -> its proven trade-off curve: false-positive rates alpha, the least false-negative rate beta at each."""
-    return {release["variant"]: release["curve"] for release in statement["releases"]}
 
 
 def _predicate(described: Described) -> dict[str, Any]:
@@ -196,11 +170,8 @@ def digests(folder: Path) -> dict[str, str]:
 
 def digest(path: Path) -> str:
     """SHA-256 of a file, read in pieces."""
-    found = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            found.update(piece)
-    return found.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

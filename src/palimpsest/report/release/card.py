@@ -56,12 +56,11 @@ class Described:
     def columns(self) -> dict[str, str]:
         """Column -> what it holds."""
         text = "text" if self.data.keys is not None and self.data.text == "*" else self.data.text
-        found = {text: "A JSON object, synthetic." if self.data.task == "json" else "A synthetic text."}
-        return found if self.data.label is None else {**found, self.data.label: self._label}
-
-    @property
-    def _label(self) -> str:
-        return "Its label, one of a public list." if self.data.labels else "Its label, which is free text."
+        columns = {text: "A JSON object, synthetic." if self.data.task == "json" else "A synthetic text."}
+        if self.data.label is not None:
+            free = "Its label, which is free text."
+            columns[self.data.label] = "Its label, one of a public list." if self.data.labels else free
+        return columns
 
 
 def readme(described: Described) -> str:
@@ -123,17 +122,15 @@ def _summary(described: Described) -> str:
 
 def _privacy(described: Described) -> str:
     statement = described.statement
-    books, unit = statement["ledger"], described.unit
+    books, unit, releases = statement["ledger"], described.unit, statement["releases"]
     lines = [
         f"| {one['variant']} | {one['method']} | {number(one['epsilon'], 4)} | {number(one['delta'])} | "
         f"{one['accounting']['name']} |"
-        for one in statement["releases"]
+        for one in releases
     ]
-    meanings = [
-        f"* **{one['variant']}**: {one['meaning']['sentence']}" for one in statement["releases"] if one["meaning"]
-    ]
-    groups = [line for one in statement["releases"] for line in _groups(one, unit)]
-    flags = [f"* **Look, {one['variant']}**: {flag}" for one in statement["releases"] for flag in one["flags"]]
+    meanings = [f"* **{one['variant']}**: {one['meaning']['sentence']}" for one in releases if one["meaning"]]
+    groups = [line for one in releases for line in _groups(one, unit)]
+    flags = [f"* **Look, {one['variant']}**: {flag}" for one in releases for flag in one["flags"]]
     return "\n".join(
         [
             "## Privacy\n",
@@ -157,14 +154,11 @@ def _privacy(described: Described) -> str:
 
 
 def _groups(release: Mapping[str, Any], unit: Unit) -> list[str]:
-    sizes = [row for row in release["group"] if row["k"] > 1]
-    rows = "; ".join(f"{row['k']} {unit.counted} {_bound(row['epsilon'])}" for row in sizes)
+    bounds = {row["k"]: row["epsilon"] for row in release["group"] if row["k"] > 1}
+    words = {k: "no bound" if epsilon is None else f"ε ≤ {number(epsilon, 4)}" for k, epsilon in bounds.items()}
+    rows = "; ".join(f"{k} {unit.counted} {bound}" for k, bound in words.items())
     name = release["variant"]
     return [f"* **{name}**, for {unit.groups}: {rows}.", f"* **{name}**: {release['changed_row']['sentence']}"]
-
-
-def _bound(epsilon: float | None) -> str:
-    return "no bound" if epsilon is None else f"ε ≤ {number(epsilon, 4)}"
 
 
 def _rows(described: Described) -> str:

@@ -19,20 +19,7 @@ from palimpsest.privacy.receipt import Receipt, close, equal
 from palimpsest.records.structured import PLAIN
 from palimpsest.records.write import differences
 from palimpsest.report.formats import number
-from palimpsest.report.release.bundle import (
-    AUDIT,
-    CARD,
-    CROISSANT,
-    ENVELOPE,
-    KEY,
-    LEDGER,
-    PREDICATE,
-    README,
-    ROWS,
-    STATEMENT,
-    TRADEOFF,
-    digest,
-)
+from palimpsest.report.release import bundle
 from palimpsest.report.release.card import counted, stated
 from palimpsest.report.release.croissant import records_of
 from palimpsest.report.release.envelope import Signed, unseal
@@ -104,16 +91,16 @@ def verify_release(path: Path, key: str | None = None) -> Checked:
     pin = None if key is None else _pinned(key)
     try:
         public = _public(path, pin)
-        signed = unseal(_read(path / ENVELOPE, _MOST_ENVELOPE), public)
+        signed = unseal(_read(path / bundle.ENVELOPE, _MOST_ENVELOPE), public)
     except DataError as error:
         return Checked(None, pin is not None, (Check("the signature", (error.problem,)),))
     whole = Check("every file is the signed one", tuple(_files(path, signed)))
     checks = (Check("the signature", ()), whole, *(() if whole.problems else _contents(path, signed)))
-    found = Checked(fingerprint(public), pin is not None, checks)
-    if not found.holds:
-        return found
-    books = read_json(path / LEDGER)
-    return replace(found, caps=tuple(caps_of(books)), charges=tuple(charges_of(books)))
+    checked = Checked(fingerprint(public), pin is not None, checks)
+    if not checked.holds:
+        return checked
+    books = read_json(path / bundle.LEDGER)
+    return replace(checked, caps=tuple(caps_of(books)), charges=tuple(charges_of(books)))
 
 
 def _pinned(key: str) -> Ed25519PublicKey | str:
@@ -125,7 +112,7 @@ def _pinned(key: str) -> Ed25519PublicKey | str:
 def _public(path: Path, pin: Ed25519PublicKey | str | None) -> Ed25519PublicKey:
     if isinstance(pin, Ed25519PublicKey):
         return pin
-    own = load_public(_read(path / KEY, _MOST_KEY))
+    own = load_public(_read(path / bundle.KEY, _MOST_KEY))
     if pin is not None and pin.lower() != fingerprint(own).lower():
         raise DataError("Another key than the given one signed this folder.", "Ask the releaser which key is theirs.")
     return own
@@ -134,10 +121,9 @@ def _public(path: Path, pin: Ed25519PublicKey | str | None) -> Ed25519PublicKey:
 def _read(path: Path, most: int) -> bytes:
     """A file of at most so many bytes; never behind a link, and no device."""
     try:
-        found = path.lstat()
-        if not stat.S_ISREG(found.st_mode) and path.name in (KEY, ENVELOPE):
-            raise OSError
-        if found.st_size > most:
+        seen = path.lstat()
+        special = not stat.S_ISREG(seen.st_mode) and path.name in (bundle.KEY, bundle.ENVELOPE)
+        if special or seen.st_size > most:
             raise OSError
         return path.read_bytes()
     except OSError:
@@ -148,7 +134,7 @@ def _read(path: Path, most: int) -> bytes:
 
 def _files(path: Path, signed: Signed) -> Iterator[str]:
     """What differs between the folder and the list; links and other special files are never followed or opened."""
-    listed, found = {*signed.files, ENVELOPE}, dict(_walk(path, ""))
+    listed, found = {*signed.files, bundle.ENVELOPE}, dict(_walk(path, ""))
     folders = {"/".join(parts[:end]) for parts in (name.split("/") for name in listed) for end in range(1, len(parts))}
     for name, kind in sorted(found.items()):
         if kind == "folder" and name not in folders:
@@ -157,7 +143,7 @@ def _files(path: Path, signed: Signed) -> Iterator[str]:
             yield f"{name!r} is no plain file"
         elif kind == "file" and name not in listed:
             yield f"there is a further file {name!r}"
-        elif kind == "file" and name != ENVELOPE and digest(path / name) != signed.files[name]:
+        elif kind == "file" and name != bundle.ENVELOPE and bundle.digest(path / name) != signed.files[name]:
             yield f"{name!r} was changed"
     yield from (f"{name!r} is missing" for name in sorted(listed) if found.get(name) is None)
 
@@ -197,26 +183,26 @@ def _check(name: str, problems: Callable[[], Iterable[str]]) -> Check:
 
 def _version(path: Path) -> Iterator[str]:
     """Another version's statement says other things by other words: it is named, and nothing else of it is judged."""
-    found = read_json(path / STATEMENT)["statement_version"]
+    found = read_json(path / bundle.STATEMENT)["statement_version"]
     if found != STATEMENT_VERSION:
         yield (
-            f"{STATEMENT} is of version {found!r}, and this palimpsest checks version {STATEMENT_VERSION}: use the "
-            "palimpsest that made the release, which the envelope names, or ask the releaser to release again"
+            f"{bundle.STATEMENT} is of version {found!r}, and this palimpsest checks version {STATEMENT_VERSION}: use "
+            "the palimpsest that made the release, which the envelope names, or ask the releaser to release again"
         )
 
 
 def _formed(path: Path) -> Iterator[str]:
-    document = read_json(path / STATEMENT)
+    document = read_json(path / bundle.STATEMENT)
     for error in Draft202012Validator(schema()).iter_errors(document):
-        yield f"{STATEMENT}: {'.'.join(map(str, error.absolute_path)) or 'the document'} breaks the schema"
+        yield f"{bundle.STATEMENT}: {'.'.join(map(str, error.absolute_path)) or 'the document'} breaks the schema"
     if document["status"] != PRIVATE:
         yield f"the statement's status is {document['status']!r}"
 
 
 def _recomputed(path: Path) -> Iterator[str]:
     """From the events of the extract: each release's epsilons and curve, and the total."""
-    statement, books, audit = (read_json(path / name) for name in (STATEMENT, LEDGER, AUDIT))
-    asset, charges, curves = asset_of(books), charges_of(books), read_json(path / TRADEOFF)
+    statement, books, audit = (read_json(path / name) for name in (bundle.STATEMENT, bundle.LEDGER, bundle.AUDIT))
+    asset, charges, curves = asset_of(books), charges_of(books), read_json(path / bundle.TRADEOFF)
     names = [release["variant"] for release in statement["releases"]]
     if not names or not (sorted(names) == sorted(audit["variants"]) == sorted(curves)):
         yield "statement, audit and curves are of different variants"
@@ -231,14 +217,8 @@ def _recomputed(path: Path) -> Iterator[str]:
         receipts.append(receipt)
     total, terms = preview(asset, charges, {}), statement["ledger"]
     left = max(0.0, asset.epsilon - total)
-    said = (
-        books["spent_epsilon"],
-        books["left_epsilon"],
-        terms["spent_epsilon"],
-        terms["left_epsilon"],
-        terms["cap_epsilon"],
-    )
-    if not equal((total, left, total, left, asset.epsilon), said):
+    said = [told[name] for told in (books, terms) for name in ("spent_epsilon", "left_epsilon")]
+    if not equal((total, left, total, left, asset.epsilon), (*said, terms["cap_epsilon"])):
         yield f"the total is {total:.6f} by the extract's events, not what is stated"
     if (terms["head"], terms["asset"], terms["delta"]) != (books["head"], asset.name, asset.delta):
         yield "the statement is of another ledger, asset or delta"
@@ -291,10 +271,10 @@ def _restated(release: Mapping[str, Any], receipt: Receipt, curve: Mapping[str, 
     """Does the statement say of a release what its receipt says?"""
     name, accounting = release["variant"], release["accounting"]
     pairs = [(release[field], getattr(receipt, field)) for field in ("epsilon", "epsilon_target", "delta")]
-    pairs += [(accounting["epsilon"], receipt.epsilon), (accounting["epsilon_rdp"], receipt.epsilon_rdp)]
+    pairs += [(accounting[field], getattr(receipt, field)) for field in ("epsilon", "epsilon_rdp")]
     groups = {row.k: row.epsilon for row in receipt.group}
     pairs += [(row["epsilon"], groups[row["k"]]) for row in release["group"]]
-    if receipt.variant != name or not all(_close(*pair) for pair in pairs):
+    if receipt.variant != name or not all(said is None if one is None else close(one, said) for one, said in pairs):
         yield f"{name}: the statement's epsilons are not its receipt's"
     proved = receipt.stated_curve
     for stated_curve in (release["curve"], curve):
@@ -304,16 +284,12 @@ def _restated(release: Mapping[str, Any], receipt: Receipt, curve: Mapping[str, 
         yield f"{name}: the statement lists other mechanisms"
 
 
-def _close(value: float | None, said: float | None) -> bool:
-    return said is None if value is None else close(value, said)
-
-
 def _same(path: Path, signed: Signed) -> Iterator[str]:
     """Do the pages for readers, and the signed summary, give the statement's epsilons?"""
-    statement, page = read_json(path / STATEMENT), _Tables()
-    text, told = (path / README).read_text(encoding="utf-8"), signed.predicate["releases"]
+    statement, page = read_json(path / bundle.STATEMENT), _Tables()
+    text, told = (path / bundle.README).read_text(encoding="utf-8"), signed.predicate["releases"]
     card, unit = stated(text), statement["unit"]["name"]
-    page.feed((path / CARD).read_text(encoding="utf-8"))
+    page.feed((path / bundle.CARD).read_text(encoding="utf-8"))
     names = {release["variant"] for release in statement["releases"]}
     if names != card.keys() or names != {one["variant"] for one in told}:
         yield "statement, README.md and envelope are of different variants"
@@ -321,19 +297,17 @@ def _same(path: Path, signed: Signed) -> Iterator[str]:
     summary = {one["variant"]: one for one in told}
     for release in statement["releases"]:
         name, epsilon = release["variant"], release["epsilon"]
-        if card[name] != (epsilon, unit) or (summary[name]["epsilon"], summary[name]["delta"]) != (
-            epsilon,
-            release["delta"],
-        ):
+        signs = all(summary[name][term] == release[term] for term in ("epsilon", "delta"))
+        if card[name] != (epsilon, unit) or not signs:
             yield f"{name}: README.md or the envelope gives another epsilon or unit than the statement"
         if page.first.get(name) != number(epsilon, 4):
-            yield f"{name}: {CARD} gives another epsilon than the statement, or none"
-    for name, shown in ((README, text), (CARD, "".join(page.text))):
+            yield f"{name}: {bundle.CARD} gives another epsilon than the statement, or none"
+    for name, shown in ((bundle.README, text), (bundle.CARD, "".join(page.text))):
         if not all(sentence in shown for sentence in _sentences(statement)):
             yield f"{name} lacks a sentence of the statement"
     if signed.predicate["ledger_head"] != statement["ledger"]["head"]:
         yield "the envelope names another ledger than the statement"
-    if set(signed.predicate) != set(PREDICATE) or signed.predicate["word"] != SENTENCE:
+    if set(signed.predicate) != set(bundle.PREDICATE) or signed.predicate["word"] != SENTENCE:
         yield "the envelope says other things than it may, or not that the owner gave their word"
 
 
@@ -348,25 +322,25 @@ def _sentences(statement: Mapping[str, Any]) -> Iterator[str]:
 
 def _rows(path: Path, signed: Signed) -> Iterator[str]:
     """Are both forms of a variant's rows the same rows, in the described columns, and as many as is said?"""
-    statement, described = read_json(path / STATEMENT), read_json(path / CROISSANT)["recordSet"]
-    audit, told = read_json(path / AUDIT), counted((path / README).read_text(encoding="utf-8"))
+    statement, described = read_json(path / bundle.STATEMENT), read_json(path / bundle.CROISSANT)["recordSet"]
+    audit, told = read_json(path / bundle.AUDIT), counted((path / bundle.README).read_text(encoding="utf-8"))
     names = [release["variant"] for release in statement["releases"]]
-    files = {f"{ROWS}/{name}{suffix}" for name in names for suffix in (".jsonl", ".parquet")}
-    if files != {name for name in signed.files if name.startswith(f"{ROWS}/")}:
+    files = {f"{bundle.ROWS}/{name}{suffix}" for name in names for suffix in (".jsonl", ".parquet")}
+    if files != {name for name in signed.files if name.startswith(f"{bundle.ROWS}/")}:
         yield "there are rows of other variants than the statement's"
         return
     columns = {one["name"]: [field["source"]["extract"]["column"] for field in one["field"]] for one in described}
     rows = {}
     for name in names:
         whole = statement["unit"]["row"] == JSON_ROW and columns[name] == [PLAIN]
-        rows[name], problems = differences(path / ROWS / name, columns[name], whole)
+        rows[name], problems = differences(path / bundle.ROWS / name, columns[name], whole)
         yield from problems
     if told != rows:
         yield "README.md gives other numbers of rows than the files have"
     if any(one["description"] != records_of(one["name"], rows[one["name"]]) for one in described):
-        yield f"{CROISSANT} gives other numbers of rows than the files have"
+        yield f"{bundle.CROISSANT} gives other numbers of rows than the files have"
     if not all(_counts(audit, name, count) for name, count in rows.items()):
-        yield f"{AUDIT} gives other numbers of rows than the files have"
+        yield f"{bundle.AUDIT} gives other numbers of rows than the files have"
     if {scan["rows"] for scan in audit["scans"].values()} != {sum(rows.values())}:
         yield "other numbers of rows were searched than the files have"
 

@@ -1,6 +1,7 @@
 """The release as Croissant JSON-LD (MLCommons, format 1.0) with the fields of its RAI vocabulary 1.0."""
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from palimpsest.report.formats import number
@@ -28,13 +29,7 @@ CONTEXT: dict[str, Any] = {
 
 
 def croissant(described: Described, files: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, Any]:
-    """The document.
-
-    Args:
-        described: what describes the release.
-        files: name -> SHA-256 of the files with rows.
-        sizes: name -> bytes of the same files.
-    """
+    """The document, of the files with rows: name -> SHA-256, and name -> bytes."""
     return {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -55,14 +50,13 @@ def croissant(described: Described, files: Mapping[str, str], sizes: Mapping[str
 
 
 def _file(name: str, digest: str, size: int) -> dict[str, Any]:
-    suffix = name[name.rindex(".") :]
     return {
         "@type": "cr:FileObject",
         "@id": name,
         "name": name,
         "contentUrl": name,
         "contentSize": f"{size} B",
-        "encodingFormat": _FORMATS[suffix],
+        "encodingFormat": _FORMATS[PurePath(name).suffix],
         "sha256": digest,
     }
 

@@ -1,12 +1,15 @@
 """What of the ledger leaves: every charge and cap of the asset, so that anybody sees all looks and adds them up."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, TypeVar
 
 from palimpsest.errors import DataError
 from palimpsest.privacy import events
 from palimpsest.privacy.ledger.records import Asset, Cap, Charge
 from palimpsest.privacy.ledger.summary import LedgerSummary
+
+T = TypeVar("T")
 
 EXTRACT_VERSION = 2
 _ASSET = ("name", "delta", "epsilon", "n_public", "unit", "adjacency")
@@ -19,12 +22,7 @@ def extract(asset: Asset, charges: Sequence[Charge], books: LedgerSummary) -> di
     Guarantee: a charge is what a plan asked for and where it stands, which no private row decides. A run goes by a
     number of its own here: its key holds hashes of the data and the code. Times are cut to days, since they would tell
     how long a run took. Neither the data's fingerprint, the asset's key nor how many steps of a stopped run had begun
-    is in it.
-
-    Args:
-        asset: as the ledger knows it.
-        charges: all of its charges; references and what was refunded are shown and do not count.
-        books: its ledger summary.
+    is in it. References and what was refunded are shown and do not count.
     """
     runs = {key: f"run {number}" for number, key in enumerate(dict.fromkeys(c.run_key for c in charges), 1)}
     return {
@@ -53,59 +51,56 @@ def _line(charge: Charge, run_key: str) -> dict[str, Any]:
     }
 
 
+def _malformed(read: Callable[[Mapping[str, Any]], T]) -> Callable[[Mapping[str, Any]], T]:
+    """Say of a document that cannot be read that it is no extract."""
+
+    @wraps(read)
+    def checked(document: Mapping[str, Any]) -> T:
+        try:
+            return read(document)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"The ledger's extract has not its form ({type(error).__name__}).",
+                "Ask the releaser for the release again.",
+            ) from None
+
+    return checked
+
+
+@_malformed
 def asset_of(document: Mapping[str, Any]) -> Asset:
     """The asset of an extract, without its key.
 
     Raises:
         DataError: the document is no extract, or its asset is of persons and names no column, or the other way round.
     """
-    try:
-        terms = {name: document["asset"][name] for name in _ASSET}
-        orders = tuple(map(float, document["asset"]["orders"]))
-        return Asset(**terms, orders=orders, unit_column=document["asset"].get("unit_column"))
-    except (KeyError, TypeError, ValueError) as error:
-        raise _malformed(error) from None
+    asset = document["asset"]
+    terms = {name: asset[name] for name in _ASSET}
+    return Asset(**terms, orders=tuple(map(float, asset["orders"])), unit_column=asset.get("unit_column"))
 
 
+@_malformed
 def caps_of(document: Mapping[str, Any]) -> list[Cap]:
-    """The caps of an extract, oldest first.
-
-    Raises:
-        DataError: the document is no extract.
-    """
-    try:
-        return [Cap(float(cap["epsilon"]), str(cap["day"])) for cap in document["caps"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise _malformed(error) from None
+    """The caps of an extract, oldest first. It raises DataError where the document is no extract."""
+    return [Cap(float(cap["epsilon"]), str(cap["day"])) for cap in document["caps"]]
 
 
+@_malformed
 def charges_of(document: Mapping[str, Any]) -> list[Charge]:
-    """The charges of an extract.
-
-    Raises:
-        DataError: the document is no extract.
-    """
-    try:
-        return [_charge(line) for line in document["charges"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise _malformed(error) from None
+    """The charges of an extract. It raises DataError where the document is no extract."""
+    return [_charge(line) for line in document["charges"]]
 
 
 def _charge(line: Mapping[str, Any]) -> Charge:
-    partition = None if line["partition"] is None else tuple(map(str, line["partition"]))
-    if partition is not None and len(partition) != 2:
-        raise ValueError
+    partition = None
+    if line["partition"] is not None:
+        scheme, cell = map(str, line["partition"])
+        partition = scheme, cell
     return Charge(
         **{name: line[name] for name in _CHARGE},
         run_key=line["run_key"],
         fingerprint="",
         event=events.from_json(line["event"]),
-        partition=partition,  # type: ignore[arg-type]
+        partition=partition,
         time=line["day"],
-    )
-
-
-def _malformed(error: Exception) -> DataError:
-    return DataError(
-        f"The ledger's extract has not its form ({type(error).__name__}).", "Ask the releaser for the release again."
     )

@@ -6,6 +6,7 @@ ledger paid for. A refusal that hung on private rows would be an answer that nob
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress, count
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +28,14 @@ Documents = Mapping[str, Mapping[str, Any]]
 
 def refuse(errors: Iterable[PalimpsestError]) -> None:
     """Raise the first of them, and say how many more there are."""
-    found = list(errors)
-    if not found:
-        return
-    more = f" Checks that failed beside it: {len(found) - 1}." if len(found) > 1 else ""
-    raise type(found[0])(f"Nothing was released. {found[0].problem}{more}", found[0].remedy)
+    failed = list(errors)
+    if failed:
+        more = f" Checks that failed beside it: {len(failed) - 1}." if len(failed) > 1 else ""
+        raise type(failed[0])(f"Nothing was released. {failed[0].problem}{more}", failed[0].remedy)
 
 
 def settings(variants: Sequence[str], purposes: Mapping[str, str], noise_seed: int | None) -> Iterator[PalimpsestError]:
-    """Does params.yaml ask for something that may leave?
-
-    Args:
-        variants: those to release.
-        purposes: variant -> purpose, of all that run.
-        noise_seed: `testing.noise_seed`.
-    """
+    """Does params.yaml ask for something that may leave? `purposes` is variant -> purpose, of all that run."""
     if not variants:
         yield ParamsError("release.variants is empty.", "Name the variants whose rows are to leave.")
     if noise_seed is not None:
@@ -83,11 +77,7 @@ def coverage(asset: Asset, charges: Sequence[Charge], receipts: Mapping[str, Rec
 
 
 def attacks(twins: Documents) -> Iterator[PalimpsestError]:
-    """Did an attack on invented records show that a claim is wrong?
-
-    Args:
-        twins: method -> its end-to-end audit on invented canaries.
-    """
+    """Did an attack on invented records show that a claim is wrong? `twins` is method -> its end-to-end audit."""
     for name, audit in twins.items():
         if audit.get("verdict") not in VERDICTS:
             yield DataError(f"The end-to-end audit of method {name} has no verdict.", "Run its stage again.")
@@ -119,13 +109,7 @@ def ways(flow: Flow) -> Iterator[PalimpsestError]:
 
 
 def useful(scores: Mapping[str, Any] | None, variants: Sequence[str], least: float | None) -> Iterator[PalimpsestError]:
-    """Does every variant reach the asked accuracy on the declared public test file?
-
-    Args:
-        scores: reports/metrics/public.json; None where there is none.
-        variants: those to release.
-        least: `release.gates.accuracy`; None asks nothing.
-    """
+    """Does every variant reach the accuracy `least`, if one is asked for, on the declared public test file?"""
     for name in variants if least is not None else ():
         own = [score["accuracy"] for score in (scores or {}).get("variants", {}).get(name, {}).values()]
         if not own or max(own) < least:
@@ -152,8 +136,8 @@ def unchanged(files: Sequence[Path], lock: Mapping[str, Any]) -> Iterator[Palimp
     """
     made = {out["path"]: out.get("md5") for stage in lock.values() for out in stage.get("outs", ())}
     for path in files:
-        found = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() if path.is_file() else None
-        if found is not None and found != made.get(path.as_posix()):
+        own = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() if path.is_file() else None
+        if own is not None and own != made.get(path.as_posix()):
             yield DataError(
                 f"{path.as_posix()!r} is not the file that its stage wrote.", "Make it again with `palimpsest run`."
             )
@@ -162,21 +146,19 @@ def unchanged(files: Sequence[Path], lock: Mapping[str, Any]) -> Iterator[Palimp
 def rows(name: str, records: Sequence[Record], world: Facts | None) -> Iterator[PalimpsestError]:
     """Does a synthetic row look like a way to reach one person, or give away a planted secret of the demo's world?
 
-    Args:
-        name: the variant.
-        records: all that would be published of it.
-        world: the answer key of the invented world; None where the data are not invented.
+    `world` is the answer key of the invented world; None where the data are not invented.
     """
     if not records:
         yield DataError(f"{name} has no rows.", "Draw more rows, or loosen its filters.")
     texts = [texts_of(record) for record in records]
     personal = PersonalData()
-    found = {
+    hits = {
         "look like a way to reach one person": [not all(personal.keeps(_candidates(row))) for row in texts],
         "hold a planted secret": [bool(world and any(map(world.find_canaries, row))) for row in texts],
     }
-    for what, hits in found.items():
-        if numbers := [number for number, hit in enumerate(hits, 1) if hit]:
+    for what, hit in hits.items():
+        numbers = list(compress(count(1), hit))
+        if numbers:
             shown = ", ".join(map(str, numbers[:_SHOWN])) + (", ..." if len(numbers) > _SHOWN else "")
             yield DataError(
                 f"{len(numbers)} of {len(texts)} rows of {name} {what}: rows {shown}.",
@@ -195,9 +177,7 @@ def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield key
-            yield from _strings(item)
+        yield from _strings([part for item in value.items() for part in item])
     elif isinstance(value, list):
         for item in value:
             yield from _strings(item)

@@ -38,19 +38,17 @@ def provenance(
     """The document.
 
     Args:
-        flow: the graph, narrowed to what the releasing stage reads.
-        leaving: the releasing stage.
+        flow: the graph, narrowed to what the releasing stage, `leaving`, reads.
         lock: `stages` of dvc.lock.
-        inputs: the files at the beginning.
         files: name in the release -> SHA-256, of what is derived from the graph.
         signer: the fingerprint of the signing key.
     """
-    found = _Document(flow, inputs)
+    document = _Document(flow, inputs)
     for node in flow.behind(leaving):
-        found.add(node, lock.get(node.name, {}), node is leaving)
+        document.add(node, lock.get(node.name, {}), node is leaving)
     for name, digest in files.items():
-        found.publish(name, digest, leaving)
-    relations = found.relations
+        document.publish(name, digest, leaving)
+    relations = document.relations
     relations["agent"] = {_id("signer"): {"p:fingerprint": signer}}
     relations["wasAssociatedWith"] = {"_:by": {"prov:activity": _id(leaving.name), "prov:agent": _id("signer")}}
     return {"prefix": {"p": NAMESPACE}, **relations}

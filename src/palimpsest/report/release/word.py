@@ -19,10 +19,7 @@ SENTENCE = "The owner of the data gave their word for this release."
 
 
 def require(variables: Mapping[str, str]) -> None:
-    """Check that the word was given to this process, before anything else is read.
-
-    Args:
-        variables: the environment.
+    """Check that the word was given to this process, by its environment, before anything else is read.
 
     Raises:
         DataError: always with the same text, where it was not.
@@ -37,11 +34,7 @@ def require(variables: Mapping[str, str]) -> None:
 def record(workspace: Path, variants: Sequence[str], given: bool, reason: str | None) -> None:
     """Append an answer to the private record; its owner alone may read the file, whatever the umask.
 
-    Args:
-        workspace: the folder with params.yaml.
-        variants: those that were asked about.
-        given: whether the word was given.
-        reason: in the owner's own words; never public.
+    The reason is in the owner's own words, and never public.
     """
     path = workspace / RELEASES
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

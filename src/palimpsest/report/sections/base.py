@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -11,26 +11,23 @@ from markupsafe import Markup
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.drawing import Chart, Rows
-from palimpsest.report.formats import MISSING
-from palimpsest.report.results import Metric, Results, T
+from palimpsest.report.formats import MISSING, number, percent
+from palimpsest.report.results import Metric, Results
 from palimpsest.report.row import Row, Summary
 
 Line = TypeVar("Line")
+Receipts = Mapping[str, Receipt]  # by variant
 
 VERDICTS = {"refuted": "stop", "not refuted": "hold", "inconclusive": "look"}
 
 
 @dataclass(frozen=True)
 class Page:
-    """What the page is drawn from.
-
-    Attributes:
-        receipts: variant -> its receipt.
-    """
+    """What the page is drawn from."""
 
     summary: Summary
     results: Results
-    receipts: Mapping[str, Receipt]
+    receipts: Receipts
     ledger: LedgerSummary
 
 
@@ -40,7 +37,6 @@ class Figure:
 
     Attributes:
         section: the heading it stands under, one of `HEADINGS`.
-        title: what it shows, in a few words.
         caption: how to read it.
         alt: what it shows, for those who cannot see it.
         rows: the table behind it.
@@ -54,6 +50,12 @@ class Figure:
     chart: Chart
     rows: Rows
     wide: bool = False
+
+    @classmethod
+    def of(cls, rows: Rows, chart: Callable[[Rows], Chart], **words: Any) -> Iterator["Figure"]:
+        """The figure of these rows; none where there are no rows, because nothing was measured."""
+        if rows:
+            yield cls(chart=chart(rows), rows=rows, **words)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -96,9 +98,24 @@ class Column(Generic[Line]):
 
     def shown(self, line: Line) -> tuple[Cell, str]:
         """The cell of a line, and how it looks."""
-        found = self.cell(line)
-        looks = ["none"] * (found is None) + ["n"] * self.number
-        return found or Cell(MISSING), " ".join(looks)
+        cell = self.cell(line)
+        looks = ["none"] * (cell is None) + ["n"] * self.number
+        return cell or Cell(MISSING), " ".join(looks)
+
+
+def word(name: str, key: str) -> Column[Mapping[str, Any]]:
+    """A column of words, which stand in the rows under `key`."""
+    return Column(name, lambda row: Cell(row[key]))
+
+
+def counted(name: str, key: str, label: str = "", digits: int = 3) -> Column[Mapping[str, Any]]:
+    """A column of numbers."""
+    return Column(name, lambda row: Cell(number(row[key], digits)), label=label, number=True)
+
+
+def share(name: str, key: str) -> Column[Mapping[str, Any]]:
+    """A column of shares in percent."""
+    return Column(name, lambda row: Cell(percent(row[key])), number=True)
 
 
 @dataclass(frozen=True)
@@ -107,8 +124,6 @@ class Table(Generic[Line]):
 
     Attributes:
         note: how to read it.
-        columns: from left to right.
-        lines: from top to bottom.
         kind: how it looks.
         role: a line -> how it looks.
     """
@@ -119,22 +134,6 @@ class Table(Generic[Line]):
     lines: Sequence[Line]
     kind: str = "cards"
     role: Callable[[Line], str] = field(default=lambda line: "")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One variant, in the table of verdicts.
-
-    Attributes:
-        row: its line of the final table.
-    """
-
-    row: Row
-    results: Results
-
-    def result(self, metric: Metric[T]) -> T | None:
-        """What was measured of it, or None."""
-        return self.results.get(metric, self.row.variant)
 
 
 @dataclass(frozen=True)
@@ -157,39 +156,25 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Plot:
-    """The rows behind one of DVC's plots.
-
-    Attributes:
-        name: of its file.
-        rows: the page -> the rows.
-    """
-
-    name: str
-    rows: Callable[[Page], Rows]
-
-
-@dataclass(frozen=True)
 class Section:
     """One topic of the page: what it reads, and what it says of it.
 
     Attributes:
-        name: of the topic.
         metrics: the files it reads; no other section reads them from the disk.
-        columns: of the table of verdicts.
+        columns: of the table of verdicts, which has a line per variant.
         tables: of the overview.
         figures: with the tables behind them.
         claims: of one release.
-        plots: for DVC.
+        plots: for DVC: the name of a file -> the rows behind its plot.
     """
 
     name: str
     metrics: tuple[Metric[Any], ...] = ()
-    columns: Callable[[Summary], Iterable[Column[Verdict]]] = lambda _: ()
+    columns: Callable[[Summary], Iterable[Column[Row]]] = lambda _: ()
     tables: Callable[[Page], Iterable[Table[Any]]] = lambda _: ()
     figures: Callable[[Page], Iterable[Figure]] = lambda _: ()
     claims: Callable[[Row, Results, str], Iterable[Claim]] = lambda *_: ()
-    plots: tuple[Plot, ...] = ()
+    plots: Mapping[str, Callable[[Page], Rows]] = field(default_factory=dict)
 
 
 def badge(verdict: str) -> Markup:

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 import altair as alt
 
-from palimpsest.report.drawing import ROW, Chart, Rows, data, finish, listed, names, tips
+from palimpsest.report.drawing import Chart, Rows, by_line, data, epsilons, finish, height_of, listed
 from palimpsest.report.formats import number
-from palimpsest.report.row import Summary
-from palimpsest.report.sections.base import Cell, Column, Figure, Page, Plot, Section, Verdict
+from palimpsest.report.row import Row, Summary
+from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section
 from palimpsest.report.theme import BLUE, GREY, ORANGE
 
 PROVED, ATTACKED, DETECTABLE = "proved cap", "attacked lower bound", "largest claim the attack could refute"
+_KINDS = {PROVED: (BLUE, "square"), ATTACKED: (ORANGE, "circle"), DETECTABLE: (GREY, "diamond")}
 
 
 def bracket(summary: Summary) -> Rows:
@@ -25,44 +26,33 @@ def bracket(summary: Summary) -> Rows:
 
 def chart(rows: Rows) -> Chart:
     """Per variant, where its true epsilon can be: above what was attacked, below what is proved."""
-    kinds, colors = [PROVED, ATTACKED, DETECTABLE], [BLUE, ORANGE, GREY]
-    x = alt.X("epsilon:Q", title="ε", scale=alt.Scale(domainMin=0, nice=True))
-    y = alt.Y("variant:N", title=None, sort=names(rows, "variant"), axis=alt.Axis(offset=12))
-    base = alt.Chart(data(rows)).encode(x=x, y=y)
-    marks = base.mark_point(filled=True, size=130, opacity=1).encode(
-        color=alt.Color("kind:N", title=None, scale=alt.Scale(domain=kinds, range=colors)),
-        shape=alt.Shape("kind:N", title=None, scale=alt.Scale(domain=kinds, range=["square", "circle", "diamond"])),
-        tooltip=tips("variant:N", "kind:N", "epsilon:Q"),
-    )
     between = (
-        base.transform_filter(alt.FieldOneOfPredicate(field="kind", oneOf=[PROVED, ATTACKED]))
+        alt.Chart(data(rows))
+        .transform_filter(alt.FieldOneOfPredicate(field="kind", oneOf=[PROVED, ATTACKED]))
         .mark_bar(color=BLUE, opacity=0.22, height=10)
-        .encode(x="min(epsilon):Q", x2="max(epsilon):Q")
+        .encode(x="min(epsilon):Q", x2="max(epsilon):Q", y=by_line(rows, "variant", offset=12))
     )
-    return finish(alt.layer(between, marks), ROW * len(names(rows, "variant")) + 20, columns=1)
+    return finish(alt.layer(between, epsilons(rows, "variant", _KINDS)), height_of(rows, "variant"), columns=1)
 
 
 def _figures(page: Page) -> Iterator[Figure]:
     rows = bracket(page.summary)
-    if rows:
-        yield Figure(
-            section="Privacy",
-            title="Between what is proved and what was attacked",
-            caption="The true privacy loss of a release lies on its bar: not above the proof, not below what the "
-            "attack showed (95%). A claim beyond the diamond could not have been refuted by this attack, whatever "
-            "the code did.",
-            alt=listed("Epsilon per variant", rows, "variant", "kind", value="epsilon"),
-            chart=chart(rows),
-            rows=rows,
-            wide=True,
-        )
+    return Figure.of(
+        rows,
+        chart,
+        section="Privacy",
+        title="Between what is proved and what was attacked",
+        caption="The true privacy loss of a release lies on its bar: not above the proof, not below what the attack "
+        "showed (95%). A claim beyond the diamond could not have been refuted by this attack, whatever the code did.",
+        alt=listed("Epsilon per variant", rows, "variant", "kind", value="epsilon"),
+        wide=True,
+    )
 
 
-def _proved(summary: Summary) -> Iterator[Column[Verdict]]:
+def _columns(summary: Summary) -> Iterator[Column[Row]]:
     words = summary.per_word
 
-    def cell(line: Verdict) -> Cell | None:
-        row = line.row
+    def cell(row: Row) -> Cell | None:
         if row.role == "release":
             return Cell(number(row.epsilon_proved), (f"target {number(row.epsilon_target)}",), strong=True)
         if row.role == "reference":
@@ -72,6 +62,4 @@ def _proved(summary: Summary) -> Iterator[Column[Verdict]]:
     yield Column("Proved ε", cell)
 
 
-SECTION = Section(
-    "bracket", columns=_proved, figures=_figures, plots=(Plot("bracket", lambda page: bracket(page.summary)),)
-)
+SECTION = Section("bracket", columns=_columns, figures=_figures, plots={"bracket": lambda page: bracket(page.summary)})

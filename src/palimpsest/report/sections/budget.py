@@ -1,13 +1,12 @@
 """The budget, charge by charge."""
 
 import math
-from collections.abc import Iterator
 
 import altair as alt
 
 from palimpsest.privacy.ledger.summary import LedgerSummary
-from palimpsest.report.drawing import ROW, Chart, Rows, data, finish, names, tips
-from palimpsest.report.sections.base import Figure, Page, Section
+from palimpsest.report.drawing import ROW, Chart, Rows, data, finish, keyed, names, tips
+from palimpsest.report.sections.base import Figure, Section
 from palimpsest.report.theme import BLUE, GREEN, GREY, ORANGE, PURPLE
 
 _STEPS = {"committed": BLUE, "begun": ORANGE, "answered": ORANGE, "reserved": PURPLE}
@@ -31,8 +30,6 @@ def waterfall(ledger: LedgerSummary) -> Rows:
 
 def chart(rows: Rows, cap: float) -> Chart:
     """Each charge after the other, what composing them changes, the total, and the cap."""
-    kinds = names(rows, "kind")
-    steps = alt.Scale(domain=kinds, range=[_STEPS[kind] for kind in kinds])
     bars = (
         alt.Chart(data(rows))
         .mark_bar(height=14)
@@ -40,7 +37,7 @@ def chart(rows: Rows, cap: float) -> Chart:
             y=alt.Y("step:N", title=None, sort=None, axis=alt.Axis(labelLimit=170)),
             x=alt.X("start:Q", title="ε", scale=alt.Scale(domainMin=0)),
             x2="end:Q",
-            color=alt.Color("kind:N", title=None, scale=steps),
+            color=keyed(alt.Color, "kind", {kind: _STEPS[kind] for kind in names(rows, "kind")}),
             tooltip=tips("step:N", "kind:N", "start:Q", "end:Q"),
         )
     )
@@ -64,8 +61,4 @@ def figure(ledger: LedgerSummary) -> Figure:
     )
 
 
-def _figures(page: Page) -> Iterator[Figure]:
-    yield figure(page.ledger)
-
-
-SECTION = Section("budget", figures=_figures)
+SECTION = Section("budget", figures=lambda page: (figure(page.ledger),))

@@ -6,11 +6,11 @@ from typing import Any
 from markupsafe import Markup
 
 from palimpsest.audit.reconstruction import DecoderScores
-from palimpsest.report.drawing import Rows
-from palimpsest.report.formats import number, percent
+from palimpsest.report.drawing import Rows, fields
+from palimpsest.report.formats import number
 from palimpsest.report.results import Metric, Results
-from palimpsest.report.sections.base import Cell, Column, Page, Section, Table
-from palimpsest.report.sections.generation import GENERATION, counted
+from palimpsest.report.sections.base import Cell, Column, Page, Section, Table, counted, share, word
+from palimpsest.report.sections.generation import GENERATION
 
 DECODERS = Metric(
     "decoders", DecoderScores.from_json, lambda params: params.run.decoder_pretrain, path="decoders/{}.json"
@@ -18,70 +18,59 @@ DECODERS = Metric(
 
 _ROWS = ("encoder", "parameters", "rows", "cosine", "nearest", "token_f1", "bleu", "exact", "readable_share")
 
-Found = Mapping[str, Any]
-
 
 def decoders(results: Results) -> Rows:
     """name, encoder, parameters, rows, cosine, nearest, token_f1, bleu, exact, readable_share: one row per decoder."""
-    return [{"name": name} | {key: getattr(one, key) for key in _ROWS} for name, one in results.of(DECODERS).items()]
+    return [{"name": name} | fields(one, *_ROWS) for name, one in results.of(DECODERS).items()]
 
 
 def decoded(results: Results) -> Rows:
     """name, given, decoded, cosine: public texts and what came back from their embeddings."""
+    known = results.of(DECODERS).items()
     return [
-        {"name": name, "given": sample.given, "decoded": sample.decoded, "cosine": sample.cosine}
-        for name, one in results.of(DECODERS).items()
-        for sample in one.samples
+        {"name": name} | fields(sample, "given", "decoded", "cosine") for name, one in known for sample in one.samples
     ]
 
 
 def filtered(results: Results) -> Rows:
     """variant, kept, label, perplexity, text: samples of what the readability check let pass and what it dropped."""
     return [
-        {"variant": variant, "kept": kept, "label": one.label, "perplexity": one.perplexity, "text": one.text}
-        for variant, found in results.of(GENERATION).items()
-        for kept, samples in ((True, found.kept_samples), (False, found.unreadable_samples))
+        {"variant": variant, "kept": kept} | fields(one, "label", "perplexity", "text")
+        for variant, counts in results.of(GENERATION).items()
+        for kept, samples in ((True, counts.kept_samples), (False, counts.unreadable_samples))
         for one in samples or ()
     ]
 
 
-def _share(name: str, key: str) -> Column[Found]:
-    return Column(name, lambda row: Cell(percent(row[key])), number=True)
+def _check(row: Mapping[str, Any]) -> Cell:
+    look, verdict = ("hold", "kept") if row["kept"] else ("stop", "dropped")
+    return Cell(Markup('<span class="{}">{}</span>').format(look, verdict))
 
 
-def _word(name: str, key: str) -> Column[Found]:
-    return Column(name, lambda row: Cell(row[key]))
-
-
-def _check(row: Found) -> Cell:
-    look, word = ("hold", "kept") if row["kept"] else ("stop", "dropped")
-    return Cell(Markup('<span class="{}">{}</span>').format(look, word))
-
-
-def _tables(page: Page) -> Iterator[Table[Found]]:
+def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
     yield Table(
         "Decoders",
         "Public models that write an embedding down, on public sentences that they were not trained on: how near the "
         "written text is to the given embedding, how often no other sentence is nearer, and how many words come back. "
         "Readable: the public language model finds the text likely enough. No private row was read.",
         (
-            _word("Decoder", "name"),
-            _word("Encoder", "encoder"),
+            word("Decoder", "name"),
+            word("Encoder", "encoder"),
             counted("Parameters", "parameters"),
             counted("Sentences", "rows"),
             counted("Cosine", "cosine"),
-            _share("Nearest", "nearest"),
+            share("Nearest", "nearest"),
             counted("Token F1", "token_f1"),
             counted("BLEU", "bleu"),
-            _share("Word for word", "exact"),
-            _share("Readable", "readable_share"),
+            share("Word for word", "exact"),
+            share("Readable", "readable_share"),
         ),
         decoders(page.results),
     )
     yield Table(
         "What a decoder writes",
         "Public sentences, and what comes back from their embeddings.",
-        (_word("Decoder", "name"), _word("Given", "given"), _word("Written", "decoded"), counted("Cosine", "cosine")),
+        (word("Decoder", "name"), word("Given", "given"), word("Written", "decoded"), counted("Cosine", "cosine")),
         decoded(page.results),
         kind="cards texts",
     )
@@ -90,11 +79,11 @@ def _tables(page: Page) -> Iterator[Table[Found]]:
         "Synthetic texts that the perplexity check let pass, and texts that it dropped: what would be among the rows "
         "without it.",
         (
-            _word("Variant", "variant"),
+            word("Variant", "variant"),
             Column("Check", _check),
             Column("Label", lambda row: Cell(number(row["label"]))),
             counted("Perplexity", "perplexity"),
-            _word("Text", "text"),
+            word("Text", "text"),
         ),
         filtered(page.results),
         kind="cards texts",

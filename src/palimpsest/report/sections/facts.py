@@ -8,10 +8,10 @@ from markupsafe import Markup
 
 from palimpsest.audit.facts import FactAudit, PopulationFactAudit
 from palimpsest.audit.statistics import CONFIDENCE, wilson
-from palimpsest.report.drawing import Chart, Rows, by_color, by_shape, data, finish, listed, names, tips
+from palimpsest.report.drawing import Chart, Rows, by_color, by_shape, data, finish, listed, points, tips
 from palimpsest.report.results import Metric, Results, measured
-from palimpsest.report.row import Fraction, Row, Summary
-from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, Verdict, claim_of
+from palimpsest.report.row import Fraction, Row
+from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, claim_of
 from palimpsest.report.unit import many
 
 FACTS = Metric("facts", FactAudit.from_json, measured)
@@ -50,46 +50,37 @@ def _carried(variant: str, facts: Sequence[PopulationFactAudit]) -> Rows:
 
 def chart(rows: Rows, units: str) -> Chart:
     """Share of population facts that the synthetic text states, against how many private `units` state them."""
-    variants = names(rows, "variant")
     counts = alt.Scale(type="log", nice=False, padding=16)
     base = alt.Chart(data(rows)).encode(
         x=alt.X("support:Q", title=f"private {units} that state the fact (log)", scale=counts),
-        color=by_color(variants),
+        color=by_color(rows),
         tooltip=tips("variant:N", "support:Q", "carried:Q", "total:Q", "share:Q", "low:Q", "high:Q"),
     )
-    share = alt.Axis(format="%", tickCount=5)
-    band = base.mark_area(opacity=0.18).encode(
-        y=alt.Y("low:Q", title="facts carried over", axis=share, scale=alt.Scale(domain=[0, 1])), y2="high:Q"
-    )
+    share, whole = alt.Axis(format="%", tickCount=5), alt.Scale(domain=[0, 1])
+    low = alt.Y("low:Q", title="facts carried over", axis=share, scale=whole)
+    band = base.mark_area(opacity=0.18).encode(y=low, y2="high:Q")
     line = base.mark_line(strokeWidth=2).encode(y="share:Q")
-    dots = base.mark_point(filled=True, size=70, opacity=1).encode(y="share:Q", shape=by_shape(variants))
-    return finish(alt.layer(band, line, dots), 280)
+    return finish(alt.layer(band, line, points(base, 70, y="share:Q", shape=by_shape(rows))), 280)
 
 
 def _figures(page: Page) -> Iterator[Figure]:
     rows, units = carried(page.results), many(page.summary.unit)
-    if rows:
-        yield Figure(
-            section="Facts",
-            title=f"What many {units} agree on, and what survives",
-            caption=f"Good synthetic text keeps the facts that many {units} state and drops what only one does. "
-            "Bands: Wilson, 95%.",
-            alt=listed("Share of population facts carried over", rows, "variant", "support", value="share"),
-            chart=chart(rows, units),
-            rows=rows,
-            wide=True,
-        )
+    return Figure.of(
+        rows,
+        lambda rows: chart(rows, units),
+        section="Facts",
+        title=f"What many {units} agree on, and what survives",
+        caption=f"Good synthetic text keeps the facts that many {units} state and drops what only one does. "
+        "Bands: Wilson, 95%.",
+        alt=listed("Share of population facts carried over", rows, "variant", "support", value="share"),
+        wide=True,
+    )
 
 
-def _columns(_: Summary) -> Iterator[Column[Verdict]]:
-    yield Column("Facts carried", lambda line: _cell(line.row.facts_carried))
-    yield Column("Leaked", lambda line: _leaked(line.row))
-
-
-def _cell(found: Fraction | None, *small: str) -> Cell | None:
-    if found is None:
+def _cell(part: Fraction | None, *small: str) -> Cell | None:
+    if part is None:
         return None
-    return Cell(Markup('{}<span class="of"> of {}</span>').format(found.count, found.total), small)
+    return Cell(Markup('{}<span class="of"> of {}</span>').format(part.count, part.total), small)
 
 
 def _leaked(row: Row) -> Cell | None:
@@ -106,4 +97,5 @@ def _claims(row: Row, results: Results, unit: str) -> Iterator[Claim]:
         yield claim_of("F", row, FACTS, sentence, results)
 
 
-SECTION = Section("facts", (FACTS,), columns=_columns, figures=_figures, claims=_claims)
+_COLUMNS = (Column[Row]("Facts carried", lambda row: _cell(row.facts_carried)), Column[Row]("Leaked", _leaked))
+SECTION = Section("facts", (FACTS,), columns=lambda _: _COLUMNS, figures=_figures, claims=_claims)

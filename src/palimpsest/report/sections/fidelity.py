@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import altair as alt
 
 from palimpsest.audit.fidelity import FidelityAudit, Measured
-from palimpsest.report.drawing import ROW, Chart, Rows, by_color, by_shape, data, finish, listed, names, tips
+from palimpsest.report import drawing as draw
+from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.results import Metric, Results
-from palimpsest.report.sections.base import Figure, Page, Plot, Section
-from palimpsest.report.theme import GREY, cycle
+from palimpsest.report.sections.base import Figure, Page, Section
+from palimpsest.report.theme import GREY
 
 FIDELITY = Metric("fidelity", FidelityAudit.from_json, lambda params: params.run.audit)
 
@@ -22,8 +23,9 @@ def fidelity(results: Results) -> Rows:
     so tells nothing apart.
     """
     return [
-        {"variant": variant, "measure": name.replace("_", " "), "better": one.better, "value": one.value}
-        | {"unseen": one.unseen, "public": one.public, "floor": one.floor, "n": one.n, "place": _place(one)}
+        {"variant": variant, "measure": name.replace("_", " ")}
+        | draw.fields(one, "better", "value", "unseen", "public", "floor", "n")
+        | {"place": _place(one)}
         for variant, audit in results.of(FIDELITY).items()
         for name, one in audit.measures.items()
     ]
@@ -60,67 +62,60 @@ def label_shares(results: Results) -> Rows:
 def _sides(results: Results) -> list[tuple[str, str, FidelityAudit]]:
     """Each variant by its synthetic rows, and the members once: they are the same for all."""
     audits = results.of(FIDELITY)
-    found = [(variant, "synthetic", audit) for variant, audit in audits.items()]
-    return [*found, *((REAL, "train", audit) for audit in list(audits.values())[:1])]
+    synthetic = [(variant, "synthetic", audit) for variant, audit in audits.items()]
+    return [*synthetic, *((REAL, "train", audit) for audit in list(audits.values())[:1])]
 
 
 def likeness_chart(rows: Rows) -> Chart:
     """Where each measure puts each variant between rows like the private ones and public text."""
-    variants, kinds = names(rows, "variant"), names(rows, "measure")
-    ends = alt.Chart(data([{"level": 0.0}, {"level": 1.0}]))
+    variants = draw.names(rows, "variant")
+    ends = alt.Chart(draw.data([{"level": 0.0}, {"level": 1.0}]))
     marks = ends.mark_rule(color=GREY, strokeDash=[4, 3]).encode(x="level:Q")
-    dots = (
-        alt.Chart(data(rows))
-        .mark_point(filled=True, size=80, opacity=1)
-        .encode(
-            x=alt.X("place:Q", title="0: as private rows to each other; 1: as public text"),
-            y=alt.Y("measure:N", title=None, sort=kinds, axis=alt.Axis(labelLimit=200)),
-            yOffset=alt.YOffset("variant:N", sort=variants),
-            color=by_color(variants),
-            shape=by_shape(variants),
-            tooltip=tips("variant:N", "measure:N", "value:Q", "unseen:Q", "public:Q", "floor:Q", "n:Q"),
-        )
+    dots = draw.points(
+        alt.Chart(draw.data(rows)),
+        80,
+        x=alt.X("place:Q", title="0: as private rows to each other; 1: as public text"),
+        y=draw.by_line(rows, "measure", labelLimit=200),
+        yOffset=alt.YOffset("variant:N", sort=variants),
+        color=draw.by_color(rows),
+        shape=draw.by_shape(rows),
+        tooltip=draw.tips("variant:N", "measure:N", "value:Q", "unseen:Q", "public:Q", "floor:Q", "n:Q"),
     )
-    return finish(alt.layer(marks, dots), max(ROW, 9 * len(variants)) * len(kinds) + 20)
+    return draw.finish(alt.layer(marks, dots), draw.height_of(rows, "measure", max(draw.ROW, 9 * len(variants))))
 
 
 def lengths_chart(rows: Rows) -> Chart:
     """How long the rows are, per variant."""
-    variants = names(rows, "variant")
-    dashes = alt.Scale(domain=variants, range=cycle(variants, ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])))
     line = (
-        alt.Chart(data(rows))
+        alt.Chart(draw.data(rows))
         .mark_line(strokeWidth=2, interpolate="monotone")
         .encode(
             x=alt.X("length:Q", title="words"),
             y=alt.Y("share:Q", title="rows, per word of length", axis=alt.Axis(format="%")),
-            color=by_color(variants),
-            strokeDash=alt.StrokeDash("variant:N", title=None, scale=dashes),
-            tooltip=tips("variant:N", "length:Q", "share:Q"),
+            color=draw.by_color(rows),
+            strokeDash=draw.by_dash(rows),
+            tooltip=draw.tips("variant:N", "length:Q", "share:Q"),
         )
     )
-    return finish(alt.layer(line), 240)
+    return draw.finish(alt.layer(line), 240)
 
 
 def labels_chart(rows: Rows) -> Chart:
     """How often each label occurs, per variant."""
-    variants = names(rows, "variant")
-    dots = (
-        alt.Chart(data(rows))
-        .mark_point(filled=True, size=90, opacity=1)
-        .encode(
-            y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=150)),
-            x=alt.X("share:Q", title="rows with the label", axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0)),
-            color=by_color(variants),
-            shape=by_shape(variants),
-            tooltip=tips("label:N", "variant:N", "share:Q"),
-        )
+    dots = draw.points(
+        alt.Chart(draw.data(rows)),
+        90,
+        y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=150)),
+        x=alt.X("share:Q", title="rows with the label", axis=alt.Axis(format="%"), scale=alt.Scale(domainMin=0)),
+        color=draw.by_color(rows),
+        shape=draw.by_shape(rows),
+        tooltip=draw.tips("label:N", "variant:N", "share:Q"),
     )
-    return finish(alt.layer(dots), ROW * len(names(rows, "label")) + 20)
+    return draw.finish(alt.layer(dots), draw.height_of(rows, "label"))
 
 
 def _figures(page: Page) -> Iterator[Figure]:
-    rows = fidelity(page.results)
+    rows, labels, sizes = fidelity(page.results), label_shares(page.results), lengths(page.results)
     drawn = [row for row in rows if row["place"] is not None]
     if drawn:
         yield Figure(
@@ -129,35 +124,28 @@ def _figures(page: Page) -> Iterator[Figure]:
             caption="Each measure at one number of rows, between what two halves of the private rows measure (0) and "
             "what public text does (1). Left of 0 is nearer to the members than private rows are to each other: look "
             "at the column unseen, against the holdout. What cannot tell public text from private is not drawn.",
-            alt=listed("Place", drawn, "variant", "measure", value="place"),
+            alt=draw.listed("Place", drawn, "variant", "measure", value="place"),
             chart=likeness_chart(drawn),
             rows=rows,
             wide=True,
         )
-    yield from _shapes(label_shares(page.results), lengths(page.results))
+    yield from Figure.of(
+        labels,
+        labels_chart,
+        section="Shape",
+        title="How often each label occurs",
+        caption="Shares of rows per label, beside those of the private rows.",
+        alt=draw.listed("Share", labels, "label", "variant", value="share"),
+    )
+    yield from Figure.of(
+        sizes,
+        lengths_chart,
+        section="Shape",
+        title="How long the rows are",
+        caption="Share of rows per word of length, beside that of the private rows.",
+        alt=f"Length distributions of {', '.join(draw.names(sizes, 'variant'))}.",
+    )
 
 
-def _shapes(labels: Rows, lengths: Rows) -> Iterator[Figure]:
-    if labels:
-        yield Figure(
-            section="Shape",
-            title="How often each label occurs",
-            caption="Shares of rows per label, beside those of the private rows.",
-            alt=listed("Share", labels, "label", "variant", value="share"),
-            chart=labels_chart(labels),
-            rows=labels,
-        )
-    if lengths:
-        yield Figure(
-            section="Shape",
-            title="How long the rows are",
-            caption="Share of rows per word of length, beside that of the private rows.",
-            alt=f"Length distributions of {', '.join(names(lengths, 'variant'))}.",
-            chart=lengths_chart(lengths),
-            rows=lengths,
-        )
-
-
-SECTION = Section(
-    "fidelity", (FIDELITY,), figures=_figures, plots=(Plot("fidelity", lambda page: fidelity(page.results)),)
-)
+_PLOTS = {"fidelity": lambda page: fidelity(page.results)}
+SECTION = Section("fidelity", (FIDELITY,), figures=_figures, plots=_PLOTS)

@@ -8,25 +8,12 @@ import altair as alt
 from markupsafe import Markup, escape
 
 from palimpsest.audit.incontext import Answered, InContextAnswers
-from palimpsest.privacy.receipt import Receipt
-from palimpsest.report.drawing import (
-    NEAR,
-    Chart,
-    Rows,
-    by_color,
-    by_shape,
-    data,
-    finish,
-    level,
-    listed,
-    names,
-    split,
-    tips,
-)
+from palimpsest.report import drawing as draw
+from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.formats import number, per_word, percent
 from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.row import BASELINES
-from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table
+from palimpsest.report.sections.base import Cell, Column, Figure, Page, Receipts, Section, Table, word
 
 INCONTEXT = Metric(
     "incontext",
@@ -35,8 +22,6 @@ INCONTEXT = Metric(
         name for name in measured(params) if name in (*params.run.in_context, *params.run.in_context_baseline)
     ],
 )
-
-Receipts = Mapping[str, Receipt]
 
 ZERO_SHOT, NO_PROMISE = "zero-shot", "∞"
 _NO_RECEIPTS: Receipts = MappingProxyType({})
@@ -51,22 +36,16 @@ def in_context(results: Results, receipts: Receipts = _NO_RECEIPTS) -> Rows:
     gain is over no demonstrations, item by item, whose accuracy is `zero_shot`; None where that does not fit. `epsilon`
     is 0 where no private row was read, a word where it is not one of the unit of privacy.
     """
-    found = _demonstrations(results)
-    zeros = {one.zero_shot.accuracy.value: one.zero_shot for _, one in found if one.zero_shot.accuracy}
+    measured = results.of(INCONTEXT)
+    known = {name: measured[name] for name in (*BASELINES, *measured) if name in measured}  # baselines first
+    zeros = {one.zero_shot.accuracy.value: one.zero_shot for one in known.values() if one.zero_shot.accuracy}
     levels = [row for shot in zeros.values() for row in _answered(ZERO_SHOT, 0.0, shot, shot)]
     return levels + [
         row
-        for variant, one in found
+        for variant, one in known.items()
         for shot in one.shots
         for row in _answered(variant, _epsilon(variant, receipts), shot, one.zero_shot)
     ]
-
-
-def _demonstrations(results: Results) -> list[tuple[str, InContextAnswers]]:
-    """The in-context evaluations, those of the baselines first."""
-    found = results.of(INCONTEXT)
-    order = [*BASELINES, *(name for name in found if name not in BASELINES)]
-    return [(name, found[name]) for name in order if name in found]
 
 
 def _epsilon(variant: str, receipts: Receipts) -> float | str | None:
@@ -88,66 +67,55 @@ def _answered(variant: str, epsilon: float | str | None, shot: Answered, zero: A
         return []
     gain = {"value": None, "low": None, "high": None} if shot.gain is None else shot.gain.to_json()
     return [
-        {
-            "variant": variant,
-            "epsilon": epsilon,
-            "shots": shot.shots,
-            "draws": len(shot.per_draw),
-            "accuracy": shot.accuracy.value,
-            "deviation": shot.deviation,
-            "low": shot.accuracy.low,
-            "high": shot.accuracy.high,
-            "gain": gain["value"],
-            "gain_low": gain["low"],
-            "gain_high": gain["high"],
-            "zero_shot": zero.accuracy.value if zero.accuracy else None,
-        }
+        {"variant": variant, "epsilon": epsilon, "shots": shot.shots, "draws": len(shot.per_draw)}
+        | {"accuracy": shot.accuracy.value, "deviation": shot.deviation}
+        | draw.fields(shot.accuracy, "low", "high")
+        | {"gain": gain["value"], "gain_low": gain["low"], "gain_high": gain["high"]}
+        | {"zero_shot": zero.accuracy.value if zero.accuracy else None}
     ]
 
 
 def by_shots(rows: Rows) -> Rows:
     """One row per variant of `in_context` rows: variant, epsilon, and `shots`, a mapping from numbers to rows."""
-    found: dict[str, dict[str, Any]] = {}
+    lines: dict[str, dict[str, Any]] = {}
     for row in rows:
-        line = found.setdefault(row["variant"], {"variant": row["variant"], "epsilon": row["epsilon"], "shots": {}})
+        line = lines.setdefault(row["variant"], {"variant": row["variant"], "epsilon": row["epsilon"], "shots": {}})
         line["shots"][row["shots"]] = row
-    return list(found.values())
+    return list(lines.values())
 
 
 def unanswered(results: Results) -> Rows:
     """variant, shots, lacks: numbers of demonstrations for which something is too small, and what; 0 included."""
     return [
-        {"variant": variant, "shots": shot.shots, "lacks": shot.lacks}
-        for variant, found in results.of(INCONTEXT).items()
-        for shot in (found.zero_shot, *found.shots)
+        {"variant": variant} | draw.fields(shot, "shots", "lacks")
+        for variant, one in results.of(INCONTEXT).items()
+        for shot in (one.zero_shot, *one.shots)
         if shot.accuracy is None
     ]
 
 
 def cannot_judge(results: Results) -> str:
     """What the evaluation says where real demonstrations do not help its model; nothing where they do."""
-    found = iter(results.of(INCONTEXT).values())
-    return next((f"{one.note} " for one in found if not one.judges), "")
+    return next((f"{one.note} " for one in results.of(INCONTEXT).values() if not one.judges), "")
 
 
 def chart(rows: Rows) -> Chart:
     """Items answered right against the number of demonstrations, a line per row, and the level without any."""
     levels = dict.fromkeys(row["zero_shot"] for row in rows if row["zero_shot"] is not None)
-    rows, _ = split(rows, lambda row: row["shots"] > 0)
-    variants = names(rows, "variant")
+    rows, _ = draw.split(rows, lambda row: row["shots"] > 0)
     apart = alt.Scale(paddingInner=0.7, paddingOuter=0.35)  # rows stand beside each other, near their number
     columns = ("shots", "accuracy", "deviation", "low", "high", "gain", "gain_low", "gain_high")
-    base = alt.Chart(data(rows)).encode(
+    base = alt.Chart(draw.data(rows)).encode(
         x=alt.X("shots:O", title="demonstrations in the prompt", axis=alt.Axis(labelAngle=0), scale=apart),
-        xOffset=alt.XOffset("variant:N", sort=variants),
-        color=by_color(variants),
-        tooltip=tips("variant:N", *(f"{column}:Q" for column in columns)),
+        xOffset=alt.XOffset("variant:N", sort=draw.names(rows, "variant")),
+        color=draw.by_color(rows),
+        tooltip=draw.tips("variant:N", *(f"{column}:Q" for column in columns)),
     )
-    y = alt.Y("accuracy:Q", title="real test rows answered right", axis=alt.Axis(format="%"), scale=NEAR)
+    y = alt.Y("accuracy:Q", title="real test rows answered right", axis=alt.Axis(format="%"), scale=draw.NEAR)
     line = base.mark_line(strokeWidth=2).encode(y=y)
-    spread = base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", scale=NEAR), y2="high:Q")
-    dots = base.mark_point(filled=True, size=80, opacity=1).encode(y=y, shape=by_shape(variants))
-    return finish(alt.layer(*(level(value) for value in levels), line, spread, dots), 280)
+    spread = base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", scale=draw.NEAR), y2="high:Q")
+    dots = draw.points(base, 80, y=y, shape=draw.by_shape(rows))
+    return draw.finish(alt.layer(*(draw.level(value) for value in levels), line, spread, dots), 280)
 
 
 def _figures(page: Page) -> Iterator[Figure]:
@@ -159,7 +127,7 @@ def _figures(page: Page) -> Iterator[Figure]:
             caption=f"{cannot_judge(page.results)}The public language model answers real test rows behind "
             "demonstrations drawn at random from each row of the results; nothing is trained. 95% intervals over the "
             f"test rows. {_without_any(rows)}{_missing(page.results)}",
-            alt=listed("Share answered right, by demonstrations", rows, "variant", "shots", value="accuracy"),
+            alt=draw.listed("Share answered right, by demonstrations", rows, "variant", "shots", value="accuracy"),
             chart=chart(rows),
             rows=rows,
             wide=True,
@@ -192,7 +160,7 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
         "Answers in context",
         Markup("<b>{}</b>").format(doubt) + escape(note) if doubt else note,
         (
-            Column("Demonstrations", lambda row: Cell(row["variant"])),
+            word("Demonstrations", "variant"),
             Column("ε", lambda row: Cell(number(row["epsilon"]))),
             *map(_shown, sorted({row["shots"] for row in answers})),
         ),
@@ -202,11 +170,11 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
 
 def _shown(shots: int) -> Column[Mapping[str, Any]]:
     def cell(line: Mapping[str, Any]) -> Cell | None:
-        found = line["shots"].get(shots)
-        if found is None:
+        row = line["shots"].get(shots)
+        if row is None:
             return None
-        spread = f"± {percent(found['deviation'])} over {found['draws']} draws"
-        return Cell(percent(found["accuracy"]), () if found["deviation"] is None else (spread,))
+        spread = f"± {percent(row['deviation'])} over {row['draws']} draws"
+        return Cell(percent(row["accuracy"]), () if row["deviation"] is None else (spread,))
 
     return Column(f"{shots} shown", cell, number=True)
 

@@ -1,7 +1,7 @@
 """Membership: what attacks on the model, on the rows alone, and beside shadow models give away."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 import numpy as np
@@ -10,12 +10,25 @@ from scipy.stats import betabinom
 from palimpsest.audit.membership import MembershipAudit
 from palimpsest.audit.statistics import Estimate, holm, thin
 from palimpsest.audit.text_membership import TextMembershipAudit
-from palimpsest.report.drawing import ROW, Chart, Rows, data, finish, listed, names, rates, tips
+from palimpsest.report import drawing as draw
+from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.formats import number
 from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.row import BASELINES, Membership, Row, Summary
-from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, Table, Verdict, badge, claim_of
-from palimpsest.report.theme import BLUE, GREY, ORANGE, SERIES, cycle
+from palimpsest.report.sections.base import (
+    Cell,
+    Claim,
+    Column,
+    Figure,
+    Page,
+    Section,
+    Table,
+    badge,
+    claim_of,
+    counted,
+    word,
+)
+from palimpsest.report.theme import BLUE, GREY, ORANGE, SERIES, looks
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import many
 
@@ -23,11 +36,28 @@ MODEL = Metric("membership", MembershipAudit.from_json, measured)
 TEXT = Metric("text_membership", TextMembershipAudit.from_json, lambda params: params.run.audit)
 SHADOW = Metric("shadow_membership", MembershipAudit.from_json, lambda params: params.run.shadow_mia)
 
+
+class _Seen(NamedTuple):
+    """What an attack sees.
+
+    Attributes:
+        mark: of the claims that rest on it.
+        sees: completes "the" and "its".
+    """
+
+    mark: str
+    metric: Metric[Any]
+    sees: str
+
+
+_SEEN = {  # by field of a line of the final table
+    "membership": _Seen("M", MODEL, "model"),
+    "text_membership": _Seen("R", TEXT, "rows alone"),
+    "shadow_membership": _Seen("S", SHADOW, "model beside shadow models"),
+}
+
 MEMBERS, OTHERS = "members", "never read"
 _CORNERS = 80  # of one ROC curve
-
-
-# --- the final table -------------------------------------------------------------------------------------------
 
 
 def strongest(results: Results, variant: str) -> tuple[Membership | None, Membership | None, Membership | None]:
@@ -57,20 +87,18 @@ def _strongest(audit: MembershipAudit | None) -> Membership | None:
     )
 
 
-def _columns(_: Summary) -> Iterator[Column[Verdict]]:
+def _columns(_: Summary) -> Iterator[Column[Row]]:
     name = "Membership AUC"
-    yield Column(name, lambda line: _auc(line.row.membership), note="the model", label=f"{name}, model")
-    yield Column(name, lambda line: _auc(line.row.text_membership), note="the rows alone", label=f"{name}, rows")
-    yield Column("Verdict", lambda line: Cell(badge(line.row.verdict)) if line.row.verdict else None)
+    yield Column(name, lambda row: _auc(row.membership), note="the model", label=f"{name}, model")
+    yield Column(name, lambda row: _auc(row.text_membership), note="the rows alone", label=f"{name}, rows")
+    yield Column("Verdict", lambda row: Cell(badge(row.verdict)) if row.verdict else None)
 
 
-def _auc(found: Membership | None) -> Cell | None:
-    if found is None:
+def _auc(audit: Membership | None) -> Cell | None:
+    if audit is None:
         return None
-    return Cell(number(found.auc.value), (f"{number(found.auc.low)} to {number(found.auc.high)}, {found.attack}",))
-
-
-# --- tests of the claims ---------------------------------------------------------------------------------------
+    auc = audit.auc
+    return Cell(number(auc.value), (f"{number(auc.low)} to {number(auc.high)}, {audit.attack}",))
 
 
 def hard_gates(summary: Summary, alpha: float = 0.05) -> Rows:
@@ -79,24 +107,19 @@ def hard_gates(summary: Summary, alpha: float = 0.05) -> Rows:
     Many tests refute a true claim more often than one does. `refuted` is what stands after Holm's correction over all
     of them; None where a test is inconclusive, which takes no part.
     """
-    audits = {
-        f"{row.variant}, {seen}": (row, seen, audit) for row in summary.of("release") for seen, audit in _seen(row)
-    }
-    tested = {
-        name: one.p for name, (_, _, one) in audits.items() if one.verdict != "inconclusive" and one.p is not None
-    }
-    rejected = holm(tested, alpha)
-    return [
-        {"gate": name, "variant": row.variant, "seen": seen, "claim": row.epsilon_proved, "lower": audit.epsilon_lower}
-        | {"eps_max": audit.eps_max, "p": audit.p, "verdict": audit.verdict, "refuted": rejected.get(name)}
-        for name, (row, seen, audit) in audits.items()
+    tests = [
+        (f"{row.variant}, the {_SEEN[kind].sees}", row, kind, audit)
+        for row in summary.of("release")
+        for kind, audit in row.audits.items()
     ]
-
-
-def _seen(row: Row) -> list[tuple[str, Membership]]:
-    seen = {"the model": row.membership, "the rows alone": row.text_membership}
-    seen["the model beside shadow models"] = row.shadow_membership
-    return [(name, audit) for name, audit in seen.items() if audit is not None]
+    conclusive = ((name, audit.p) for name, _, _, audit in tests if audit.verdict != "inconclusive")
+    rejected = holm({name: p for name, p in conclusive if p is not None}, alpha)
+    return [
+        {"gate": name, "variant": row.variant, "seen": f"the {_SEEN[kind].sees}", "claim": row.epsilon_proved}
+        | {"lower": audit.epsilon_lower, "refuted": rejected.get(name)}
+        | draw.fields(audit, "eps_max", "p", "verdict")
+        for name, row, kind, audit in tests
+    ]
 
 
 def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
@@ -105,12 +128,12 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
         "Every test that could refute a released claim. p: how likely a true claim lets the attacks guess so well. "
         "The last column holds for all tests together (Holm, 5%); an inconclusive test takes no part in it.",
         (
-            Column("Variant", lambda row: Cell(row["variant"])),
-            Column("The attack sees", lambda row: Cell(row["seen"])),
-            Column("Claim", lambda row: Cell(number(row["claim"])), number=True),
-            Column("Shown", lambda row: Cell(number(row["lower"], 2)), number=True),
-            Column("Could show", lambda row: Cell(number(row["eps_max"], 2)), number=True),
-            Column("p", lambda row: Cell(number(row["p"], 2)), number=True),
+            word("Variant", "variant"),
+            word("The attack sees", "seen"),
+            counted("Claim", "claim"),
+            counted("Shown", "lower", digits=2),
+            counted("Could show", "eps_max", digits=2),
+            counted("p", "p", digits=2),
             Column("Verdict", lambda row: Cell(badge(row["verdict"]))),
             Column("Of all together", lambda row: Cell(_TOGETHER[row["refuted"]])),
         ),
@@ -119,9 +142,6 @@ def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
 
 
 _TOGETHER = {True: "refuted", None: "inconclusive", False: "not refuted"}
-
-
-# --- ROC curves ------------------------------------------------------------------------------------------------
 
 
 def roc(audit: MembershipAudit) -> Rows:
@@ -162,35 +182,26 @@ def forbidden(curve: TradeOff, floor: float, points: int = 60) -> Rows:
 
 def roc_chart(curves: Rows, band: Rows, forbidden: Rows) -> Chart:
     """Membership ROC on log axes, the band of chance, and (where a curve is proved) the region it forbids."""
-    floor = min(row["fpr"] for row in curves + band)
-    scale = alt.Scale(type="log", domain=[floor, 1], nice=False, clamp=True)
-    x = alt.X("fpr:Q", title="non-members accused (log)", scale=scale, axis=rates(floor))
-    y = alt.Y("tpr:Q", title="members found (log)", scale=scale, axis=rates(floor))
-    attacks = names(curves, "attack")
-    lines = (
-        alt.Chart(data(curves))
-        .mark_line(strokeWidth=2, interpolate="step-after", clip=True)
-        .encode(
-            x=x,
-            y=y,
-            color=alt.Color("attack:N", title=None, scale=alt.Scale(domain=attacks, range=cycle(attacks, SERIES))),
-            strokeDash=alt.StrokeDash(
-                "attack:N", title=None, scale=alt.Scale(domain=attacks, range=cycle(attacks, ([1, 0], [6, 3], [2, 2])))
-            ),
-            tooltip=tips("attack:N", "fpr:Q", "tpr:Q"),
-        )
+    x, y, scale = draw.log_rates(min(row["fpr"] for row in curves + band), "non-members accused", "members found")
+    color = draw.keyed(alt.Color, "attack", looks(draw.names(curves, "attack"), SERIES))
+    lines = alt.Chart(draw.data(curves)).mark_line(strokeWidth=2, interpolate="step-after", clip=True)
+    lines = lines.encode(
+        x=x,
+        y=y,
+        color=color,
+        strokeDash=draw.by_dash(curves, "attack"),
+        tooltip=draw.tips("attack:N", "fpr:Q", "tpr:Q"),
     )
-    chance = alt.Chart(data(band)).mark_area(color=GREY, opacity=0.25)
-    chance = chance.encode(x=x, y=alt.Y("low:Q", scale=scale), y2="high:Q")
-    layers = [chance, lines]
+    chance = alt.Chart(draw.data(band)).mark_area(color=GREY, opacity=0.25)
+    layers = [chance.encode(x=x, y=alt.Y("low:Q", scale=scale), y2="high:Q"), lines]
     if forbidden:
-        area = alt.Chart(data(forbidden)).mark_area(color=ORANGE, opacity=0.16, clip=True)
+        area = alt.Chart(draw.data(forbidden)).mark_area(color=ORANGE, opacity=0.16, clip=True)
         layers.insert(0, area.encode(x=x, y=alt.Y("limit:Q", scale=scale), y2="top:Q"))
-    return finish(alt.layer(*layers), 300)
+    return draw.finish(alt.layer(*layers), 300)
 
 
-def _rocs(page: Page, found: Mapping[str, MembershipAudit], title: str) -> Iterator[Figure]:
-    for variant, audit in found.items():
+def _rocs(page: Page, audits: Mapping[str, MembershipAudit], title: str) -> Iterator[Figure]:
+    for variant, audit in audits.items():
         if variant in BASELINES:
             continue
         points, band = roc(audit), null_band(audit.members, audit.nonmembers)
@@ -208,54 +219,49 @@ def _rocs(page: Page, found: Mapping[str, MembershipAudit], title: str) -> Itera
         )
 
 
-# --- rare n-grams ----------------------------------------------------------------------------------------------
-
-
 def phantoms(results: Results) -> Rows:
     """variant, order, side, rate, low, high, count, n, p: whose own n-grams came out, by whether they trained."""
     return [
         {"variant": variant, "order": order, "side": side}
-        | {"rate": found.rate, "low": found.low, "high": found.high, "count": found.count, "n": found.n, "p": one.p}
+        | draw.fields(rate, "rate", "low", "high", "count", "n")
+        | {"p": one.p}
         for variant, audit in results.of(TEXT).items()
         for order, one in audit.phantom.orders.items()
-        for side, found in ((MEMBERS, one.train), (OTHERS, one.holdout))
-        if found.n
+        for side, rate in ((MEMBERS, one.train), (OTHERS, one.holdout))
+        if rate.n
     ]
 
 
 def phantom_chart(rows: Rows, units: str) -> Chart:
     """Who is given away by n-grams that they alone have: members beside `units` that were never read, per n."""
-    sides, variants = [MEMBERS, OTHERS], names(rows, "variant")
-    base = alt.Chart(data(rows)).encode(
-        y=alt.Y("variant:N", title=None, sort=variants, axis=alt.Axis(labelLimit=150)),
+    base = alt.Chart(draw.data(rows)).encode(
+        y=draw.by_line(rows, "variant"),
         yOffset=alt.YOffset("order:O"),
-        color=alt.Color("side:N", title=None, scale=alt.Scale(domain=sides, range=[ORANGE, BLUE])),
-        tooltip=tips("variant:N", "order:O", "side:N", "count:Q", "n:Q", "rate:Q", "low:Q", "high:Q", "p:Q"),
+        color=draw.keyed(alt.Color, "side", {MEMBERS: ORANGE, OTHERS: BLUE}),
+        tooltip=draw.tips("variant:N", "order:O", "side:N", "count:Q", "n:Q", "rate:Q", "low:Q", "high:Q", "p:Q"),
     )
     low = alt.X("low:Q", title=f"{units} whose own n-grams came out", axis=alt.Axis(format="%"))
-    spread = base.mark_rule(strokeWidth=2).encode(x=low, x2="high:Q")
-    shape = alt.Shape("side:N", title=None, scale=alt.Scale(domain=sides, range=["circle", "square"]))
-    dots = base.mark_point(filled=True, size=80, opacity=1).encode(x="rate:Q", shape=shape)
-    return finish(alt.layer(spread, dots), ROW * len(variants) * max(2, len(names(rows, "order"))) + 20)
+    layers = draw.intervals(
+        base, low, "rate", 80, shape=draw.keyed(alt.Shape, "side", {MEMBERS: "circle", OTHERS: "square"})
+    )
+    return draw.finish(
+        alt.layer(*layers), draw.height_of(rows, "variant", draw.ROW * max(2, len(draw.names(rows, "order"))))
+    )
 
 
 def _phantoms(page: Page) -> Iterator[Figure]:
     """What the rows alone give away, whatever wrote them."""
     unit, rows = page.summary.unit, phantoms(page.results)
-    if rows:
-        yield Figure(
-            section="Privacy",
-            title=f"Words that one {unit} alone has",
-            caption=f"Share of {many(unit)} with an n-gram in the rows that no other {unit} and no public text has; "
-            "the lines of a variant are n. As many that were never read are given away by chance. 95% intervals.",
-            alt=listed(f"Share of {many(unit)}", rows, "variant", "order", "side", value="rate"),
-            chart=phantom_chart(rows, many(unit)),
-            rows=rows,
-            wide=True,
-        )
-
-
-# --- the section -----------------------------------------------------------------------------------------------
+    return Figure.of(
+        rows,
+        lambda rows: phantom_chart(rows, many(unit)),
+        section="Privacy",
+        title=f"Words that one {unit} alone has",
+        caption=f"Share of {many(unit)} with an n-gram in the rows that no other {unit} and no public text has; the "
+        "lines of a variant are n. As many that were never read are given away by chance. 95% intervals.",
+        alt=draw.listed(f"Share of {many(unit)}", rows, "variant", "order", "side", value="rate"),
+        wide=True,
+    )
 
 
 def _figures(page: Page) -> Iterator[Figure]:
@@ -267,18 +273,11 @@ def _figures(page: Page) -> Iterator[Figure]:
 
 
 def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
-    audits = (
-        ("M", MODEL, "model", row.membership),
-        ("R", TEXT, "rows alone", row.text_membership),
-        ("S", SHADOW, "model beside shadow models", row.shadow_membership),
-    )
-    for prefix, metric, seen, audit in audits:
-        if audit:
-            power = (
-                "" if audit.eps_max is None else f" (they could refute a claim of up to ε = {number(audit.eps_max, 2)})"
-            )
-            sentence = f"Membership attacks on {row.variant} that see its {seen}: {audit.verdict}{power}."
-            yield claim_of(prefix, row, metric, sentence, results, audit.verdict != "inconclusive")
+    for kind, audit in row.audits.items():
+        seen, most = _SEEN[kind], audit.eps_max
+        power = "" if most is None else f" (they could refute a claim of up to ε = {number(most, 2)})"
+        sentence = f"Membership attacks on {row.variant} that see its {seen.sees}: {audit.verdict}{power}."
+        yield claim_of(seen.mark, row, seen.metric, sentence, results, audit.verdict != "inconclusive")
 
 
 SECTION = Section(

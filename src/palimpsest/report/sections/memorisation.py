@@ -15,38 +15,34 @@ def repeats(results: Results) -> Rows:
     """variant, what, value, low, high, p, members, never read: units that the rows repeat, members less holdout."""
     return [
         {"variant": variant, "what": what}
-        | found.excess.to_json()
-        | {"p": found.p, "members": found.exposed.count, "never read": found.control.count}
+        | contrast.excess.to_json()
+        | {"p": contrast.p, "members": contrast.exposed.count, "never read": contrast.control.count}
         for variant, audit in results.of(MEMORISATION).items()
-        for what, found in _contrasts(audit)
+        for what, contrast in _contrasts(audit).items()
     ]
 
 
-def _contrasts(audit: MemorisationAudit) -> list[tuple[str, Contrast]]:
-    found = [("near-duplicates", audit.near_duplicates.records)]
-    found += [(kind, one.records) for kind, one in audit.personal.items() if _seen(one.records)]
-    if audit.secrets:
-        found += [("secrets, exact", audit.secrets.exact), ("secrets, near", audit.secrets.near)]
-    return found
-
-
-def _seen(contrast: Contrast) -> bool:
-    return bool(contrast.exposed.count or contrast.control.count)
+def _contrasts(audit: MemorisationAudit) -> dict[str, Contrast]:
+    personal = {kind: one.records for kind, one in audit.personal.items()}
+    seen = {kind: one for kind, one in personal.items() if one.exposed.count or one.control.count}
+    contrasts = {"near-duplicates": audit.near_duplicates.records, **seen}
+    if audit.secrets is not None:
+        contrasts |= {"secrets, exact": audit.secrets.exact, "secrets, near": audit.secrets.near}
+    return contrasts
 
 
 def _figures(page: Page) -> Iterator[Figure]:
     rows = repeats(page.results)
-    if rows:
-        yield Figure(
-            section="Memorisation",
-            title="Members and secrets that the rows repeat",
-            caption=f"Share of members that are repeated, less the share of {many(page.summary.unit)} that were never "
-            "read (of planted secrets: less secrets that were never planted). 95% intervals.",
-            alt=listed("Excess", rows, "variant", "what", value="value"),
-            chart=differences(rows, "what", "members less the control"),
-            rows=rows,
-            wide=True,
-        )
+    return Figure.of(
+        rows,
+        lambda rows: differences(rows, "what", "members less the control"),
+        section="Memorisation",
+        title="Members and secrets that the rows repeat",
+        caption=f"Share of members that are repeated, less the share of {many(page.summary.unit)} that were never read "
+        "(of planted secrets: less secrets that were never planted). 95% intervals.",
+        alt=listed("Excess", rows, "variant", "what", value="value"),
+        wide=True,
+    )
 
 
 SECTION = Section("memorisation", (MEMORISATION,), figures=_figures)

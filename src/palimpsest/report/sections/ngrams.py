@@ -5,16 +5,18 @@ from collections.abc import Iterator
 import altair as alt
 
 from palimpsest.audit.ngrams import NgramAudit
-from palimpsest.report.drawing import Chart, Rows, by_color, by_shape, data, finish, level, listed, names, tips
+from palimpsest.report import drawing as draw
+from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.formats import points
 from palimpsest.report.results import Metric, Results, measured
-from palimpsest.report.row import BASELINES, Excess, Row, Summary
-from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Plot, Section, Verdict, claim_of
+from palimpsest.report.row import BASELINES, Excess, Row
+from palimpsest.report.sections.base import Cell, Claim, Column, Figure, Page, Section, claim_of
 from palimpsest.report.theme import CORPORA
 
 NGRAMS = Metric("ngrams", NgramAudit.from_json, measured)
 
 EXCESS_ORDER = 5  # n of the final table
+_ORDER = alt.X("order:O", title="n", axis=alt.Axis(labelAngle=0))
 
 
 def excess_of(results: Results, variant: str) -> Excess | None:
@@ -27,7 +29,7 @@ def excess_of(results: Results, variant: str) -> Excess | None:
 def overlap(audit: NgramAudit) -> Rows:
     """order, corpus, rate, count, total: how much of the synthetic text occurs in each corpus."""
     return [
-        {"order": order, "corpus": corpus, "rate": share.rate, "count": share.count, "total": share.total}
+        {"order": order, "corpus": corpus} | draw.fields(share, "rate", "count", "total")
         for order, found in audit.orders.items()
         for corpus, share in found.shares.items()
     ]
@@ -44,78 +46,70 @@ def excess(results: Results) -> Rows:
 
 def overlap_chart(rows: Rows, gains: Rows) -> Chart:
     """Share of synthetic n-grams that occur in members, holdout and public text; above, members minus holdout."""
-    corpora = list(CORPORA)
-    tops = {order: max(row["rate"] for row in rows if row["order"] == order) for order in names(rows, "order")}
+    tops = {order: max(row["rate"] for row in rows if row["order"] == order) for order in draw.names(rows, "order")}
     room = alt.Scale(domain=[0, 1.12 * max(tops.values())], nice=False)
-    x = alt.X("order:O", title="n", axis=alt.Axis(labelAngle=0))
     bars = (
-        alt.Chart(data(rows))
+        alt.Chart(draw.data(rows))
         .mark_bar()
         .encode(
-            x=x,
-            xOffset=alt.XOffset("corpus:N", sort=corpora),
+            x=_ORDER,
+            xOffset=alt.XOffset("corpus:N", sort=list(CORPORA)),
             y=alt.Y("rate:Q", title="synthetic n-grams that occur in it", axis=alt.Axis(format="%"), scale=room),
-            color=alt.Color("corpus:N", title=None, scale=alt.Scale(domain=corpora, range=list(CORPORA.values()))),
-            tooltip=tips("order:O", "corpus:N", "rate:Q", "count:Q", "total:Q"),
+            color=draw.keyed(alt.Color, "corpus", CORPORA),
+            tooltip=draw.tips("order:O", "corpus:N", "rate:Q", "count:Q", "total:Q"),
         )
     )
     notes = [{"order": row["order"], "top": tops[row["order"]], "note": points(row["value"], 1)} for row in gains]
-    text = alt.Chart(data(notes)).mark_text(dy=-8, fontSize=11).encode(x=x, y="top:Q", text="note:N")
-    return finish(alt.layer(bars, text), 260)
+    text = alt.Chart(draw.data(notes)).mark_text(dy=-8, fontSize=11).encode(x=_ORDER, y="top:Q", text="note:N")
+    return draw.finish(alt.layer(bars, text), 260)
 
 
 def excess_chart(rows: Rows) -> Chart:
     """Overlap with members minus overlap with the holdout, with intervals, per n and variant."""
-    variants = names(rows, "variant")
-    base = alt.Chart(data(rows)).encode(
-        x=alt.X("order:O", title="n", axis=alt.Axis(labelAngle=0)),
-        xOffset=alt.XOffset("variant:N", sort=variants),
-        color=by_color(variants),
-        tooltip=tips("variant:N", "order:O", "value:Q", "low:Q", "high:Q", "p:Q"),
+    base = alt.Chart(draw.data(rows)).encode(
+        x=_ORDER,
+        xOffset=alt.XOffset("variant:N", sort=draw.names(rows, "variant")),
+        color=draw.by_color(rows),
+        tooltip=draw.tips("variant:N", "order:O", "value:Q", "low:Q", "high:Q", "p:Q"),
     )
-    spread = base.mark_rule(strokeWidth=2).encode(
-        y=alt.Y("low:Q", title="excess over the holdout", axis=alt.Axis(format="+.1%")), y2="high:Q"
+    low = alt.Y("low:Q", title="excess over the holdout", axis=alt.Axis(format="+.1%"))
+    return draw.finish(
+        alt.layer(draw.level(0.0), *draw.intervals(base, low, "value", 70, shape=draw.by_shape(rows))), 260
     )
-    dots = base.mark_point(filled=True, size=70, opacity=1).encode(y="value:Q", shape=by_shape(variants))
-    return finish(alt.layer(level(0.0), spread, dots), 260)
 
 
 def _figures(page: Page) -> Iterator[Figure]:
-    rows = excess(page.results)
+    gains = excess(page.results)
     for variant, audit in page.results.of(NGRAMS).items():
         if variant in BASELINES:
             continue
-        bars, own = overlap(audit), [row for row in rows if row["variant"] == variant]
+        bars, own = overlap(audit), [row for row in gains if row["variant"] == variant]
         yield Figure(
             section="Memorisation",
             title=f"Overlap of {variant} with members, holdout and public text",
             caption="The number on top is members minus holdout, in percentage points: overlap alone says nothing, for "
             "text of one kind always shares phrases.",
-            alt=listed(f"Share of {variant}'s n-grams found", bars, "order", "corpus", value="rate"),
+            alt=draw.listed(f"Share of {variant}'s n-grams found", bars, "order", "corpus", value="rate"),
             chart=overlap_chart(bars, own),
             rows=bars,
         )
-    if rows:
-        yield Figure(
-            section="Memorisation",
-            title="Excess over a holdout that nothing ever saw",
-            caption="An interval that stays above zero means that the text repeats rows it was trained on more than "
-            "chance explains.",
-            alt=listed("Excess with 95% intervals", rows, "variant", "order", value="value"),
-            chart=excess_chart(rows),
-            rows=rows,
-            wide=True,
-        )
+    yield from Figure.of(
+        gains,
+        excess_chart,
+        section="Memorisation",
+        title="Excess over a holdout that nothing ever saw",
+        caption="An interval that stays above zero means that the text repeats rows it was trained on more than "
+        "chance explains.",
+        alt=draw.listed("Excess with 95% intervals", gains, "variant", "order", value="value"),
+        wide=True,
+    )
 
 
-def _columns(_: Summary) -> Iterator[Column[Verdict]]:
-    yield Column(f"{EXCESS_ORDER}-gram excess", lambda line: _cell(line.row.ngram_excess))
-
-
-def _cell(found: Excess | None) -> Cell | None:
-    if found is None:
+def _cell(row: Row) -> Cell | None:
+    if row.ngram_excess is None:
         return None
-    return Cell(points(found.rate.value), (f"{points(found.rate.low)} to {points(found.rate.high)} points",))
+    rate = row.ngram_excess.rate
+    return Cell(points(rate.value), (f"{points(rate.low)} to {points(rate.high)} points",))
 
 
 def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
@@ -131,8 +125,8 @@ def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
 SECTION = Section(
     "ngrams",
     (NGRAMS,),
-    columns=_columns,
+    columns=lambda _: (Column(f"{EXCESS_ORDER}-gram excess", _cell),),
     figures=_figures,
     claims=_claims,
-    plots=(Plot("overlap", lambda page: excess(page.results)),),
+    plots={"overlap": lambda page: excess(page.results)},
 )

@@ -1,12 +1,14 @@
-"""The graph of stages with its zones: the figure of the provenance."""
+"""The graph of stages with its zones: the figure of the provenance.
+
+A stage stands in the column of its longest path, and in it near the average row of what it needs.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
-from palimpsest.report.drawing import Chart, Rows, data, finish, tips
-from palimpsest.report.layout import layered
+from palimpsest.report.drawing import Chart, Rows, data, finish, keyed, points, tips
 from palimpsest.report.sections.base import Figure
 from palimpsest.report.theme import GREY, ZONES
 
@@ -15,15 +17,9 @@ def nodes(stages: Sequence[Mapping[str, Any]]) -> Rows:
     """name, zone, state, description, needs, x, y: the DAG's nodes where they are drawn."""
     places = layered(stages)
     return [
-        {
-            "name": stage["name"],
-            "zone": stage["zone"],
-            "state": stage.get("state", ""),
-            "description": stage["desc"],
-            "needs": ", ".join(dep for dep in stage["deps"] if dep in places),
-            "x": places[stage["name"]][0],
-            "y": places[stage["name"]][1],
-        }
+        {"name": stage["name"], "zone": stage["zone"], "state": stage.get("state", ""), "description": stage["desc"]}
+        | {"needs": ", ".join(dep for dep in stage["deps"] if dep in places)}
+        | dict(zip("xy", places[stage["name"]], strict=True))
         for stage in stages
     ]
 
@@ -49,11 +45,12 @@ def chart(nodes: Rows, edges: Rows) -> Chart:
         .mark_line(interpolate="basis", strokeWidth=1.2, opacity=0.55, color=GREY)
         .encode(x=x, y=y, detail="edge:N", order="step:O")
     )
-    zones = list(ZONES)
     base = alt.Chart(data(nodes)).encode(x=x, y=y)
-    dots = base.mark_point(filled=True, size=190, opacity=1).encode(
-        color=alt.Color("zone:N", title=None, scale=alt.Scale(domain=zones, range=list(ZONES.values()))),
-        shape=alt.Shape("zone:N", title=None, scale=alt.Scale(domain=zones, range=["square", "circle", "triangle-up"])),
+    dots = points(
+        base,
+        190,
+        color=keyed(alt.Color, "zone", ZONES),
+        shape=keyed(alt.Shape, "zone", dict(zip(ZONES, ("square", "circle", "triangle-up"), strict=True))),
         tooltip=tips("name:N", "zone:N", "state:N", "description:N", "needs:N"),
     )
     names = base.mark_text(dy=18, fontSize=11, limit=130).encode(text="name:N")
@@ -64,6 +61,40 @@ def chart(nodes: Rows, edges: Rows) -> Chart:
 def _padded(rows: Rows, column: str, room: float) -> alt.Scale:
     values = [row[column] for row in rows]
     return alt.Scale(domain=[min(values) - room, max(values) + room], nice=False, zero=False)
+
+
+def layered(stages: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Stage name -> (column, row); rows of one column are centred on 0.
+
+    Args:
+        stages: acyclic; each with "name" and "deps" (names of stages; names of anything else are ignored).
+    """
+    names = {stage["name"] for stage in stages}
+    deps = {stage["name"]: [dep for dep in stage["deps"] if dep in names] for stage in stages}
+    columns: dict[str, int] = {}
+    for name in deps:
+        _column(name, deps, columns)
+    places: dict[str, tuple[float, float]] = {}
+    for column in range(max(columns.values(), default=-1) + 1):
+        _place([name for name in deps if columns[name] == column], column, deps, places)
+    return places
+
+
+def _column(name: str, deps: Mapping[str, list[str]], columns: dict[str, int]) -> int:
+    if name not in columns:
+        columns[name] = max((_column(dep, deps, columns) + 1 for dep in deps[name]), default=0)
+    return columns[name]
+
+
+def _place(
+    members: list[str], column: int, deps: Mapping[str, list[str]], places: dict[str, tuple[float, float]]
+) -> None:
+    def pull(name: str) -> float:
+        rows = [places[dep][1] for dep in deps[name]]
+        return sum(rows) / len(rows) if rows else 0.0
+
+    for index, name in enumerate(sorted(members, key=pull)):
+        places[name] = (float(column), index - (len(members) - 1) / 2)
 
 
 def figure(stages: Sequence[Mapping[str, Any]]) -> Figure:

@@ -6,13 +6,15 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from palimpsest.report.drawing import ROW, Chart, Rows, by_color, data, finish, names, rates, tips
+from palimpsest.report import drawing as draw
+from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.sections.base import Figure
-from palimpsest.report.theme import BLUE, GREY, ORANGE, cycle
+from palimpsest.report.theme import BLUE, GREY, ORANGE
 from palimpsest.report.tradeoff import TradeOff
 from palimpsest.report.unit import Unit
 
 BLIND, FOUND, BEFORE, AFTER = "found by guessing", "found at most", "believed before", "believed after, at most"
+_MEANING = {BLIND: "false_positive_rate", FOUND: "true_positive_rate", BEFORE: "prior", AFTER: "belief"}
 
 
 def plain(releases: Sequence[Mapping[str, Any]]) -> Rows:
@@ -21,54 +23,51 @@ def plain(releases: Sequence[Mapping[str, Any]]) -> Rows:
         {"variant": release["variant"], "what": what, "share": release["meaning"][key]}
         for release in releases
         if release["meaning"]
-        for what, key in (
-            (BLIND, "false_positive_rate"),
-            (FOUND, "true_positive_rate"),
-            (BEFORE, "prior"),
-            (AFTER, "belief"),
-        )
+        for what, key in _MEANING.items()
     ]
 
 
-def limits(curves: Mapping[str, TradeOff], floor: float = 1e-3, points: int = 60) -> Rows:
-    """variant, fpr, tpr: no attack on a release lies above its line."""
+def limits(curves: Mapping[str, TradeOff | None], floor: float = 1e-3, points: int = 60) -> Rows:
+    """variant, fpr, tpr: no attack on a release lies above its line; a release without a curve has none."""
     grid = np.geomspace(floor, 1.0, points)
     return [
         {"variant": name, "fpr": float(fpr), "tpr": curve.true_positives(float(fpr))}
         for name, curve in curves.items()
+        if curve
         for fpr in grid
     ]
 
 
 def plain_chart(rows: Rows, units: str) -> Chart:
     """What a proven curve lets an attacker find and believe of 100 `units`, beside what guessing gives."""
-    kinds, hues = [BLIND, FOUND, BEFORE, AFTER], [GREY, ORANGE, GREY, BLUE]
-    base = alt.Chart(data(rows)).encode(
-        y=alt.Y("variant:N", title=None, sort=names(rows, "variant"), axis=alt.Axis(labelLimit=150)),
-        yOffset=alt.YOffset("what:N", sort=kinds),
-        tooltip=tips("variant:N", "what:N", "share:Q"),
+    base = alt.Chart(draw.data(rows)).encode(
+        x=alt.X("share:Q", title=f"of 100 {units}", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
+        y=draw.by_line(rows, "variant"),
+        yOffset=alt.YOffset("what:N", sort=list(_MEANING)),
+        tooltip=draw.tips("variant:N", "what:N", "share:Q"),
     )
-    share = alt.X("share:Q", title=f"of 100 {units}", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
     bars = base.mark_bar().encode(
-        x=share, color=alt.Color("what:N", title=None, scale=alt.Scale(domain=kinds, range=hues))
+        color=draw.keyed(alt.Color, "what", {BLIND: GREY, FOUND: ORANGE, BEFORE: GREY, AFTER: BLUE})
     )
-    text = base.mark_text(align="left", dx=4, fontSize=11).encode(x=share, text=alt.Text("share:Q", format=".1%"))
-    return finish(alt.layer(bars, text), 3 * ROW * len(names(rows, "variant")) + 20, columns=2)
+    text = base.mark_text(align="left", dx=4, fontSize=11).encode(text=alt.Text("share:Q", format=".1%"))
+    return draw.finish(alt.layer(bars, text), draw.height_of(rows, "variant", 3 * draw.ROW), columns=2)
 
 
 def limits_chart(rows: Rows) -> Chart:
     """The upper bound on every attack's ROC curve, a line per release, and the line of guessing."""
-    variants, floor = names(rows, "variant"), min(row["fpr"] for row in rows)
-    scale = alt.Scale(type="log", domain=[floor, 1], nice=False, clamp=True)
-    x = alt.X("fpr:Q", title="outsiders accused (log)", scale=scale, axis=rates(floor))
-    y = alt.Y("tpr:Q", title="members found, at most (log)", scale=scale, axis=rates(floor))
-    dashes = alt.Scale(domain=variants, range=cycle(variants, ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])))
-    lines = alt.Chart(data(rows)).mark_line(strokeWidth=2, clip=True)
-    lines = lines.encode(x=x, y=y, color=by_color(variants), tooltip=tips("variant:N", "fpr:Q", "tpr:Q"))
-    lines = lines.encode(strokeDash=alt.StrokeDash("variant:N", title=None, scale=dashes))
+    floor = min(row["fpr"] for row in rows)
+    x, y, _ = draw.log_rates(floor, "outsiders accused", "members found, at most")
+    lines = alt.Chart(draw.data(rows)).mark_line(strokeWidth=2, clip=True)
+    lines = lines.encode(
+        x=x,
+        y=y,
+        color=draw.by_color(rows),
+        strokeDash=draw.by_dash(rows),
+        tooltip=draw.tips("variant:N", "fpr:Q", "tpr:Q"),
+    )
     ends = [{"fpr": rate, "tpr": rate} for rate in (floor, 1.0)]
-    guess = alt.Chart(data(ends)).mark_line(color=GREY, strokeDash=[4, 3]).encode(x=x, y=y)
-    return finish(alt.layer(guess, lines), 280)
+    guess = alt.Chart(draw.data(ends)).mark_line(color=GREY, strokeDash=[4, 3]).encode(x=x, y=y)
+    return draw.finish(alt.layer(guess, lines), 280)
 
 
 def figures(
@@ -80,23 +79,22 @@ def figures(
         releases: those of the statement.
         curves: variant -> its proven curve; None where it has none.
     """
-    if words := plain(releases):
-        yield Figure(
-            section="Privacy",
-            title="What epsilon means",
-            caption=f"Of 100 {unit.many}, how many the best possible attack finds while it wrongly accuses 1 in 100 "
-            f"outsiders; and how sure someone may be about a {unit.name}, who held 1 in 100 likely before. Proved, for "
-            "any attack.",
-            alt="; ".join(f"{row['variant']}, {row['what']}: {100 * row['share']:.1f} in 100" for row in words) + ".",
-            chart=plain_chart(words, unit.many),
-            rows=words,
-        )
-    if bounds := limits({name: curve for name, curve in curves.items() if curve}):
-        yield Figure(
-            section="Privacy",
-            title="What no attack can pass",
-            caption="The most members that any attack finds, for each share of outsiders it accuses. Grey: guessing.",
-            alt=f"Upper bounds of the ROC curve of {', '.join(curves)}.",
-            chart=limits_chart(bounds),
-            rows=bounds,
-        )
+    words = plain(releases)
+    yield from Figure.of(
+        words,
+        lambda rows: plain_chart(rows, unit.many),
+        section="Privacy",
+        title="What epsilon means",
+        caption=f"Of 100 {unit.many}, how many the best possible attack finds while it wrongly accuses 1 in 100 "
+        f"outsiders; and how sure someone may be about a {unit.name}, who held 1 in 100 likely before. Proved, for "
+        "any attack.",
+        alt="; ".join(f"{row['variant']}, {row['what']}: {100 * row['share']:.1f} in 100" for row in words) + ".",
+    )
+    yield from Figure.of(
+        limits(curves),
+        limits_chart,
+        section="Privacy",
+        title="What no attack can pass",
+        caption="The most members that any attack finds, for each share of outsiders it accuses. Grey: guessing.",
+        alt=f"Upper bounds of the ROC curve of {', '.join(curves)}.",
+    )

@@ -6,16 +6,15 @@ import altair as alt
 import numpy as np
 
 from palimpsest.audit.separation import Projection, SeparationAudit
-from palimpsest.report.drawing import ROW, Chart, Rows, data, finish, listed, names, tips
+from palimpsest.report.drawing import ROW, Chart, Rows, by_line, data, finish, keyed, listed, names, tips
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Figure, Page, Section
-from palimpsest.report.theme import BLUE, GREEN, GREY, SERIES, SHAPES, cycle
+from palimpsest.report.theme import BLUE, GREEN, GREY, SERIES, SHAPES, looks
 
 MODELS = Metric("models", SeparationAudit.from_json, lambda params: params.run.embedding_audit, path="models/{}.json")
 
 _DRAWN = 300  # points of one panel: more make the page large and the panel black
 _PANEL = 220  # height of one drawing of hidden states, in pixels
-_PANEL_KEYS = ("name", "method", "label")
 
 
 def separation(results: Results) -> Rows:
@@ -60,7 +59,7 @@ def scores_chart(rows: Rows) -> Chart:
     """How often a forest reads the label off each model's hidden states; a tick where chance lies."""
     near = alt.Scale(zero=False, padding=16)
     base = alt.Chart(data(rows)).encode(
-        y=alt.Y("name:N", title=None, sort=names(rows, "name"), axis=alt.Axis(labelLimit=150)),
+        y=by_line(rows, "name"),
         tooltip=tips("name:N", "accuracy:Q", "low:Q", "high:Q", "chance:Q", "lm_loss:Q"),
     )
     chance = base.mark_tick(thickness=3, size=18, opacity=1, color=GREY).encode(
@@ -80,7 +79,6 @@ def projections_chart(rows: Rows) -> Chart:
     inside, edge = alt.Scale(domain=[-0.06, 1.06]), alt.Scale(paddingInner=0, paddingOuter=0)
     top = alt.Axis(orient="top", labelAngle=0, domain=False, grid=True, tickBand="extent")
     left = alt.Axis(labelLimit=90, grid=True, tickBand="extent")
-    hues = alt.Scale(domain=labels, range=cycle(labels, (*SERIES, GREEN)))
     dots = (
         alt.Chart(data(rows))
         .mark_point(filled=True, size=22, opacity=0.75)
@@ -89,8 +87,8 @@ def projections_chart(rows: Rows) -> Chart:
             xOffset=alt.XOffset("x:Q", scale=inside),
             y=alt.Y("name:N", title=None, sort=models, axis=left, scale=edge),
             yOffset=alt.YOffset("y:Q", scale=inside),
-            color=alt.Color("label:N", title=None, legend=alt.Legend(symbolOpacity=1), scale=hues),
-            shape=alt.Shape("label:N", title=None, scale=alt.Scale(domain=labels, range=cycle(labels, SHAPES))),
+            color=keyed(alt.Color, "label", looks(labels, (*SERIES, GREEN)), legend=alt.Legend(symbolOpacity=1)),
+            shape=keyed(alt.Shape, "label", looks(labels, SHAPES)),
             tooltip=tips("name:N", "method:N", "label:N"),
         )
     )
@@ -99,29 +97,27 @@ def projections_chart(rows: Rows) -> Chart:
 
 def _figures(page: Page) -> Iterator[Figure]:
     scores, dots = separation(page.results), projection(page.results)
-    if scores:
-        yield Figure(
-            section="Separation",
-            title="Labels that a forest reads off hidden states",
-            caption="A random forest sees each model's mean state of a text, never the text, and names the label of "
-            "real test rows; 95% intervals. The grey tick is chance: always the commonest label.",
-            alt=listed("Accuracy of the forest", scores, "name", value="accuracy"),
-            chart=scores_chart(scores),
-            rows=scores,
-        )
-    if dots:
-        models, methods, labels = (", ".join(names(dots, key)) for key in _PANEL_KEYS)
-        yield Figure(
-            section="Separation",
-            title="Hidden states of real test rows",
-            caption="Every mark is one private row, without its text: the drawing stays in the private zone. Each "
-            "panel is stretched to fill its place; under UMAP only who is near whom means anything.",
-            alt=f"Marks in a plane, a row of panels for each of {models}, a column for each of {methods}, a colour "
-            f"and shape for each of {labels}.",
-            chart=projections_chart(dots),
-            rows=dots,
-            wide=True,
-        )
+    yield from Figure.of(
+        scores,
+        scores_chart,
+        section="Separation",
+        title="Labels that a forest reads off hidden states",
+        caption="A random forest sees each model's mean state of a text, never the text, and names the label of real "
+        "test rows; 95% intervals. The grey tick is chance: always the commonest label.",
+        alt=listed("Accuracy of the forest", scores, "name", value="accuracy"),
+    )
+    models, methods, labels = (", ".join(names(dots, key)) for key in ("name", "method", "label"))
+    yield from Figure.of(
+        dots,
+        projections_chart,
+        section="Separation",
+        title="Hidden states of real test rows",
+        caption="Every mark is one private row, without its text: the drawing stays in the private zone. Each panel is "
+        "stretched to fill its place; under UMAP only who is near whom means anything.",
+        alt=f"Marks in a plane, a row of panels for each of {models}, a column for each of {methods}, a colour and "
+        f"shape for each of {labels}.",
+        wide=True,
+    )
 
 
 SECTION = Section("separation", (MODELS,), figures=_figures)

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import altair as alt
 
 from palimpsest.audit.structure import StructureAudit
-from palimpsest.report.drawing import ROW, Chart, Rows, data, finish, listed, names, tips
+from palimpsest.report import drawing as draw
+from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.results import Metric, Results, measured
 from palimpsest.report.sections.base import Figure, Page, Section
 from palimpsest.report.theme import BLUE, ORANGE
@@ -30,32 +31,30 @@ def structure(results: Results) -> Rows:
 
 def chart(rows: Rows) -> Chart:
     """Per variant, the share of rows that are JSON and of those that conform to the schema."""
-    kinds, hues, marks = [PARSED, VALID], [BLUE, ORANGE], ["circle", "square"]
-    base = alt.Chart(data(rows)).encode(
-        y=alt.Y("variant:N", title=None, sort=names(rows, "variant"), axis=alt.Axis(labelLimit=150)),
-        yOffset=alt.YOffset("what:N", sort=kinds),
-        color=alt.Color("what:N", title=None, scale=alt.Scale(domain=kinds, range=hues)),
-        tooltip=tips("variant:N", "what:N", "count:Q", "total:Q", "share:Q", "low:Q", "high:Q"),
+    base = alt.Chart(draw.data(rows)).encode(
+        y=draw.by_line(rows, "variant"),
+        yOffset=alt.YOffset("what:N", sort=[PARSED, VALID]),
+        color=draw.keyed(alt.Color, "what", {PARSED: BLUE, VALID: ORANGE}),
+        tooltip=draw.tips("variant:N", "what:N", "count:Q", "total:Q", "share:Q", "low:Q", "high:Q"),
     )
-    share = alt.X("low:Q", title="synthetic rows", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
-    spread = base.mark_rule(strokeWidth=2).encode(x=share, x2="high:Q")
-    shape = alt.Shape("what:N", title=None, scale=alt.Scale(domain=kinds, range=marks))
-    dots = base.mark_point(filled=True, size=110, opacity=1).encode(x="share:Q", shape=shape)
-    return finish(alt.layer(spread, dots), 2 * ROW * len(names(rows, "variant")) + 20)
+    low = alt.X("low:Q", title="synthetic rows", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
+    shape = draw.keyed(alt.Shape, "what", {PARSED: "circle", VALID: "square"})
+    return draw.finish(
+        alt.layer(*draw.intervals(base, low, "share", 110, shape=shape)), draw.height_of(rows, "variant", 2 * draw.ROW)
+    )
 
 
 def _figures(page: Page) -> Iterator[Figure]:
     rows = structure(page.results)
-    if rows:
-        yield Figure(
-            section="Structure",
-            title="Rows that are JSON, and rows that conform",
-            caption="Synthetic rows that are one JSON value, and those that conform to the public schema, "
-            "of all rows. Intervals: Wilson, 95%.",
-            alt=listed("Share of rows", rows, "variant", "what", value="share"),
-            chart=chart(rows),
-            rows=rows,
-        )
+    return Figure.of(
+        rows,
+        chart,
+        section="Structure",
+        title="Rows that are JSON, and rows that conform",
+        caption="Synthetic rows that are one JSON value, and those that conform to the public schema, of all rows. "
+        "Intervals: Wilson, 95%.",
+        alt=draw.listed("Share of rows", rows, "variant", "what", value="share"),
+    )
 
 
 SECTION = Section("structure", (STRUCTURE,), figures=_figures)

@@ -1,18 +1,19 @@
 """Usefulness: classifiers that are trained on the rows and tested on real ones."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import altair as alt
 from markupsafe import Markup
 
 from palimpsest.audit.statistics import Estimate
-from palimpsest.audit.utility import LabelScores, Scored, UtilityScores
-from palimpsest.report.drawing import ROW, Chart, Rows, by_color, by_shape, data, finish, listed, names, split, tips
+from palimpsest.audit.utility import Scored, UtilityScores
+from palimpsest.report import drawing as draw
+from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.formats import MISSING, percent
 from palimpsest.report.results import Document, Metric, Results, measured
-from palimpsest.report.row import BASELINES, EVALUATORS, Score, Summary
-from palimpsest.report.sections.base import Cell, Column, Figure, Page, Plot, Section, Verdict
+from palimpsest.report.row import BASELINES, EVALUATORS, Row, Score, Summary
+from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section
 from palimpsest.report.theme import GREY, colors
 
 UTILITY = Metric("utility", UtilityScores.from_json, measured)
@@ -21,9 +22,6 @@ PUBLIC: Metric[Document] = Metric(
 )
 
 _DASHES = {"real": [1, 0], "public_only": [2, 3]}
-
-
-# --- the final table -------------------------------------------------------------------------------------------
 
 
 def scores(results: Results, variant: str) -> tuple[Score, ...]:
@@ -47,15 +45,15 @@ def _gap_note(own: Scored, both: bool) -> str:
     return "the gap between public_only and real is within its 95% interval"
 
 
-def _columns(summary: Summary) -> Iterator[Column[Verdict]]:
+def _columns(summary: Summary) -> Iterator[Column[Row]]:
     for name in summary.evaluators:
         yield Column("Retention", _retention(name), note=name, label=f"Retention, {name}")
         yield Column("Gap closed", _gap(name), note=name, label=f"Gap closed, {name}")
 
 
-def _retention(name: str) -> Any:
-    def cell(line: Verdict) -> Cell | None:
-        score = line.row.score(name)
+def _retention(name: str) -> Callable[[Row], Cell | None]:
+    def cell(row: Row) -> Cell | None:
+        score = row.score(name)
         if score is None:
             return None
         ratio = _ratio(score.retention, 1)
@@ -64,10 +62,10 @@ def _retention(name: str) -> Any:
     return cell
 
 
-def _gap(name: str) -> Any:
-    def cell(line: Verdict) -> Cell | None:
-        score = line.row.score(name)
-        if score is None or line.row.role not in ("release", "reference"):
+def _gap(name: str) -> Callable[[Row], Cell | None]:
+    def cell(row: Row) -> Cell | None:
+        score = row.score(name)
+        if score is None or row.role not in ("release", "reference"):
             return None
         if score.gap_note:
             return Cell(Markup('<span class="na" title="{}">n/a</span>').format(score.gap_note))
@@ -76,63 +74,53 @@ def _gap(name: str) -> Any:
     return cell
 
 
-def _ratio(found: Estimate | None, digits: int) -> Cell:
-    if found is None:
+def _ratio(ratio: Estimate | None, digits: int) -> Cell:
+    if ratio is None:
         return Cell(MISSING)
-    return Cell(percent(found.value, digits), (f"{percent(found.low, digits)} to {percent(found.high, digits)}",))
-
-
-# --- the frontier ----------------------------------------------------------------------------------------------
+    return Cell(percent(ratio.value, digits), (f"{percent(ratio.low, digits)} to {percent(ratio.high, digits)}",))
 
 
 def frontier(summary: Summary, evaluator: str) -> Rows:
     """One row per variant scored by `evaluator`; `epsilon` is None for what has no proven epsilon."""
-    scored = [(row, score) for row in summary.rows if (score := row.score(evaluator)) is not None]
     return [
-        {
-            "variant": row.variant,
-            "series": row.method if row.role == "release" else row.variant,
-            "role": row.role,
-            "epsilon": row.epsilon_proved if row.role == "release" else None,
-            "accuracy": score.accuracy.value,
-            "low": score.accuracy.low,
-            "high": score.accuracy.high,
-        }
-        for row, score in scored
+        {"variant": row.variant, "series": row.method if row.role == "release" else row.variant, "role": row.role}
+        | {"epsilon": row.epsilon_proved if row.role == "release" else None, "accuracy": score.accuracy.value}
+        | draw.fields(score.accuracy, "low", "high")
+        for row in summary.rows
+        if (score := row.score(evaluator)) is not None
     ]
 
 
 def public_scores(scores: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> dict[str, Rows]:
     """Evaluator -> the rows of its frontier: accuracy on the declared public test file, no epsilon for public text."""
-    known = {release["variant"]: release for release in releases}
-    found: dict[str, Rows] = {}
-    for variant, evaluators in scores["variants"].items():
-        release = known.get(variant)
-        if release is None and variant not in BASELINES:
-            continue
-        for evaluator, score in evaluators.items():
-            row = {"variant": variant, "series": release["method"] if release else variant}
-            row |= {"epsilon": release["epsilon"] if release else None}
-            found.setdefault(evaluator, []).append(row | {key: score[key] for key in ("accuracy", "low", "high")})
-    return found
+    series = {name: {"variant": name, "series": name, "epsilon": None} for name in BASELINES} | {
+        one["variant"]: {"variant": one["variant"], "series": one["method"], "epsilon": one["epsilon"]}
+        for one in releases
+    }
+    frontiers: dict[str, Rows] = {}
+    for variant in (name for name in scores["variants"] if name in series):
+        for evaluator, score in scores["variants"][variant].items():
+            own = {key: score[key] for key in ("accuracy", "low", "high")}
+            frontiers.setdefault(evaluator, []).append(series[variant] | own)
+    return frontiers
 
 
 def frontier_chart(rows: Rows) -> Chart:
     """Utility against proven epsilon, a line per method, with the variants that have no epsilon as level lines."""
-    dots, levels = split(rows, lambda row: isinstance(row["epsilon"], float))
-    methods, lines = names(dots, "series"), names(levels, "series")
-    series = methods + lines
+    dots, levels = draw.split(rows, lambda row: isinstance(row["epsilon"], float))
+    methods, lines = draw.names(dots, "series"), draw.names(levels, "series")
     key = alt.Legend(symbolType="stroke", symbolSize=300)
-    color = alt.Color("series:N", title=None, legend=key, scale=alt.Scale(domain=series, range=colors(series)))
-    dash = alt.StrokeDash("series:N", title=None, legend=key, scale=_dashes(methods, lines))
-    y = alt.Y("accuracy:Q", title="accuracy on real test rows", scale=alt.Scale(zero=False), axis=alt.Axis(format="%"))
-    tooltip = tips("variant:N", "epsilon:Q", "accuracy:Q", "low:Q", "high:Q")
+    color = draw.keyed(alt.Color, "series", colors(methods + lines), legend=key)
+    dashes = {name: [1, 0] for name in methods} | {name: _DASHES.get(name, [8, 4]) for name in lines}
+    dash = draw.keyed(alt.StrokeDash, "series", dashes, legend=key)
+    y = alt.Y("accuracy:Q", title="accuracy on real test rows", scale=draw.NEAR, axis=alt.Axis(format="%"))
+    tooltip = draw.tips("variant:N", "epsilon:Q", "accuracy:Q", "low:Q", "high:Q")
     rules = (
-        alt.Chart(data(levels))
+        alt.Chart(draw.data(levels))
         .mark_rule(strokeWidth=2)
-        .encode(y=y, color=color, strokeDash=dash, tooltip=tips("variant:N", "accuracy:Q", "low:Q", "high:Q"))
+        .encode(y=y, color=color, strokeDash=dash, tooltip=draw.tips("variant:N", "accuracy:Q", "low:Q", "high:Q"))
     )
-    return finish(alt.layer(*([rules] if levels else []), *_points(dots, y, color, dash, tooltip)), 280)
+    return draw.finish(alt.layer(*([rules] if levels else []), *_points(dots, y, color, dash, tooltip)), 280)
 
 
 def _points(dots: Rows, y: alt.Y, color: alt.Color, dash: alt.StrokeDash, shown: list[alt.Tooltip]) -> list[alt.Chart]:
@@ -140,58 +128,39 @@ def _points(dots: Rows, y: alt.Y, color: alt.Color, dash: alt.StrokeDash, shown:
     if not dots:
         return []
     x = alt.X("epsilon:Q", title="proved ε (log)", scale=alt.Scale(type="log", domain=_around(dots)))
-    base = alt.Chart(data(dots)).encode(x=x, color=color, tooltip=shown)
+    base = alt.Chart(draw.data(dots)).encode(x=x, color=color, tooltip=shown)
     line = base.mark_line(strokeWidth=2).encode(y=y, strokeDash=dash)
     spread = base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q"), y2="high:Q")
-    return [line, spread, base.mark_point(filled=True, size=90, opacity=1).encode(y=y)]
+    return [line, spread, draw.points(base, 90, y=y)]
 
 
-def _dashes(methods: list[str], lines: list[str]) -> alt.Scale:
-    strokes = [[1, 0]] * len(methods) + [_DASHES.get(name, [8, 4]) for name in lines]
-    return alt.Scale(domain=methods + lines, range=strokes)
-
-
-def _around(points: Rows) -> list[float]:
+def _around(dots: Rows) -> list[float]:
     """An epsilon axis that leaves room on both sides, also around a single point."""
-    values = [row["epsilon"] for row in points]
+    values = [row["epsilon"] for row in dots]
     return [min(values) / 2, max(values) * 2]
-
-
-# --- every class -----------------------------------------------------------------------------------------------
 
 
 def per_class(results: Results, evaluator: str) -> Rows:
     """label, variant, f1, support: one row per class and variant; empty where the task has no classes."""
-    found = results.of(UTILITY)
+    audits = results.of(UTILITY)
     return [
-        {"label": label, "variant": variant, "f1": scores.f1, "support": scores.support}
-        for variant in sorted(found, key=lambda variant: variant in BASELINES)
-        for label, scores in _classes(found[variant], evaluator).items()
+        {"label": label, "variant": variant} | draw.fields(scores, "f1", "support")
+        for variant in sorted(audits, key=lambda variant: variant in BASELINES)
+        if evaluator in audits[variant].evaluators
+        for label, scores in audits[variant].evaluators[evaluator].per_class.items()
     ]
-
-
-def _classes(found: UtilityScores, evaluator: str) -> Mapping[str, LabelScores]:
-    return found.evaluators[evaluator].per_class if evaluator in found.evaluators else {}
 
 
 def classes_chart(rows: Rows) -> Chart:
     """F1 per class: one mark per variant, joined."""
-    variants = names(rows, "variant")
-    base = alt.Chart(data(rows)).encode(y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=150)))
+    base = alt.Chart(draw.data(rows)).encode(y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=150)))
     near = alt.Scale(zero=False, padding=10)
     join = base.mark_rule(strokeWidth=3, opacity=0.35, color=GREY).encode(
         x=alt.X("min(f1):Q", title="F1 on real test rows", axis=alt.Axis(format="%"), scale=near), x2="max(f1):Q"
     )
-    dots = base.mark_point(filled=True, size=100, opacity=1).encode(
-        x="f1:Q",
-        color=by_color(variants),
-        shape=by_shape(variants),
-        tooltip=tips("label:N", "variant:N", "f1:Q", "support:Q"),
-    )
-    return finish(alt.layer(join, dots), ROW * len(names(rows, "label")) + 20)
-
-
-# --- the section -----------------------------------------------------------------------------------------------
+    tooltip = draw.tips("label:N", "variant:N", "f1:Q", "support:Q")
+    dots = draw.points(base, 100, x="f1:Q", color=draw.by_color(rows), shape=draw.by_shape(rows), tooltip=tooltip)
+    return draw.finish(alt.layer(join, dots), draw.height_of(rows, "label"))
 
 
 def _figures(page: Page) -> Iterator[Figure]:
@@ -203,21 +172,20 @@ def _figures(page: Page) -> Iterator[Figure]:
             title=f"Usefulness for its privacy, by {evaluator}",
             caption="A classifier trained on each variant and tested on real rows, with 95% intervals. Level lines: "
             "the real rows, public text alone, and runs without noise.",
-            alt=listed("Accuracy", rows, "variant", value="accuracy"),
+            alt=draw.listed("Accuracy", rows, "variant", value="accuracy"),
             chart=frontier_chart(rows),
             rows=_in_words(rows, summary),
         )
     for evaluator in summary.evaluators:
         rows = per_class(page.results, evaluator)
-        if rows:
-            yield Figure(
-                section="Utility",
-                title=f"Every class, by {evaluator}",
-                caption="Each mark is one variant; the bar joins the best and the worst.",
-                alt=listed("F1", rows, "label", "variant", value="f1"),
-                chart=classes_chart(rows),
-                rows=rows,
-            )
+        yield from Figure.of(
+            rows,
+            classes_chart,
+            section="Utility",
+            title=f"Every class, by {evaluator}",
+            caption="Each mark is one variant; the bar joins the best and the worst.",
+            alt=draw.listed("F1", rows, "label", "variant", value="f1"),
+        )
 
 
 def _in_words(rows: Rows, summary: Summary) -> Rows:
@@ -229,21 +197,16 @@ def _in_words(rows: Rows, summary: Summary) -> Rows:
 def public_figures(scores: Mapping[str, Any], releases: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
     """The frontier on a test file that was declared public: the card's."""
     for evaluator, rows in public_scores(scores, releases).items():
-        yield Figure(
+        yield from Figure.of(
+            rows,
+            frontier_chart,
             section="Utility",
             title=f"Usefulness for its privacy, by {evaluator}",
             caption="A classifier trained on the rows and tested on a file that was declared public, with 95% "
             "intervals. Level line: public text alone.",
             alt="; ".join(f"{row['variant']} {row['accuracy']:.3g}" for row in rows) + ".",
-            chart=frontier_chart(rows),
-            rows=rows,
         )
 
 
-SECTION = Section(
-    "utility",
-    (UTILITY, PUBLIC),
-    columns=_columns,
-    figures=_figures,
-    plots=(Plot("utility", lambda page: frontier(page.summary, EVALUATORS[0])),),
-)
+_PLOTS = {"utility": lambda page: frontier(page.summary, EVALUATORS[0])}
+SECTION = Section("utility", (UTILITY, PUBLIC), columns=_columns, figures=_figures, plots=_PLOTS)
