@@ -84,10 +84,7 @@ def _silent_libraries() -> Iterator[None]:
 
 def _processes() -> int:
     text = os.environ.get(PROCESSES, "1")
-    try:
-        count = int(text)
-    except ValueError:
-        count = 0
+    count = int(text) if text.strip().isdecimal() else 0
     if count < 1:
         raise ParamsError(
             f"{PROCESSES} is {text!r} in the environment, which is not a whole number from 1.",

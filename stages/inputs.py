@@ -47,17 +47,14 @@ def contents(workspace: Path = Path()) -> dict[str, bytes]:
 def facts(params: Params, workspace: Path) -> dict[str, bytes]:
     """The same, for settings that are not yet, or already, the workspace's."""
     own = {CODE / name: _code(*modules) for name, modules in programs().items()}
-    found = own | {SOURCES / key: body for key, body in _sources(params, workspace)}
-    return {f"{path.as_posix()}.json": _document(body) for path, body in found.items()}
+    bodies = own | {SOURCES / key: body for key, body in _sources(params, workspace)}
+    return {f"{path.as_posix()}.json": f"{json.dumps(body, indent=2)}\n".encode() for path, body in bodies.items()}
 
 
 def outdated(workspace: Path) -> bool:
     """Whether the stage would change what lies in the workspace."""
-    return any(not _holds(workspace / path, content) for path, content in contents(workspace).items())
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    return path.is_file() and path.read_bytes() == content
+    files = [(workspace / path, content) for path, content in contents(workspace).items()]
+    return any(not path.is_file() or path.read_bytes() != content for path, content in files)
 
 
 def _code(*modules: str) -> dict[str, object]:
@@ -86,10 +83,6 @@ def _sources(params: Params, workspace: Path) -> Iterator[tuple[str, dict[str, o
         source = sources.get(key)
         told = {} if source is None else {"name": source.name, "sha256": digest_of(source, workspace)}
         yield file, {"source": key, **told}
-
-
-def _document(body: dict[str, object]) -> bytes:
-    return f"{json.dumps(body, indent=2)}\n".encode()
 
 
 if __name__ == "__main__":

@@ -2,10 +2,8 @@
 
 from palimpsest.audit.ngrams import ngram_audit
 from palimpsest.audit.statistics import CONFIDENCE, Bootstrap
-from palimpsest.files import write_json
 from palimpsest.params.load import load
-from palimpsest.workspace import METRICS
-from stages.audited import guessed, written
+from stages.audited import guessed, save, written
 from stages.common import start
 from stages.public import public_texts
 
@@ -21,7 +19,7 @@ def run(name: str) -> None:
         Bootstrap(resamples=params.audit.resamples, confidence=CONFIDENCE, seed=params.seed),
         guess.units,
     )
-    write_json(METRICS / name / "ngrams.json", audit.to_json(name))
+    save(name, "ngrams", audit.to_json(name))
 
 
 if __name__ == "__main__":

@@ -27,8 +27,7 @@ from palimpsest.records.record import Record
 from palimpsest.records.write import read_split, write_synthetic
 from palimpsest.report.release import keys, word
 from palimpsest.workspace import BASE_LM, METRICS, MODELS, RECEIPTS, SYNTHETIC
-from stages.audited import guessed, one_row_each
-from stages.downstream_eval import private_test
+from stages.audited import guessed, one_row_each, records_of
 from stages.shadow_mia import prompted
 from tests.pipeline.conftest import MOST_ROWS, N_PUBLIC, PERSONS
 from tests.pipeline.place import VARIANT, WRITTEN, Place
@@ -231,4 +230,4 @@ def test_the_twins_of_such_a_workspace_are_records_of_their_own(place: Place):
 
 def test_evaluations_read_one_row_a_person(place: Place):
     assert [row.person for row in one_row_each("train")] == list(dict.fromkeys(row.person for row in splits()["train"]))
-    assert len(private_test()) == len(persons(splits()["test"])) < len(splits()["test"])
+    assert len(records_of("test")) == len(persons(splits()["test"])) < len(splits()["test"])
