@@ -29,7 +29,7 @@ def run() -> None:
     params = load()
     test, names = public_test(params), (*params.may_leave, PUBLIC_ROW)
     rows = {name: read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label) for name in names}
-    audits = {name: score(params, found, test) for name, found in rows.items()}
+    audits = {name: score(params, own, test) for name, own in rows.items()}
     zone = PUBLISHABLE if params.testing.noise_seed is None else INTERNAL  # with a fixed seed no row is private
     write_json(SCORES, {"zone": zone, **scores(audits)})
 
@@ -40,7 +40,7 @@ def scores(audits: dict[str, UtilityAudit]) -> dict[str, Any]:
         "rows": {name: audit.rows for name, audit in audits.items()},
         "test_rows": {name: audit.test_rows for name, audit in audits.items()},
         "variants": {
-            name: {evaluator: _interval(evaluation.accuracy) for evaluator, evaluation in audit.evaluations.items()}
+            name: {evaluator: _interval(scored.accuracy) for evaluator, scored in audit.evaluations.items()}
             for name, audit in audits.items()
         },
     }

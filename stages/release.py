@@ -94,16 +94,9 @@ def publish(params: Params, settings: ReleaseSettings, target: Path = FOLDER) ->
 class Evidence:
     """What the workspace and the ledger say of the released variants.
 
-    Attributes:
-        asset: the data set.
-        charges: all of its charges.
-        books: its ledger summary.
-        receipts: variant -> its receipt.
-        stages: the graph, as the statement tells it.
-        flow: the graph, as the taint check reads it.
-        promise: the privacy statement of the released variants.
-        scores: on the declared public test file; None where there is none.
-        twins: method -> its end-to-end audit on invented canaries.
+    `stages` is the graph as the statement tells it, `flow` as the taint check reads it, `promise` the statement itself.
+    `scores` are those on the declared public test file; None where there is none. Receipts are by variant, twins by
+    method.
     """
 
     asset: Asset

@@ -47,7 +47,14 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 _DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)
-_UNREADABLE = (*_DAMAGED_GZIP, OSError, pa.ArrowException)
+# What keeps a file from being read, the special before the general -> what is said of it.
+_FAILURES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
+    ((FileNotFoundError, NotADirectoryError), "does not exist", "Check the path in params.yaml, dataset section."),
+    ((PermissionError,), "may not be read", "Give this user permission to read the file."),
+    (_DAMAGED_GZIP, "is not a whole gzip file", "Copy the file again, or compress it again."),
+    ((pa.ArrowException,), "is not a whole Parquet file", "Copy the file again, or write it again."),
+    ((OSError,), "cannot be read", "Check the disk, and that the file is whole."),
+)
 
 
 def cells(path: Path, wanted: Sequence[Wanted]) -> Cells:
@@ -107,22 +114,11 @@ def _explained(name: str) -> Iterator[None]:
     failure = None
     try:
         yield
-    except _UNREADABLE as error:
-        failure = _explanation(error, name)
+    except tuple(kind for kinds, *_ in _FAILURES for kind in kinds) as error:
+        problem, remedy = next(words for kinds, *words in _FAILURES if isinstance(error, kinds))
+        failure = DataError(f"{name!r} {problem}.", remedy)
     if failure is not None:
         raise failure
-
-
-def _explanation(error: Exception, name: str) -> DataError:
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return DataError(f"{name!r} does not exist.", "Check the path in params.yaml, dataset section.")
-    if isinstance(error, PermissionError):
-        return DataError(f"{name!r} may not be read.", "Give this user permission to read the file.")
-    if isinstance(error, _DAMAGED_GZIP):
-        return DataError(f"{name!r} is not a whole gzip file.", "Copy the file again, or compress it again.")
-    if isinstance(error, pa.ArrowException):
-        return DataError(f"{name!r} is not a whole Parquet file.", "Copy the file again, or write it again.")
-    return DataError(f"{name!r} cannot be read.", "Check the disk, and that the file is whole.")
 
 
 def _delimited(stream: BinaryIO, name: str, wanted: Sequence[Wanted], *, delimiter: str) -> Cells:
