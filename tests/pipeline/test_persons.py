@@ -20,7 +20,7 @@ from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import new_model
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.models.lm import train
-from palimpsest.params.load import LEDGER_VARIABLE, load
+from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
@@ -89,9 +89,7 @@ def _judged(place: Place) -> None:
 def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """A copy, entered, with a model and rows beside the others that give their members away."""
     place = copy(ran)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place.workspace)
-        patch.setenv(LEDGER_VARIABLE, str(place.books))
+    with place.entered():
         place.edit("privacy", "budget", delta=1e-6)  # so few guesses could refute nothing at a larger one
         leak(load())
         yield place
