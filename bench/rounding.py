@@ -49,7 +49,7 @@ from palimpsest.privacy.query import Query
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.private import RawRow
 from palimpsest.records.schema import PublicSchema, default_delta
-from palimpsest.records.unit import cap_rows
+from palimpsest.records.split import cap_rows
 from palimpsest.training import dpsgd
 
 reading: ModuleType = import_module("palimpsest.prediction.contexts")  # of this tree, or of an earlier one

@@ -1,12 +1,16 @@
-"""The rows that audits read: members and holdout, and what was written of them."""
+"""The rows that audits read, members and holdout and what was written of them, and where an audit leaves its result."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from palimpsest.audit.units import Guessed
+from palimpsest.files import write_json
 from palimpsest.params.schema import Params
 from palimpsest.privacy.rows import one_each
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split, read_synthetic
-from palimpsest.workspace import PRIVATE, SYNTHETIC
+from palimpsest.workspace import METRICS, PRIVATE, SYNTHETIC
 
 
 def guessed() -> Guessed:
@@ -23,6 +27,16 @@ def one_row_each(part: str) -> list[SplitRow]:
     return one_each(read_split(PRIVATE / f"{part}.parquet"))
 
 
+def records_of(part: str) -> list[Record]:
+    """The texts and labels of `one_row_each`."""
+    return [Record(row.text, row.label) for row in one_row_each(part)]
+
+
 def written(params: Params, name: str) -> list[Record]:
     """The synthetic rows of a variant, or of `public_only`."""
     return read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
+
+
+def save(name: str, metric: str, document: Mapping[str, Any]) -> None:
+    """Write a metric file of a variant, or of another row of the results."""
+    write_json(METRICS / name / f"{metric}.json", document)

@@ -8,21 +8,21 @@ from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split
-from palimpsest.workspace import METRICS, PRIVATE
-from stages.audited import written
+from palimpsest.workspace import BASELINES, PRIVATE
+from stages.audited import records_of, save, written
 from stages.common import start
-from stages.downstream_eval import BASELINES, RESAMPLES, private_test, score
+from stages.downstream_eval import RESAMPLES, score
 
 
 def run() -> None:
     """Private train and test rows, public_only rows -> utility.json of `real` and `public_only`, baselines.json."""
     params = load()
     real = [Record(row.text, row.label) for row in read_split(PRIVATE / "train.parquet")]
-    test = private_test()
+    test = records_of("test")
     audits = {"real": score(params, real, test), "public_only": score(params, written(params, "public_only"), test)}
     draws = Bootstrap(resamples=RESAMPLES, seed=params.seed)
     for name, audit in audits.items():
-        write_json(METRICS / name / "utility.json", kept(audit, audits["real"], draws).to_json(name))
+        save(name, "utility", kept(audit, audits["real"], draws).to_json(name))
     write_json(BASELINES, {"zone": "private", **{name: answers(audit) for name, audit in audits.items()}})
 
 
@@ -30,8 +30,8 @@ def kept(audit: UtilityAudit, real: UtilityAudit, draws: Bootstrap) -> UtilitySc
     """The scores of a baseline, with what it keeps of the real rows' accuracy; it has no gap to close."""
 
     def compared(evaluator: str, evaluation: Evaluation) -> Scored:
-        found = retention(evaluation.item_accuracy, real.evaluations[evaluator].item_accuracy, draws)
-        return replace(evaluation.scored, retention=found)
+        share = retention(evaluation.item_accuracy, real.evaluations[evaluator].item_accuracy, draws)
+        return replace(evaluation.scored, retention=share)
 
     return audit.scores(compared)
 

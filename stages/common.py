@@ -33,24 +33,18 @@ def start(stage: Callable[..., None]) -> None:
     its place in the code only, and what libraries warn of is not shown: either might quote a private row or number.
     """
     with owner_only(), _silent_libraries():
-        _run(stage)
-
-
-def _run(stage: Callable[..., None]) -> None:
-    try:
-        close_workspace(Path())
-        stage(*sys.argv[1:])
-    except PalimpsestError as error:
-        _fail(error)
-    except KeyboardInterrupt:
-        print("stopped: no half-written output is left; what had begun stays charged", file=sys.stderr, flush=True)
-        raise SystemExit(_STOPPED) from None
-    except OSError as error:
-        if error.errno in _DISK:
-            _fail(DataError(*_DISK[error.errno]))
-        _fail_silently(error)
-    except Exception as error:
-        _fail_silently(error)
+        try:
+            close_workspace(Path())
+            stage(*sys.argv[1:])
+        except PalimpsestError as error:
+            _fail(error)
+        except KeyboardInterrupt:
+            print("stopped: no half-written output is left; what had begun stays charged", file=sys.stderr, flush=True)
+            raise SystemExit(_STOPPED) from None
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in _DISK:
+                _fail(DataError(*_DISK[error.errno]))
+            _fail_silently(error)
 
 
 def start_processes(stage: Callable[..., None]) -> None:
@@ -84,10 +78,7 @@ def _silent_libraries() -> Iterator[None]:
 
 def _processes() -> int:
     text = os.environ.get(PROCESSES, "1")
-    try:
-        count = int(text)
-    except ValueError:
-        count = 0
+    count = int(text) if text.strip().isdecimal() else 0
     if count < 1:
         raise ParamsError(
             f"{PROCESSES} is {text!r} in the environment, which is not a whole number from 1.",

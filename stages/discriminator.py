@@ -10,7 +10,7 @@ from stages.vouching import vouched
 
 def run(name: str, _model: str) -> None:
     """data/private/train.parquet, models/<model> -> models/<name>, reports/receipts/models/<name>.json."""
-    dp_train.train(name, vouched)
+    dp_train.run(name, vouched)
 
 
 if __name__ == "__main__":

@@ -5,25 +5,22 @@ from collections.abc import Mapping
 import numpy as np
 
 from palimpsest.audit.rounds import audit_rounds
-from palimpsest.files import write_json
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.load import load
 from palimpsest.records.evolved import read_evolved
-from palimpsest.workspace import EVOLVED, METRICS
-from stages.audited import one_row_each
+from palimpsest.workspace import EVOLVED
+from stages.audited import one_row_each, save
 from stages.common import start
 from stages.encoding import encoders
-
-_AT_ONCE = 64  # no guarantee rests on these vectors
 
 
 def run(name: str) -> None:
     """data/evolved/<variant>.npz, the private splits -> reports/metrics/<variant>/evolution.json."""
     params = load()
     rounds = read_evolved(EVOLVED / f"{name}.npz")
-    encode = encoders(params, _AT_ONCE).rows
+    encode = encoders(params).rows
     train, holdout = (by_label(encode, part) for part in ("train", "holdout"))
-    write_json(METRICS / name / "evolution.json", audit_rounds(rounds, train, holdout, params.seed).to_json(name))
+    save(name, "evolution", audit_rounds(rounds, train, holdout, params.seed).to_json(name))
 
 
 def by_label(encode: KeptVectors, part: str) -> Mapping[str, np.ndarray]:

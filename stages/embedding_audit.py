@@ -13,7 +13,7 @@ from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
 from palimpsest.workspace import BASE_LM, MODEL_METRICS, MODELS
-from stages.audited import one_row_each
+from stages.audited import records_of
 from stages.common import start
 
 _BATCH = 100
@@ -37,8 +37,8 @@ def opened(params: Params, name: str) -> tuple[ConditionalLm, PreTrainedTokenize
 
 def some_rows(part: str, limit: int) -> list[Record]:
     """At most `limit` rows of a private split, each of another unit, evenly over it: a file may be sorted by label."""
-    rows = one_row_each(part)
-    return [Record(row.text, row.label) for row in rows[:: -(-len(rows) // limit) or 1]]
+    rows = records_of(part)
+    return rows[:: -(-len(rows) // limit) or 1]
 
 
 def measured(

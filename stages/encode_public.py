@@ -28,8 +28,7 @@ def public_vectors(params: Params, texts: Sequence[str], encode: Callable[[Seque
     """Vectors of the public training texts, (texts, d): the kept ones where there are labels and this stage runs."""
     if not params.dataset.labels:
         return encode(texts)
-    with np.load(EMBEDDINGS) as found:
-        return np.asarray(found["texts"])
+    return np.asarray(np.load(EMBEDDINGS)["texts"])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The sentence encoder with a memory: a text that any stage has encoded is never encoded again."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.vectors import KeptVectors
@@ -12,7 +13,7 @@ from stages.vouching import vouched
 # Both are outside DVC's outputs, so that a stopped stage leaves them.
 OF_ROWS = PRIVATE / "vectors"
 OF_OTHERS = CHECKPOINTS / "vectors"
-_AT_ONCE = 64  # texts that are no private rows: no guarantee rests on their last bits
+_AT_ONCE = 64  # where no guarantee rests on the last bits of the vectors
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ class StoredEncoders:
         return self.rows.dimension
 
 
-def encoders(params: Params, batch: int) -> StoredEncoders:
+def encoders(params: Params, batch: int = _AT_ONCE) -> StoredEncoders:
     """The configured encoder; private texts that are new are read `batch` at once."""
     folder = vouched(params, "models.encoder")
     encoder, mark = Encoder(folder), fingerprint_of(folder)
-    rows = KeptVectors(encoder.encode_batch, encoder.dimension, OF_ROWS, mark, batch)
-    return StoredEncoders(rows, KeptVectors(encoder.encode_batch, encoder.dimension, OF_OTHERS, mark, _AT_ONCE), mark)
+    stored = partial(KeptVectors, encoder.encode_batch, encoder.dimension)
+    return StoredEncoders(stored(OF_ROWS, mark, batch), stored(OF_OTHERS, mark, _AT_ONCE), mark)

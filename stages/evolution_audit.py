@@ -1,26 +1,23 @@
 """How far the texts of each round are from the private rows, beside how far those are from each other: private zone."""
 
 from palimpsest.audit.rounds import EvolutionAudit, per_round
-from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.records.write import read_rounds
-from palimpsest.workspace import EVOLVED, METRICS
-from stages.audited import one_row_each
+from palimpsest.workspace import EVOLVED
+from stages.audited import one_row_each, save
 from stages.common import start
 from stages.encoding import encoders
-
-_AT_ONCE = 64  # no guarantee rests on these vectors
 
 
 def run(name: str) -> None:
     """data/evolved/<variant>.parquet, the private splits -> reports/metrics/<variant>/evolution.json."""
     params = load()
-    encode = encoders(params, batch=_AT_ONCE)
+    encode = encoders(params)
     rounds = [encode.others([row.text for row in one]) for one in read_rounds(EVOLVED / f"{name}.parquet")]
     splits = (one_row_each(part) for part in ("train", "holdout"))
     train, holdout = (encode.rows([row.text for row in rows]) for rows in splits)
     audit = EvolutionAudit.of_texts(per_round(rounds, train, holdout, params.seed))
-    write_json(METRICS / name / "evolution.json", audit.to_json(name))
+    save(name, "evolution", audit.to_json(name))
 
 
 if __name__ == "__main__":

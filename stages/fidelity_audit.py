@@ -1,41 +1,35 @@
 """Measure how like the private texts the synthetic rows are, as sets, each value beside its floor: private zone."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from palimpsest.audit.fidelity import EmbeddedTexts, Sides, fidelity, label_shares
-from palimpsest.files import write_json
 from palimpsest.params.load import load
-from palimpsest.workspace import METRICS
-from stages.audited import one_row_each, written
+from palimpsest.records.private import SplitRow
+from palimpsest.records.record import Record
+from stages.audited import one_row_each, save, written
 from stages.common import start
 from stages.encode_public import public_vectors
 from stages.encoding import encoders
 from stages.public import public_texts
 
-_AT_ONCE = 64  # no guarantee rests on these vectors
-
 
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows -> fidelity.json of the variant."""
     params = load()
-    encode = encoders(params, batch=_AT_ONCE)
-    synthetic = written(params, name)
-    train, holdout = ([row for row in one_row_each(part) if row.guess] for part in ("train", "holdout"))
-    public = public_texts()
-    texts, members, others = ([row.text for row in rows] for rows in (synthetic, train, holdout))
+    encode, public = encoders(params), public_texts()
+    rows: dict[str, Sequence[Record | SplitRow]] = {"synthetic": written(params, name)}
+    rows |= {part: [row for row in one_row_each(part) if row.guess] for part in ("train", "holdout")}
+    texts = {side: [row.text for row in own] for side, own in rows.items()}
     sides = Sides(
-        synthetic=EmbeddedTexts(encode.others(texts), texts),
-        train=EmbeddedTexts(encode.rows(members), members),
-        holdout=EmbeddedTexts(encode.rows(others), others),
+        synthetic=EmbeddedTexts(encode.others(texts["synthetic"]), texts["synthetic"]),
+        train=EmbeddedTexts(encode.rows(texts["train"]), texts["train"]),
+        holdout=EmbeddedTexts(encode.rows(texts["holdout"]), texts["holdout"]),
         public=EmbeddedTexts(public_vectors(params, public, encode.others), public),
     )
-    of_sets = {
-        "synthetic": [row.label for row in synthetic],
-        "train": [row.label for row in train],
-        "holdout": [row.label for row in holdout],
-    }
-    audit = replace(fidelity(sides, params.seed), labels=label_shares(tuple(params.dataset.labels), of_sets))
-    write_json(METRICS / name / "fidelity.json", audit.to_json(name) | {"unit": params.schema_of_data.unit})
+    labels = {side: [row.label for row in own] for side, own in rows.items()}
+    audit = replace(fidelity(sides, params.seed), labels=label_shares(tuple(params.dataset.labels), labels))
+    save(name, "fidelity", audit.to_json(name) | {"unit": params.schema_of_data.unit})
 
 
 if __name__ == "__main__":

@@ -7,13 +7,7 @@ from stages.public import heldout_texts
 
 
 def chain(wanted: Filters, max_tokens: int, batch: int) -> postprocess.FilterChain:
-    """The filters, in their order.
-
-    Args:
-        wanted: their names and settings.
-        max_tokens: tokens that the perplexity filter reads of a text.
-        batch: texts that it reads at once.
-    """
+    """The filters, in their order; that of perplexity reads `max_tokens` of a text, and `batch` texts at once."""
     return filters.chain(
         wanted, lambda: filters.perplexity(public_losses(max_tokens, batch), heldout_texts(), wanted.quantile)
     )

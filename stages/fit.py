@@ -32,15 +32,15 @@ def run(name: str, *_origin: str) -> None:
         ParamsError: the plan cannot work; nothing is asked then.
     """
     params = load()
-    found, ledger = spender(params, name), Ledger.open(ledger_url(params))
-    method, behind = found.method, _behind(params, found, ledger)
-    plan = found.plan(params, behind.basis)
+    who, ledger = spender(params, name), Ledger.open(ledger_url(params))
+    method, behind = who.method, _behind(params, who, ledger)
+    plan = who.plan(params, behind.basis)
     if not plan.feasible:
         raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
-    tools = FitTools(params, found, vouched)
-    identity = identify(params, found, plan, *tools.digests(), *behind.charges)
+    tools = FitTools(params, who, vouched)
+    identity = identify(params, who, plan, *tools.digests(), *behind.charges)
     kept = resuming.folder(method, identity, plan, params.testing.noise_seed is not None)
-    fit = method.build(found.settings, plan, replace(tools, kept=kept))
+    fit = method.build(who.settings, plan, replace(tools, kept=kept))
     with charged(params, ledger, identity, plan, partial(resuming.continues, method)) as session:
         made = fit.made(fit.ask(session.view))
         write_synthetic(made.rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
@@ -70,14 +70,14 @@ class _Behind:
     assumptions: tuple[str, ...] = ()
 
 
-def _behind(params: Params, found: Spender, ledger: Ledger) -> _Behind:
+def _behind(params: Params, who: Spender, ledger: Ledger) -> _Behind:
     """As it was charged: another variant's rows are paid for together with the choice among them."""
-    if Reads.AUTHOR in found.method.reads:
-        return _Behind(Basis(author=params.authors[str(found.origin)]))
-    if Reads.SOURCE not in found.method.reads:
+    if Reads.AUTHOR in who.method.reads:
+        return _Behind(Basis(author=params.authors[str(who.origin)]))
+    if Reads.SOURCE not in who.method.reads:
         return _Behind(Basis())
-    receipt = read_receipt(RECEIPTS / f"{found.origin}.json")
-    paid = paid_charges(ledger, params.dataset.asset, receipt, found.target.purpose)
+    receipt = read_receipt(RECEIPTS / f"{who.origin}.json")
+    paid = paid_charges(ledger, params.dataset.asset, receipt, who.target.purpose)
     basis = Basis(composed(paid), sum(charge.own_delta for charge in paid))
     return _Behind(basis, tuple(charge.id for charge in paid), tuple(receipt.assumptions))
 

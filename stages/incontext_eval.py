@@ -13,10 +13,9 @@ from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.models.lm import load_lm
 from palimpsest.params.load import load
-from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
 from palimpsest.workspace import BASE_LM, METRICS
-from stages.audited import one_row_each, written
+from stages.audited import records_of, written
 from stages.common import start
 
 REAL = "real"
@@ -38,8 +37,8 @@ def run(name: str) -> None:
             "Set utility.in_context to null.",
         )
     known = None if name == REAL else can_judge()
-    labels = tuple(params.dataset.labels)
-    audit = score(settings, labels, demonstrations(params, name), rows_of("test"), params.seed)
+    shown = records_of("train") if name == REAL else written(params, name)
+    audit = score(settings, tuple(params.dataset.labels), shown, records_of("test"), params.seed)
     write_json(metric(name), (audit if known is None else replace(audit, judges=known)).to_json(name))
 
 
@@ -57,18 +56,6 @@ def score(
         model.to("cuda")  # type: ignore[arg-type]
     draws = Bootstrap(resamples=RESAMPLES, seed=seed)
     return audit_in_context(model, tokenizer, rows, test, labels, settings, draws, seed)
-
-
-def demonstrations(params: Params, name: str) -> list[Record]:
-    """The rows that are shown: the private training rows for `real`, else the synthetic rows of that name."""
-    if name == REAL:
-        return rows_of("train")
-    return written(params, name)
-
-
-def rows_of(part: str) -> list[Record]:
-    """A private split, one row of each person where they name one."""
-    return [Record(row.text, row.label) for row in one_row_each(part)]
 
 
 def can_judge() -> bool:

@@ -47,18 +47,15 @@ def contents(workspace: Path = Path()) -> dict[str, bytes]:
 def facts(params: Params, workspace: Path) -> dict[str, bytes]:
     """The same, for settings that are not yet, or already, the workspace's."""
     own = {CODE / name: _code(*modules) for name, modules in programs().items()}
-    found = own | {SOURCES / key: body for key, body in _sources(params, workspace)}
-    return {f"{path.as_posix()}.json": _document(body) for path, body in found.items()}
+    bodies = own | {SOURCES / key: body for key, body in _sources(params, workspace)}
+    return {f"{path.as_posix()}.json": f"{json.dumps(body, indent=2)}\n".encode() for path, body in bodies.items()}
 
 
 def outdated(workspace: Path, now: Mapping[str, bytes] | None = None) -> bool:
     """Whether the stage would change what lies in the workspace; `now` is its contents where they are known."""
     told = contents(workspace) if now is None else now
-    return any(not _holds(workspace / path, content) for path, content in told.items())
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    return path.is_file() and path.read_bytes() == content
+    files = [(workspace / path, content) for path, content in told.items()]
+    return any(not path.is_file() or path.read_bytes() != content for path, content in files)
 
 
 def _code(*modules: str) -> dict[str, object]:
@@ -68,12 +65,12 @@ def _code(*modules: str) -> dict[str, object]:
 
 def programs() -> dict[str, tuple[str, ...]]:
     """Stage -> the modules whose code it is held to: its program, and of methods those that it runs."""
-    found: dict[str, tuple[str, ...]] = {stage.name: (f"stages.{stage.code}",) for stage in STAGES if not stage.always}
-    found["twins"] += tuple(method.module for method in METHODS)
+    held: dict[str, tuple[str, ...]] = {stage.name: (f"stages.{stage.code}",) for stage in STAGES if not stage.always}
+    held["twins"] += tuple(method.module for method in METHODS)
     for stage in stages_that_spend():
         run = [spenders.modules(method) for method in METHODS if method.stage == stage]
-        found[stage] = tuple(dict.fromkeys(module for each in run for module in each))
-    return found
+        held[stage] = tuple(dict.fromkeys(module for each in run for module in each))
+    return held
 
 
 def _sources(params: Params, workspace: Path) -> Iterator[tuple[str, dict[str, object]]]:
@@ -87,10 +84,6 @@ def _sources(params: Params, workspace: Path) -> Iterator[tuple[str, dict[str, o
         source = sources.get(key)
         told = {} if source is None else {"name": source.name, "sha256": digest_of(source, workspace)}
         yield file, {"source": key, **told}
-
-
-def _document(body: dict[str, object]) -> bytes:
-    return f"{json.dumps(body, indent=2)}\n".encode()
 
 
 if __name__ == "__main__":

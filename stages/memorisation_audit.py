@@ -2,14 +2,13 @@
 
 from palimpsest.audit.memorisation import LikenessRules, Secrets, memorisation
 from palimpsest.audit.units import Released
-from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.world.details import CANARY_KIND, Mint
 from palimpsest.records.world.draw import Draw
 from palimpsest.records.world.facts import load_facts
-from palimpsest.workspace import METRICS
-from stages.audited import guessed, written
+from palimpsest.workspace import FACTS
+from stages.audited import guessed, save, written
 from stages.common import start
 from stages.public import public_texts
 
@@ -22,15 +21,14 @@ def run(name: str) -> None:
     params, guess = load(), guessed()
     released = Released(written(params, name), *guess.sides, public_texts(), guess.units)
     settings = LikenessRules(params.audit.similarity, params.audit.shingle, CLOSENESS)
-    audit = memorisation(released, planted_secrets(params), settings)
-    write_json(METRICS / name / "memorisation.json", audit.to_json(name))
+    save(name, "memorisation", memorisation(released, planted_secrets(params), settings).to_json(name))
 
 
 def planted_secrets(params: Params) -> Secrets | None:
     """The canaries of the invented world, and as many as needed that were never planted; None for another data set."""
     if params.world is None:
         return None
-    planted = tuple(canary.value for canary in load_facts("data/raw/facts.json").canaries)
+    planted = tuple(canary.value for canary in load_facts(FACTS).canaries)
     mint, draw = Mint(), Draw(params.seed, "decoys")
     decoys = {mint.value(CANARY_KIND, draw) for _ in range(_DECOYS)} - set(planted)
     return Secrets(planted, tuple(sorted(decoys))) if planted else None

@@ -1,6 +1,5 @@
 """Membership inference against the model of one variant."""
 
-import secrets
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,8 +7,6 @@ import torch
 from torch.nn import functional
 
 from palimpsest.audit.membership import (
-    audit_membership,
-    bag_of_words_control,
     loss_attack,
     min_k_attack,
     record_losses,
@@ -17,18 +14,16 @@ from palimpsest.audit.membership import (
     zlib_attack,
 )
 from palimpsest.audit.units import Scores
-from palimpsest.files import write_json
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import ConditionalLm, new_model
 from palimpsest.methods.dp_lm.serialise import Serialiser, serialiser
-from palimpsest.params.load import load
-from palimpsest.privacy.receipt import read_receipt
 from palimpsest.progress import track
 from palimpsest.records.record import Record
-from palimpsest.workspace import BASE_LM, METRICS, MODELS, RECEIPTS
-from stages.audited import guessed
+from palimpsest.workspace import BASE_LM, MODELS
+from stages.audited import save
 from stages.common import start
+from stages.membership import Target
 
 MIN_K = 0.2  # share of a record's tokens that Min-K%++ averages, as published
 _BATCH = 100
@@ -38,30 +33,18 @@ _LEAST = 1e-12  # variance of log p where a model is certain of the next token
 
 def run(name: str, model: str) -> None:
     """models/<model>, models/base, members and non-members -> membership.json of the variant."""
-    params, guess = load(), guessed()
-    sides, texts = guess.sides, guess.texts
-    control = bag_of_words_control(*guess.documents, seed=params.seed)
+    target, fitted = Target.of(name), DpLmArtifact.load(MODELS / model)
+    sides, texts, params = target.guess.sides, target.guess.texts, target.params
     base, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
-    fitted = DpLmArtifact.load(MODELS / model)
     before, after = (losses(fitted, which, sides) for which in (base, fitted.model))
     surprises = [token_scores(fitted.model, _rows(fitted), side) for side in sides]
-    receipt = read_receipt(RECEIPTS / f"{name}.json")
-    audit = audit_membership(
-        {
-            "loss": loss_attack(after),
-            "reference": reference_attack(after, before),
-            "zlib": zlib_attack(after, *texts),
-            "min_k": min_k_attack(surprises[0], surprises[1], MIN_K),
-        },
-        control,
-        claim=receipt.claim,
-        delta=params.delta,
-        guess_share=params.audit.guesses,
-        alpha=params.audit.alpha,
-        seed=secrets.randbits(32),  # of ties: with a fixed one their order would hang on how many members there are
-        units=guess.units,
-    )
-    write_json(METRICS / name / "membership.json", audit.to_json(name))
+    attacks = {
+        "loss": loss_attack(after),
+        "reference": reference_attack(after, before),
+        "zlib": zlib_attack(after, *texts),
+        "min_k": min_k_attack(surprises[0], surprises[1], MIN_K),
+    }
+    save(name, "membership", target.judged(attacks).to_json(name))
 
 
 def losses(fitted: DpLmArtifact, model: ConditionalLm, sides: Sequence[Sequence[Record]]) -> Scores:
@@ -78,16 +61,16 @@ def token_scores(model: ConditionalLm, rows: Serialiser, records: Sequence[Recor
         For each record (log p(token) - mean) / deviation, mean and deviation of log p over the model's own next
         token, float64 of shape (tokens,).
     """
-    found: list[np.ndarray] = []
+    scores: list[np.ndarray] = []
     firsts = range(0, len(records), _BATCH)
     for first in track(firsts, name="tokens", total=len(firsts), private=True):
         inputs = rows.batch(records[first : first + _BATCH])
         counted = inputs.counted[:, 1:]  # (B, T - 1)
         states, targets = model.hidden(inputs.prompted)[:, :-1][counted], inputs.prompted[:, 1:][counted]
         pieces = zip(states.split(_POSITIONS), targets.split(_POSITIONS), strict=True)
-        scores = torch.cat([standardised(model.logits(part), wanted) for part, wanted in pieces]).double().numpy()
-        found += np.split(scores, counted.sum(dim=1).cumsum(dim=0)[:-1].tolist())
-    return found
+        tokens = torch.cat([standardised(model.logits(part), wanted) for part, wanted in pieces]).double().numpy()
+        scores += np.split(tokens, counted.sum(dim=1).cumsum(dim=0)[:-1].tolist())
+    return scores
 
 
 def standardised(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

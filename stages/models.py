@@ -18,13 +18,13 @@ def receipt_of(model: str) -> Receipt:
     Raises:
         LedgerError: if it is not whole, or not of the weights that lie in the model's folder.
     """
-    found = read_receipt(MODEL_RECEIPTS / f"{model}.json")
-    if found.weights != weights(MODELS / model):
+    receipt = read_receipt(MODEL_RECEIPTS / f"{model}.json")
+    if receipt.weights != weights(MODELS / model):
         raise LedgerError(
             f"The receipt of model {model!r} is of other weights than those in its folder.",
             "Restore both together with `dvc checkout`, or run the stage that fits the model.",
         )
-    return found
+    return receipt
 
 
 def note_fitted(folder: Path) -> None:

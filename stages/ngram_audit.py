@@ -3,10 +3,8 @@
 from palimpsest.audit.ngrams import ngram_audit
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.units import Released
-from palimpsest.files import write_json
 from palimpsest.params.load import load
-from palimpsest.workspace import METRICS
-from stages.audited import guessed, written
+from stages.audited import guessed, save, written
 from stages.common import start
 from stages.public import public_texts
 
@@ -19,7 +17,7 @@ def run(name: str) -> None:
         params.audit.orders,
         Bootstrap(resamples=params.audit.resamples, seed=params.seed),
     )
-    write_json(METRICS / name / "ngrams.json", audit.to_json(name))
+    save(name, "ngrams", audit.to_json(name))
 
 
 if __name__ == "__main__":

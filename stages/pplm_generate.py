@@ -26,7 +26,8 @@ from stages.vouching import vouched
 def run(name: str, model: str) -> None:
     """models/<model> -> data/synthetic/<variant>.jsonl, .parquet, the variant's receipt and its generation.json."""
     params, receipt = load(), receipt_of(model)
-    variant, artifact = drawn(params, name), DpLmArtifact.load(MODELS / model)
+    variant, artifact = params.variants[name], DpLmArtifact.load(MODELS / model)
+    assert isinstance(variant, DpLmVariant)  # the schema lets no other run here
     reads_encoder = artifact.model.head.shape.reads == ENCODER
     folder = vouched(params, "models.encoder") if reads_encoder else None
     encode = None if folder is None else Encoder(folder).encode_batch
@@ -42,13 +43,6 @@ def run(name: str, model: str) -> None:
     shutil.rmtree(SHARDS / name)
 
 
-def drawn(params: Params, name: str) -> DpLmVariant:
-    """A variant of method dp_lm."""
-    variant = params.variants[name]
-    assert isinstance(variant, DpLmVariant)  # the schema lets no other run here
-    return variant
-
-
 def shard_folder(name: str, wanted: str) -> Path:
     """Where a stopped run of the same settings left its shards; those of other settings are removed."""
     folder = SHARDS / name
@@ -61,11 +55,11 @@ def shard_folder(name: str, wanted: str) -> Path:
 
 def digest(params: Params, name: str, model: str, encoder: str) -> str:
     """What the shards of a stopped run must have in common with this one."""
-    found = hashlib.sha256(closure.digest("stages.pplm_generate").encode())
-    found.update(repr((params.seed, encoder, params.variants[name].model_dump_json())).encode())
-    for path in sorted(Path(MODELS / model).rglob("*")):
-        found.update(path.read_bytes() if path.is_file() else b"")
-    return found.hexdigest()[:16]
+    known = hashlib.sha256(closure.digest("stages.pplm_generate").encode())
+    known.update(repr((params.seed, encoder, params.variants[name].model_dump_json())).encode())
+    for path in sorted(path for path in Path(MODELS / model).rglob("*") if path.is_file()):
+        known.update(path.read_bytes())
+    return known.hexdigest()[:16]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """Read the private and the public file, draw the audit subset, and write the splits."""
 
+from collections.abc import Sequence
 from functools import partial
+
+import numpy as np
 
 from palimpsest.files import write_json
 from palimpsest.params.load import ledger_url, load
@@ -11,14 +14,14 @@ from palimpsest.records.duplicates import guessable
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.preprocess import preprocess
 from palimpsest.records.private import RawRow
-from palimpsest.records.public import split_public
 from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.record import Record
-from palimpsest.records.snapshot import unchanged
 from palimpsest.records.write import write_public, write_split
 from palimpsest.workspace import PRIVATE, PUBLIC, Zone
 from stages.common import start
 from stages.vouching import vouched
+
+_HELDOUT_SHARE, _HELDOUT_MOST = 0.05, 2000  # of the public rows
 
 
 def run() -> None:
@@ -27,10 +30,8 @@ def run() -> None:
     asset = Ledger.open(ledger_url(params)).asset(params.dataset.asset)
     require_unit(asset, params.schema_of_data)
     write_public_rows(params)
-    rows, test_rows = read_private(params)
     done = preprocess(
-        rows,
-        test_rows,
+        *read_private(params),
         schema=params.schema_of_data,
         key=asset.key,
         audit_size=params.audit.size,
@@ -38,9 +39,8 @@ def run() -> None:
         batch_size=max((model.train.batch for model in params.fitted.values()), default=1),
         guessable=partial(guessable, similarity=params.audit.similarity, shingle=params.audit.shingle),
     )
-    write_split(PRIVATE / "train.parquet", done.split.train)
-    write_split(PRIVATE / "holdout.parquet", done.split.holdout)
-    write_split(PRIVATE / "test.parquet", done.split.test)
+    for part in ("train", "holdout", "test"):
+        write_split(PRIVATE / f"{part}.parquet", getattr(done.split, part))
     write_json(PRIVATE / "report.json", done.report)
     manifest = {"zone": Zone.PRIVATE, "fingerprint": fingerprint(done.split.train, asset.key)}
     write_json(PRIVATE / "manifest.json", manifest)
@@ -54,12 +54,8 @@ def read_private(params: Params) -> tuple[list[RawRow], list[RawRow] | None]:
     keys = params.schema_of_data.keys
     columns = ColumnNames(data.text, data.label, data.unit.column, keys, nobody=data.unit.missing == "drop")
     read = partial(read_rows, max_length=data.max_length, labels=tuple(data.labels) or None)
-    with unchanged(data.private):
-        rows = read(data.private, columns)
-    if data.test is None:
-        return rows, None
-    with unchanged(data.test):
-        return rows, read(data.test, ColumnNames(data.text, data.label, keys=keys))
+    test = ColumnNames(data.text, data.label, keys=keys)
+    return read(data.private, columns), None if data.test is None else read(data.test, test)
 
 
 def write_public_rows(params: Params) -> None:
@@ -67,11 +63,19 @@ def write_public_rows(params: Params) -> None:
     data = params.dataset
     label = data.label if data.public_labels else None
     columns = ColumnNames(data.text, label, keys=params.schema_of_data.keys, plain=True)
-    with unchanged(data.public):
-        rows = read_rows(vouched(params, "dataset.public"), columns, data.max_length, tuple(data.labels) or None)
+    rows = read_rows(vouched(params, "dataset.public"), columns, data.max_length, tuple(data.labels) or None)
     train, heldout = split_public([Record(row.text, row.label) for row in rows], params.seed)
     write_public(PUBLIC / "train.parquet", train)
     write_public(PUBLIC / "heldout.parquet", heldout)
+
+
+def split_public(rows: Sequence[Record], seed: int) -> tuple[list[Record], list[Record]]:
+    """(train, held-out) of public rows: one row in twenty, at most 2,000, is held out. Empty texts are dropped."""
+    kept = [row for row in rows if row.text.strip()]
+    order = np.random.default_rng(seed).permutation(len(kept))
+    heldout = set(order[: min(_HELDOUT_MOST, int(len(kept) * _HELDOUT_SHARE) + 1)].tolist())
+    train = [row for index, row in enumerate(kept) if index not in heldout]
+    return train, [row for index, row in enumerate(kept) if index in heldout]
 
 
 if __name__ == "__main__":

@@ -18,8 +18,11 @@ from stages.spenders import Spender, spender
 
 def planned(params: Params, name: str) -> Plan:
     """The plan of one of them, for itself alone."""
-    found = spender(params, name)
-    return found.plan(params, _basis(params, found))
+    who = spender(params, name)
+    below = _below(params, who)
+    event, own_delta = (Basis().event, 0.0) if below is None else whole(params, below)
+    author = params.authors[str(who.origin)] if Reads.AUTHOR in who.method.reads else None
+    return who.plan(params, Basis(event, own_delta, author))
 
 
 def whole(params: Params, name: str) -> tuple[DpEvent, float]:
@@ -40,12 +43,6 @@ def continues(charge: Charge, workspace: Path) -> bool:
     return resuming.continues(method, charge, workspace)
 
 
-def _basis(params: Params, found: Spender) -> Basis:
-    below = _below(params, found)
-    event, own_delta = (Basis().event, 0.0) if below is None else whole(params, below)
-    return Basis(event, own_delta, params.authors[str(found.origin)] if Reads.AUTHOR in found.method.reads else None)
-
-
 def _queries(params: Params, name: str) -> list[PlannedQuery]:
     """Its queries behind those of what it builds on: in the order of a receipt, so that both compose to one event."""
     below = _below(params, spender(params, name))
@@ -53,9 +50,9 @@ def _queries(params: Params, name: str) -> list[PlannedQuery]:
     return own if below is None else [*_queries(params, below), *own]
 
 
-def _below(params: Params, found: Spender) -> str | None:
+def _below(params: Params, who: Spender) -> str | None:
     """What was charged before: a fitted model, or the variant whose rows are chosen from, by what it is charged as."""
-    if Reads.FITTED in found.method.reads:
-        return found.origin
+    if Reads.FITTED in who.method.reads:
+        return who.origin
     # A model and a variant may share a name: only a variant that is drawn from is looked for among the variants.
-    return params.run.dp_lm.get(str(found.origin), found.origin) if Reads.SOURCE in found.method.reads else None
+    return params.run.dp_lm.get(str(who.origin), who.origin) if Reads.SOURCE in who.method.reads else None

@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 import palimpsest
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
@@ -27,7 +25,7 @@ from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge
 from palimpsest.privacy.ledger.summary import LedgerSummary, ledger_summary
-from palimpsest.privacy.receipt import Receipt, read_receipt
+from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.keyed import digest
 from palimpsest.records.record import Record
 from palimpsest.records.world.facts import Facts, load_facts
@@ -71,40 +69,34 @@ def publish(params: Params, settings: ReleaseSettings, target: Path = FOLDER) ->
     key = load_key(key_path())
     purposes = {name: params.source_of(name).purpose for name in params.run.evaluate}
     gates.refuse(gates.settings(settings.variants, purposes, params.testing.noise_seed))
-    found, rows = collected(params, settings.variants), read_rows(params, settings.variants)
+    evidence, data = collected(params, settings.variants), params.dataset
+    rows = {name: read_synthetic(SYNTHETIC / name, data.text, data.label) for name in settings.variants}
     world = None if params.world is None else read_world()
     gates.refuse(
         [
-            *gates.coverage(found.asset, found.charges, found.receipts),
-            *gates.attacks(found.twins),
-            *gates.promise(found.promise),
-            *gates.ways(found.flow),
-            *gates.useful(found.scores, settings.variants, settings.gates.accuracy),
+            *gates.coverage(evidence.asset, evidence.charges, evidence.receipts),
+            *gates.attacks(evidence.twins),
+            *gates.promise(evidence.promise),
+            *gates.ways(evidence.flow),
+            *gates.useful(evidence.scores, settings.variants, settings.gates.accuracy),
             *(problem for name, records in rows.items() for problem in gates.rows(name, records, world)),
             *gates.present([TWINS / f"{method}.json" for method in params.run.twins]),
-            *gates.unchanged(made_of(settings.variants), read_lock()),
+            *gates.unchanged([Path(path) for path in sources(settings.variants)], read_lock()),
         ]
     )
-    contents = prepared(params, settings, found, rows, fingerprint(key.public_key()), world)
+    contents = prepared(params, settings, evidence, rows, fingerprint(key.public_key()), world)
     bundle.assemble(target, contents, key, partial(inspected, world=world))
     print(f"released: {', '.join(f'{len(records)} rows of {name}' for name, records in rows.items())}")
     print(f"signed by {fingerprint(key.public_key())}", flush=True)
 
 
 @dataclass(frozen=True)
-class Found:
+class Evidence:
     """What the workspace and the ledger say of the released variants.
 
-    Attributes:
-        asset: the data set.
-        charges: all of its charges.
-        books: its ledger summary.
-        receipts: variant -> its receipt.
-        stages: the graph, for the statement.
-        flow: the graph, for the taint check.
-        promise: the privacy statement of the released variants.
-        scores: on the declared public test file; None where there is none.
-        twins: method -> its end-to-end audit on invented canaries.
+    `stages` is the graph as the statement tells it, `flow` as the taint check reads it, `promise` the statement itself.
+    `scores` are those on the declared public test file; None where there is none. Receipts are by variant, twins by
+    method.
     """
 
     asset: Asset
@@ -118,26 +110,27 @@ class Found:
     twins: Mapping[str, Mapping[str, Any]]
 
 
-def collected(params: Params, variants: Sequence[str]) -> Found:
+def collected(params: Params, variants: Sequence[str]) -> Evidence:
     """What there is to check.
 
     Raises:
         DataError: dvc.yaml has no stage that writes the release.
         LedgerError: a receipt is missing or not whole, the ledger's chain does not hold, or is older than a receipt.
     """
-    receipts, stages = read_receipts(variants), report.read_stages(GRAPH)
+    receipts, stages = report.read_receipts(variants), report.read_stages(GRAPH)
     whole = Ledger.open(ledger_url(params)).books([receipt.ledger_head for receipt in receipts.values()])
     asset, charges = whole.asset(params.dataset.asset), whole.charges(params.dataset.asset)
     books = ledger_summary(whole, asset.name)
     promise = statement(receipts, books, asdict(params.schema_of_data), stages, sources=told(params))
     flow = graph(variants, charges, receipts)
-    return Found(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params), read_twins())
+    twins = {path.stem: dict(read_json(path)) for path in sorted(TWINS.glob("*.json"))}
+    return Evidence(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params), twins)
 
 
 def prepared(
     params: Params,
     settings: ReleaseSettings,
-    found: Found,
+    evidence: Evidence,
     rows: Mapping[str, Sequence[Record]],
     signer: str,
     world: Facts | None,
@@ -145,39 +138,25 @@ def prepared(
     """All that leaves."""
     counts = {name: len(records) for name, records in rows.items()}
     day = datetime.now(UTC).date().isoformat()
-    described = Described(settings, params.schema_of_data, found.promise, counts, signer, palimpsest.__version__, day)
-    twins = {name: audit for name, audit in found.twins.items() if audit.get("zone") == PUBLISHABLE}
+    promise, books, receipts, scores = evidence.promise, evidence.books, evidence.receipts, evidence.scores
+    described = Described(settings, params.schema_of_data, promise, counts, signer, palimpsest.__version__, day)
+    twins = {name: audit for name, audit in evidence.twins.items() if audit.get("zone") == PUBLISHABLE}
     page = render_card(
-        found.promise, found.books, found.receipts, found.stages, report.provenance() | {"created": day},
-        variants=settings.variants, scores=found.scores, twins=twins, fingerprint=signer,
+        promise, books, receipts, evidence.stages, report.provenance() | {"created": day},
+        variants=settings.variants, scores=scores, twins=twins, fingerprint=signer,
     )  # fmt: skip
-    generation = {name: read_generation(name) for name in found.receipts}
-    measured = MeasuredDocuments(found.receipts, generation, found.scores, twins, scanned(sum(counts.values()), world))
-    audit = bundle.audit_document(measured, found.promise, found.books)
-    ledger = extract(found.asset, found.charges, found.books)
-    return bundle.Contents(described, rows, page, audit, ledger, partial(origins, params, found, signer))
-
-
-def read_receipts(variants: Sequence[str]) -> dict[str, Receipt]:
-    """variant -> its receipt."""
-    return {name: read_receipt(RECEIPTS / f"{name}.json") for name in variants}
-
-
-def read_rows(params: Params, variants: Sequence[str]) -> dict[str, list[Record]]:
-    """variant -> its synthetic rows, the declared columns alone."""
-    data = params.dataset
-    return {name: read_synthetic(SYNTHETIC / name, data.text, data.label) for name in variants}
-
-
-def made_of(variants: Sequence[str]) -> list[Path]:
-    """The files that the release is made of, as they are now."""
-    found = [Path(path) for path in sources(variants)]
-    return [file for path in found for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+    counted = {name: METRICS / name / "generation.json" for name in receipts}
+    generation = {name: dict(read_json(path)) if path.is_file() else None for name, path in counted.items()}
+    scans = ["personal_data"] if world is None else ["personal_data", "planted_secrets"]
+    scanned = dict.fromkeys(scans, sum(counts.values()))
+    audit = bundle.audit_document(MeasuredDocuments(receipts, generation, scores, twins, scanned), promise, books)
+    ledger = extract(evidence.asset, evidence.charges, books)
+    return bundle.Contents(described, rows, page, audit, ledger, partial(origins, params, evidence, signer))
 
 
 def read_lock() -> dict[str, Any]:
     """The stages of dvc.lock."""
-    return dict(read_yaml(LOCK).get("stages", {})) if LOCK.is_file() else {}
+    return dict(report.read_yaml(LOCK).get("stages", {})) if LOCK.is_file() else {}
 
 
 def read_world() -> Facts:
@@ -189,22 +168,6 @@ def read_world() -> Facts:
     if not FACTS.is_file():
         raise DataError("The answer key of the invented world is missing.", "Make it with `palimpsest run world`.")
     return load_facts(FACTS)
-
-
-def read_twins() -> dict[str, dict[str, Any]]:
-    """method -> its end-to-end audit on invented canaries."""
-    return {path.stem: dict(read_json(path)) for path in sorted(TWINS.glob("*.json"))}
-
-
-def read_generation(variant: str) -> dict[str, Any] | None:
-    """What was drawn and removed, where the variant counted it."""
-    path = METRICS / variant / "generation.json"
-    return dict(read_json(path)) if path.is_file() else None
-
-
-def scanned(rows: int, world: Facts | None) -> dict[str, int]:
-    """scan -> rows that it looked at."""
-    return {"personal_data": rows} | ({} if world is None else {"planted_secrets": rows})
 
 
 def sources(variants: Sequence[str]) -> list[str]:
@@ -224,18 +187,17 @@ def graph(variants: Sequence[str], charges: Sequence[Charge], receipts: Mapping[
     Raises:
         DataError: no stage of dvc.yaml writes the release.
     """
-    params = read_yaml(Path(RESOLVED))
-    found = nodes(read_yaml(GRAPH)["stages"], params)
-    if not any(RELEASE in node.writes for node in found):
+    params = report.read_yaml(Path(RESOLVED))
+    every = nodes(report.read_yaml(GRAPH)["stages"], params)
+    if not any(RELEASE in node.writes for node in every):
         raise DataError(
             f"No stage of dvc.yaml writes {RELEASE!r}, so its way from private data cannot be checked.",
             "Restore the stage `release` in dvc.yaml.",
         )
     private = [path for path in (params["dataset"]["private"], params["dataset"]["test"]) if path is not None]
-    made = {path for node in found for path in node.writes}
+    made = {path for node in every for path in node.writes}
     unexplained = [path for path in sources(variants) if path not in made and Path(path).exists()]
-    chosen_nodes = tuple(chosen(node, variants) for node in found)
-    return Flow(chosen_nodes, (*private, *unexplained), ledgered(charges, receipts))
+    return Flow(tuple(chosen(node, variants) for node in every), (*private, *unexplained), ledgered(charges, receipts))
 
 
 def chosen(node: Node, variants: Sequence[str]) -> Node:
@@ -258,17 +220,17 @@ def ledgered(charges: Sequence[Charge], receipts: Mapping[str, Receipt]) -> froz
     return frozenset(f"{charge.stage}@{charge.variant}" for charge in good)
 
 
-def origins(params: Params, found: Found, signer: str, files: Mapping[str, str]) -> dict[str, Any]:
+def origins(params: Params, evidence: Evidence, signer: str, files: Mapping[str, str]) -> dict[str, Any]:
     """The PROV document of the released rows."""
-    paid = {charge for receipt in found.receipts.values() for charge in receipt.charges}
-    data, marks = params.dataset, {charge.fingerprint for charge in found.charges if charge.id in paid}
+    paid = {charge for receipt in evidence.receipts.values() for charge in receipt.charges}
+    data, marks = params.dataset, {charge.fingerprint for charge in evidence.charges if charge.id in paid}
     # Another value for each release: two that were equal would tell that no row came or went in between.
-    keyed = sorted(digest(found.asset.key, "release", mark, found.books.head).hex() for mark in marks)
+    keyed = sorted(digest(evidence.asset.key, "release", mark, evidence.books.head).hex() for mark in marks)
     private = {data.private: "input/private"} | ({} if data.test is None else {data.test: "input/private-test"})
     tests = {} if data.public_test is None else {data.public_test: "input/public-test"}
     inputs = Inputs(private, {data.public: "input/public"} | tests, {"input/private": keyed})
-    (leaving,) = (node for node in found.flow.nodes if RELEASE in node.writes)
-    return provenance(found.flow, leaving, read_lock(), inputs, files, signer)
+    (leaving,) = (node for node in evidence.flow.nodes if RELEASE in node.writes)
+    return provenance(evidence.flow, leaving, read_lock(), inputs, files, signer)
 
 
 def inspected(folder: Path, world: Facts | None) -> None:
@@ -277,17 +239,13 @@ def inspected(folder: Path, world: Facts | None) -> None:
     Raises:
         DataError: a file holds one; the message names the file.
     """
-    for path in sorted(folder.rglob("*")) if world is not None else ():
-        text = path.is_file() and path.suffix != ".parquet" and path.read_text(encoding="utf-8")
-        if text and world is not None and world.find_canaries(text):
+    if world is None:
+        return
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".parquet"):
+        if world.find_canaries(path.read_text(encoding="utf-8")):
             raise DataError(
                 f"Nothing was released. {path.name!r} would hold a planted secret.", "Release nothing, and report it."
             )
-
-
-def read_yaml(path: Path) -> Any:
-    """One YAML document."""
-    return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The audit page, the public card, the privacy statement, the final table, and the same figures as DVC plots."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -40,7 +40,7 @@ def run() -> None:
     params = load()
     ledger = Ledger.open(ledger_url(params))
     books = ledger_summary(ledger.books(), params.dataset.asset)
-    results, receipts, stages = read_results(params), read_receipts(params), read_stages(GRAPH)
+    results, receipts, stages = read_results(params), read_receipts(params.run.evaluate), read_stages(GRAPH)
     summary = summarise(results, receipts, books)
     document = statement(receipts, books, asdict(params.schema_of_data), stages, sources=told(params))
     _write(PAGE, render_internal(summary, results, receipts, books, document, stages, provenance()))
@@ -63,8 +63,8 @@ def _write(path: Path, page: str) -> None:
 
 def read_scores(params: Params) -> dict[str, Any] | None:
     """What classifiers score on the declared public test file; None where there is none."""
-    found = _read(PUBLIC, params).get(PUBLIC.name, {})
-    return found if found.get("zone") == PUBLISHABLE else None
+    scores = _read(PUBLIC, params).get(PUBLIC.name, {})
+    return scores if scores.get("zone") == PUBLISHABLE else None
 
 
 def read_results(params: Params) -> Results:
@@ -77,9 +77,14 @@ def _read(metric: Metric[Any], params: Params) -> dict[str, Any]:
     return {name: read_json(path) for name, path in paths.items() if path.is_file()}
 
 
-def read_receipts(params: Params) -> dict[str, Receipt]:
-    """variant -> receipt, of the variants that run."""
-    return {name: read_receipt(RECEIPTS / f"{name}.json") for name in params.run.evaluate}
+def read_receipts(variants: Iterable[str]) -> dict[str, Receipt]:
+    """Variant -> its receipt."""
+    return {name: read_receipt(RECEIPTS / f"{name}.json") for name in variants}
+
+
+def read_yaml(path: Path) -> Any:
+    """One YAML document."""
+    return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
 
 
 def read_stages(path: Path) -> list[dict[str, Any]]:
@@ -87,9 +92,7 @@ def read_stages(path: Path) -> list[dict[str, Any]]:
 
     A stage that is repeated needs what any of its repetitions needs, by the names in the values beside it.
     """
-    yaml = YAML(typ="safe", pure=True)
-    graph = yaml.load(path.read_text(encoding="utf-8"))["stages"]
-    params = yaml.load(path.with_name(RESOLVED).read_text(encoding="utf-8"))
+    graph, params = read_yaml(path)["stages"], read_yaml(path.with_name(RESOLVED))
     written, repeated = unrepeated(graph, params), expand(graph, params)
     running = {one.stage for one in repeated}
     nodes = [*repeated, *(one for one in written if one.stage not in running)]
@@ -107,8 +110,8 @@ def read_stages(path: Path) -> list[dict[str, Any]]:
 
 
 def _needs(read: Sequence[str], made: Sequence[tuple[str, str]], name: str) -> list[str]:
-    found = {maker for path in read for output, maker in made if output == path or output.startswith(f"{path}/")}
-    return sorted(found - {name})  # a discriminator needs a model, and makes one
+    makers = {maker for path in read for output, maker in made if output == path or output.startswith(f"{path}/")}
+    return sorted(makers - {name})  # a discriminator needs a model, and makes one
 
 
 def provenance() -> dict[str, str]:

@@ -37,13 +37,7 @@ def continues(method: Method, charge: Charge, workspace: Path = Path()) -> bool:
 
 
 def forget(method: Method, name: str, charges: Iterable[Charge]) -> None:
-    """Remove what the finished run of a variant, and earlier ones of it, left.
-
-    Args:
-        method: the variant's.
-        name: the variant.
-        charges: all of the data set.
-    """
+    """Remove what the finished run of a variant, and earlier ones of it, left; `charges` are all of the data set."""
     if method.resumes is Resumes.ROUNDS:
         shutil.rmtree(CHECKPOINTS / method.name / name, ignore_errors=True)
     if method.resumes is Resumes.WAVES:

@@ -4,30 +4,26 @@ Shadow models start from the public base model and are trained, without noise, o
 that nobody guesses about. They live in memory alone.
 """
 
-import secrets
 from collections.abc import Sequence
 
 import numpy as np
 
-from palimpsest.audit.membership import audit_membership, bag_of_words_control
 from palimpsest.audit.shadow import Population, lira_attack, rmia_attack
 from palimpsest.audit.units import Scores
-from palimpsest.files import write_json
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import ConditionalLm, new_model
 from palimpsest.methods.dp_lm.serialise import UNLABELLED, Serialiser, serialiser
 from palimpsest.models.lm import train
 from palimpsest.models.tokens import encode_texts
-from palimpsest.params.load import load
 from palimpsest.params.schema import Params
-from palimpsest.privacy.receipt import read_receipt
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split
-from palimpsest.workspace import BASE_LM, METRICS, MODELS, PRIVATE, RECEIPTS
-from stages.audited import guessed
+from palimpsest.workspace import BASE_LM, MODELS, PRIVATE
+from stages.audited import save
 from stages.common import start
+from stages.membership import Target
 from stages.mia import losses
 
 SHADOWS = 4
@@ -37,21 +33,9 @@ _BATCH = 100
 
 def run(name: str, model: str) -> None:
     """models/<model>, models/base, the private splits -> shadow_membership.json of the variant."""
-    params, guess = load(), guessed()
-    control = bag_of_words_control(*guess.documents, seed=params.seed)
-    fitted = DpLmArtifact.load(MODELS / model)
-    receipt = read_receipt(RECEIPTS / f"{name}.json")
-    audit = audit_membership(
-        attacks(params, fitted, guess.sides),
-        control,
-        claim=receipt.claim,
-        delta=params.delta,
-        guess_share=params.audit.guesses,
-        alpha=params.audit.alpha,
-        seed=secrets.randbits(32),  # of ties: with a fixed one their order would hang on how many members there are
-        units=guess.units,
-    )
-    write_json(METRICS / name / "shadow_membership.json", audit.to_json(name) | {"shadows": SHADOWS})
+    target = Target.of(name)
+    audit = target.judged(attacks(target.params, DpLmArtifact.load(MODELS / model), target.guess.sides))
+    save(name, "shadow_membership", audit.to_json(name) | {"shadows": SHADOWS})
 
 
 def attacks(params: Params, fitted: DpLmArtifact, sides: Sequence[Sequence[Record]]) -> dict[str, Scores]:
@@ -60,8 +44,9 @@ def attacks(params: Params, fitted: DpLmArtifact, sides: Sequence[Sequence[Recor
     population = [Record(row.text, row.label) for row in read_split(PRIVATE / "test.parquet")]
     target = losses(fitted, fitted.model, sides)
     on_population = likelihood.record_losses(fitted.model, rows, population, _BATCH)
-    records, shadows = unguessed(), list[Scores]()
-    others: list[np.ndarray] = []
+    # Of what nobody guesses about: no coin of a guessed record decides what is among them.
+    records = [Record(row.text, row.label) for row in read_split(PRIVATE / "train.parquet") if not row.guess]
+    shadows, others = list[Scores](), list[np.ndarray]()
     for number in track(range(SHADOWS), name="shadow models", total=SHADOWS, private=False, unit="model"):
         shadow = shadow_model(params, rows, records, number)
         shadows.append(losses(fitted, shadow, sides))
@@ -70,11 +55,6 @@ def attacks(params: Params, fitted: DpLmArtifact, sides: Sequence[Sequence[Recor
         "lira": lira_attack(target, shadows, pooled=True),
         "rmia": rmia_attack(target, shadows, Population(on_population, np.stack(others)), offset=OFFSET, gamma=GAMMA),
     }
-
-
-def unguessed() -> list[Record]:
-    """The training rows that nobody guesses about: no coin of a guessed record decides what is among them."""
-    return [Record(row.text, row.label) for row in read_split(PRIVATE / "train.parquet") if not row.guess]
 
 
 def shadow_model(params: Params, rows: Serialiser, records: Sequence[Record], number: int) -> ConditionalLm:

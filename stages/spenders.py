@@ -15,9 +15,7 @@ class Spender:
     """A model that is fitted, or a variant that is charged.
 
     Attributes:
-        name: its name in params.yaml.
         origin: what it is drawn from, or who writes for it; None where there is nothing of the kind.
-        method: its method.
         settings: what the method is told.
         target: its purpose and its epsilon.
     """

@@ -24,27 +24,24 @@ from palimpsest.workspace import METRICS, PRIVATE, RECEIPTS
 from stages.spenders import Spender, modules
 
 
-def identify(params: Params, found: Spender, plan: Plan, *behind: str) -> Run:
+def identify(params: Params, who: Spender, plan: Plan, *behind: str) -> Run:
     """What makes a retry of a plan the same plan: the rows, what is public of them, settings, code, what stands behind.
 
     The settings that choose the rows are not named. They are known by what they chose: the training part after capping
     and splitting, whose keyed hash `preprocess` wrote, and which is compared with the rows behind the meter.
 
-    Args:
-        found: the model or the variant.
-        plan: what is reserved.
-        behind: digests of public models and files, names of sources.
+    `behind` are digests of public models and files, and names of sources.
     """
-    known = hashlib.sha256(found.target.model_dump_json().encode())
+    known = hashlib.sha256(who.target.model_dump_json().encode())
     known.update(json.dumps(asdict(params.schema_of_data)).encode())  # all that a method is told of the data
     known.update(repr((plan.queries, dict(plan.numbers), params.seed, params.testing.noise_seed, behind)).encode())
     return Run(
-        stage=found.method.stage,
-        variant=found.name,
-        purpose=found.target.purpose,
+        stage=who.method.stage,
+        variant=who.name,
+        purpose=who.target.purpose,
         fingerprint=read_json(PRIVATE / "manifest.json")["fingerprint"],
         plan=known.hexdigest(),
-        code=digest(*modules(found.method)),
+        code=digest(*modules(who.method)),
     )
 
 
@@ -52,11 +49,11 @@ def identify(params: Params, found: Spender, plan: Plan, *behind: str) -> Run:
 def charged(
     params: Params, ledger: Ledger, identity: Run, plan: Plan, resumable: Callable[[Charge], bool] = never
 ) -> Iterator[Session]:
-    """Reserve a variant's plan, say what that costs, and open the view; see `metered`."""
+    """Reserve the plan of a model or a variant, say what that costs, and open the view; see `metered`."""
     noise, noted = NoiseSource(params.testing.noise_seed), receipt_heads(RECEIPTS, params.dataset.asset)
     asked = ledger, params.schema_of_data, identity, plan.queries
     with metered(*asked, private_rows, noise, resumable, noted) as session:
-        tell(session.reservation, ledger.balance(params.dataset.asset).left)
+        _tell(session.reservation, ledger.balance(params.dataset.asset).left)
         yield session
 
 
@@ -72,20 +69,16 @@ def record(
     """Write a variant's receipt, and what came of it to generation.json.
 
     Args:
-        ledger: where the run was charged.
-        session: the committed run.
-        plan: what it asked.
         counts: rows and what else the page shows.
         before: charges behind the variant that it builds on.
         assumptions: what the run and that variant had to assume of the machine; ids of `privacy.assumptions`.
     """
     name = session.reservation.charges[0].variant
-    variant, asset = params.variants[name], ledger.asset(params.dataset.asset)
-    target = params.charged[name].epsilon
-    method, assumed = variant.method, assumptions
-    found = receipt(ledger, asset, session, method=method, target=target, before=before, assumptions=assumed)
-    write_json(RECEIPTS / f"{name}.json", replace(found, plan=dict(plan.numbers)).to_json())
-    write_json(METRICS / name / "generation.json", GenerationCounts.from_json(counts).to_json(name, found.zone))
+    method, target = params.variants[name].method, params.charged[name].epsilon
+    asset = ledger.asset(params.dataset.asset)
+    written = receipt(ledger, asset, session, method=method, target=target, before=before, assumptions=assumptions)
+    write_json(RECEIPTS / f"{name}.json", replace(written, plan=dict(plan.numbers)).to_json())
+    write_json(METRICS / name / "generation.json", GenerationCounts.from_json(counts).to_json(name, written.zone))
 
 
 def private_rows() -> list[PrivateRow]:
@@ -93,7 +86,7 @@ def private_rows() -> list[PrivateRow]:
     return [PrivateRow(row.text, row.label, row.person) for row in read_split(PRIVATE / "train.parquet")]
 
 
-def tell(reservation: Reservation, left: float) -> None:
+def _tell(reservation: Reservation, left: float) -> None:
     """Say what a repeated look costs, and what a continued one saves."""
     if reservation.lost:
         print(

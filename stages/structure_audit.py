@@ -2,11 +2,10 @@
 
 from palimpsest.audit.structure import audit_structure
 from palimpsest.errors import ParamsError
-from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.workspace import METRICS, RECEIPTS
-from stages.audited import written
+from palimpsest.workspace import RECEIPTS
+from stages.audited import save, written
 from stages.common import start
 
 
@@ -18,7 +17,7 @@ def run(name: str) -> None:
         raise ParamsError(f"dataset.task is {data.task!r}, which has no JSON schema.", "Run this stage for task json.")
     zone = read_receipt(RECEIPTS / f"{name}.json").zone
     audit = audit_structure([row.text for row in written(params, name)], data.json_schema)
-    write_json(METRICS / name / "structure.json", audit.to_json(name, zone))
+    save(name, "structure", audit.to_json(name, zone))
 
 
 if __name__ == "__main__":

@@ -2,16 +2,14 @@
 
 import shutil
 
-import numpy as np
-
 from palimpsest.files import atomic_path
 from palimpsest.models.encoder import Encoder, neighbours
 from palimpsest.models.lm import learn_prompts
 from palimpsest.params.load import load
-from palimpsest.params.schema import Params
 from palimpsest.records.write import read_public
-from palimpsest.workspace import BASE_LM, EMBEDDINGS, PUBLIC, TAUGHT
+from palimpsest.workspace import BASE_LM, PUBLIC, TAUGHT
 from stages.common import start
+from stages.encode_public import public_vectors
 from stages.pretrain import guessed_labels
 from stages.vouching import vouched
 
@@ -22,17 +20,11 @@ def run(name: str) -> None:
     settings, rows = params.taught[name], read_public(PUBLIC / "train.parquet")
     texts = [row.text for row in rows]
     labels = guessed_labels(params, rows) if params.dataset.labels else [""] * len(rows)
-    pairs = neighbours(embeddings(params, texts), labels, settings.neighbours)
+    vectors = public_vectors(params, texts, lambda texts: Encoder(vouched(params, "models.encoder")).encode(texts))
+    pairs = neighbours(vectors, labels, settings.neighbours)
     with atomic_path(TAUGHT / name) as draft:
         shutil.copytree(BASE_LM, draft)
         learn_prompts(draft, texts, labels, settings, params.seed, pairs)
-
-
-def embeddings(params: Params, texts: list[str]) -> np.ndarray:
-    """Of the public texts, (n, d): as they were made for the labels, or made now where there are none."""
-    if params.dataset.labels:
-        return np.load(EMBEDDINGS)["texts"]
-    return Encoder(vouched(params, "models.encoder")).encode(texts)
 
 
 if __name__ == "__main__":

@@ -156,10 +156,10 @@ class Artifacts:
 
     def _digest_of_author(self) -> str:
         settings = self.author()
-        found = hashlib.sha256(settings.model_dump_json().encode())
+        known = settings.model_dump_json()
         if settings.kind == "local":
-            found.update(fingerprint_of(self.author_model()).encode())
-        return found.hexdigest()
+            known += fingerprint_of(self.author_model())
+        return hashlib.sha256(known.encode()).hexdigest()
 
     @property
     def _origin(self) -> str:
@@ -170,7 +170,6 @@ class Artifacts:
 
 def _whole(folder: Path) -> str:
     """Of every file in a folder."""
-    found = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        found.update(f"{path.relative_to(folder).as_posix()} {sha256(path)}\n".encode())
-    return found.hexdigest()
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    lines = (f"{path.relative_to(folder).as_posix()} {sha256(path)}\n" for path in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

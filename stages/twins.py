@@ -65,16 +65,13 @@ def run(method: str) -> None:
     if method not in SCENES:
         raise ParamsError(f"There is no end-to-end audit of {method!r}.", f"Choose one of {', '.join(SCENES)}.")
     params = load()
-    found = audited(SCENES[method](params.seed), params)
-    write_json(TWINS / f"{method}.json", found.to_json())
+    write_json(TWINS / f"{method}.json", audited(SCENES[method](params.seed), params).to_json())
 
 
 def audited(scene: Scene, params: Params) -> TwinAudit:
     """Run a method's own stages as they are and once for each fault, and attack what each run shows.
 
-    Args:
-        scene: what runs.
-        params: of the workspace; what no audited stage reads stays as it is.
+    Of the workspace's `params`, what no audited stage reads stays as it is.
     """
     with TemporaryDirectory() as home:
         place = Place(Path(home).resolve(), scene)
@@ -122,15 +119,13 @@ class Place:
             shutil.copytree(self.home / "workspace", workspace)
             with _entered(workspace, books):
                 params = load()
-                _write_rows(self.scene.canaries.members(coins), _register(params, books).key)
+                terms = params.delta, params.privacy.budget.epsilon, params.dataset.n_public
+                asset = Ledger.create(f"sqlite:///{books}").register(Asset(ASSET, *terms))
+                _write_rows(self.scene.canaries.members(coins), asset.key)
                 with planted(fault, self.scene.canaries.records):
                     _run(self.scene.steps)
-                return judged(self.scene.attack(_release()), coins, _claim(), params.delta, params.seed)
-
-
-def _register(params: Params, books: Path) -> Asset:
-    terms = params.delta, params.privacy.budget.epsilon, params.dataset.n_public
-    return Ledger.create(f"sqlite:///{books}").register(Asset(ASSET, *terms))
+                release = Release(SYNTHETIC / NAME, MODELS / NAME, EVOLVED / f"{NAME}.npz", BASE_LM, _ENCODER)
+                return judged(self.scene.attack(release), coins, _claim(), params.delta, params.seed)
 
 
 def _write_rows(records: list[Record], key: bytes) -> None:
@@ -146,15 +141,10 @@ def _run(steps: tuple[Step, ...]) -> None:
             _STAGES[stage].run(*arguments)
 
 
-def _release() -> Release:
-    rows, model, rounds = SYNTHETIC / NAME, MODELS / NAME, EVOLVED / f"{NAME}.npz"
-    return Release(rows, model, rounds, BASE_LM, _ENCODER)
-
-
 def _claim() -> float:
     """The epsilon of the run's receipt."""
-    found = [folder / f"{NAME}.json" for folder in (RECEIPTS, MODEL_RECEIPTS)]
-    claim = next(read_receipt(path).claim for path in found if path.is_file())
+    receipts = [folder / f"{NAME}.json" for folder in (RECEIPTS, MODEL_RECEIPTS)]
+    claim = next(read_receipt(path).claim for path in receipts if path.is_file())
     assert claim is not None  # a twin is planned as a release
     return claim
 
@@ -162,17 +152,14 @@ def _claim() -> float:
 @contextmanager
 def _entered(workspace: Path, books: Path) -> Iterator[None]:
     """Make a workspace the working directory and its ledger the ledger, with the ledger's witnesses beside it."""
-    own = {LEDGER_VARIABLE: str(books), witness.VARIABLE: str(books.parent / "witnesses")}
-    before = {name: os.environ.get(name) for name in own}
-    os.environ.update(own)
+    before = dict(os.environ)
+    os.environ |= {LEDGER_VARIABLE: str(books), witness.VARIABLE: str(books.parent / "witnesses")}
     try:
         with contextlib.chdir(workspace):
             yield
     finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
 if __name__ == "__main__":

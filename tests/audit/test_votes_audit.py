@@ -275,7 +275,7 @@ def test_the_stage_measures_the_file_of_the_variant(tmp_path: Path, monkeypatch:
     params = load(ROOT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(eda_audit, "load", lambda: params)
-    monkeypatch.setattr(eda_audit, "encoders", lambda params, batch: Spelt(vectors))
+    monkeypatch.setattr(eda_audit, "encoders", lambda params: Spelt(vectors))
     eda_audit.run("embed3")
     expected = audit_rounds(rounds, train, holdout, params.seed).to_json("embed3")
     assert read_json("reports/metrics/embed3/evolution.json") == json.loads(json.dumps(expected))

@@ -91,3 +91,8 @@ def share_that_says(texts: Sequence[str], labels: Sequence[int]) -> float:
     """Share of the texts that hold a word of their label and none of the other."""
     says = [[any(word in text for word in WORDS[name]) for name in LABELS] for text in texts]
     return sum(found[label] and not found[1 - label] for found, label in zip(says, labels, strict=True)) / len(texts)
+
+
+def prompts_of(rows) -> list[list[int]]:
+    """Four prompts of unequal length."""
+    return [rows.prompt(LABELS[0]), rows.prompt(LABELS[1]), [rows.ids.bos, rows.ids.sep], [rows.ids.bos, 9, 10, 11, 12]]

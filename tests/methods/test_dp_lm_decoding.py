@@ -12,7 +12,15 @@ from transformers import GenerationConfig
 from palimpsest.methods.dp_lm.decoding import PlainWalk, StepDraw, begin, nucleus, uniforms, write
 from palimpsest.methods.dp_lm.sampling import walk_of
 from palimpsest.models.tokens import Specials
-from tests.methods.blind_models import LABELS, blind_model, chosen, control_of, next_log_probs, share_that_says
+from tests.methods.blind_models import (
+    LABELS,
+    blind_model,
+    chosen,
+    control_of,
+    next_log_probs,
+    prompts_of,
+    share_that_says,
+)
 
 IDS = Specials(bos=0, sep=2, eos=0, pad=1, control=frozenset({0, 1, 2}))
 NEAR = {"atol": 1e-4, "rtol": 0.0}
@@ -24,16 +32,11 @@ def blind(base):
     return blind_model(base, "both")
 
 
-def _prompts(rows) -> list[list[int]]:
-    """Four prompts of unequal length."""
-    return [rows.prompt(LABELS[0]), rows.prompt(LABELS[1]), [rows.ids.bos, rows.ids.sep], [rows.ids.bos, 9, 10, 11, 12]]
-
-
 @torch.no_grad()
 def test_a_plain_walk_has_the_models_own_distribution(blind) -> None:
     """Prompts are padded on the left; after three tokens one text is dropped."""
     model, rows = blind
-    prompts, texts, banned = _prompts(rows), [[] for _ in range(4)], control_of(rows.ids)
+    prompts, texts, banned = prompts_of(rows), [[] for _ in range(4)], control_of(rows.ids)
     assert len({len(prompt) for prompt in prompts}) > 2
     walk, left = PlainWalk(model, prompts, rows.ids.pad, 0.7), [0, 1, 2, 3]
     for step in range(6):
@@ -54,7 +57,7 @@ def test_a_plain_walk_has_the_models_own_distribution(blind) -> None:
 def test_a_text_is_the_same_alone_and_beside_others_that_end_earlier(blind, make_generate, variant: str) -> None:
     model, rows = blind
     how = make_generate(temperature=1.5, top_p=1.0, max_tokens=12, step_size=0.2, strength=2.0)
-    prompts = [prompt for prompt in _prompts(rows) for _ in range(3)]
+    prompts = [prompt for prompt in prompts_of(rows) for _ in range(3)]
     targets = [number % 2 for number in range(len(prompts))]
     coins = np.stack([uniforms(4, 0, number, how.max_tokens) for number in range(len(prompts))])
     together = write(walk_of(variant, model, prompts, targets, rows.ids, how), rows.ids, how, coins)
@@ -67,7 +70,7 @@ def test_a_text_is_the_same_alone_and_beside_others_that_end_earlier(blind, make
 @torch.no_grad()
 def test_the_likeliest_tokens_are_those_of_the_librarys_own_greedy_search(blind, make_generate) -> None:
     model, rows = blind
-    prompts, ids = _prompts(rows), rows.ids
+    prompts, ids = prompts_of(rows), rows.ids
     how = make_generate(top_k=1)
     walk = walk_of("plain", model, prompts, [0] * 4, ids, how)
     found = write(walk, ids, how, np.zeros((4, 14)))
@@ -188,13 +191,13 @@ def test_steered_texts_carry_their_label_more_often(blind, make_generate, varian
 
 
 @pytest.mark.parametrize("variant", ["plain", "pplm", "fudge", "fudge_state"])
-def test_a_walk_keeps_no_gradients_of_its_prompts(blind, make_generate, variant: str) -> None:
+def test_a_walk_keeps_no_gradients_of_itsprompts_of(blind, make_generate, variant: str) -> None:
     """The model's weights may want gradients: what was computed from them must not stay in memory for it."""
     model, rows = blind
     assert model.embedding.requires_grad
-    walk = walk_of(variant, model, _prompts(rows), [0] * 4, rows.ids, make_generate())
+    walk = walk_of(variant, model, prompts_of(rows), [0] * 4, rows.ids, make_generate())
     kept = [value for value in vars(walk).values() if isinstance(value, torch.Tensor)]
-    past = begin(model, _prompts(rows), rows.ids.pad)[1]
+    past = begin(model, prompts_of(rows), rows.ids.pad)[1]
     assert not any(tensor.requires_grad for tensor in [*kept, *(each for layer in past for each in layer)])
 
 

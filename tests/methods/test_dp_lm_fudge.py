@@ -12,7 +12,15 @@ from palimpsest.methods.dp_lm.fudge import FudgeWalk, StateWalk, mean_with
 from palimpsest.methods.dp_lm.model import ConditionalLm
 from palimpsest.methods.dp_lm.sampling import walk_of
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
-from tests.methods.blind_models import LABELS, blind_model, chosen, control_of, head_input, next_log_probs, read_whole
+from tests.methods.blind_models import (
+    blind_model,
+    chosen,
+    control_of,
+    head_input,
+    next_log_probs,
+    prompts_of,
+    read_whole,
+)
 
 NEAR = {"atol": 1e-4, "rtol": 0.0}
 EVERY = 400  # more than the vocabulary
@@ -29,16 +37,11 @@ def both(base):
     return blind_model(base, "both")
 
 
-def _prompts(rows) -> list[list[int]]:
-    """Four prompts of unequal length."""
-    return [rows.prompt(LABELS[0]), rows.prompt(LABELS[1]), [rows.ids.bos, rows.ids.sep], [rows.ids.bos, 9, 10, 11, 12]]
-
-
 @torch.no_grad()
 def test_each_candidate_is_read_behind_its_text(blind, make_generate) -> None:
     model, rows = blind
     how = make_generate(candidates=EVERY, strength=1.7, temperature=0.8)
-    walk = FudgeWalk(model, _prompts(rows), TARGETS, rows.ids, how)
+    walk = FudgeWalk(model, prompts_of(rows), TARGETS, rows.ids, how)
     _check_walk(walk, model, rows, how, state_only=False)
 
 
@@ -46,7 +49,7 @@ def test_each_candidate_is_read_behind_its_text(blind, make_generate) -> None:
 def test_each_candidate_of_the_state_adds_its_embedding_alone(both, make_generate) -> None:
     model, rows = both
     how = make_generate(candidates=EVERY, strength=1.7, temperature=0.8)
-    walk = StateWalk(model, _prompts(rows), TARGETS, rows.ids, how)
+    walk = StateWalk(model, prompts_of(rows), TARGETS, rows.ids, how)
     _check_walk(walk, model, rows, how, state_only=True)
 
 
@@ -56,7 +59,7 @@ def test_few_candidates_weigh_as_among_all(blind, make_generate) -> None:
     model, rows = blind
     few, every = ([], [])
     for candidates, noted in ((3, few), (EVERY, every)):
-        walk = FudgeWalk(model, _prompts(rows), TARGETS, rows.ids, make_generate(candidates=candidates))
+        walk = FudgeWalk(model, prompts_of(rows), TARGETS, rows.ids, make_generate(candidates=candidates))
         for _ in range(4):
             walk.step(chosen([2, 1, 0, 1], control_of(rows.ids), noted))
     for some, whole in zip(few, every, strict=True):
@@ -69,7 +72,7 @@ def test_few_candidates_weigh_as_among_all(blind, make_generate) -> None:
 def test_after_several_steps_the_cache_equals_a_fresh_one(both, make_generate, kind) -> None:
     """Without strength a walk draws from the model's own distribution, which shows what its cache holds."""
     model, rows = both
-    prompts, texts, left = _prompts(rows), [[] for _ in range(4)], [0, 1, 2, 3]
+    prompts, texts, left = prompts_of(rows), [[] for _ in range(4)], [0, 1, 2, 3]
     walk = kind(model, prompts, TARGETS, rows.ids, make_generate(candidates=EVERY, strength=0.0))
     for step in range(6):
         noted: list[torch.Tensor] = []
@@ -91,7 +94,7 @@ def test_without_strength_texts_are_the_models_own(both, make_generate, kind: st
     plain = make_generate(top_k=6, top_p=0.9, max_tokens=12)
     coins = np.stack([uniforms(2, 0, number, 12) for number in range(12)])
     texts = [
-        write(walk_of(name, model, _prompts(rows) * 3, TARGETS * 3, rows.ids, settings), rows.ids, settings, coins)
+        write(walk_of(name, model, prompts_of(rows) * 3, TARGETS * 3, rows.ids, settings), rows.ids, settings, coins)
         for name, settings in ((kind, how), ("plain", plain))
     ]
     assert texts[0] == texts[1]
@@ -101,13 +104,13 @@ def test_without_strength_texts_are_the_models_own(both, make_generate, kind: st
 def test_top_k_and_top_p_hold_for_the_weighed_candidates(both, make_generate) -> None:
     """Of all candidates only the one with the largest weight may come, which is not always the likeliest token."""
     model, rows = both
-    walk = FudgeWalk(model, _prompts(rows), TARGETS, rows.ids, make_generate(candidates=40, strength=30.0))
-    other = FudgeWalk(model, _prompts(rows), TARGETS, rows.ids, make_generate(candidates=40, strength=30.0))
+    walk = FudgeWalk(model, prompts_of(rows), TARGETS, rows.ids, make_generate(candidates=40, strength=30.0))
+    other = FudgeWalk(model, prompts_of(rows), TARGETS, rows.ids, make_generate(candidates=40, strength=30.0))
     noted: list[torch.Tensor] = []
     banned = torch.tensor([*control_of(rows.ids), rows.ids.eos])
     firsts = other.step(chosen([0] * 4, banned.tolist(), noted))
     best = walk.step(StepDraw(torch.full((4,), 0.999), banned, 1, 1.0))
-    again = FudgeWalk(model, _prompts(rows), TARGETS, rows.ids, make_generate(candidates=40, strength=30.0))
+    again = FudgeWalk(model, prompts_of(rows), TARGETS, rows.ids, make_generate(candidates=40, strength=30.0))
     assert best.tolist() == again.step(chosen(noted[0].argmax(dim=1).tolist(), banned.tolist(), [])).tolist()
     assert best.tolist() != firsts.tolist()
 
@@ -123,7 +126,7 @@ def test_means_with_candidates_by_hand() -> None:
 
 def _check_walk(walk: Walk, model: ConditionalLm, rows, how: DpLmGenerate, state_only: bool) -> None:
     """Compare every candidate's weight at four steps of four texts, EOS among the candidates from the second on."""
-    prompts, texts, eos = _prompts(rows), [[] for _ in range(4)], rows.ids.eos
+    prompts, texts, eos = prompts_of(rows), [[] for _ in range(4)], rows.ids.eos
     for step in range(4):
         banned = [*control_of(rows.ids), *([eos] if step == 0 else [])]
         plain = [next_log_probs(model, *pair, banned, how.temperature) for pair in zip(prompts, texts, strict=True)]

@@ -9,16 +9,10 @@ from palimpsest.methods.dp_lm.likelihood import mean_states, record_losses
 from palimpsest.methods.dp_lm.model import new_model
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.records.record import Record
-from tests.methods.two_classes import two_class_records
+from tests.methods.two_classes import UNEVEN, two_class_records
 
 LABELS = ("praise", "a complaint")
-ROWS = [
-    Record("The lamp is great and fine.", "praise"),
-    Record("The radio is awful.", "a complaint"),
-    Record("", "praise"),
-    Record("The kettle is poor and nasty and broken and awful and poor.", "a complaint"),
-    *two_class_records()[::7],
-]
+ROWS = [*UNEVEN, *two_class_records()[::7]]
 
 
 @pytest.fixture(scope="module")

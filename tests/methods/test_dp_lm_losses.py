@@ -10,14 +10,9 @@ from palimpsest.methods.dp_lm.losses import discriminator_loss, joint_losses, lm
 from palimpsest.methods.dp_lm.model import new_model
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.records.record import Record
+from tests.methods.two_classes import UNEVEN as ROWS
 
 LABELS = ("praise", "a complaint")
-ROWS = [
-    Record("The lamp is great and fine.", "praise"),
-    Record("The radio is awful.", "a complaint"),
-    Record("", "praise"),
-    Record("The kettle is poor and nasty and broken and awful and poor.", "a complaint"),
-]
 
 
 @pytest.fixture(scope="module")

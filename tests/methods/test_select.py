@@ -1,6 +1,5 @@
 """`select`: plans meet their budget, one query is asked, and what is chosen is in domain, on label and chosen once."""
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,17 +20,10 @@ from palimpsest.methods.shared.means import Candidates, ClassSums, choose, publi
 from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private, zcdp_rho
 from palimpsest.privacy.means import unit_rows
 from palimpsest.records.record import Record
-from tests.methods.two_classes import WORDS, two_class_records
+from tests.methods.two_classes import FOREIGN, NAMES, PUBLIC, WORDS, label_of, two_class_records
 
 BUDGET = Budget(3.0, 1e-3)
-NAMES = tuple(WORDS)
 ADJECTIVES = [word for words in WORDS.values() for word in words]
-FOREIGN = ["Stock prices fell.", "It rains on the hills.", "A great and lovely song plays."]
-PUBLIC = FOREIGN + [
-    f"The fridge is {first}, the oven is {second}."
-    for words in WORDS.values()
-    for first, second in itertools.product(words, words)
-]
 
 
 def embed(texts: Sequence[str]) -> np.ndarray:
@@ -42,10 +34,6 @@ def embed(texts: Sequence[str]) -> np.ndarray:
             for words in (text.replace(".", "").replace(",", "").split() for text in texts)
         ]
     )
-
-
-def label_of(text: str) -> str:
-    return next(label for label, words in WORDS.items() if any(word in text for word in words))
 
 
 @pytest.fixture

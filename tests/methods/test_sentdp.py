@@ -1,7 +1,6 @@
 """`sentdp`: plans meet their budget whatever the labels' shares, and what is picked is deep in the label's cloud."""
 
 import hashlib
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,16 +16,9 @@ from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.means import Candidates
 from palimpsest.privacy.accounting import epsilon, is_private, zcdp_rho
 from palimpsest.records.record import Record
-from tests.methods.two_classes import WORDS, two_class_records
+from tests.methods.two_classes import FOREIGN, PUBLIC, WORDS, label_of, two_class_records
 
 BUDGET = Budget(3.0, 1e-3)
-NAMES = tuple(WORDS)
-FOREIGN = ["Stock prices fell.", "It rains on the hills.", "A great and lovely song plays."]
-PUBLIC = FOREIGN + [
-    f"The fridge is {first}, the oven is {second}."
-    for words in WORDS.values()
-    for first, second in itertools.product(words, words)
-]
 
 
 def embed(texts: Sequence[str]) -> np.ndarray:
@@ -38,10 +30,6 @@ def embed(texts: Sequence[str]) -> np.ndarray:
         spread = (np.frombuffer(hashlib.blake2b(text.encode(), digest_size=2).digest(), np.uint8) - 127.5) / 255.0
         found.append([2.0 * ("is" in words), *signs, 9.0 * ("is" not in words), *spread])
     return np.array(found)
-
-
-def label_of(text: str) -> str:
-    return next(label for label, words in WORDS.items() if any(word in text for word in words))
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -135,6 +136,19 @@ class Place:
             except SystemExit as stop:
                 return int(stop.code or 0), printed.getvalue()
         return 0, printed.getvalue()
+
+    @contextmanager
+    def entered(self) -> Iterator[pytest.MonkeyPatch]:
+        """Be in the workspace, with its ledger."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.workspace)
+            patch.setenv(LEDGER_VARIABLE, str(self.books))
+            yield patch
+
+    def newest(self, variant: str) -> list[Charge]:
+        """The charges of the newest plan of a variant."""
+        charges = [charge for charge in self.charges if charge.variant == variant]
+        return [charge for charge in charges if charge.run_key == charges[-1].run_key]
 
     def cap(self, epsilon: float) -> None:
         """Set the cap of the data set's budget."""

@@ -10,7 +10,6 @@ import pytest
 
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json
-from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.records.evolved import read_evolved
 from palimpsest.records.write import read_synthetic
@@ -38,16 +37,8 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     words = {"method": "custext", "epsilon": math.inf, "token_epsilon": 0.5, "vocabulary": 60, "neighbours": 5}
     place.edit("variants", **{WORDS: words})
     place.cap(100.0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place.workspace)
-        patch.setenv(LEDGER_VARIABLE, str(place.books))
+    with place.entered():
         yield place
-
-
-def own(place: Place, name: str) -> list[Charge]:
-    """The charges of the newest plan of a variant."""
-    charges = [charge for charge in place.charges if charge.variant == name]
-    return [charge for charge in charges if charge.run_key == charges[-1].run_key]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +48,7 @@ def killed(place: Place) -> list[Charge]:
     assert code == 0, output
     code, output = place.stop_in("vote rounds", signal.SIGKILL, "dvc", "repro", STAGE, steps=2)
     assert code == -signal.SIGKILL, output
-    return own(place, EVOLVED)
+    return place.newest(EVOLVED)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +57,7 @@ def finished(place: Place, killed: list[Charge]) -> list[Charge]:
     code, output = place.run("dvc", "repro", f"eda_audit@{EVOLVED}", f"sentdp@{DEEP}", f"custext@{WORDS}")
     assert code == 0, output
     assert "a stopped run goes on under its own charge" in output
-    return own(place, EVOLVED)
+    return place.newest(EVOLVED)
 
 
 def test_what_is_kept_is_for_the_owner_and_holds_no_record(place: Place, killed: list[Charge]):
@@ -121,7 +112,7 @@ def test_the_receipts_hold(place: Place, finished: list[Charge]):
 def test_words_that_were_replaced_stay_a_reference(finished: list[Charge], place: Place):
     receipt = read_json(f"reports/receipts/{WORDS}.json")
     assert (receipt["purpose"], receipt["epsilon"]) == ("reference", None)
-    assert {charge.purpose for charge in own(place, WORDS)} == {"reference"}
+    assert {charge.purpose for charge in place.newest(WORDS)} == {"reference"}
 
 
 def test_picked_texts_are_public_ones(place: Place, finished: list[Charge]):

@@ -13,7 +13,6 @@ from palimpsest.files import read_json
 from palimpsest.models.lm import save_lm, train
 from palimpsest.models.settings import PromptWarmUp
 from palimpsest.models.tokens import specials, train_tokenizer
-from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.records.world.grammar import LABELS
 from palimpsest.records.write import read_rounds, read_synthetic
 from tests.models.chat import tiny
@@ -81,9 +80,7 @@ def evolved(ran: Place, copy: Callable[[Place], Place], recorder: Running, folde
     settings["label_counts"] = "prior"  # so that another look asks for the same texts
     place.edit("authors", endpoint=endpoint)
     place.edit("variants", **{EVOLVED: {"method": "evolve", "epsilon": 0.5, "from": "endpoint", **settings}})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place.workspace)
-        patch.setenv(LEDGER_VARIABLE, str(place.books))
+    with place.entered():
         code, output = place.stage(stages.fit, EVOLVED, "endpoint")
         assert code == 0, output
         yield place

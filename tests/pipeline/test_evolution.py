@@ -9,7 +9,6 @@ import pytest
 
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json
-from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.records.write import read_rounds, read_synthetic
 from tests.pipeline.place import MARKER, VARIANT, Place
@@ -33,16 +32,8 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     place.edit("authors", base={"kind": "base", "max_tokens": 12, "batch": 16})
     chosen = {"method": "vote_select", "epsilon": 1.0, "from": VARIANT, "keep": 0.5, "votes": votes, "batch": 64}
     place.edit("variants", **{VOTED: chosen})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place.workspace)
-        patch.setenv(LEDGER_VARIABLE, str(place.books))
+    with place.entered():
         yield place
-
-
-def own(place: Place, name: str) -> list[Charge]:
-    """The charges of the newest plan of a variant."""
-    charges = [charge for charge in place.charges if charge.variant == name]
-    return [charge for charge in charges if charge.run_key == charges[-1].run_key]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +41,7 @@ def killed(place: Place) -> list[Charge]:
     """SIGKILL after the second round began."""
     code, output = place.stop_in("vote rounds", signal.SIGKILL, "dvc", "repro", STAGE, steps=2)
     assert code == -signal.SIGKILL, output
-    return own(place, EVOLVED)
+    return place.newest(EVOLVED)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +52,7 @@ def finished(place: Place, killed: list[Charge]) -> list[Charge]:
     assert "a stopped run goes on under its own charge" in output
     code, output = place.run("dvc", "repro", f"select@{SELECTED}", f"vote_select@{VOTED}")
     assert code == 0, output
-    return own(place, EVOLVED)
+    return place.newest(EVOLVED)
 
 
 def test_what_is_kept_is_for_the_owner_and_holds_no_record(place: Place, killed: list[Charge]):

@@ -20,15 +20,14 @@ from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import new_model
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.models.lm import train
-from palimpsest.params.load import LEDGER_VARIABLE, load
+from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split, write_synthetic
 from palimpsest.report.release import keys, word
 from palimpsest.workspace import BASE_LM, METRICS, MODELS, RECEIPTS, SYNTHETIC
-from stages.audited import guessed, one_row_each
-from stages.downstream_eval import private_test
+from stages.audited import guessed, one_row_each, records_of
 from stages.shadow_mia import prompted
 from tests.pipeline.conftest import MOST_ROWS, N_PUBLIC, PERSONS
 from tests.pipeline.place import VARIANT, WRITTEN, Place
@@ -90,9 +89,7 @@ def _judged(place: Place) -> None:
 def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """A copy, entered, with a model and rows beside the others that give their members away."""
     place = copy(ran)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place.workspace)
-        patch.setenv(LEDGER_VARIABLE, str(place.books))
+    with place.entered():
         place.edit("privacy", "budget", delta=1e-6)  # so few guesses could refute nothing at a larger one
         leak(load())
         yield place
@@ -231,4 +228,4 @@ def test_the_twins_of_such_a_workspace_are_records_of_their_own(place: Place):
 
 def test_evaluations_read_one_row_a_person(place: Place):
     assert [row.person for row in one_row_each("train")] == list(dict.fromkeys(row.person for row in splits()["train"]))
-    assert len(private_test()) == len(persons(splits()["test"])) < len(splits()["test"])
+    assert len(records_of("test")) == len(persons(splits()["test"])) < len(splits()["test"])

@@ -16,7 +16,6 @@ from palimpsest.cli.run import run_workspace
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.errors import BudgetExceeded
 from palimpsest.files import read_json
-from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.records import Balance, Charge
 from tests.pipeline.place import VARIANT, Place
 
@@ -57,9 +56,7 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """A workspace whose variant would train again, slowly enough to be stopped on the way."""
     place = copy(ran)
     place.edit("lms", VARIANT, micro_batch=4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place.workspace)
-        patch.setenv(LEDGER_VARIABLE, str(place.books))
+    with place.entered():
         yield place
 
 

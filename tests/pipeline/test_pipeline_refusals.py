@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import stages.preprocess
 from palimpsest.cli.main import app
 from palimpsest.params.load import LEDGER_VARIABLE
-from palimpsest.records.read import read_rows
+from palimpsest.records.read import iter_rows
 from stages.common import PROCESSES, start_processes
 from tests.pipeline.place import MARKER, Place
 
@@ -86,14 +86,13 @@ def test_a_file_that_changes_while_it_is_read(write: Write, monkeypatch: pytest.
     place = write(ROWS)
     head = place.ledger.head()
 
-    def read_and_append(path, *arguments, **options):
-        rows = read_rows(path, *arguments, **options)
+    def read_and_append(path, *arguments):
+        yield from iter_rows(path, *arguments)
         if Path(path).name == "rows.csv":
             with Path(path).open("a") as stream:
                 stream.write(f"3,a third text {MARKER},returns\n")
-        return rows
 
-    monkeypatch.setattr(stages.preprocess, "read_rows", read_and_append)
+    monkeypatch.setattr("palimpsest.records.read.iter_rows", read_and_append)
     assert "changed while it was being read" in refused(place)
     assert untouched(place, head)
 

@@ -70,7 +70,7 @@ def test_every_metric_file_of_the_run_is_shown(ran: Place, entered: Callable[[Pl
     written = {path for path in ran.files("reports/metrics") if path.endswith(".json")}
     read = {f"reports/metrics/{metric.file(name)}" for metric in METRICS for name in found.of(metric)}
     assert read == written - {"reports/metrics/pretrain.json"}
-    receipts, books = read_receipts(params), ledger_summary(ran.ledger.books(), "tickets")
+    receipts, books = read_receipts(params.run.evaluate), ledger_summary(ran.ledger.books(), "tickets")
     page = Page(summarise(found, receipts, books), found, receipts, books)
     shown = {figure.title.replace(VARIANT, "{}") for figure in gallery(page)}
     assert shown >= {

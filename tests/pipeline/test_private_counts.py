@@ -11,7 +11,6 @@ import pytest
 from ruamel.yaml import YAML
 
 from palimpsest.files import write_json
-from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.progress import LINE
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.private import SplitRow
@@ -89,9 +88,7 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     place.edit("models", "prompts", epochs=0.1)
     place.edit("runs", shadow_mia=[VARIANT])
     place.cap(100.0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place.workspace)
-        patch.setenv(LEDGER_VARIABLE, str(place.books))
+    with place.entered() as patch:
         patch.setattr("palimpsest.models.encoder.SentenceTransformer", Quick)
         plant(place)
         yield place

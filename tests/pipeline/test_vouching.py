@@ -16,7 +16,6 @@ import stages.inputs
 import stages.preprocess
 import stages.pretrain
 import stages.public_eval
-from palimpsest.audit.utility import LinearSettings
 from palimpsest.cli.main import app
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
@@ -62,7 +61,7 @@ def text(key: str) -> Callable[[Place, str], None]:
 
 
 def _classify(params: Params) -> None:
-    stages.downstream_eval._finetuned(params, [], [], LinearSettings(range(3), 0.2, 0.9))  # noqa: SLF001
+    stages.downstream_eval._finetuned(params, [], [], [], [])  # noqa: SLF001
 
 
 def written_by_here(params: Params) -> Artifacts:

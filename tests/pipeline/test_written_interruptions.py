@@ -7,7 +7,6 @@ import pytest
 
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json
-from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.records import Charge
 from tests.pipeline.place import MARKER, WRITTEN, Place
 
@@ -22,16 +21,8 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """A workspace whose variant would be written again, in many waves and slowly enough to be stopped on the way."""
     place = copy(ran)
     place.edit("variants", WRITTEN, together=80, tokens=60, checkpoint_tokens=2, micro_batch=4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place.workspace)
-        patch.setenv(LEDGER_VARIABLE, str(place.books))
+    with place.entered():
         yield place
-
-
-def own(place: Place) -> list[Charge]:
-    """The charges of the newest plan."""
-    charges = [charge for charge in place.charges if charge.variant == WRITTEN]
-    return [charge for charge in charges if charge.run_key == charges[-1].run_key]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +30,7 @@ def killed(place: Place) -> list[Charge]:
     """SIGKILL while the second wave is written."""
     code, output = place.stop_in("predict wave 1", signal.SIGKILL, "dvc", "repro", STAGE, steps=4)
     assert code == -signal.SIGKILL, output
-    return own(place)
+    return place.newest(WRITTEN)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +39,7 @@ def finished(place: Place, killed: list[Charge]) -> list[Charge]:
     code, output = place.run("dvc", "repro", STAGE)
     assert code == 0, output
     assert "a stopped run goes on under its own charge" in output
-    return own(place)
+    return place.newest(WRITTEN)
 
 
 def test_a_killed_run_keeps_its_finished_wave_and_what_began(killed: list[Charge]):

@@ -18,8 +18,7 @@ from palimpsest.records.preprocess import Preprocessed, preprocess
 from palimpsest.records.private import RawRow, SplitRow
 from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.schema import PublicSchema
-from palimpsest.records.split import assign, split_rows
-from palimpsest.records.unit import cap_rows, person_id
+from palimpsest.records.split import assign, cap_rows, person_id, split_rows
 
 KEY = bytes(range(32))
 PEOPLE = ("ann", "bob", "cyd", "dan")

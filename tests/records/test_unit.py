@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.records.private import RawRow
-from palimpsest.records.unit import cap_rows
+from palimpsest.records.split import cap_rows
 
 KEY = bytes(range(32))
 PEOPLE = ("ann", "bob", "cyd")

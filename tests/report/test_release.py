@@ -169,8 +169,8 @@ def test_rows_leave_as_they_are_and_alone(own: Workspace, made: Workspace):
     pq.write_table(table, own.folder / f"data/synthetic/{VARIANT}.parquet")
     (own.folder / f"data/synthetic/{VARIANT}.jsonl").write_text(json.dumps({"text": SECRET}) + "\n")
     with inside(own):
-        rows = stages.release.read_rows(own.params, [VARIANT])
-        write_synthetic(rows[VARIANT], "again", data.text, data.label)
+        rows = read_synthetic(f"data/synthetic/{VARIANT}", data.text, data.label)
+        write_synthetic(rows, "again", data.text, data.label)
     for suffix in (".jsonl", ".parquet"):
         assert digest(own.folder / f"again{suffix}") == digest(made.folder / f"release/data/{VARIANT}{suffix}")
 
@@ -489,7 +489,7 @@ def test_only_the_charges_of_what_leaves_are_meters_on_its_way(own: Workspace):
     """The variant that is a reference now was once a release: that charge cleared other rows than today's."""
     own.charge(REFERENCE)
     with inside(own):
-        receipts = stages.release.read_receipts([VARIANT])
+        receipts = stages.report.read_receipts([VARIANT])
         assert stages.release.ledgered(own.ledger.charges("demo"), receipts) == {f"select@{VARIANT}"}
 
 

@@ -5,6 +5,7 @@ Nothing is fetched: a schema may refer to itself only.
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -37,20 +38,18 @@ def conforms(schema: Mapping[str, Any]) -> Callable[[Any], bool]:
     validator = Draft202012Validator(schema, registry=Registry())
 
     def test(value: Any) -> bool:
-        try:
+        with suppress(RecursionError, ArithmeticError):  # nested beyond the stack; a multiple of too large numbers
             return bool(validator.is_valid(value))
-        except (RecursionError, ArithmeticError):  # nested beyond the stack; a multiple of numbers too large for it
-            return False
+        return False
 
     return test
 
 
 def _is_json(schema: Mapping[str, Any]) -> bool:
     """True where the mapping is the same after a way through JSON: no date, no key but text, no infinity."""
-    try:
+    with suppress(TypeError, ValueError, RecursionError):
         return bool(json.loads(json.dumps(schema, allow_nan=False)) == schema)
-    except (TypeError, ValueError, RecursionError):
-        return False
+    return False
 
 
 def _unresolved(schema: Mapping[str, Any]) -> str | None:

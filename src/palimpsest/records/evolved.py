@@ -3,6 +3,7 @@
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 from palimpsest.errors import DataError
 from palimpsest.files import atomic_path
 
+_DAMAGED = (OSError, EOFError, KeyError, TypeError, ValueError, AttributeError, zipfile.BadZipFile)
 _NAMED = re.compile(r"population_(\d+)_\d+")
 
 
@@ -65,23 +67,14 @@ def read_evolved(path: Path | str) -> list[EvolvedRound]:
         DataError: the file is missing, damaged or of another kind.
     """
     path = Path(path)
-    rounds = _rounds(path)
-    if rounds is None:
-        raise DataError(
-            f"{path.name!r} is missing, or does not hold the rounds of an embedding evolution.",
-            "Run the stage that writes it again.",
-        )
-    return rounds
-
-
-def _rounds(path: Path) -> list[EvolvedRound] | None:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            labels = [str(label) for label in file["labels"]]
-            numbers = sorted({int(found[1]) for name in file.files if (found := _NAMED.fullmatch(name))})
-            return [_round(file, number, labels) for number in numbers]
-    except (OSError, EOFError, KeyError, TypeError, ValueError, AttributeError, zipfile.BadZipFile):
-        return None
+    with suppress(*_DAMAGED), np.load(path, allow_pickle=False) as file:
+        labels = [str(label) for label in file["labels"]]
+        numbers = sorted({int(match[1]) for name in file.files if (match := _NAMED.fullmatch(name))})
+        return [_round(file, number, labels) for number in numbers]
+    raise DataError(
+        f"{path.name!r} is missing, or does not hold the rounds of an embedding evolution.",
+        "Run the stage that writes it again.",
+    )
 
 
 def _round(file: Mapping[str, np.ndarray], number: int, labels: Sequence[str]) -> EvolvedRound:

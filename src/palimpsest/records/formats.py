@@ -10,9 +10,10 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -46,7 +47,14 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 _DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)
-_UNREADABLE = (*_DAMAGED_GZIP, OSError, pa.ArrowException)
+# What keeps a file from being read, the special before the general -> what is said of it.
+_FAILURES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
+    ((FileNotFoundError, NotADirectoryError), "does not exist", "Check the path in params.yaml, dataset section."),
+    ((PermissionError,), "may not be read", "Give this user permission to read the file."),
+    (_DAMAGED_GZIP, "is not a whole gzip file", "Copy the file again, or compress it again."),
+    ((pa.ArrowException,), "is not a whole Parquet file", "Copy the file again, or write it again."),
+    ((OSError,), "cannot be read", "Check the disk, and that the file is whole."),
+)
 
 
 def cells(path: Path, wanted: Sequence[Wanted]) -> Cells:
@@ -106,22 +114,11 @@ def _explained(name: str) -> Iterator[None]:
     failure = None
     try:
         yield
-    except _UNREADABLE as error:
-        failure = _explanation(error, name)
+    except tuple(kind for kinds, *_ in _FAILURES for kind in kinds) as error:
+        problem, remedy = next(words for kinds, *words in _FAILURES if isinstance(error, kinds))
+        failure = DataError(f"{name!r} {problem}.", remedy)
     if failure is not None:
         raise failure
-
-
-def _explanation(error: Exception, name: str) -> DataError:
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return DataError(f"{name!r} does not exist.", "Check the path in params.yaml, dataset section.")
-    if isinstance(error, PermissionError):
-        return DataError(f"{name!r} may not be read.", "Give this user permission to read the file.")
-    if isinstance(error, _DAMAGED_GZIP):
-        return DataError(f"{name!r} is not a whole gzip file.", "Copy the file again, or compress it again.")
-    if isinstance(error, pa.ArrowException):
-        return DataError(f"{name!r} is not a whole Parquet file.", "Copy the file again, or write it again.")
-    return DataError(f"{name!r} cannot be read.", "Check the disk, and that the file is whole.")
 
 
 def _delimited(stream: BinaryIO, name: str, wanted: Sequence[Wanted], *, delimiter: str) -> Cells:
@@ -132,8 +129,12 @@ def _delimited(stream: BinaryIO, name: str, wanted: Sequence[Wanted], *, delimit
         raise DataError(f"{name!r} is empty.", "Give a file with a header and at least one row.")
     places = [_place(header, each.column, name) for each in wanted]
     for number, row in rows:
+        if row and len(row) != len(header):
+            raise DataError(
+                f"{name!r}, row {number}: {len(row)} fields, and the header has {len(header)}.",
+                "Give every row as many fields as the header; quote a field that contains the delimiter.",
+            )
         if row:
-            _check_width(row, header, f"{name!r}, row {number}")
             yield number, [row[place] for place in places]
 
 
@@ -154,29 +155,16 @@ def _parsed(reader: Iterator[list[str]], name: str) -> Iterator[tuple[int, list[
     )
 
 
-def _check_width(row: Sequence[str], header: Sequence[str], where: str) -> None:
-    if len(row) != len(header):
-        raise DataError(
-            f"{where}: {len(row)} fields, and the header has {len(header)}.",
-            "Give every row as many fields as the header; quote a field that contains the delimiter.",
-        )
-
-
 def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
     for number, line in enumerate(stream):
-        if number == 0:
-            line = _without_bom(line, name)
-        yield line.decode("utf-8", "surrogateescape")
-
-
-def _without_bom(line: bytes, name: str) -> bytes:
-    if line.startswith(_UTF16_BOMS):
-        raise DataError(f"{name!r} is UTF-16.", "Save it as UTF-8.")
-    return line.removeprefix(_UTF8_BOM)
+        if number == 0 and line.startswith(_UTF16_BOMS):
+            raise DataError(f"{name!r} is UTF-16.", "Save it as UTF-8.")
+        text = line.removeprefix(_UTF8_BOM) if number == 0 else line
+        yield text.decode("utf-8", "surrogateescape")
 
 
 def _place(header: Sequence[str], column: str | None, name: str) -> int:
-    count = header.count(column) if column is not None else 0
+    count = 0 if column is None else header.count(column)
     if column is None or count == 0:
         raise DataError(
             f"{name!r} has no column {column!r}; it has {len(header)} columns.",
@@ -188,14 +176,14 @@ def _place(header: Sequence[str], column: str | None, name: str) -> int:
 
 
 def _json_lines(stream: BinaryIO, name: str, wanted: Sequence[Wanted]) -> Cells:
-    found: set[str] = set()
+    seen: set[str] = set()
     for number, line in enumerate(_lines(stream, name), start=1):
         if line.strip():
             row = _object(line, f"{name!r}, row {number}")
-            found |= {each.column for each in wanted if each.column in row}
+            seen |= {each.column for each in wanted if each.column in row}
             yield number, [_member(row, each, f"{name!r}, row {number}") for each in wanted]
-    never = [each.column for each in wanted if each.optional and each.column not in found]
-    if found and never:
+    never = [each.column for each in wanted if each.optional and each.column not in seen]
+    if seen and never:
         raise DataError(
             f"{name!r}: no row has the key {never[0]!r}.", "Check the column names in params.yaml, dataset section."
         )
@@ -217,10 +205,8 @@ def _member(row: dict[str, Any], wanted: Wanted, where: str) -> Any:
 
 
 def _parsed_json(line: str, where: str) -> Any:
-    try:
+    with suppress(ValueError, RecursionError):
         return json.loads(line, object_pairs_hook=unique)
-    except (ValueError, RecursionError):
-        pass
     raise DataError(f"{where}: not valid JSON, or a key that occurs twice.", "Write one JSON object per line.")
 
 
@@ -230,26 +216,19 @@ def _parquet(stream: BinaryIO, name: str, wanted: Sequence[Wanted]) -> Cells:
     file = pq.ParquetFile(source)
     names = file.schema_arrow.names
     columns_of = [names[_place(names, each.column, name)] for each in wanted]
-    number = 0
-    for batch in file.iter_batches(_BATCH_ROWS, columns=list(dict.fromkeys(columns_of))):
-        columns = [_values(batch.column(column)) for column in columns_of]
-        for row in zip(*columns, strict=True):
-            number += 1
-            yield number, row
+    batches = file.iter_batches(_BATCH_ROWS, columns=list(dict.fromkeys(columns_of)))
+    rows = (zip(*(_values(batch.column(column)) for column in columns_of), strict=True) for batch in batches)
+    yield from enumerate(chain.from_iterable(rows), 1)
 
 
 def _values(column: pa.Array) -> list[Any]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return column.to_pylist()
     # Arrow does not check that its strings are UTF-8.
-    return [None if raw is None else raw.decode("utf-8", "surrogateescape") for raw in _bytes(column)]
-
-
-def _bytes(column: pa.Array) -> list[bytes | None]:
-    binary = pa.binary() if pa.types.is_string(column.type) else pa.large_binary()
-    return column.cast(binary).to_pylist()
+    binary = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(column.type)
+    if binary is None:
+        return column.to_pylist()
+    return [None if raw is None else raw.decode("utf-8", "surrogateescape") for raw in column.cast(binary).to_pylist()]
 
 
 _READERS: dict[str, Reader] = {

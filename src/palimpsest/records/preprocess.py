@@ -1,7 +1,7 @@
 """From raw private rows to training, holdout and test rows, with a report for the private zone."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,9 +10,8 @@ import numpy as np
 from palimpsest.records.conformity import conforms
 from palimpsest.records.private import RawRow, SplitRow
 from palimpsest.records.schema import PublicSchema
-from palimpsest.records.split import Split, audit_rate, split_rows
+from palimpsest.records.split import Split, audit_rate, cap_rows, person_id, split_rows
 from palimpsest.records.structured import members_of
-from palimpsest.records.unit import cap_rows, person_id
 from palimpsest.workspace import Zone
 
 Guessable = Callable[[Sequence[str], Sequence[str] | None], np.ndarray]
@@ -87,16 +86,22 @@ def _report(
     rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema: PublicSchema, batch_size: int
 ) -> dict[str, Any]:
     counts = _counts(rows, kept, split, schema)
-    counts |= {"unlabelled": _unlabelled(rows, schema), "invalid": _invalid(rows, schema)}
-    labels = _label_counts(kept, schema)
-    warnings = _row_warnings(counts, schema) + _size_warnings(counts, schema, batch_size) + _label_warnings(labels)
+    carried = Counter(row.label for row in kept)
+    # Nothing where labels are free text, because they then are part of the record.
+    labels = {label: carried[label] for label in schema.label_names}
+    one_label = len(labels) > 1 and sum(count > 0 for count in labels.values()) == 1
+    warnings = [*_row_warnings(counts, schema), *_size_warnings(counts, schema, batch_size)]
+    if one_label:
+        warnings.append("All rows have the same label.")
+    elif absent := sum(count == 0 for count in labels.values()):
+        warnings.append(f"{absent} of the {len(labels)} labels have no row.")
     return {
         "zone": Zone.PRIVATE,
         "n_public": schema.n_public,
         "n_persons": schema.n_persons,
         "rows": counts,
         "labels": {label: {"count": count, "share": count / max(len(kept), 1)} for label, count in labels.items()},
-        "one_label": _one_label(labels),
+        "one_label": one_label,
         "warnings": warnings,
     }
 
@@ -117,40 +122,24 @@ def _counts(rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema
         "audit": split.audit_size,
         "members": _units(row for row in split.train if row.guess),
         "nonmembers": _units(row for row in split.holdout if row.guess),
+        "unlabelled": sum(not (row.label or "").strip() for row in rows) if schema.free_label else 0,
+        "invalid": 0 if schema.json_schema is None else _invalid(rows, schema.json_schema),
     }
 
 
 def _units(rows: Iterable[SplitRow]) -> int:
     """How many units of privacy the rows are of."""
-    persons = [row.person for row in rows]
-    return sum(person is None for person in persons) + len({person for person in persons if person is not None})
+    return len({number if row.person is None else row.person for number, row in enumerate(rows)})
 
 
-def _unlabelled(rows: Sequence[RawRow], schema: PublicSchema) -> int:
-    """Rows without a label where it is part of the record."""
-    return sum(not (row.label or "").strip() for row in rows) if schema.free_label else 0
-
-
-def _invalid(rows: Sequence[RawRow], schema: PublicSchema) -> int:
+def _invalid(rows: Sequence[RawRow], json_schema: Mapping[str, Any]) -> int:
     """Records that do not conform to the public JSON schema; a text that was cut is none."""
-    if schema.json_schema is None:
-        return 0
-    valid = conforms(schema.json_schema)
+    valid = conforms(json_schema)
     return sum(not valid(members_of(row.text)) for row in rows)
 
 
-def _label_counts(rows: Sequence[RawRow], schema: PublicSchema) -> dict[str, int]:
-    """Rows per public label; nothing where labels are free text, because they then are part of the record."""
-    counts = Counter(row.label for row in rows)
-    return {label: counts[label] for label in schema.label_names}
-
-
-def _one_label(labels: dict[str, int]) -> bool:
-    return len(labels) > 1 and sum(count > 0 for count in labels.values()) == 1
-
-
 def _row_warnings(counts: dict[str, int], schema: PublicSchema) -> list[str]:
-    found = {
+    problems = {
         "cut": f"texts were cut at {schema.max_length} characters",
         "empty": "texts are empty",
         "unlabelled": "rows have no label",
@@ -158,7 +147,7 @@ def _row_warnings(counts: dict[str, int], schema: PublicSchema) -> list[str]:
         "nobody": "rows were left out: they name no person",
         "over_cap": f"rows were left out: more than {schema.max_rows_per_unit} of one person",
     }
-    return [f"{counts[name]} {problem}." for name, problem in found.items() if counts[name]]
+    return [f"{counts[name]} {problem}." for name, problem in problems.items() if counts[name]]
 
 
 def _size_warnings(counts: dict[str, int], schema: PublicSchema, batch_size: int) -> list[str]:
@@ -173,12 +162,5 @@ def _size_warnings(counts: dict[str, int], schema: PublicSchema, batch_size: int
     return warnings
 
 
-def _far(found: int, declared: int) -> bool:
-    return not 1 / _DECLARED_FACTOR <= found / declared <= _DECLARED_FACTOR
-
-
-def _label_warnings(labels: dict[str, int]) -> list[str]:
-    if _one_label(labels):
-        return ["All rows have the same label."]
-    absent = sum(count == 0 for count in labels.values())
-    return [f"{absent} of the {len(labels)} labels have no row."] if absent else []
+def _far(count: int, declared: int) -> bool:
+    return not 1 / _DECLARED_FACTOR <= count / declared <= _DECLARED_FACTOR

@@ -27,7 +27,7 @@ class SplitRow:
     Attributes:
         guess: True where the unit (the record, or the person behind it) is in the audit subset and an attack may guess
             about it.
-        person: the person's keyed id, 64 hexadecimal digits (`records.unit.person_id`); None where the unit of privacy
+        person: the person's keyed id, 64 hexadecimal digits (`records.split.person_id`); None where the unit of privacy
             is one record.
     """
 

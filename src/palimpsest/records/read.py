@@ -1,6 +1,8 @@
 """Reading private (or public) rows from CSV, TSV, JSONL and Parquet, one row at a time."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,16 +37,32 @@ class ColumnNames:
     def wanted(self, free_labels: bool) -> list[Wanted]:
         """What is set: text, then label, then unit. A label that is free may be missing."""
         whole = self.keys is not None and self.text == WHOLE_ROW
-        found = [Wanted(None if whole else self.text)]
-        found += [Wanted(self.label, optional=free_labels)] if self.label is not None else []
-        return found + ([Wanted(self.unit, optional=self.nobody)] if self.unit is not None else [])
+        others = [Wanted(self.label, free_labels), Wanted(self.unit, self.nobody)]
+        return [Wanted(None if whole else self.text), *(other for other in others if other.column is not None)]
 
 
 def read_rows(
     path: Path | str, columns: ColumnNames, max_length: int, labels: Sequence[str] | None = None
 ) -> list[RawRow]:
-    """All rows of one file; see `iter_rows`."""
-    return list(iter_rows(path, columns, max_length, labels))
+    """All rows of one file, see `iter_rows`, which must stay as it is until the last one is read.
+
+    Raises:
+        DataError: the file changed meanwhile, or is another one of the same content.
+    """
+    path = Path(path)
+    before = _identity(path)
+    rows = list(iter_rows(path, columns, max_length, labels))
+    if _identity(path) != before:
+        raise DataError(f"{path.name!r} changed while it was being read.", "Let nothing write to it, and run again.")
+    return rows
+
+
+def _identity(path: Path) -> tuple[int, int, str] | None:
+    """Time of the last change, number on the disk and hash of a file's content; None where it cannot be read."""
+    with suppress(OSError), path.open("rb") as stream:
+        content, status = hashlib.file_digest(stream, "sha256").hexdigest(), path.stat()
+        return status.st_mtime_ns, status.st_ino, content
+    return None
 
 
 def iter_rows(
@@ -110,10 +128,8 @@ class _Rule:
         beside = plain(value, keys) if self.columns.plain else None
         if value is None or beside is not None:
             return beside
-        try:
+        with suppress(ValueError):
             return canonical(value, keys)
-        except ValueError:
-            pass
         raise self._error(
             number,
             self.columns.text,

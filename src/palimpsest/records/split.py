@@ -1,10 +1,13 @@
 """Training, holdout and test rows: each unit's place is drawn from a keyed hash of that unit alone.
 
-The unit of privacy is one record, or the person behind it where a column names one.
+The unit of privacy is one record, or the person behind it where a column names one: then a keyed id stands for the
+person, who keeps at most k rows.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Literal
 
 import numpy as np
@@ -12,7 +15,6 @@ import numpy as np
 from palimpsest import validate
 from palimpsest.records.keyed import digest, normalise
 from palimpsest.records.private import RawRow, SplitRow
-from palimpsest.records.unit import person_id
 
 Part = Literal["train", "holdout", "test"]
 
@@ -21,12 +23,7 @@ _DRAW_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where one unit goes.
-
-    Attributes:
-        part: "train", "holdout" or "test".
-        audit: True where a fair coin chose between train and holdout.
-    """
+    """Where one unit goes, and whether a fair coin chose between train and holdout."""
 
     part: Part
     audit: bool
@@ -65,7 +62,7 @@ def assign(row: RawRow, key: bytes, audit_rate: float, test_rate: float) -> Assi
 
     Args:
         row: a private row.
-        key: 32 secret bytes.
+        key: 32 secret bytes, as for all that is drawn here.
         audit_rate: public probability of entering the audit subset, given not in the test part.
         test_rate: public probability of entering the test part; 0 where a test file is given.
     """
@@ -98,9 +95,6 @@ def split_rows(rows: Sequence[RawRow], key: bytes, audit_rate: float, test_rate:
 
     Args:
         rows: private rows, all of which name their person, or none.
-        key: 32 secret bytes.
-        audit_rate: public probability of entering the audit subset.
-        test_rate: public probability of entering the test part.
         guessable: (len(rows),) bool, made without sight of the coins; False for the rows of a unit that has a
             near-duplicate in another one.
     """
@@ -118,3 +112,40 @@ def split_rows(rows: Sequence[RawRow], key: bytes, audit_rate: float, test_rate:
             flipped.add(index if person is None else person)
         parts[place.part].append(SplitRow(row.text, row.label, bool(place.audit and may_guess), person))
     return Split(parts["train"], parts["holdout"], parts["test"], len(flipped))
+
+
+def cap_rows(rows: Sequence[RawRow], key: bytes, max_rows: int) -> list[RawRow]:
+    """Keep, in input order, the `max_rows` rows of each person with the smallest keyed hash.
+
+    Equal rows of one person have equal hashes and are interchangeable; the first ones are kept.
+
+    Guarantee: which rows of a person stay depends on that person's rows and the key alone. Adding or removing a person
+    adds or removes that person's kept rows, at most `max_rows`, and changes no other row (1-stable for persons). It is
+    not stable for records: one row more of a person at the cap may take another one's place.
+
+    Every row names its person; `max_rows` is public.
+    """
+    validate.positive(max_rows=max_rows)
+    by_unit: defaultdict[str, list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        by_unit[_named(row)].append(index)
+    # The person is part of the hash: a phrase that many people wrote is then kept by some, not by all or none.
+    ranks = [digest(key, "unit", row.unit, row.text, row.label) for row in rows]
+    kept = {index for own in by_unit.values() for index in nsmallest(max_rows, own, key=ranks.__getitem__)}
+    return [row for index, row in enumerate(rows) if index in kept]
+
+
+def person_id(row: RawRow, key: bytes) -> str:
+    """The keyed id of the person behind a row: 64 hexadecimal digits.
+
+    It stands for the exact value of the unit column, and for one of that data set alone: another asset has another key,
+    so people are not known across data sets. Without the key it is an unrelated random word, and it is itself a
+    key for what is drawn from one person's rows alone (`privacy.rows.one_each`).
+    """
+    return digest(key, "person", _named(row)).hex()
+
+
+def _named(row: RawRow) -> str:
+    if row.unit is None:
+        raise ValueError("a row without a unit belongs to nobody: drop it first")
+    return row.unit

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 WHOLE_ROW = "*"  # stands for the text column where the row itself is the record
@@ -20,12 +21,10 @@ def parsed(text: str) -> Any:
     >>> parsed('{"year": 1998}')
     {'year': 1998}
     """
-    try:
+    with suppress(ValueError, RecursionError):
         value = json.loads(text, object_pairs_hook=unique)
         _dumped(value).encode()
         return value
-    except (ValueError, RecursionError):
-        pass
     raise ValueError("not a JSON value")
 
 
@@ -52,10 +51,8 @@ def canonical(value: Any, keys: Sequence[str]) -> str:
     """
     members = members_of(value) if isinstance(value, str) else value
     if isinstance(members, Mapping):
-        try:
+        with suppress(TypeError, ValueError, RecursionError):
             return _dumped({key: members[key] for key in keys if key in members})
-        except (TypeError, ValueError, RecursionError):
-            pass
     raise ValueError("not a JSON object")
 
 
@@ -74,11 +71,10 @@ def plain(value: Any, keys: Sequence[str]) -> str | None:
 
 def members_of(text: str) -> dict[str, Any] | None:
     """The members of the JSON object that the text is; None where it is none."""
-    try:
+    with suppress(ValueError):
         value = parsed(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
+        return value if isinstance(value, dict) else None
+    return None
 
 
 def _dumped(value: Any) -> str:

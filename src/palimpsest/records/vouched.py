@@ -59,9 +59,8 @@ class Own:
 
     def holds(self, path: Path) -> bool:
         """Whether a path is, is inside or has inside one of the workspace's own files, by its name or by its links."""
-        places = [self.home / one for one in (*OWN, *self.inputs)]
-        own = [name for one in places for name in _names(one)]
-        return any(found.is_relative_to(one) or one.is_relative_to(found) for found in _names(path) for one in own)
+        own = [name for one in (*OWN, *self.inputs) for name in _names(self.home / one)]
+        return any(name.is_relative_to(one) or one.is_relative_to(name) for name in _names(path) for one in own)
 
     def secrets(self) -> Iterator[Path]:
         """Its private files, and of its models the weights: a tokenizer is that of the public model below."""

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,8 @@ def write_synthetic(
     """
     rows = list(records)
     lines, table = _beside(base_path, ".jsonl"), _beside(base_path, ".parquet")
-    columns = _columns(rows, _stored(text_column), label_column)
+    columns: dict[str, list[str | None]] = {_stored(text_column): [row.text for row in rows]}
+    columns |= {} if label_column is None else {label_column: [row.label for row in rows]}
     strings = pa.schema([(name, pa.string()) for name in columns])
     with atomic_path(lines) as lines_draft, atomic_path(table) as table_draft:
         _write_lines(lines_draft, _lines(columns, text_column == WHOLE_ROW))
@@ -44,13 +47,6 @@ def write_synthetic(
 def _beside(base_path: Path | str, suffix: str) -> Path:
     # Not with_suffix: a variant may be called "dp0.5".
     return Path(f"{base_path}{suffix}")
-
-
-def _columns(rows: Sequence[Record], text_column: str, label_column: str | None) -> dict[str, list[str | None]]:
-    columns: dict[str, list[str | None]] = {text_column: [row.text for row in rows]}
-    if label_column is not None:
-        columns[label_column] = [row.label for row in rows]
-    return columns
 
 
 def _stored(text_column: str) -> str:
@@ -97,8 +93,7 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def write_split(path: Path | str, rows: Iterable[SplitRow]) -> None:
     """Write a private split: columns text, label, guess and person; label and person may be null. Private zone."""
-    members = [{name: getattr(row, name) for name in _SPLIT_SCHEMA.names} for row in rows]
-    _write_table(path, pa.Table.from_pylist(members, _SPLIT_SCHEMA))
+    _write_table(path, pa.Table.from_pylist([asdict(row) for row in rows], _SPLIT_SCHEMA))
 
 
 def read_split(path: Path | str) -> list[SplitRow]:
@@ -114,7 +109,7 @@ def write_public(path: Path | str, rows: Iterable[Record]) -> None:
     """Write a public split: column text, and label (nullable) where any row has one."""
     records = list(rows)
     labelled = any(row.label is not None for row in records)
-    _write_table(path, pa.table(_columns(records, "text", "label" if labelled else None), _public_schema(labelled)))
+    _write_table(path, pa.Table.from_pylist([asdict(row) for row in records], _public_schema(labelled)))
 
 
 def read_public(path: Path | str) -> list[Record]:
@@ -141,9 +136,8 @@ def read_synthetic(base_path: Path | str, text_column: str, label_column: str | 
 
 def write_rounds(path: Path | str, rounds: Iterable[Iterable[Record]]) -> None:
     """Write what each round of a method selected: columns round (from 1), text and label (nullable)."""
-    rows = [(number, row.text, row.label) for number, one in enumerate(rounds, 1) for row in one]
-    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
-    _write_table(path, pa.table(columns, _ROUNDS_SCHEMA))
+    rows = [{"round": number, **asdict(row)} for number, records in enumerate(rounds, 1) for row in records]
+    _write_table(path, pa.Table.from_pylist(rows, _ROUNDS_SCHEMA))
 
 
 def read_rounds(path: Path | str) -> list[list[Record]]:
@@ -153,10 +147,10 @@ def read_rounds(path: Path | str) -> list[list[Record]]:
         DataError: the file is missing, damaged or of another kind.
     """
     table = _read_table(path, _ROUNDS_SCHEMA).to_pylist()
-    found: list[list[Record]] = [[] for _ in range(max((row["round"] for row in table), default=0))]
+    rounds: list[list[Record]] = [[] for _ in range(max((row["round"] for row in table), default=0))]
     for row in table:
-        found[row["round"] - 1].append(Record(row["text"], row["label"]))
-    return found
+        rounds[row["round"] - 1].append(Record(row["text"], row["label"]))
+    return rounds
 
 
 def _public_schema(labelled: bool) -> pa.Schema:
@@ -169,27 +163,17 @@ def _write_table(path: Path | str, table: pa.Table) -> None:
 
 
 def _names(path: Path) -> list[str]:
-    try:
+    with suppress(OSError, pa.ArrowException):
         return pq.read_schema(path).names
-    except (OSError, pa.ArrowException):
-        return []
+    return []
 
 
 def _read_table(path: Path | str, schema: pa.Schema) -> pa.Table:
     path = Path(path)
-    table = _table(path, schema)
-    if table is None:
-        raise DataError(
-            f"{path.name!r} is missing, or is not a Parquet file with the columns {', '.join(schema.names)}.",
-            "Run the stage that writes it again.",
-        )
-    return table
-
-
-def _table(path: Path, schema: pa.Schema) -> pa.Table | None:
-    try:
-        # ParquetFile and not read_table: the latter reads a folder name such as "label=1" as a column.
-        with pq.ParquetFile(path) as file:
-            return file.read(schema.names).select(schema.names).cast(schema)
-    except (OSError, KeyError, pa.ArrowException):
-        return None
+    # ParquetFile and not read_table: the latter reads a folder name such as "label=1" as a column.
+    with suppress(OSError, KeyError, pa.ArrowException), pq.ParquetFile(path) as file:
+        return file.read(schema.names).select(schema.names).cast(schema)
+    raise DataError(
+        f"{path.name!r} is missing, or is not a Parquet file with the columns {', '.join(schema.names)}.",
+        "Run the stage that writes it again.",
+    )

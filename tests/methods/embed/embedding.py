@@ -1,8 +1,8 @@
 """A small world of texts that name things: encoder, decoder and language model of its own, and a metered view."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -13,31 +13,24 @@ import numpy as np
 from palimpsest.methods.embed.settings import Eda, EmbedMeans, EmbedSettings, Readable
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.means import Candidates
-from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.decoder.settings import DecodeSettings
-from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Asset, Charge, Run
 from palimpsest.privacy.means import Encode
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
-from tests.reading import reading
+from tests.methods.tickets import FILTERS, SECRET, THINGS, ledger_of_tickets, opened_by, tickets
 
 LABELS = {"refund": "lamp kettle", "praise": "stove fridge"}
-SECRET = "order 8812-XK"
-THINGS = ("lamp", "kettle", "radio", "stove", "fridge", "phone")
 LENGTH = 24  # things that a text names
 AIM = EmbedMeans(share=0.25, domain=1.0, pool=2)
 LIMITED = {"kind": "limited_domain", "domain": 12, "delta_share": 0.5}
-_FILTERS = Filters(chain=(), min_words=1, max_words=None, similarity=0.9, shingle=3, quantile=0.9, threshold=0.5)
 _DECODE = DecodeSettings(samples=1, corrections=0, temperature=1.0, top_p=1.0, max_tokens=9, batch=8)
 _SETTINGS = {
     "rows": 6, "label_counts": "prior", "prior": None, "histogram_share": 0.05, "batch": 1, "rounds": 3, "start": 20,
     "offspring": 16, "parents": 4, "selection": {"kind": "gaussian", "neighbours": 1},
     "eda": Eda(smoothing=0.1, best=3, components=1), "readable": None, "class_means": None, "decode": _DECODE,
-    "filters": _FILTERS,
+    "filters": FILTERS,
 }  # fmt: skip
 READABLE = Readable(quantile=None, perplexity=50.0)
 # Rows of a label name its own things most, and one other, which is seldom one of the last.
@@ -52,9 +45,7 @@ PUBLIC = [" ".join(found) for found in combinations_with_replacement(THINGS, 3)]
 
 
 def schema_of(n_public: int = 240, labels: Mapping[str, str] = LABELS) -> PublicSchema:
-    """What is public about the rows."""
-    task = "classify" if labels else "text"
-    return PublicSchema("tickets", task, "text", n_public, 200, "label" if labels else None, labels)
+    return tickets(n_public, labels)
 
 
 def embed_settings(**changes: Any) -> EmbedSettings:
@@ -132,21 +123,10 @@ def losses(texts: Sequence[str]) -> np.ndarray:
 
 
 def new_ledger(folder: Path, epsilon: float = 90.0) -> Ledger:
-    """A ledger that knows the asset."""
-    ledger = Ledger.create(f"sqlite:///{folder}/ledger.db")
-    ledger.register(Asset("tickets", delta=1e-3, epsilon=epsilon, n_public=240))
-    return ledger
+    return ledger_of_tickets(folder, epsilon, 240)
 
 
-def always(_charge: Charge) -> bool:
-    return True
-
-
-@contextmanager
 def opened(
     ledger: Ledger, schema: PublicSchema, plan: Plan, purpose: str = "release", rows: Sequence[PrivateRow] = ROWS
-) -> Iterator[PrivateView]:
-    """A view as the stage opens it, with the plan reserved; begun steps are continued."""
-    run = reading(Run("eda_evolve", "v", purpose, "", "p", "c"), ledger, schema.asset, rows)
-    with metered(ledger, schema, run, plan.queries, lambda: rows, NoiseSource(), always) as session:
-        yield session.view
+) -> AbstractContextManager[PrivateView]:
+    return opened_by("eda_evolve", rows, ledger, schema, plan, purpose)

@@ -4,13 +4,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import dp_accounting as dpa
 import pytest
 
-from palimpsest.errors import ParamsError
 from palimpsest.methods.embed.plan import plan as planned
 from palimpsest.methods.shared.base import Budget, Plan
-from palimpsest.privacy.accounting import epsilon, gdp_epsilon, is_private, total_rho, zcdp_rho
+from palimpsest.privacy.accounting import total_rho, zcdp_rho
 from palimpsest.records.schema import PublicSchema, default_delta
 from tests.methods.embed.embedding import AIM, LIMITED, embed_settings, schema_of
 
@@ -28,38 +26,6 @@ def gaussian(neighbours: int) -> dict[str, Any]:
 def plan_of(budget: Budget, schema: PublicSchema | None = None, **changes: Any) -> Plan:
     schema = schema or schema_of()
     return planned(embed_settings(**changes), schema, budget)
-
-
-@pytest.mark.parametrize(("n_public", "target", "sigma"), [(1_939_290, 1.0, 15.4045), (8_396, 4.0, 3.3743)])
-def test_the_noise_of_ten_rounds_is_that_of_the_table(n_public: int, target: float, sigma: float) -> None:
-    plan = plan_of(Budget(target, default_delta(n_public)), schema_of(n_public), rounds=10)
-    assert round(float(plan.numbers["sigma"]), 4) == sigma
-
-
-@pytest.mark.parametrize("aim", [None, AIM])
-@pytest.mark.parametrize("label_counts", ["prior", "noisy"])
-@pytest.mark.parametrize("selection", [gaussian(2), LIMITED])
-@pytest.mark.parametrize(("n_public", "target"), [(1_939_290, 1.0), (1_000_000, 0.05)])
-def test_a_plan_spends_its_budget_and_no_more(n_public, target, selection, label_counts, aim) -> None:
-    schema, delta = schema_of(n_public), min(1e-3, default_delta(n_public))
-    plan = plan_of(
-        Budget(target, delta), schema, rounds=5, selection=selection, label_counts=label_counts, class_means=aim
-    )
-    left = delta - plan.own_delta
-    assert target * (1 - 1e-3) <= epsilon(plan.event, left) <= target
-    names = ["label_histogram"] * (label_counts == "noisy") + ["class_means"] * (aim is not None)
-    assert [query.name for query in plan.queries] == [*names, "vote rounds"]
-    assert [query.steps for query in plan.queries] == [None] * len(names) + [5]
-    assert [query.own_delta for query in plan.queries[:-1]] == [0.0] * len(names)
-
-
-def test_aim_takes_its_share_of_the_budget() -> None:
-    plan = plan_of(LOW, class_means=AIM, rounds=4)
-    means, votes = float(plan.numbers["means_sigma"]), float(plan.numbers["sigma"])
-    assert plan.queries[0].event == dpa.GaussianDpEvent(means)
-    assert plan.queries[1].event == dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(votes), 4)
-    assert means**-2 / (means**-2 + 4 * votes**-2) == pytest.approx(0.25, rel=2e-3)
-    assert gdp_epsilon(math.sqrt(means**-2 + 4 * votes**-2), LOW.delta) == pytest.approx(LOW.epsilon, rel=1e-3)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.2])
@@ -81,20 +47,6 @@ def test_shares_of_limited_domain_add_up_in_zcdp() -> None:
     rho = zcdp_rho(2.0, 0.5e-5)
     histogram, means, votes = (total_rho(query.event) / rho for query in plan.queries)
     assert (histogram, means, votes) == (pytest.approx(0.05), pytest.approx(0.25), pytest.approx(0.7))
-
-
-@pytest.mark.parametrize("changes", [{"parents": 2}, {"offspring": 99}, {"selection": gaussian(9)}, {"rows": 90}])
-def test_gaussian_noise_depends_on_rounds_alone(changes) -> None:
-    assert plan_of(BUDGET, **changes).numbers["sigma"] == plan_of(BUDGET).numbers["sigma"]
-
-
-@pytest.mark.parametrize("selection", [gaussian(1), LIMITED])
-@pytest.mark.parametrize("aim", [None, AIM])
-def test_a_reference_adds_no_noise(aim, selection) -> None:
-    plan = plan_of(Budget(math.inf, 1e-3), class_means=aim, label_counts="noisy", selection=selection)
-    assert not any(is_private(query.event) for query in plan.queries)
-    assert plan.queries[-1].event == dpa.SelfComposedDpEvent(dpa.NonPrivateDpEvent(), 3)
-    assert (plan.own_delta, plan.feasible, plan.notes) == (0.0, True, ())
 
 
 @pytest.mark.parametrize(
@@ -174,18 +126,3 @@ def test_a_plan_tells_public_numbers() -> None:
     assert numbers["texts_decoded"] == 3 * 4 * 2 + 2 * 10
     assert plan_of(BUDGET, offspring=40).numbers["candidates"] == 44
     assert plan_of(BUDGET, offspring=40, rounds=1).numbers["candidates"] == 20
-
-
-@pytest.mark.parametrize(
-    ("changes", "schema", "problem"),
-    [
-        ({}, replace(schema_of(labels={}), task="span", label="label"), "free label"),
-        ({"class_means": AIM}, schema_of(labels={}), "two labels"),
-        ({"class_means": AIM}, schema_of(labels={"refund": ""}), "two labels"),
-        ({"prior": {"refund": 1.0}}, schema_of(), "does not name the public labels"),
-        ({"rows": 1}, schema_of(), "fewer than the 2 labels"),
-    ],
-)
-def test_settings_that_do_not_fit_the_schema_are_refused(changes, schema, problem) -> None:
-    with pytest.raises(ParamsError, match=problem):
-        plan_of(BUDGET, schema, **changes)

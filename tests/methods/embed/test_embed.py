@@ -720,21 +720,3 @@ def test_a_decoder_that_fails_leaves_finished_rounds(ledger, tmp_path, slates) -
     found = embed(ledger, **changes)
     assert (len(slates), len(found.rounds), len(found.records)) == (3, 3, 30)
     assert [charge.state for charge in ledger.charges("tickets")] == ["committed"]
-
-
-def test_all_rounds_lost_are_an_error_that_says_what_to_do(ledger, tmp_path, monkeypatch) -> None:
-    def stopped(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    for _ in range(3):
-        with monkeypatch.context() as patch:
-            patch.setattr(Ballot, "held", stopped)
-            with pytest.raises(KeyboardInterrupt):
-                embed(ledger, folder=tmp_path / "kept")
-    with pytest.raises(LedgerError, match="Every round of votes was begun"):
-        embed(ledger, folder=tmp_path / "kept")
-
-
-def test_without_a_folder_nothing_is_written(ledger, tmp_path) -> None:
-    embed(ledger)
-    assert all(path.name.startswith("ledger") for path in tmp_path.iterdir())

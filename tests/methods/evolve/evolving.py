@@ -1,7 +1,7 @@
 """Small settings of private evolution, an author that notes all it is told, and a metered view of invented rows."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,25 +11,19 @@ import numpy as np
 from palimpsest.errors import BackendError
 from palimpsest.methods.evolve.settings import EvolveMeans, EvolveSettings
 from palimpsest.methods.shared.base import Plan
-from palimpsest.methods.shared.settings import Filters, Votes
+from palimpsest.methods.shared.settings import Votes
 from palimpsest.methods.vote_select.declaration import VoteSelectSettings
-from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Asset, Charge, Run
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
-from tests.reading import reading
+from tests.methods.tickets import FILTERS, SECRET, THINGS, ledger_of_tickets, opened_by, tickets
 
 LABELS = {"refund": "Money back.", "praise": "Kind words."}
-SECRET = "order 8812-XK"
-THINGS = ("lamp", "kettle", "radio", "stove", "fridge", "phone")
-_FILTERS = Filters(chain=(), min_words=1, max_words=None, similarity=0.9, shingle=3, quantile=0.9, threshold=0.5)
 _SETTINGS = {
     "rows": 6, "label_counts": "prior", "prior": None, "histogram_share": 0.05, "batch": 1, "rounds": 3, "expand": 3,
-    "look_ahead": 0, "class_means": None, "filters": _FILTERS,
+    "look_ahead": 0, "class_means": None, "filters": FILTERS,
 }  # fmt: skip
 STEERING = EvolveMeans(share=0.25, domain=1.0, first=2, pool=2)
 ROWS = [
@@ -41,9 +35,7 @@ ROWS = [
 
 
 def schema_of(n_public: int = 60, labels: Mapping[str, str] = LABELS) -> PublicSchema:
-    """What is public about the rows."""
-    task = "classify" if labels else "text"
-    return PublicSchema("tickets", task, "text", n_public, 200, "label" if labels else None, labels)
+    return tickets(n_public, labels)
 
 
 def votes_of(**changes: Any) -> Votes:
@@ -108,21 +100,10 @@ class Writer:
 
 
 def new_ledger(folder: Path, epsilon: float = 60.0) -> Ledger:
-    """A ledger that knows the asset."""
-    ledger = Ledger.create(f"sqlite:///{folder}/ledger.db")
-    ledger.register(Asset("tickets", delta=1e-3, epsilon=epsilon, n_public=60))
-    return ledger
+    return ledger_of_tickets(folder, epsilon, 60)
 
 
-def always(_charge: Charge) -> bool:
-    return True
-
-
-@contextmanager
 def opened(
     ledger: Ledger, schema: PublicSchema, plan: Plan, purpose: str = "release", rows: Sequence[PrivateRow] = ROWS
-) -> Iterator[PrivateView]:
-    """A view as the stage opens it, with the plan reserved; begun steps are continued."""
-    run = reading(Run("private_evolve", "v", purpose, "", "p", "c"), ledger, schema.asset, rows)
-    with metered(ledger, schema, run, plan.queries, lambda: rows, NoiseSource(), always) as session:
-        yield session.view
+) -> AbstractContextManager[PrivateView]:
+    return opened_by("private_evolve", rows, ledger, schema, plan, purpose)

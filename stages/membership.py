@@ -1,0 +1,45 @@
+"""What every membership attack on a variant shares: whom it may guess about, its control, and the claim it tests."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from palimpsest.audit.membership import Control, MembershipAudit, audit_membership, bag_of_words_control
+from palimpsest.audit.units import Guessed, Scores
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.privacy.receipt import Receipt, read_receipt
+from palimpsest.workspace import RECEIPTS
+from stages.audited import guessed
+
+
+@dataclass(frozen=True)
+class Target:
+    """A variant under attack: its receipt, the records that may be guessed about, and the control of their coins."""
+
+    params: Params
+    receipt: Receipt
+    guess: Guessed
+    control: Control
+
+    @classmethod
+    def of(cls, name: str) -> "Target":
+        """The variant of that name in params.yaml."""
+        params, guess = load(), guessed()
+        control = bag_of_words_control(*guess.documents, seed=params.seed)
+        return cls(params, read_receipt(RECEIPTS / f"{name}.json"), guess, control)
+
+    def judged(self, attacks: Mapping[str, Scores], sides: Literal["both", "members"] = "both") -> MembershipAudit:
+        """The claim, judged by all attacks together; guesses are of both sides, or of members alone."""
+        return audit_membership(
+            attacks,
+            self.control,
+            claim=self.receipt.claim,
+            delta=self.params.delta,
+            guess_share=self.params.audit.guesses,
+            alpha=self.params.audit.alpha,
+            seed=secrets.randbits(32),  # of ties: with a fixed one their order would hang on how many members there are
+            guessed=sides,
+            units=self.guess.units,
+        )
