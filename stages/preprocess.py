@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -63,7 +64,8 @@ def write_public_rows(params: Params) -> None:
     data = params.dataset
     label = data.label if data.public_labels else None
     columns = ColumnNames(data.text, label, keys=params.schema_of_data.keys, plain=True)
-    rows = read_rows(vouched(params, "dataset.public"), columns, data.max_length, tuple(data.labels) or None)
+    check = partial(vouched, params, "dataset.public")
+    rows = read_rows(Path(data.public).expanduser(), columns, data.max_length, tuple(data.labels) or None, check)
     train, heldout = split_public([Record(row.text, row.label) for row in rows], params.seed)
     write_public(PUBLIC / "train.parquet", train)
     write_public(PUBLIC / "heldout.parquet", heldout)

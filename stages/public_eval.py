@@ -4,6 +4,8 @@ Guarantee: reads synthetic rows that the ledger covers, and files declared publi
 holdout and the `real` row are not read.
 """
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from palimpsest.audit.statistics import Estimate
@@ -65,7 +67,8 @@ def public_test(params: Params) -> list[Record]:
             "Name one, or leave this stage out: a card can do without scores.",
         )
     columns = ColumnNames(data.text, data.label, keys=params.schema_of_data.keys, plain=True)
-    rows = read_rows(vouched(params, "dataset.public_test"), columns, data.max_length, tuple(data.labels) or None)
+    check = partial(vouched, params, "dataset.public_test")
+    rows = read_rows(Path(data.public_test).expanduser(), columns, data.max_length, tuple(data.labels) or None, check)
     return [Record(row.text, row.label) for row in rows]
 
 

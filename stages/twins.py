@@ -152,14 +152,17 @@ def _claim() -> float:
 @contextmanager
 def _entered(workspace: Path, books: Path) -> Iterator[None]:
     """Make a workspace the working directory and its ledger the ledger, with the ledger's witnesses beside it."""
-    before = dict(os.environ)
-    os.environ |= {LEDGER_VARIABLE: str(books), witness.VARIABLE: str(books.parent / "witnesses")}
+    own = {LEDGER_VARIABLE: str(books), witness.VARIABLE: str(books.parent / "witnesses")}
+    before = {name: os.environ.get(name) for name in own}
+    os.environ |= own
     try:
         with contextlib.chdir(workspace):
             yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 if __name__ == "__main__":

@@ -149,6 +149,7 @@ FAILING = {
     "no row of a person": ({"unit": "team", "persons": 100, "max_rows": 0}, "--max-rows is 0"),
     "too few persons": ({"unit": "team", "persons": 19}, "--persons is 19"),
     "more persons than records": ({"unit": "team", "persons": 601}, "--persons is 601"),
+    "unnamed unit": ({"unit": "", "persons": 100}, "no column ''"),
     "no such unit": ({"unit": "who", "persons": 100}, "'who'"),
     "delta above 1/persons": ({"unit": "team", "persons": 100, "delta": 0.011}, "100 persons"),
 }

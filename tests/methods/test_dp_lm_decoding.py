@@ -191,7 +191,7 @@ def test_steered_texts_carry_their_label_more_often(blind, make_generate, varian
 
 
 @pytest.mark.parametrize("variant", ["plain", "pplm", "fudge", "fudge_state"])
-def test_a_walk_keeps_no_gradients_of_itsprompts_of(blind, make_generate, variant: str) -> None:
+def test_a_walk_keeps_no_gradients_of_its_prompts(blind, make_generate, variant: str) -> None:
     """The model's weights may want gradients: what was computed from them must not stay in memory for it."""
     model, rows = blind
     assert model.embedding.requires_grad

@@ -450,7 +450,10 @@ def test_the_event_is_rho_whatever_the_picks():
         assert query_of(picks).event() == dpa.ZCDpEvent(0.5)
         assert query_of(picks).stores_answer
     assert query_of(rho=math.inf).event() == dpa.NonPrivateDpEvent()
-    assert not query_of(rho=math.inf).stores_answer
+    exact = query_of(rho=math.inf)
+    assert not exact.stores_answer
+    object.__setattr__(exact, "event", lambda: dpa.ZCDpEvent(0.5))
+    assert not exact.stores_answer
 
 
 def test_a_retry_replays_the_stored_answer_without_encoding(small, run):

@@ -187,6 +187,13 @@ def test_another_run_shares_nothing(small, run, changed):
     assert spent(small) == pytest.approx(cost(GAUSSIAN, GAUSSIAN))
 
 
+def test_a_plan_that_asks_nothing_is_refused(ledger, run):
+    head = ledger.head()
+    with pytest.raises(LedgerError, match="plans no query"):
+        ledger.reserve("tickets", run(), [])
+    assert ledger.head() == head
+
+
 # --- the budget
 
 

@@ -88,6 +88,7 @@ def test_a_field_of_another_type_is_named_and_not_told(place: str, name: str, va
     [
         ("", "purpose", "Release"),
         ("", "purpose", ""),
+        ("curve", "alpha", [0.0, math.nan, 1.0]),
         ("queries", "purpose", "released"),
         ("queries", "state", "done"),
         ("", "accountant", "best"),

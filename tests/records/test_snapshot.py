@@ -58,3 +58,15 @@ def test_a_change_during_the_reading_is_an_error(path: Path, change, monkeypatch
     with pytest.raises(DataError, match=r"rows\.csv.*changed") as caught:
         read_rows(path, ColumnNames("text"), 100)
     assert "secret" not in str(caught.value)
+
+
+def test_what_is_checked_of_a_file_is_checked_of_what_is_read(path: Path) -> None:
+    checked: list[bytes] = []
+
+    def swapped_behind_the_check() -> None:
+        checked.append(path.read_bytes())
+        path.write_bytes(CONTENT.upper())
+
+    with pytest.raises(DataError, match=r"rows\.csv.*changed"):
+        read_rows(path, ColumnNames("TEXT"), 100, check=swapped_behind_the_check)
+    assert checked == [CONTENT]

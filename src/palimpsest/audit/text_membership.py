@@ -255,9 +255,12 @@ def phantom_test(released: Released, others: Sequence[str], orders: Sequence[int
     texts = released.private
     corpus = WordIds.read([*texts, *others, *released.public, *released.texts], {})
     bounds = np.cumsum([len(texts), len(others), len(released.public)])
-    levels = {level.order: level for level in _levels(corpus, max(orders)) if level.order in orders}
     return Phantom(
-        {order: _phantom(level, corpus.row[level.start], bounds, released.units) for order, level in levels.items()}
+        {
+            level.order: _phantom(level, corpus.row[level.start], bounds, released.units)
+            for level in _levels(corpus, max(orders))
+            if level.order in orders
+        }
     )
 
 

@@ -110,7 +110,7 @@ def _dataset(source: DataSource) -> dict[str, Any]:
         "label": source.label,
         "labels": dict(source.labels) or None,
         "json_schema": source.json_schema,
-        "unit": unit if source.unit else None,
+        "unit": None if source.unit is None else unit,
     }
     return {key: value for key, value in said.items() if value is not None}
 

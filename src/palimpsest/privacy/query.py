@@ -86,7 +86,7 @@ class Stored:
 
     @property
     def stores_answer(self: Query) -> bool:
-        return not isinstance(self.event(), NonPrivateDpEvent)
+        return not isinstance(type(self).event(self), NonPrivateDpEvent)  # what the class says, as the view asks it
 
 
 QueryClass = TypeVar("QueryClass", bound=type)

@@ -55,7 +55,7 @@ def _is_simple(plan: Mapping[str, Any]) -> bool:
 
 # What a field of a receipt's document may hold.
 Word = Annotated[str, Field(min_length=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Epsilon = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 Event = Annotated[dpa.DpEvent, PlainValidator(events.as_written), PlainSerializer(events.to_json)]

@@ -1,7 +1,7 @@
 """Reading private (or public) rows from CSV, TSV, JSONL and Parquet, one row at a time."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,15 +42,22 @@ class ColumnNames:
 
 
 def read_rows(
-    path: Path | str, columns: ColumnNames, max_length: int, labels: Sequence[str] | None = None
+    path: Path | str,
+    columns: ColumnNames,
+    max_length: int,
+    labels: Sequence[str] | None = None,
+    check: Callable[[], object] = lambda: None,
 ) -> list[RawRow]:
     """All rows of one file, see `iter_rows`, which must stay as it is until the last one is read.
+
+    What `check` finds of the file, before the first row is read, holds for what is read: it is the same content.
 
     Raises:
         DataError: the file changed meanwhile, or is another one of the same content.
     """
     path = Path(path)
     before = _identity(path)
+    check()
     rows = list(iter_rows(path, columns, max_length, labels))
     if _identity(path) != before:
         raise DataError(f"{path.name!r} changed while it was being read.", "Let nothing write to it, and run again.")

@@ -51,4 +51,5 @@ class GenerationCounts(PlainFile):
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        return super().from_json({**dict.fromkeys(one.name for one in fields(cls)), "removed": {}, **body})
+        optional = {one.name: one.default for one in fields(cls) if one.default is None}
+        return super().from_json({**optional, "removed": {}, **body})

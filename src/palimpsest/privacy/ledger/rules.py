@@ -112,12 +112,16 @@ def check_plan(run: Run, planned: Sequence[PlannedQuery]) -> None:
     """Refuse what no run may reserve.
 
     Raises:
-        LedgerError: for another adjacency or purpose, a release query without noise, or steps that the event does not
-            compose.
+        LedgerError: for a plan that asks nothing, another adjacency or purpose, a release query without noise, or
+            steps that the event does not compose.
         ValueError: for an own delta outside [0, 1].
     """
     if run.purpose not in PURPOSES:
         raise LedgerError(f"Variant {run.variant!r} has purpose {run.purpose!r}.", f"Use one of {PURPOSES!r}.")
+    if not planned:
+        raise LedgerError(
+            f"Variant {run.variant!r} plans no query.", "Plan what it asks: a run that asks nothing needs no charge."
+        )
     for query in planned:
         _check_query(run, query)
 
