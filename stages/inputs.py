@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from palimpsest.closure import code, digest
 from palimpsest.files import atomic_path
+from palimpsest.graph.closure import code, digest
 from palimpsest.graph.stages import STAGES
 from palimpsest.methods.registry import METHODS, stages_that_spend
 from palimpsest.params.load import load

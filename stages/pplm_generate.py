@@ -5,8 +5,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from palimpsest import closure
 from palimpsest.files import make_folder, write_json
+from palimpsest.graph import closure
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import ENCODER
 from palimpsest.methods.dp_lm.sampling import Sampler

@@ -17,6 +17,7 @@ from typing import Any
 import palimpsest
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
+from palimpsest.graph.taint import RELEASE, Flow, Node, narrowed, nodes
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.release import ReleaseSettings
@@ -38,7 +39,6 @@ from palimpsest.report.release.extract import extract
 from palimpsest.report.release.keys import fingerprint, key_path, load_key
 from palimpsest.report.release.prov import Inputs, provenance
 from palimpsest.report.statement import statement
-from palimpsest.report.taint import RELEASE, Flow, Node, narrowed, nodes
 from palimpsest.workspace import FACTS, GRAPH, LOCK, METRICS, PUBLISHABLE, RECEIPTS, SCORES, SYNTHETIC, TWINS
 from stages import report
 from stages.common import start

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
-from palimpsest.closure import digest
 from palimpsest.files import read_json, write_json
+from palimpsest.graph.closure import digest
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.counts import GenerationCounts
 from palimpsest.params.schema import Params

@@ -11,8 +11,8 @@ import pytest
 from dp_accounting import SelfComposedDpEvent
 
 import stages.preprocess
-from palimpsest.closure import digest
 from palimpsest.errors import DataError, LedgerError
+from palimpsest.graph.closure import digest
 from palimpsest.graph.stages import SPENDERS
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.params.load import LEDGER_VARIABLE, load

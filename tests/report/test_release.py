@@ -25,6 +25,7 @@ import stages.release
 from palimpsest.cli.verify_release import looks
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
 from palimpsest.files import read_json, write_json
+from palimpsest.graph.taint import Flow, Node
 from palimpsest.params.release import ReleaseSettings
 from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.planned import PlannedQuery
@@ -51,7 +52,6 @@ from palimpsest.report.release.envelope import unseal
 from palimpsest.report.release.extract import asset_of, caps_of, charges_of, extract
 from palimpsest.report.release.keys import load_key
 from palimpsest.report.release.prov import Inputs, provenance
-from palimpsest.report.taint import Flow, Node
 from palimpsest.workspace import RELEASES, Zone
 from tests.receipts import a_receipt
 from tests.report.release_world import (

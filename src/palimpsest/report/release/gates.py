@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.errors import DataError, LedgerError, PalimpsestError, ParamsError
+from palimpsest.graph.taint import Flow, taint
 from palimpsest.methods.shared.postprocess import Candidate, PersonalData
 from palimpsest.privacy.ledger.records import Asset, Charge
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.record import Record
 from palimpsest.records.structured import members_of
 from palimpsest.records.world.facts import Facts
-from palimpsest.report.taint import Flow, taint
 
 PRIVATE = "DIFFERENTIALLY PRIVATE"
 VERDICTS = ("refuted", "not refuted", "inconclusive")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from palimpsest.report.taint import Flow, Node
+from palimpsest.graph.taint import Flow, Node
 from palimpsest.workspace import PUBLIC_FILES, Zone
 
 NAMESPACE = "urn:palimpsest:"

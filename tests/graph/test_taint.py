@@ -15,8 +15,8 @@ from flows.graph import read_graph
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.graph.render import document
 from palimpsest.graph.stage import Feature
+from palimpsest.graph.taint import Flow, Node, narrowed, nodes, taint
 from palimpsest.params.load import load
-from palimpsest.report.taint import Flow, Node, narrowed, nodes, taint
 from palimpsest.workspace import Zone
 from stages.release import chosen, sources
 from tests.report.release_world import STAGES

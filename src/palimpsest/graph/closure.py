@@ -17,7 +17,7 @@ _ROOTS = ("palimpsest", "stages")
 # imports is not followed.
 PLUMBING: Mapping[str, str] = {
     "palimpsest": "the version",
-    "palimpsest.closure": "this module: it says what is counted, and runs in no stage but `inputs`",
+    "palimpsest.graph.closure": "this module: it says what is counted, and runs in no stage but `inputs`",
     "palimpsest.errors": "how a failure is told",
     "palimpsest.files": "how a file is written whole",
     "palimpsest.progress": "how progress is told",
