@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
 from palimpsest.workspace import PRIVATE, PUBLIC, Zone
 from stages.common import start
-from stages.vouching import vouched
+from stages.vouching import public_rows
 
 _HELDOUT_SHARE, _HELDOUT_MOST = 0.05, 2000  # of the public rows
 
@@ -64,8 +63,7 @@ def write_public_rows(params: Params) -> None:
     data = params.dataset
     label = data.label if data.public_labels else None
     columns = ColumnNames(data.text, label, keys=params.schema_of_data.keys, plain=True)
-    check = partial(vouched, params, "dataset.public")
-    rows = read_rows(Path(data.public).expanduser(), columns, data.max_length, tuple(data.labels) or None, check)
+    rows = public_rows(params, "dataset.public", columns)
     train, heldout = split_public([Record(row.text, row.label) for row in rows], params.seed)
     write_public(PUBLIC / "train.parquet", train)
     write_public(PUBLIC / "heldout.parquet", heldout)

@@ -4,8 +4,6 @@ Guarantee: reads synthetic rows that the ledger covers, and files declared publi
 holdout and the `real` row are not read.
 """
 
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from palimpsest.audit.statistics import Estimate
@@ -14,13 +12,13 @@ from palimpsest.errors import ParamsError
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
-from palimpsest.records.read import ColumnNames, read_rows
+from palimpsest.records.read import ColumnNames
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_synthetic
 from palimpsest.workspace import INTERNAL, METRICS, PUBLISHABLE, SYNTHETIC
 from stages.common import start
 from stages.downstream_eval import score
-from stages.vouching import vouched
+from stages.vouching import public_rows
 
 PUBLIC_ROW = "public_only"
 SCORES = METRICS / "public.json"
@@ -67,9 +65,7 @@ def public_test(params: Params) -> list[Record]:
             "Name one, or leave this stage out: a card can do without scores.",
         )
     columns = ColumnNames(data.text, data.label, keys=params.schema_of_data.keys, plain=True)
-    check = partial(vouched, params, "dataset.public_test")
-    rows = read_rows(Path(data.public_test).expanduser(), columns, data.max_length, tuple(data.labels) or None, check)
-    return [Record(row.text, row.label) for row in rows]
+    return [Record(row.text, row.label) for row in public_rows(params, "dataset.public_test", columns)]
 
 
 if __name__ == "__main__":

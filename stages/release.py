@@ -91,7 +91,7 @@ def publish(params: Params, settings: ReleaseSettings, target: Path = FOLDER) ->
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Collected:
     """What the workspace and the ledger say of the released variants.
 
     `stages` is the graph as the statement tells it, `flow` as the taint check reads it, `promise` the statement itself.
@@ -110,7 +110,7 @@ class Evidence:
     twins: Mapping[str, Mapping[str, Any]]
 
 
-def collected(params: Params, variants: Sequence[str]) -> Evidence:
+def collected(params: Params, variants: Sequence[str]) -> Collected:
     """What there is to check.
 
     Raises:
@@ -124,13 +124,13 @@ def collected(params: Params, variants: Sequence[str]) -> Evidence:
     promise = statement(receipts, books, asdict(params.schema_of_data), stages, sources=told(params))
     flow = graph(variants, charges, receipts)
     twins = {path.stem: dict(read_json(path)) for path in sorted(TWINS.glob("*.json"))}
-    return Evidence(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params), twins)
+    return Collected(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params), twins)
 
 
 def prepared(
     params: Params,
     settings: ReleaseSettings,
-    evidence: Evidence,
+    evidence: Collected,
     rows: Mapping[str, Sequence[Record]],
     signer: str,
     world: Facts | None,
@@ -220,7 +220,7 @@ def ledgered(charges: Sequence[Charge], receipts: Mapping[str, Receipt]) -> froz
     return frozenset(f"{charge.stage}@{charge.variant}" for charge in good)
 
 
-def origins(params: Params, evidence: Evidence, signer: str, files: Mapping[str, str]) -> dict[str, Any]:
+def origins(params: Params, evidence: Collected, signer: str, files: Mapping[str, str]) -> dict[str, Any]:
     """The PROV document of the released rows."""
     paid = {charge for receipt in evidence.receipts.values() for charge in receipt.charges}
     data, marks = params.dataset, {charge.fingerprint for charge in evidence.charges if charge.id in paid}

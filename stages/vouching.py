@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from palimpsest.errors import ModelError
 from palimpsest.models.sources import known_source, resolve_encoder, resolve_source
 from palimpsest.params.schema import Params
 from palimpsest.params.sources import public_sources
+from palimpsest.records.private import RawRow
+from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.vouched import EMBEDDED, Own, PublicSource, fingerprint_of, require_public, sha256
 from stages.models import fitted_here
 
@@ -33,6 +36,17 @@ def vouched(params: Params, key: str) -> Path:
     place = resolve_source(source.name)
     require_public(source, place, own)
     return place
+
+
+def public_rows(params: Params, key: str, columns: ColumnNames) -> list[RawRow]:
+    """The rows of the file that params.yaml names at `key`, for which `vouched` holds when they are read.
+
+    Raises:
+        DataError: it does not, the file changed meanwhile, or it cannot be read.
+    """
+    data, path = params.dataset, _written(named(params)[key])
+    labels = tuple(data.labels) or None
+    return read_rows(path, columns, data.max_length, labels, check=partial(vouched, params, key))
 
 
 def require_vouched(params: Params, workspace: Path = Path()) -> None:

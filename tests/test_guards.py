@@ -250,7 +250,8 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def test_every_key_of_the_schema_is_described():
-    assert list(undescribed(Params)) == []
+    # Nobody writes or is shown what `run` holds: it follows from the variants.
+    assert [key for key in undescribed(Params) if not key.startswith("run.")] == []
 
 
 # Models.
@@ -300,11 +301,11 @@ def test_models_are_found_through_the_one_check():
 
 
 def test_public_files_are_read_through_the_one_check():
-    """A stage takes the path of a public file from the check, and uses its name to see whether it changed."""
+    """The check names a public file by its key; elsewhere a stage asks no more than whether there is one."""
     for path in (ROOT / "stages").glob("*.py"):
         for line in path.read_text(encoding="utf-8").splitlines():
             if "data.public" in line and "public_labels" not in line:
-                assert "unchanged(" in line or "is None" in line or path.name == "release.py", (path.name, line)
+                assert "is None" in line or path.name == "release.py", (path.name, line)
 
 
 def test_what_is_not_public_is_refused_by_its_path():

@@ -71,10 +71,14 @@ def finetuned(
 def _load(folder: Path, labels: int, settings: FinetuneSettings) -> tuple[PreTrainedModel, Logits]:
     """The model, and how it reads texts."""
     with loading(folder, "encoder to fine-tune", "Name a folder with config.json, model.safetensors and a tokenizer."):
-        local = {"trust_remote_code": False, "local_files_only": True}
-        tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         model = AutoModelForSequenceClassification.from_pretrained(
-            folder, num_labels=labels, ignore_mismatched_sizes=True, use_safetensors=True, **local
+            folder,
+            num_labels=labels,
+            ignore_mismatched_sizes=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
         )
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     model.config.pad_token_id = tokenizer.pad_token_id

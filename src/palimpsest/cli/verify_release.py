@@ -39,19 +39,19 @@ def check_release(path: Path, key: str | None) -> int:
         0 if all holds for the given key; 1 if a check fails; 3 if all holds for the key in the folder alone, which
         anybody could have put there.
     """
-    found, out = verify_release(path, key), console()
-    for check in found.checks:
+    verified, out = verify_release(path, key), console()
+    for check in verified.checks:
         for problem in check.problems:
             out.print(f"[red]fails[/red]  {escape(check.name)}: {escape(problem)}", soft_wrap=True)
         if not check.problems:
             out.print(f"[green]holds[/green]  {escape(check.name)}", soft_wrap=True)
-    for line in looks(found):
+    for line in looks(verified):
         out.print(f"[dim]shows[/dim]  {escape(line)}", soft_wrap=True)
-    if found.fingerprint is not None:
-        out.print(f"key: {found.fingerprint}", soft_wrap=True)
-    if not found.holds:
+    if verified.fingerprint is not None:
+        out.print(f"key: {verified.fingerprint}", soft_wrap=True)
+    if not verified.holds:
         return 1
-    if found.pinned:
+    if verified.pinned:
         return 0
     print(
         "not verified: all holds, but the key was not pinned: it lies in the folder that it signs, and anybody can put "

@@ -217,23 +217,23 @@ class Params(Settings):
 
     def flags(self) -> list[str]:
         """What is allowed but should be looked at: shown by `plan` and in the report."""
-        found = []
+        warnings = []
         schema = self.schema_of_data
         if math.isclose(self.delta, 1.0 / schema.n_units, rel_tol=1e-9):
-            found.append(
+            warnings.append(
                 f"privacy.budget.delta equals 1 / {schema.n_units}: a mechanism that publishes all of one "
                 f"{schema.unit} would meet it."
             )
         for name, model in self.charged.items():
             if MEANINGLESS_EPSILON < model.epsilon < math.inf:
-                found.append(f"{name}: epsilon is above {MEANINGLESS_EPSILON:g}: such a guarantee means little.")
+                warnings.append(f"{name}: epsilon is above {MEANINGLESS_EPSILON:g}: such a guarantee means little.")
         for name, row in self.variants.items():
             settings = getattr(row, row.method, None)
             if isinstance(row, Fitted) and row.purpose == "release" and getattr(settings, "batch", 1) > 1:
-                found.append(
+                warnings.append(
                     f"{name}: batch is above 1: private texts that are encoded together move each other's vectors by "
                     "rounding, which the guarantee does not cover."
                 )
         if self.testing.noise_seed is not None:
-            found.append("testing.noise_seed is set: NOTHING made by this run is private.")
-        return found
+            warnings.append("testing.noise_seed is set: NOTHING made by this run is private.")
+        return warnings
