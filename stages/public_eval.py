@@ -15,13 +15,12 @@ from palimpsest.params.schema import Params
 from palimpsest.records.read import ColumnNames
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_synthetic
-from palimpsest.workspace import INTERNAL, METRICS, PUBLISHABLE, SYNTHETIC
+from palimpsest.workspace import INTERNAL, PUBLISHABLE, SCORES, SYNTHETIC
 from stages.common import start
 from stages.downstream_eval import score
 from stages.vouching import public_rows
 
 PUBLIC_ROW = "public_only"
-SCORES = METRICS / "public.json"
 
 
 def run() -> None:

@@ -4,10 +4,9 @@ It writes nothing. A method with a language model must beat it at equal epsilon 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent
 
 from palimpsest.errors import ParamsError
@@ -16,10 +15,9 @@ from palimpsest.methods.shared.base import Budget, Made, Plan
 from palimpsest.methods.shared.means import Candidates, ClassSums, choose, class_sums, planned_means
 from palimpsest.methods.shared.shares import label_rows, planned_histogram, planned_query, require_prior, whole_rho
 from palimpsest.privacy.accounting import calibrate_noise, gdp_sigma
-from palimpsest.privacy.means import GRID, Encode, class_steps
+from palimpsest.privacy.means import Encode
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
-from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
 _MARGIN = 1.0 + 1e-6  # the exact noise, and what the accountant of the statement rounds up when it recomputes epsilon
@@ -112,23 +110,3 @@ class Select:
         """The texts chosen for each label, label by label; see `choose`."""
         rows = choose(self.candidates, artifact.sums, artifact.counts, self.settings.domain)
         return Made(rows, len(rows))
-
-
-def oracle(
-    candidates: Candidates,
-    embeddings: np.ndarray,
-    members: Sequence[str | None],
-    labels: Sequence[str],
-    counts: Mapping[str, int],
-    domain: float,
-) -> list[Record]:
-    """The same choice from exact sums, each row a unit of its own: what this rule finds without noise.
-
-    It reads private embeddings, shape (n, d), without noise: for tables of the private zone, never to be released.
-    `members` are their labels; rows with another label than the public `labels` contribute nothing.
-    """
-    position: dict[str | None, int] = {label: index for index, label in enumerate(labels)}
-    known = np.array([member in position for member in members], dtype=bool)
-    classes = [position[member] for member in members if member in position]
-    exact = class_steps(embeddings[known], classes, len(labels)) / GRID
-    return choose(candidates, ClassSums(tuple(labels), exact), counts, domain)
