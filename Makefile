@@ -1,11 +1,14 @@
-# Two commands on a fresh machine with Python 3.11 or newer: `make demo` and `make test`.
+# On a fresh machine with Python 3.11 to 3.13: `make demo`, `make test`; `make help` lists the rest.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO := $(BIN)/.demo-installed
 TEST := $(BIN)/.test-installed
 
-.PHONY: demo test lint graph install mutants coverage
+.PHONY: help demo test lint graph install mutants coverage
+
+help:  ## say what each target does
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(DEMO)  ## set up and run the main job on the embedded data set; offline after the install
 	$(BIN)/palimpsest register
@@ -15,7 +18,7 @@ demo: $(DEMO)  ## set up and run the main job on the embedded data set; offline 
 test: $(TEST) lint  ## everything CI checks
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-lint: $(TEST)
+lint: $(TEST)  ## style, import contracts, types
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
@@ -33,7 +36,7 @@ coverage: $(TEST)  ## which lines the tests run, those of the stages' own proces
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered --sort=miss
 
-install: $(DEMO)
+install: $(DEMO)  ## into .venv, with what the demo needs
 
 $(DEMO): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
