@@ -5,16 +5,19 @@ BIN := $(VENV)/bin
 DEMO := $(BIN)/.demo-installed
 TEST := $(BIN)/.test-installed
 
-.PHONY: help demo test lint graph install mutants coverage
+.PHONY: help demo test test-slow lint graph install mutants coverage
 
 help:  ## say what each target does
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(DEMO)  ## set up and run the main job on the embedded data set; offline after the install
 	$(BIN)/palimpsest demo
 
 test: $(TEST) lint  ## everything CI checks
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+test-slow: $(TEST)  ## evidence for a release: the wheel; goes on where it stopped
+	$(BIN)/python -m pytest -m slow --stepwise
 
 lint: $(TEST)  ## style, import contracts, types
 	$(BIN)/ruff check .
