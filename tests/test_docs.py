@@ -1,6 +1,9 @@
-"""What the pages say is so: folders name what comes there, and every block of Python runs."""
+"""What the pages say is so: folders name what comes there, links lead somewhere, every block of Python runs."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,3 +31,12 @@ def test_every_block_of_a_page_runs(page: str) -> None:
     for block in blocks:
         exec(compile(block, page, "exec"), names)
     assert blocks
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """Every page is in the navigation, every link and anchor is there."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "site" / "library.html").is_file()
