@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,9 +34,9 @@ def bin_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def environ(tmp_path: Path) -> Iterator[dict[str, str]]:
+def environ(tmp_path: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    yield {**kept, "HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"}
+    return {**kept, "HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"}
 
 
 def test_the_wheel_brings_all_that_a_stage_reads(bin_folder: Path, tmp_path: Path, environ: dict[str, str]) -> None:
@@ -57,7 +56,9 @@ def test_the_demo_runs_in_a_folder_of_its_own(bin_folder: Path, tmp_path: Path, 
     """It makes a workspace and runs its first stages; Ctrl-C then ends it, and `status` goes on."""
     folder = tmp_path / "demo"
     command = [str(bin_folder / "palimpsest"), "demo", "--dir", str(folder)]
-    with subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True, start_new_session=True) as demo:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as demo:
         assert demo.stdout is not None
         seen = next((line for line in demo.stdout if "encode_public" in line), None)  # world, preprocess are done
         os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
