@@ -67,19 +67,19 @@ def read_scores(params: Params) -> dict[str, Any] | None:
     return scores if scores.get("zone") == PUBLISHABLE else None
 
 
-def read_results(params: Params) -> Results:
+def read_results(params: Params, workspace: Path = Path()) -> Results:
     """Every metric file of this run that there is; those of settings that were taken back are left out."""
-    return Results({metric.name: _read(metric, params) for metric in sections.METRICS})
+    return Results({metric.name: _read(metric, params, workspace) for metric in sections.METRICS})
 
 
-def _read(metric: Metric[Any], params: Params) -> dict[str, Any]:
-    paths = {name: METRICS / metric.file(name) for name in metric.asked(params)}
+def _read(metric: Metric[Any], params: Params, workspace: Path = Path()) -> dict[str, Any]:
+    paths = {name: workspace / METRICS / metric.file(name) for name in metric.asked(params)}
     return {name: read_json(path) for name, path in paths.items() if path.is_file()}
 
 
-def read_receipts(variants: Iterable[str]) -> dict[str, Receipt]:
+def read_receipts(variants: Iterable[str], workspace: Path = Path()) -> dict[str, Receipt]:
     """Variant -> its receipt."""
-    return {name: read_receipt(RECEIPTS / f"{name}.json") for name in variants}
+    return {name: read_receipt(workspace / RECEIPTS / f"{name}.json") for name in variants}
 
 
 def read_yaml(path: Path) -> Any:
