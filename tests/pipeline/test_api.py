@@ -64,7 +64,8 @@ def test_python_sees_what_the_commands_made(ran: Place, entered: Callable[[Place
     audit = work.audit()
     assert {row.variant for row in audit.rows} >= {VARIANT, "real", "public_only"}
     assert isinstance(audit.of(VARIANT)["ngrams"], NgramAudit)
-    assert VARIANT in audit._repr_html_() and VARIANT in str(audit)
+    assert VARIANT in audit._repr_html_()
+    assert VARIANT in str(audit)
     assert work.budget().spent == place.ledger.balance("tickets").spent > 0
 
 
