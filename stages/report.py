@@ -21,6 +21,7 @@ from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.report import sections
 from palimpsest.report.card import render_card
+from palimpsest.report.conclusion import conclusions
 from palimpsest.report.page import render_internal
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Page
@@ -50,7 +51,7 @@ def run() -> None:
     )
     _write(CARD, card)
     write_json(STATEMENT, document)
-    write_json(SUMMARY, summary.to_json())
+    write_json(SUMMARY, {**summary.to_json(), "conclusions": conclusions(summary)})
     page = Page(summary, results, receipts, books)
     for name, rows in (plot for section in sections.SECTIONS for plot in section.plots.items()):
         write_json(PLOTS / f"{name}.json", rows(page))
