@@ -5,18 +5,19 @@ BIN := $(VENV)/bin
 DEMO := $(BIN)/.demo-installed
 TEST := $(BIN)/.test-installed
 
-.PHONY: help demo test lint graph install mutants coverage
+.PHONY: help demo test test-slow lint graph docs install mutants coverage
 
 help:  ## say what each target does
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(DEMO)  ## set up and run the main job on the embedded data set; offline after the install
-	$(BIN)/palimpsest register
-	$(BIN)/palimpsest keys new --keep
-	$(BIN)/palimpsest run --yes  # its rows are invented: whoever runs it owns them
+	$(BIN)/palimpsest demo
 
 test: $(TEST) lint  ## everything CI checks
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+test-slow: $(TEST)  ## evidence for a release: the wheel; goes on where it stopped
+	$(BIN)/python -m pytest -m slow --stepwise
 
 lint: $(TEST)  ## style, import contracts, types
 	$(BIN)/ruff check .
@@ -26,6 +27,9 @@ lint: $(TEST)  ## style, import contracts, types
 graph: $(DEMO)  ## render dvc.yaml, params.resolved.yaml and docs/params.md anew
 	$(BIN)/palimpsest render
 	$(BIN)/python -c 'from palimpsest.params.reference import render; open("docs/params.md", "w").write(render())'
+
+docs: $(TEST)  ## the site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 mutants: $(TEST)  ## plant faults in the privacy code one by one; each must be noticed by a test
 	$(BIN)/python -m bench.mutants --seeds 20 --write docs/results
@@ -45,5 +49,5 @@ $(DEMO): pyproject.toml constraints.txt
 	touch $@
 
 $(TEST): $(DEMO)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[embedded,prefect,postgres,test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[embedded,prefect,postgres,docs,test]'
 	touch $@

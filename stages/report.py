@@ -21,6 +21,7 @@ from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.report import sections
 from palimpsest.report.card import render_card
+from palimpsest.report.conclusion import conclusions
 from palimpsest.report.page import render_internal
 from palimpsest.report.results import Metric, Results
 from palimpsest.report.sections.base import Page
@@ -50,7 +51,7 @@ def run() -> None:
     )
     _write(CARD, card)
     write_json(STATEMENT, document)
-    write_json(SUMMARY, summary.to_json())
+    write_json(SUMMARY, {**summary.to_json(), "conclusions": conclusions(summary)})
     page = Page(summary, results, receipts, books)
     for name, rows in (plot for section in sections.SECTIONS for plot in section.plots.items()):
         write_json(PLOTS / f"{name}.json", rows(page))
@@ -67,19 +68,19 @@ def read_scores(params: Params) -> dict[str, Any] | None:
     return scores if scores.get("zone") == PUBLISHABLE else None
 
 
-def read_results(params: Params) -> Results:
+def read_results(params: Params, workspace: Path = Path()) -> Results:
     """Every metric file of this run that there is; those of settings that were taken back are left out."""
-    return Results({metric.name: _read(metric, params) for metric in sections.METRICS})
+    return Results({metric.name: _read(metric, params, workspace) for metric in sections.METRICS})
 
 
-def _read(metric: Metric[Any], params: Params) -> dict[str, Any]:
-    paths = {name: METRICS / metric.file(name) for name in metric.asked(params)}
+def _read(metric: Metric[Any], params: Params, workspace: Path = Path()) -> dict[str, Any]:
+    paths = {name: workspace / METRICS / metric.file(name) for name in metric.asked(params)}
     return {name: read_json(path) for name, path in paths.items() if path.is_file()}
 
 
-def read_receipts(variants: Iterable[str]) -> dict[str, Receipt]:
+def read_receipts(variants: Iterable[str], workspace: Path = Path()) -> dict[str, Receipt]:
     """Variant -> its receipt."""
-    return {name: read_receipt(RECEIPTS / f"{name}.json") for name in variants}
+    return {name: read_receipt(workspace / RECEIPTS / f"{name}.json") for name in variants}
 
 
 def read_yaml(path: Path) -> Any:

@@ -1,6 +1,9 @@
-"""The pages of the folders name what the code writes there."""
+"""What the pages say is so: folders name what comes there, links lead somewhere, every block of Python runs."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,3 +19,24 @@ def test_a_folder_s_page_names_whatever_comes_there(folder: Path) -> None:
     wanted = {path.relative_to(folder).parts[0] for path in paths}
     page = (ROOT / folder / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `([^`]+?)/?` \|", page, flags=re.MULTILINE)) == wanted
+
+
+@pytest.mark.parametrize("page", ["library.md"])
+def test_every_block_of_a_page_runs(page: str) -> None:
+    """One after the other, as a reader would."""
+    blocks = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)
+    assert blocks
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """Every page is in the navigation, every link and anchor is there."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "site" / "library.html").is_file()

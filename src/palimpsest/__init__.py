@@ -1,3 +1,21 @@
-"""palimpsest: differentially private synthetic text, with a metered privacy budget and an audit."""
+"""palimpsest: differentially private synthetic text, with a metered privacy budget and an audit.
+
+`create` and `open` give a workspace to work with from Python; docs/python.md shows both.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from palimpsest.api import Workspace as Workspace
+    from palimpsest.api import create as create
+    from palimpsest.api import open as open
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """What is used from Python, found when it is asked for: whatever imports a part of the package is spared it."""
+    if name in ("Workspace", "create", "open"):
+        return getattr(import_module("palimpsest.api"), name)
+    raise AttributeError(f"module 'palimpsest' has no attribute {name!r}")

@@ -80,6 +80,9 @@ def test_the_page_on_a_desk(opened: Open) -> None:
     assert_marked_private(shown)
     assert_can_be_read_out(shown)
     assert_quiet(shown)
+    widths = "const box = document.querySelector('.verdicts'); return [box.scrollWidth, box.clientWidth]"
+    needed, there = shown.execute_script(widths)
+    assert needed <= there  # no column is cut
     assert_fits_on_paper(shown)
 
 

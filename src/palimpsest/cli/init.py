@@ -119,14 +119,7 @@ def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bo
     params = loads(made[FILE])
     require_vouched(params, workspace)
     enter(params, workspace, lost=lost)
-    try:
-        _write(workspace, made)
-    except OSError as error:
-        raise DataError(
-            f"The workspace cannot be written ({type(error).__name__}).", "Choose another folder with --workspace."
-        ) from None
-    _init_dvc(workspace)
-    close_workspace(workspace)
+    make_workspace(workspace, made)
     print("git: dvc.lock is left out by .gitignore, which says how to keep it in a private repository")
     print(f"workspace ready: {workspace.resolve()}\nnext: palimpsest plan, then palimpsest run")
 
@@ -135,6 +128,22 @@ def rendered(source: DataSource) -> dict[str, str]:
     """File name -> content of the workspace's settings."""
     text = params_text(source)
     return {FILE: text, **contents(loads(text))}
+
+
+def make_workspace(workspace: Path, files: Mapping[str, str]) -> None:
+    """Write the settings of a workspace and the ignore files, and initialise DVC.
+
+    Raises:
+        DataError: the folder cannot be written.
+    """
+    try:
+        _write(workspace, files)
+    except OSError as error:
+        raise DataError(
+            f"The workspace cannot be written ({type(error).__name__}).", "Choose another folder with --workspace."
+        ) from None
+    _init_dvc(workspace)
+    close_workspace(workspace)
 
 
 def _write(workspace: Path, files: Mapping[str, str]) -> None:

@@ -155,6 +155,16 @@ def verify(
     raise typer.Exit(verify_workspace(workspace))
 
 
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--dir", help="A folder for it; one that has the demo goes on.")] = Path(),
+) -> None:
+    """The whole pipeline on invented support tickets, offline: all families of methods, the audits and a release."""
+    from palimpsest.cli.demo import run_demo
+
+    raise typer.Exit(run_demo(folder))
+
+
 @keys.command("new")
 def new_key(
     path: Annotated[Path | None, typer.Option(help="Where to put it, outside any workspace.")] = None,

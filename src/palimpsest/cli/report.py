@@ -30,7 +30,10 @@ def show_report(workspace: Path) -> None:
     path = workspace / SUMMARY
     if not path.is_file():
         raise DataError("There is no report yet.", "Make it with `palimpsest run`.")
-    rows = read_json(path)["rows"]
+    summary = read_json(path)
+    rows = summary["rows"]
+    for name, sentence in summary.get("conclusions", {}).items():
+        out.print(f"[bold]{escape(name)}[/bold]: {escape(sentence)}", soft_wrap=True)
     for part in result_tables(rows, out.width):
         out.print(part)
     refuted = [row["variant"] for row in rows if row["role"] == "release" and _verdict(row) == "refuted"]

@@ -12,6 +12,7 @@ from palimpsest.errors import DataError
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.claims import public_claims
+from palimpsest.report.conclusion import public_conclusions
 from palimpsest.report.formats import number
 from palimpsest.report.page import rendered
 from palimpsest.report.sections import budget, pipeline, promise, utility
@@ -87,6 +88,7 @@ def render_card(
         releases=releases,
         unit=unit,
         rows=scores["rows"] if scores else {},
+        conclusions=public_conclusions(scores, [release["variant"] for release in releases]),
         alerts=_alerts(statement, releases),
         gates=gates(statement, releases, twins),
         accountants=accountants,

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.claims import claims
+from palimpsest.report.conclusion import conclusions
 from palimpsest.report.formats import number, percent
 from palimpsest.report.results import Results
 from palimpsest.report.row import Row, Summary
@@ -47,6 +48,7 @@ def render_internal(
         stages=stages,
         provenance=provenance,
         claims=claims(summary, results, receipts, ledger, statement),
+        conclusions=conclusions(summary),
         alerts=_alerts(summary, statement),
         bar=_bar(ledger),
         verdicts=verdicts(page),

@@ -1,0 +1,250 @@
+"""palimpsest from Python: the workspaces, the ledger and the graph of the commands, with values instead of pages.
+
+import palimpsest as p
+work = p.create("work", tickets, public, text="body", label="team", labels=teams, n_public=12000, asset="tickets")
+work.plan()
+work.run()
+work.samples("dp3")
+work.audit()
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+from palimpsest.cli.context import Context, opened
+from palimpsest.cli.decisions import DataSource
+from palimpsest.cli.init import init_workspace
+from palimpsest.cli.plan import PlanSummary, summarised
+from palimpsest.cli.render import render
+from palimpsest.cli.run import HELD_BACK, run_workspace
+from palimpsest.errors import DataError, PalimpsestError
+from palimpsest.files import atomic_path, owner_only
+from palimpsest.params.load import read
+from palimpsest.privacy.ledger.records import Balance
+from palimpsest.privacy.ledger.summary import ledger_summary
+from palimpsest.records.write import read_synthetic
+from palimpsest.report.results import Results
+from palimpsest.report.row import Row
+from palimpsest.report.sections import METRICS
+from palimpsest.report.summary import summarise
+from palimpsest.workspace import DATA, PAGE, SUMMARY, SYNTHETIC
+from stages.report import read_receipts, read_results
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from pandas import DataFrame
+
+GIVEN = DATA / "given"  # tables that were handed over as values
+
+
+@runtime_checkable
+class Frameable(Protocol):
+    """A table that becomes a DataFrame, such as a `datasets.Dataset`."""
+
+    def to_pandas(self) -> "DataFrame": ...
+
+
+Table: TypeAlias = "Path | str | DataFrame | Frameable"
+
+
+class RunFailed(PalimpsestError):
+    """A run that did not bring everything up to date."""
+
+
+@dataclass(frozen=True)
+class PricedPlan:
+    """What a run would do and cost; no row was read for it."""
+
+    summary: PlanSummary
+
+    @property
+    def frame(self) -> "DataFrame":
+        """One line a stage that spends: stage, state, epsilon, what it adds to the total, minutes, why."""
+        lines = [
+            {
+                "stage": line.stage, "method": line.method, "state": line.state, "epsilon": line.cost.epsilon,
+                "budget cost": line.cost.budget_cost, "minutes": line.minutes, "why": "; ".join(line.why),
+            }
+            for line in self.summary.lines
+        ]  # fmt: skip
+        return _frame(lines)
+
+    def __str__(self) -> str:
+        return f"{self.frame.to_string(index=False)}\n{self._verdict}"
+
+    def _repr_html_(self) -> str:
+        return f"{self.frame.to_html(index=False, na_rep='')}<p>{self._verdict}</p>"
+
+    @property
+    def _verdict(self) -> str:
+        found = self.summary
+        fits = "fits" if found.fits else "does not fit"
+        return f"Epsilon {found.spent:.3f} of {found.cap:g} is spent; after this run {found.after:.3f}: {fits}."
+
+
+@dataclass(frozen=True)
+class AuditResults:
+    """What was measured on every variant. Of the private zone: it never leaves.
+
+    Attributes:
+        rows: the final table, releases first, then references, `real` and `public_only`.
+        page: the audit page.
+    """
+
+    rows: tuple[Row, ...]
+    results: Results
+    page: Path
+
+    def of(self, variant: str) -> dict[str, Any]:
+        """Kind of measurement -> its typed result, for one variant: `membership`, `ngrams`, `utility`, ..."""
+        known = {metric.name: self.results.get(metric, variant) for metric in METRICS}
+        return {name: result for name, result in known.items() if result is not None}
+
+    @property
+    def frame(self) -> "DataFrame":
+        """One line a variant: its proved epsilon, retention by each evaluator, and the verdict over all attacks."""
+        return _frame([_line(row) for row in self.rows])
+
+    def __str__(self) -> str:
+        return str(self.frame.to_string(index=False))
+
+    def _repr_html_(self) -> str:
+        return f"{self.frame.to_html(index=False, na_rep='')}<p>Private zone. The page: {self.page}</p>"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A folder with params.yaml, as the commands know it: everything here is in the same files and the same ledger."""
+
+    folder: Path
+
+    def plan(self) -> PricedPlan:
+        """What a run would do and cost. Reads no row.
+
+        Raises:
+            PalimpsestError: params.yaml is wrong, or the ledger does not know this data set.
+        """
+        render(self.folder)
+        return PricedPlan(summarised(self._opened()))
+
+    def run(self, *targets: str, yes: bool = False, reason: str | None = None) -> None:
+        """Bring the workspace, or some stages, up to date.
+
+        Args:
+            targets: names of stages; none are all.
+            yes: the word of the data's owner for what `palimpsest run` would ask about.
+            reason: why it is given; kept in the private zone.
+
+        Raises:
+            RunFailed: it did not come to its end. What ended is kept.
+            PalimpsestError: found by checks, before any stage starts and before any charge.
+        """
+        with owner_only():
+            code = run_workspace(self.folder, list(targets), ui=False, stay=False, yes=yes, reason=reason)
+        if code == HELD_BACK:
+            raise RunFailed("Nothing was released: the owner's word was not given.", "Give it with yes=True.")
+        if code:
+            raise RunFailed(f"The run ended with status {code}.", "Read what it printed above, then run again.")
+
+    def samples(self, variant: str) -> "DataFrame":
+        """The synthetic rows of a variant, with your column names.
+
+        Raises:
+            DataError: the variant has no rows yet.
+        """
+        data = read(self.folder).dataset
+        path = self.folder / SYNTHETIC / variant
+        if not path.with_suffix(".parquet").is_file():
+            raise DataError(f"Variant {variant!r} has no rows here.", "Make them with run(), or name another.")
+        rows = read_synthetic(path, data.text, data.label)
+        if data.label is None:
+            return _frame([{data.text: row.text} for row in rows])
+        return _frame([{data.text: row.text, data.label: row.label} for row in rows])
+
+    def dataset(self, variant: str) -> "Dataset":
+        """The same as a `datasets.Dataset`, for who has that package."""
+        from datasets import Dataset
+
+        return Dataset.from_pandas(self.samples(variant), preserve_index=False)
+
+    def audit(self) -> AuditResults:
+        """What the last run measured.
+
+        Raises:
+            DataError: nothing was measured yet.
+        """
+        if not (self.folder / SUMMARY).is_file():
+            raise DataError("There is no report yet.", "Make it with run().")
+        context = self._opened()
+        params, results = context.params, read_results(context.params, self.folder)
+        receipts = read_receipts(params.run.evaluate, self.folder)
+        summary = summarise(results, receipts, ledger_summary(context.ledger.books(), context.asset.name))
+        return AuditResults(summary.rows, results, (self.folder / PAGE).resolve())
+
+    def budget(self) -> Balance:
+        """What this data set has spent, and what is left."""
+        context = self._opened()
+        return context.ledger.balance(context.asset.name)
+
+    def _opened(self) -> Context:
+        return opened(self.folder)
+
+
+def open(folder: Path | str = ".") -> Workspace:
+    """A workspace that exists.
+
+    Raises:
+        ParamsError: the folder has no params.yaml, or one that is wrong.
+    """
+    read(folder)
+    return Workspace(Path(folder))
+
+
+def create(folder: Path | str, data: Table, public: Table, *, force: bool = False, **decisions: Any) -> Workspace:
+    """Make a workspace for a private table and register it in the ledger, as `palimpsest init` does.
+
+    Args:
+        folder: where; it may exist.
+        data: the private table: a path, a DataFrame or a `datasets.Dataset`. One that is no path is written into the
+            workspace, readable by you alone.
+        public: public text of the same kind, with the same text column.
+        force: overwrite params.yaml.
+        decisions: what `DataSource` takes: text, n_public and asset always; labels as names or name -> description.
+
+    Raises:
+        PalimpsestError: a decision or a table is wrong, or the ledger knows the data set on other terms.
+    """
+    folder = Path(folder)
+    labels = decisions.pop("labels", None) or {}
+    named = dict(labels) if isinstance(labels, Mapping) else {name: name for name in labels}
+    with owner_only():
+        paths = {key: _path(table, folder, key) for key, table in {"data": data, "public": public}.items()}
+        init_workspace(folder, DataSource(**paths, labels=named, **decisions), force=force)
+    return Workspace(folder)
+
+
+def _path(table: Table, folder: Path, name: str) -> Path:
+    if isinstance(table, (str, Path)):
+        return Path(table)
+    frame = table.to_pandas() if isinstance(table, Frameable) else table
+    path = folder / GIVEN / f"{name}.parquet"
+    with atomic_path(path) as draft:
+        frame.to_parquet(draft, index=False)
+    return path
+
+
+def _frame(rows: Iterable[Mapping[str, Any]]) -> "DataFrame":
+    from pandas import DataFrame
+
+    return DataFrame(list(rows))
+
+
+def _line(row: Row) -> dict[str, Any]:
+    retention = {
+        f"retention {score.evaluator}": None if score.retention is None else score.retention.value
+        for score in row.scores
+    }
+    about = {"variant": row.variant, "role": row.role, "epsilon": row.epsilon_proved}
+    return {**about, **retention, "attacks": row.verdict}

@@ -1,0 +1,42 @@
+"""`palimpsest demo`: the invented data set, from an empty folder to a signed release."""
+
+from importlib.metadata import files
+from pathlib import Path
+
+from palimpsest.cli.context import register_asset
+from palimpsest.cli.init import make_workspace
+from palimpsest.cli.render import contents
+from palimpsest.cli.run import run_workspace
+from palimpsest.cli.verify_release import make_key
+from palimpsest.errors import DataError, ParamsError
+from palimpsest.params.file import FILE
+from palimpsest.params.load import loads, read
+
+_CLONE = Path(__file__).parents[3]  # of the sources; an installation has no params.yaml there
+
+
+def run_demo(folder: Path) -> int:
+    """Make the demo's workspace where there is none, and bring it up to date; the exit status of `run`.
+
+    Its rows are invented, so whoever runs it owns them: nobody is asked before the release.
+
+    Raises:
+        ParamsError: the folder holds a workspace of other data.
+    """
+    if not (folder / FILE).exists():
+        text = _settings().read_text(encoding="utf-8")
+        make_workspace(folder, {FILE: text, **contents(loads(text))})
+    elif read(folder).world is None:
+        raise ParamsError("This folder has a workspace of other data.", "Name another folder with --dir.")
+    register_asset(folder)
+    make_key(None, keep=True)
+    return run_workspace(folder, [], ui=False, stay=False, yes=True)
+
+
+def _settings() -> Path:
+    """The demo's params.yaml: of the clone, or as it was installed."""
+    installed = [Path(str(each.locate())) for each in files("palimpsest") or () if each.name == FILE]
+    found = next((path for path in (_CLONE / FILE, *installed) if path.is_file()), None)
+    if found is None:
+        raise DataError("The demo's params.yaml is not in this installation.", "Install the wheel again.")
+    return found

@@ -1,0 +1,64 @@
+"""What the measurements of a variant come to, in two sentences: what a page and the terminal open with."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from palimpsest.report.formats import number, percent
+from palimpsest.report.row import EVALUATORS, Row, Summary
+
+PUBLIC_ONLY = "public_only"
+
+
+def conclusions(summary: Summary) -> dict[str, str]:
+    """Release -> what was gained over public text alone, and whether an attack could have refuted its claim."""
+    return {row.variant: f"{_gain(row)} {_attacks(row)}" for row in summary.of("release")}
+
+
+def public_conclusions(scores: Mapping[str, Any] | None, releases: Sequence[str]) -> dict[str, str]:
+    """Release -> how its rows do beside public text alone, by a test file that was declared public.
+
+    Guarantee: made of publishable scores alone.
+    """
+    variants = scores["variants"] if scores else {}
+    if PUBLIC_ONLY not in variants:
+        return {}
+    return {name: _beside(variants[name], variants[PUBLIC_ONLY]) for name in releases if name in variants}
+
+
+def _beside(own: Mapping[str, Any], public: Mapping[str, Any]) -> str:
+    evaluator = next(name for name in (*EVALUATORS, *own) if name in own)
+    mine, theirs = own[evaluator], public[evaluator]
+    numbers = f"{percent(mine['accuracy'])} to {percent(theirs['accuracy'])} on the public test file, {evaluator}"
+    if mine["low"] > theirs["high"]:
+        return f"A classifier learns more from its rows than from public text alone ({numbers})."
+    if mine["high"] < theirs["low"]:
+        return f"A classifier learns less from its rows than from public text alone ({numbers})."
+    return f"No difference from public text alone that this test could show ({numbers})."
+
+
+def _gain(row: Row) -> str:
+    """By the evaluator that shares no weights with any generator, where it was used."""
+    score = row.scores[0] if row.scores else None
+    if score is None:
+        return "Its usefulness was not measured."
+    if score.gap_closed is None:
+        return f"Its gain over public text alone is unknown: {score.gap_note}."
+    gap = score.gap_closed
+    if gap.low > 0:
+        width = f"{percent(gap.low, 0)} to {percent(gap.high, 0)}"
+        return f"Better than public text alone: it closes {width} of the gap to the private rows ({score.evaluator})."
+    if gap.high < 0:
+        return f"Worse than public text alone ({score.evaluator})."
+    return f"No gain over public text alone that this test could show ({score.evaluator})."
+
+
+def _attacks(row: Row) -> str:
+    """The largest claim that an attack could have refuted is how strong the test was, and no bound on the loss."""
+    if not row.attacks:
+        return "It was not attacked."
+    if row.verdict == "refuted":
+        return "An attack refuted its privacy claim: a proof or the code is wrong."
+    if row.verdict == "inconclusive":
+        return "No attack was strong enough to refute its privacy claim."
+    power = max(audit.eps_max for audit in row.attacks if audit.eps_max is not None)
+    return f"Attacks that could have refuted a claim of up to ε = {number(power)} did not refute this one."

@@ -1,0 +1,75 @@
+"""Python has the workspace, the ledger and the results of the commands."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas
+import pytest
+
+import palimpsest as p
+from palimpsest.api import RunFailed
+from palimpsest.audit.ngrams import NgramAudit
+from palimpsest.errors import DataError
+from palimpsest.params.load import LEDGER_VARIABLE
+from tests.pipeline.place import VARIANT, Place
+
+
+@pytest.fixture(scope="module")
+def tables() -> tuple[pandas.DataFrame, pandas.DataFrame]:
+    rows = [{"body": f"invoice {n} is wrong", "team": "bills"} for n in range(30)]
+    return pandas.DataFrame(rows), pandas.DataFrame({"body": [f"parcel {n} came" for n in range(30)]})
+
+
+class Dataset:
+    """What `datasets.Dataset` has of a table."""
+
+    def __init__(self, frame: pandas.DataFrame) -> None:
+        self._frame = frame
+
+    def to_pandas(self) -> pandas.DataFrame:
+        return self._frame
+
+
+def test_a_table_becomes_a_workspace_that_the_commands_know(
+    tables: tuple[pandas.DataFrame, pandas.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From values, a DataFrame and a data set; nothing is spent, and the private table is its owner's alone."""
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
+    private, public = tables
+    work = p.create(
+        tmp_path / "work", private, Dataset(public), text="body", label="team", labels=["bills", "parcels"],
+        n_public=30, asset="letters", method="select",
+    )  # fmt: skip
+    given = work.folder / "data" / "given" / "data.parquet"
+    assert given.stat().st_mode & 0o077 == 0
+    plan = work.plan()
+    assert [line.stage for line in plan.summary.lines] == ["select@select3"]
+    assert plan.summary.lines[0].cost.epsilon == pytest.approx(3.0, abs=1e-3)
+    assert "will run" in plan._repr_html_()
+    assert work.budget().spent == 0
+    assert p.open(work.folder) == work
+    with pytest.raises(DataError, match="has no rows here"):
+        work.samples("select3")
+    with pytest.raises(DataError, match="no report"):
+        work.audit()
+
+
+def test_python_sees_what_the_commands_made(ran: Place, entered: Callable[[Place], Place]) -> None:
+    place = entered(ran)
+    work = p.open(place.workspace)
+    samples = work.samples(VARIANT)
+    written = (place.workspace / "data" / "synthetic" / f"{VARIANT}.jsonl").read_text().splitlines()
+    assert samples.to_dict("records") == [json.loads(line) for line in written]
+    audit = work.audit()
+    assert {row.variant for row in audit.rows} >= {VARIANT, "real", "public_only"}
+    assert isinstance(audit.of(VARIANT)["ngrams"], NgramAudit)
+    assert VARIANT in audit._repr_html_()
+    assert VARIANT in str(audit)
+    assert work.budget().spent == place.ledger.balance("tickets").spent > 0
+
+
+def test_a_run_that_fails_is_an_error(ran: Place, entered: Callable[[Place], Place]) -> None:
+    place = entered(ran)
+    with pytest.raises(RunFailed, match="status"):
+        p.open(place.workspace).run("no_such_stage")

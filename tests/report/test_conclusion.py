@@ -1,0 +1,71 @@
+from dataclasses import replace
+
+import pytest
+from report_world import results, world_ledger, world_metrics, world_receipts
+
+from palimpsest.audit.statistics import Estimate
+from palimpsest.report.conclusion import conclusions, public_conclusions
+from palimpsest.report.row import Membership, Row, Score
+from palimpsest.report.summary import summarise
+
+
+def said(**changes: object) -> str:
+    """What is said of a release that differs in these fields from a measured one."""
+    summary = summarise(results(world_metrics()), world_receipts(), world_ledger())
+    rows = tuple(replace(row, **changes) if row.role == "release" else row for row in summary.rows)  # type: ignore[arg-type]
+    return conclusions(replace(summary, rows=rows))["dp3"]
+
+
+def release() -> Row:
+    return summarise(results(world_metrics()), world_receipts(), world_ledger()).of("release")[0]
+
+
+def gap(low: float, high: float) -> tuple[Score, ...]:
+    return (replace(release().scores[0], gap_closed=Estimate((low + high) / 2, low, high)),)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (0.5, 0.61, "closes 50% to 61% of the gap"),
+        (-0.1, 0.2, "No gain over public text alone that this test could show"),
+        (-0.3, -0.1, "Worse than public text alone"),
+    ],
+)
+def test_a_gain_is_one_only_where_its_interval_is_above_zero(low: float, high: float, words: str) -> None:
+    assert words in said(scores=gap(low, high))
+
+
+def attacked(verdict: str) -> Membership:
+    found = release().membership
+    assert found is not None
+    return replace(found, verdict=verdict, eps_max=4.06)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        ("refuted", "An attack refuted its privacy claim"),
+        ("not refuted", "could have refuted a claim of up to ε = 4.06 did not refute"),
+        ("inconclusive", "No attack was strong enough"),
+    ],
+)
+def test_an_attack_that_could_not_have_refuted_is_never_said_to_have_failed(verdict: str, words: str) -> None:
+    assert words in said(membership=attacked(verdict), text_membership=None, shadow_membership=None)
+
+
+def test_what_was_not_measured_is_said() -> None:
+    told = said(membership=None, text_membership=None, shadow_membership=None, scores=())
+    assert told == "Its usefulness was not measured. It was not attacked."
+
+
+@pytest.mark.parametrize(
+    ("own", "words"), [((0.7, 0.8), "learns more"), ((0.5, 0.62), "No difference"), ((0.2, 0.3), "learns less")]
+)
+def test_the_card_compares_intervals_on_the_public_file(own: tuple[float, float], words: str) -> None:
+    def scored(low: float, high: float) -> dict[str, dict[str, float]]:
+        return {"tfidf_lr": {"accuracy": (low + high) / 2, "low": low, "high": high}}
+
+    scores = {"variants": {"dp3": scored(*own), "public_only": scored(0.4, 0.6)}}
+    assert words in public_conclusions(scores, ["dp3", "other"])["dp3"]
+    assert public_conclusions(None, ["dp3"]) == {}
