@@ -82,6 +82,7 @@ class Stage:
         module: its module in `stages`, where that has another name.
         gpus: how many devices it must have to itself.
         retries: how often a flow may run it again after a failure; never where it reads private rows.
+        first: whether the first page of a run waits for it, while the other measurements are still to come.
         always: whether it looks at the world outside the graph, and so runs every time.
         cached: whether DVC keeps what it writes in its cache.
     """
@@ -101,6 +102,7 @@ class Stage:
     module: str = ""
     gpus: int = 0
     retries: int = 0
+    first: bool = False
     always: bool = False
     cached: bool = True
 

@@ -114,9 +114,12 @@ def _audits(
     needs: tuple[Feature, ...] = (),
     zone: Zone = Zone.PRIVATE,
     module: str = "",
+    first: bool = False,
 ) -> Stage:
     """One that measures what it is repeated for: by default each variant's rows, with private rows beside them."""
-    return Stage(name, desc, zone, over, params, deps, metrics=_measured(metric), needs=needs, module=module)
+    return Stage(
+        name, desc, zone, over, params, deps, metrics=_measured(metric), needs=needs, module=module, first=first
+    )
 
 
 _fetches = partial(Stage, zone=Zone.PUBLIC, retries=1)  # public work, which may be tried again
@@ -213,6 +216,7 @@ STAGES = (
     _audits(
         "downstream_eval", "Train classifiers on the synthetic rows and score them on real test rows", "utility",
         ("seed", *_LABELLED, *_CLASSIFIERS), (_ROWS, _TEST, BASELINES), _EVALUATED, (Feature.LABELS,),
+        first=True,
     ),
     _audits(
         "incontext_baseline",
@@ -244,6 +248,7 @@ STAGES = (
     _audits(
         "ngram_audit", "Count the n-grams that synthetic rows share with training, holdout and public rows", "ngrams",
         ("seed", *_COLUMNS, "audit.orders", "audit.resamples"), (_ROWS, _TRAIN, _HOLDOUT, _TEXTS), _EVALUATED,
+        first=True,
     ),
     _audits(
         "text_mia", "Attack the rows alone, whatever wrote them, after a control without any rows", "text_membership",
@@ -276,6 +281,7 @@ STAGES = (
     _audits(
         "structure_audit", "Count the synthetic rows that are JSON, and those that conform to the public schema",
         "structure", (*_COLUMNS, "dataset.json_schema"), (_ROWS, _RECEIPT), _EVALUATED, (Feature.JSON,), Zone.DP,
+        first=True,
     ),
     _audits(
         "facts_audit", "Look for the world's facts in the synthetic rows, those of many and those of one", "facts",
