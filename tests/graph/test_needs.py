@@ -16,6 +16,8 @@ from palimpsest.params.schema import Params
 from palimpsest.params.shorten import plain
 from palimpsest.params.sources import public_sources
 from palimpsest.workspace import BASE_LM
+from stages.spenders import spender
+from stages.tools import Artifacts
 from tests.graph.test_render import meets
 
 Body = dict[str, Any]
@@ -44,7 +46,7 @@ ALONE: Mapping[str, Body] = {
 }
 WITHOUT_A_MODEL = {"select", "evolve, by the corpus", "sentdp", "custext", "vote_select"}
 OBJECT = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
-TASKS = {
+TASKS: Mapping[str, Body] = {
     "classify": {"task": "classify", "text": "body", "label": "team", "labels": {"a": "A", "b": "B"}},
     "text": {"task": "text", "text": "body"},
     "json": {"task": "json", "text": "*", "json_schema": OBJECT},
@@ -59,7 +61,7 @@ def able(variants: Body, task: str) -> bool:
 
 def settings(variants: Body, task: str = "classify", world: bool = False, **files: str) -> Params:
     """Everything that a params.yaml of one method stands for."""
-    data = {"asset": "notes", "private": "own.csv", "public": "public.csv", "n_public": 2400, "max_length": 600}
+    data: Body = {"asset": "notes", "private": "own.csv", "public": "public.csv", "n_public": 2400, "max_length": 600}
     body: Body = {
         "version": "0",
         "dataset": data | TASKS[task] | files,
@@ -135,3 +137,22 @@ def test_the_public_model_is_there_where_it_is_asked_about() -> None:
     assert "pretrain" not in {one.stage for one in running(params)}
     asked = params.model_copy(update={"run": params.run.model_copy(update={"embedding_audit": ("base",)})})
     assert {"pretrain", "embedding_audit"} <= {one.stage for one in running(asked)}
+
+
+def artifacts(author: str) -> Artifacts:
+    """What a variant of evolve is built with, by this author."""
+    params = settings(ALONE[author])
+    return Artifacts(params, spender(params, "one"))
+
+
+def test_a_model_that_an_author_spares_is_not_handed_out() -> None:
+    assert artifacts("evolve, by a base of another name").base() == BASE_LM
+    with pytest.raises(ValueError, match="does not declare that it reads the public language model"):
+        artifacts("evolve, by the corpus").base()
+
+
+def test_a_run_is_identified_by_the_model_where_its_author_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Artifacts, "_digest", lambda _, what: f"of {what.name}")
+    own, spared = (artifacts(f"evolve, by {author}").digests() for author in ("the base", "the corpus"))
+    assert "BASE of BASE" in own
+    assert set(spared) ^ set(own) == {"BASE of BASE", "BASE none"}

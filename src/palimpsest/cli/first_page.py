@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from palimpsest.cli.context import environment
-from palimpsest.cli.graph import stage_names, stale, upstream
+from palimpsest.cli.graph import stale, upstream
 from palimpsest.graph.stage import NAME
 from palimpsest.graph.stages import STAGES
 from palimpsest.workspace import PAGE
@@ -52,7 +52,7 @@ def in_courses(workspace: Path, targets: Sequence[str], chosen: Sequence[str], b
 def first_course(workspace: Path) -> FirstCourse | None:
     """None where nothing of it would run, or no measurement is left for later."""
     changed = stale(workspace)
-    targets = tuple(name for name in stage_names(workspace) if name in changed and _stage(name) in _FIRST)
+    targets = tuple(sorted(name for name in changed if _stage(name) in _FIRST))
     if not targets:
         return None
     awaited = measured(changed - upstream(workspace, targets))
