@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, MappingProxyType
@@ -34,6 +34,7 @@ def run_with_server(
     targets: Sequence[str] = (),
     workers: int | None = None,
     variables: Mapping[str, str] = MappingProxyType({}),
+    courses: Callable[[Callable[[Sequence[str]], int]], int] | None = None,
 ) -> int:
     """Run the flow against PREFECT_API_URL, or else a server of its own, and print the interface's address.
 
@@ -43,6 +44,8 @@ def run_with_server(
         targets: stages to bring up to date; all by default.
         workers: stages that may run at once; one for each CPU core by default.
         variables: set in the environment of the flow and its stages, beside what is inherited.
+        courses: what runs, one flow after another, in place of `targets`: it is handed a flow of targets, and gives
+            the exit code of all.
 
     Returns:
         The flow's exit code: 0 if all is up to date, 130 if it was interrupted, else 1.
@@ -50,11 +53,16 @@ def run_with_server(
     Raises:
         ServerError: the server ended, or gave no answer in three minutes.
     """
-    command = [sys.executable, "-P", "-m", "flows", str(workspace), *targets]
-    command += [] if workers is None else ["--workers", str(workers)]
+    command = [sys.executable, "-P", "-m", "flows", str(workspace)]
+    options = [] if workers is None else ["--workers", str(workers)]
     with _sigterm_interrupts(), _api(workspace) as (url, is_ours):
         print(f"Prefect UI: {url.removesuffix('/api')}", flush=True)
-        code = _run(command, {**environment(workspace), **variables, "PREFECT_API_URL": url})
+        own = {**environment(workspace), **variables, "PREFECT_API_URL": url}
+
+        def bring(chosen: Sequence[str]) -> int:
+            return _run([*command, *chosen, *options], own)
+
+        code = bring(targets) if courses is None else courses(bring)
         if stay and is_ours and code in (0, 1):
             _until_interrupted()
     return code

@@ -21,6 +21,7 @@ from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.report import sections
 from palimpsest.report.card import render_card
+from palimpsest.report.coming import coming, without
 from palimpsest.report.conclusion import conclusions
 from palimpsest.report.page import render_internal
 from palimpsest.report.results import Metric, Results
@@ -36,15 +37,22 @@ from stages.vouching import told
 _PACKAGES = ("torch", "transformers", "dp-accounting", "opendp", "dvc", "scikit-learn")
 
 
-def run() -> None:
-    """reports/metrics, reports/receipts, the ledger -> the pages of the private zone."""
+def run(*awaited: str) -> None:
+    """reports/metrics, reports/receipts, the ledger -> the pages of the private zone.
+
+    With metric files that a run has yet to write, by their paths: the first page alone, which says what is to come.
+    """
     params = load()
+    still = coming(params, {Path(path).relative_to(METRICS).as_posix() for path in awaited})
     ledger = Ledger.open(ledger_url(params))
     books = ledger_summary(ledger.books(), params.dataset.asset)
-    results, receipts, stages = read_results(params), read_receipts(params.run.evaluate), read_stages(GRAPH)
+    results, receipts = without(read_results(params), still), read_receipts(params.run.evaluate)
+    stages = read_stages(GRAPH)
     summary = summarise(results, receipts, books)
     document = statement(receipts, books, asdict(params.schema_of_data), stages, sources=told(params))
-    _write(PAGE, render_internal(summary, results, receipts, books, document, stages, provenance()))
+    _write(PAGE, render_internal(summary, results, receipts, books, document, stages, provenance(), still))
+    if awaited:
+        return
     scores, twins = read_scores(params), results.of(TWINS)
     card = render_card(
         document, books, receipts, stages, provenance(), variants=params.may_leave, scores=scores, twins=twins

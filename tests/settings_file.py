@@ -7,8 +7,10 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from palimpsest.errors import ParamsError
+from palimpsest.graph import render as graph
 from palimpsest.params.file import FILE, RESOLVED
 from palimpsest.params.load import parse, read, rendered, texts
+from palimpsest.workspace import GRAPH
 
 DEMO = Path(__file__).parents[1] / RESOLVED
 
@@ -37,9 +39,11 @@ def edit_settings(folder: Path, *keys: str, **values: Any) -> None:
 
 
 def render_settings(folder: Path) -> None:
-    """Write the file with every value, unless params.yaml is one that a test wants refused."""
+    """Write the file with every value, and the graph where there is one, unless a test wants params.yaml refused."""
     try:
-        text = rendered(read(folder))
+        params = read(folder)
     except ParamsError:
         return
-    (folder / RESOLVED).write_text(text, encoding="utf-8")
+    (folder / RESOLVED).write_text(rendered(params), encoding="utf-8")
+    if (folder / GRAPH).is_file():
+        (folder / GRAPH).write_text(graph.rendered(params), encoding="utf-8")

@@ -11,6 +11,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from flows import ui
 from flows.ui import ServerError, _wait_until_healthy, run_with_server
 
 FLAGS = (
@@ -61,6 +62,14 @@ def test_a_given_server_is_used(
     assert (folder / "a.txt").read_text() == "yes\n"  # a stage of the flow has the owner's word
     assert not (folder / "b").exists()
     assert not (folder / ".palimpsest").exists()
+
+
+def test_courses_are_flows_on_one_server_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[list[str]] = []
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setattr(ui, "_run", lambda command, _: begun.append(command[5:]) or 0)
+    assert run_with_server(tmp_path, stay=False, workers=2, courses=lambda bring: bring(["a"]) + bring(["b", "c"])) == 0
+    assert begun == [["a", "--workers", "2"], ["b", "c", "--workers", "2"]]
 
 
 def test_a_server_that_ends_is_an_error(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The graph in a user's workspace: what runs again, what is charged, what a private row may reach."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from dvc.repo import Repo
 from typer.testing import CliRunner
 
 import stages.dp_train
+import stages.report
 from palimpsest.cli.graph import stage_names, stale
 from palimpsest.cli.main import app
 from palimpsest.cli.verify import verify_workspace
@@ -105,6 +107,20 @@ def test_a_model_that_changes_makes_stale_what_depends_on_it_alone(again: Place)
         "memorisation_audit", "anonymity_audit", "fidelity_audit",
     )  # fmt: skip
     assert stale(again.workspace) == {f"{name}@{VARIANT}" for name in names} | {"report", "release"}
+
+
+def test_a_first_page_replaces_the_page_and_not_what_a_link_shares_with_it(again: Place):
+    page, kept = again.workspace / REPORT, again.home / "in the cache"
+    os.link(page, kept)
+    last, others = page.read_bytes(), again.files("reports") - {REPORT}
+    written = {path: (again.workspace / path).stat().st_mtime_ns for path in others}
+    code, output = again.stage(stages.report, f"reports/metrics/{VARIANT}/fidelity.json")
+    assert code == 0, output
+    assert f"Still to come: fidelity ({VARIANT})." in page.read_text()
+    assert kept.read_bytes() == last
+    assert page.stat().st_mode & 0o077 == 0
+    assert {path: (again.workspace / path).stat().st_mtime_ns for path in others} == written
+    assert stale(again.workspace) == {"report"}  # whose last page comes in place of this one
 
 
 def test_a_deleted_report_brings_back_the_report_alone(again: Place):

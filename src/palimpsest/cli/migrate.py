@@ -52,7 +52,7 @@ def migrate_workspace(workspace: Path) -> None:
     names = carried(workspace)
     require_fresh(names, changed(workspace, _below(facts, SOURCES)))
     _require_settled(params, workspace, names)
-    files = {**texts(params), GRAPH.name: render.render(render.features(params))}
+    files = {**texts(params), GRAPH.name: render.rendered(params)}
     repetitions = expand(parse_yaml(files[GRAPH.name], GRAPH)["stages"], parse_yaml(files[RESOLVED], RESOLVED))
     lock = relocked(load_yaml(workspace / LOCK), [one for one in repetitions if one.name in names], _below(facts, CODE))
     _write(workspace, {**files, LOCK.name: dumps_yaml(lock)})

@@ -39,7 +39,7 @@ def render(workspace: Path) -> list[str]:
 
 def contents(params: Params) -> dict[str, str]:
     """File name -> content of what follows from params.yaml."""
-    return {RESOLVED: rendered(params), GRAPH.name: graph.render(graph.features(params))}
+    return {RESOLVED: rendered(params), GRAPH.name: graph.rendered(params)}
 
 
 def _content(path: Path) -> str | None:

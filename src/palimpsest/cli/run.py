@@ -4,10 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from palimpsest.cli.context import Context, environment, opened
+from palimpsest.cli.first_page import Bring, in_courses
 from palimpsest.cli.graph import stage_names, stale, upstream
 from palimpsest.cli.render import render
 from palimpsest.cli.report import show_report
@@ -47,7 +49,8 @@ def run_workspace(
     variables = {VARIABLE: YES if word else ""}  # what the shell exported is no answer to this run's question
     code = 0
     if chosen or not targets:
-        code = _flow(workspace, chosen, stay, variables) if ui else _repro(workspace, chosen, variables)
+        courses = partial(in_courses, workspace, targets, chosen)
+        code = _flow(workspace, stay, variables, courses) if ui else courses(partial(_repro, workspace, variables))
     if code == 0 and not targets:
         show_report(workspace)
     if word is False:
@@ -139,7 +142,7 @@ def check_budget(context: Context, targets: Sequence[str]) -> None:
     )
 
 
-def _repro(workspace: Path, targets: list[str], variables: Mapping[str, str]) -> int:
+def _repro(workspace: Path, variables: Mapping[str, str], targets: Sequence[str]) -> int:
     command = [sys.executable, "-P", "-m", "dvc", "repro", *targets]
     child = subprocess.Popen(command, cwd=workspace, env={**environment(), **variables})
     while True:
@@ -149,9 +152,9 @@ def _repro(workspace: Path, targets: list[str], variables: Mapping[str, str]) ->
             continue
 
 
-def _flow(workspace: Path, targets: list[str], stay: bool, variables: Mapping[str, str]) -> int:
+def _flow(workspace: Path, stay: bool, variables: Mapping[str, str], courses: Callable[[Bring], int]) -> int:
     try:
         from flows.ui import run_with_server
     except ModuleNotFoundError:
         raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
-    return run_with_server(workspace, stay, targets, variables=variables)
+    return run_with_server(workspace, stay, variables=variables, courses=courses)

@@ -9,8 +9,12 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from palimpsest.graph.stage import PUBLIC_TEST_FILE, TEST_FILE, Feature, Stage
 from palimpsest.graph.stages import STAGES
+from palimpsest.methods.registry import METHODS
+from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.file import RESOLVED
+from palimpsest.params.needs import read_by, reads_base
 from palimpsest.params.schema import Params
+from palimpsest.workspace import BASE_LM, PUBLIC
 
 _HEAD = """\
 # The graph of stages, rendered from palimpsest.graph.stages: which needs what. `dvc repro` and the Prefect flow run it.
@@ -18,12 +22,17 @@ _HEAD = """\
 """
 _OPTIONAL = {TEST_FILE: Feature.TEST, PUBLIC_TEST_FILE: Feature.PUBLIC_TEST}
 _WIDTH = 100  # of a list in one line
+# What stands for the base where an author does not read it: a dependency has to be some file. `preprocess` writes it
+# with the texts that the author does read.
+_NO_MODEL = PUBLIC / "heldout.parquet"
 
 Entry = dict[str, Any]
+Authored = Mapping[str, Mapping[str, Mapping[str, str]]]  # a stage -> its names -> from: the author, reads: a file
+_NOBODY: Authored = {}
 
 
 def features(params: Params) -> frozenset[Feature]:
-    """What a data set has."""
+    """What a data set has, and what runs on it."""
     data = params.dataset
     found = {
         Feature.WORLD: params.world is not None,
@@ -31,16 +40,34 @@ def features(params: Params) -> frozenset[Feature]:
         Feature.PUBLIC_TEST: data.public_test is not None,
         Feature.LABELS: bool(data.labels),
         Feature.JSON: data.task == "json",
+        Feature.BASE: reads_base(params),
     }
     return frozenset(feature for feature, there in found.items() if there)
 
 
-def render(has: frozenset[Feature]) -> str:
-    """The text of dvc.yaml for a data set with these features."""
+def authored(params: Params) -> Authored:
+    """Who writes for each variant that has an author, and the file that this one reads beside what all of them do."""
+    return {
+        known.stage: {
+            name: {"from": author, "reads": str(BASE_LM if Reads.BASE in read_by(params, name) else _NO_MODEL)}
+            for name, author in getattr(params.run, known.stage).items()
+        }
+        for known in METHODS
+        if Reads.AUTHOR in known.reads
+    }
+
+
+def rendered(params: Params) -> str:
+    """The text of the workspace's dvc.yaml."""
+    return render(features(params), authored(params))
+
+
+def render(has: frozenset[Feature], writers: Authored = _NOBODY) -> str:
+    """The text of dvc.yaml for what there is, and who writes."""
     yaml, text = YAML(), StringIO()
     yaml.width = 4096  # no line is broken within a value
     yaml.indent(mapping=2, sequence=4, offset=2)
-    found = document(has)
+    found = document(has, writers)
     stages = CommentedMap((name, _laid_out(entry)) for name, entry in found["stages"].items())
     for name in list(stages)[1:]:
         stages.yaml_set_comment_before_after_key(name, before="\n")
@@ -48,7 +75,7 @@ def render(has: frozenset[Feature]) -> str:
     return _HEAD + text.getvalue()
 
 
-def document(has: frozenset[Feature]) -> dict[str, Any]:
+def document(has: frozenset[Feature], writers: Authored = _NOBODY) -> dict[str, Any]:
     """What dvc.yaml says.
 
     A file that a stage would write that is not there, or a test file that params.yaml does not name, is read by nobody.
@@ -56,17 +83,18 @@ def document(has: frozenset[Feature]) -> dict[str, Any]:
     there = [stage for stage in STAGES if has.issuperset(stage.needs)]
     absent = {path for path, feature in _OPTIONAL.items() if feature not in has}
     absent |= {path for stage in STAGES for path in stage.writes} - {path for stage in there for path in stage.writes}
-    return {"vars": [f"{RESOLVED}:run"], "stages": {stage.name: _repeated(stage, absent) for stage in there}}
+    return {"vars": [f"{RESOLVED}:run"], "stages": {stage.name: _repeated(stage, absent, writers) for stage in there}}
 
 
-def _repeated(stage: Stage, absent: set[str]) -> Entry:
+def _repeated(stage: Stage, absent: set[str], writers: Authored) -> Entry:
     entry = {key: value for key, value in _entry(stage, absent) if value}
     if stage.over is None:
         return entry
     entry = _spelled(stage, entry)
     listed = f"${{{stage.over.listed}}}"
     if stage.over.item is None:
-        return {"foreach": listed, "do": entry}
+        names = {name: dict(own) for name, own in writers.get(stage.name, {}).items()}
+        return {"foreach": names if stage.over.authored else listed, "do": entry}
     return {"desc": entry.pop("desc"), "matrix": {stage.over.item: listed}, **entry}
 
 
@@ -115,7 +143,7 @@ def _laid_out(value: Any, key: str = "") -> Any:
         return found
     if not isinstance(value, dict):
         return value
-    held = {name: "held" if key == "options" and name != RESOLVED else name for name in value}
+    held = {name: "held" if key in ("options", "foreach") and name != RESOLVED else name for name in value}
     inner = CommentedMap((name, _laid_out(part, held[name])) for name, part in value.items())
     if key == "held" or (key == "meta" and "receipt" not in value):
         inner.fa.set_flow_style()

@@ -8,19 +8,21 @@ from palimpsest.workspace import CODE, PUBLIC_FILES, SOURCES, Zone
 
 NAME = "{name}"  # in a declaration: the name that a stage is repeated for
 BELOW = "{below}"  # what that name is built on, where params.yaml maps it to something
+READ = "{read}"  # the file that its author reads, where one writes for it
 PRIVATE_FILE, TEST_FILE = "${dataset.private}", "${dataset.test}"
 PUBLIC_FILE, PUBLIC_TEST_FILE = "${dataset.public}", "${dataset.public_test}"
 _MODELS = ("models.lm", "models.encoder", "models.classifier", "authors.")  # keys of models that no stage makes
 
 
 class Feature(StrEnum):
-    """What a data set may have, as params.yaml tells. Some stages are there only with some of these."""
+    """What a data set and what runs on it may have, as params.yaml tells. Some stages need some of these."""
 
     WORLD = "world"  # its rows are invented
     TEST = "test"  # a private test file of its own
     PUBLIC_TEST = "public_test"
     LABELS = "labels"  # a closed set of them
     JSON = "json"  # its records are JSON
+    BASE = "base"  # something that runs reads a public language model
 
 
 @dataclass(frozen=True)
@@ -30,16 +32,20 @@ class Each:
     Attributes:
         listed: the key of the list or the mapping.
         item: of a list what one of its names is a name of; None for a mapping.
+        authored: whether authors write for the names of the mapping, each of whom reads a file that is not another's.
+            dvc.yaml then has the mapping itself: a name's entry must not change because another name comes to it.
     """
 
     listed: str
     item: str | None = None
+    authored: bool = False
 
     def spelled(self, text: str) -> str:
         """The text with DVC's words for the name, and for what it is built on."""
         if self.item is not None:
             return text.replace(NAME, f"${{item.{self.item}}}")
-        return text.replace(NAME, "${key}").replace(BELOW, "${item}")
+        below = "${item.from}" if self.authored else "${item}"
+        return text.replace(NAME, "${key}").replace(BELOW, below).replace(READ, "${item.reads}")
 
 
 @dataclass(frozen=True)
@@ -72,10 +78,11 @@ class Stage:
         plots: the tables that it writes.
         receipt: what it writes of its own charge: a stage with a receipt spends.
         gates: files that can do no more than stop it.
-        needs: what the data set must have for the stage to be there.
+        needs: what there must be for the stage to be there.
         module: its module in `stages`, where that has another name.
         gpus: how many devices it must have to itself.
         retries: how often a flow may run it again after a failure; never where it reads private rows.
+        first: whether the first page of a run waits for it, while the other measurements are still to come.
         always: whether it looks at the world outside the graph, and so runs every time.
         cached: whether DVC keeps what it writes in its cache.
     """
@@ -95,6 +102,7 @@ class Stage:
     module: str = ""
     gpus: int = 0
     retries: int = 0
+    first: bool = False
     always: bool = False
     cached: bool = True
 

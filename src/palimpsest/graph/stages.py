@@ -14,6 +14,7 @@ from palimpsest.graph.stage import (
     PRIVATE_FILE,
     PUBLIC_FILE,
     PUBLIC_TEST_FILE,
+    READ,
     TEST_FILE,
     DvcPlot,
     Each,
@@ -75,7 +76,7 @@ def _measured(metric: str) -> tuple[Path, ...]:
 _FILES: Mapping[Reads, tuple[Path, ...]] = {
     Reads.TEXTS: (_TEXTS,),
     Reads.EMBEDDINGS: (EMBEDDINGS,),
-    Reads.AUTHOR: (_HELD,),  # which none reads; without it the stage would be another, and run and be charged anew
+    Reads.AUTHOR: (Path(READ),),
     Reads.HELDOUT: (_HELD,),
     Reads.BASE: (BASE_LM,),
     Reads.READER: (MODELS / BELOW,),
@@ -88,10 +89,12 @@ def _writes(stage: str) -> Stage:
     """The stage that writes the rows of each variant of a method, or of several, under a charge of its own."""
     methods = [known for known in CHARGED if known.stage == stage]
     first, reads = methods[0], {what for known in methods for what in known.reads}
-    over = Each(f"run.{stage}", "variant") if first.source == "none" else Each(f"run.{stage}")
+    authored = Reads.AUTHOR in reads
+    over = Each(f"run.{stage}", "variant") if first.source == "none" else Each(f"run.{stage}", authored=authored)
     params = ["models.encoder", f"variants.{NAME}", *["seed"] * first.seeded]
-    params += [f"authors.{BELOW}"] * (Reads.AUTHOR in reads)
-    deps = dict.fromkeys(path for what, paths in _FILES.items() if what in reads for path in paths)
+    params += [f"authors.{BELOW}"] * authored
+    read = reads - {Reads.BASE} if authored else reads  # the base is read where it is the author
+    deps = dict.fromkeys(path for what, paths in _FILES.items() if what in read for path in paths)
     rounds = [EVOLVED / f"{NAME}{first.rounds}"] if first.rounds else []
     labelled = all(known.tasks == ("classify",) for known in methods)
     return Stage(
@@ -111,9 +114,12 @@ def _audits(
     needs: tuple[Feature, ...] = (),
     zone: Zone = Zone.PRIVATE,
     module: str = "",
+    first: bool = False,
 ) -> Stage:
     """One that measures what it is repeated for: by default each variant's rows, with private rows beside them."""
-    return Stage(name, desc, zone, over, params, deps, metrics=_measured(metric), needs=needs, module=module)
+    return Stage(
+        name, desc, zone, over, params, deps, metrics=_measured(metric), needs=needs, module=module, first=first
+    )
 
 
 _fetches = partial(Stage, zone=Zone.PUBLIC, retries=1)  # public work, which may be tried again
@@ -144,6 +150,7 @@ STAGES = (
         "pretrain", "Train the small language model on public text, or fetch the named one; teach it what a prompt is",
         params=("seed", "dataset.labels", "models.lm", "models.embedded_lm", "models.prompts"),
         deps=(EMBEDDINGS, _TEXTS, _HELD), outs=(BASE_LM,), metrics=(METRICS / "pretrain.json",),
+        needs=(Feature.BASE,),
     ),
 
     # What is fitted to private rows, and what is written from it.
@@ -209,6 +216,7 @@ STAGES = (
     _audits(
         "downstream_eval", "Train classifiers on the synthetic rows and score them on real test rows", "utility",
         ("seed", *_LABELLED, *_CLASSIFIERS), (_ROWS, _TEST, BASELINES), _EVALUATED, (Feature.LABELS,),
+        first=True,
     ),
     _audits(
         "incontext_baseline",
@@ -240,6 +248,7 @@ STAGES = (
     _audits(
         "ngram_audit", "Count the n-grams that synthetic rows share with training, holdout and public rows", "ngrams",
         ("seed", *_COLUMNS, "audit.orders", "audit.resamples"), (_ROWS, _TRAIN, _HOLDOUT, _TEXTS), _EVALUATED,
+        first=True,
     ),
     _audits(
         "text_mia", "Attack the rows alone, whatever wrote them, after a control without any rows", "text_membership",
@@ -272,6 +281,7 @@ STAGES = (
     _audits(
         "structure_audit", "Count the synthetic rows that are JSON, and those that conform to the public schema",
         "structure", (*_COLUMNS, "dataset.json_schema"), (_ROWS, _RECEIPT), _EVALUATED, (Feature.JSON,), Zone.DP,
+        first=True,
     ),
     _audits(
         "facts_audit", "Look for the world's facts in the synthetic rows, those of many and those of one", "facts",

@@ -53,7 +53,8 @@ class Runs(Settings):
     twins: tuple[str, ...] | None = None
     """Methods whose code is audited on invented records; null: all that run and have a twin."""
     embedding_audit: tuple[str, ...] | None = None
-    """Language models whose states are examined, base among them; null: all where there are labels."""
+    """Language models whose states are examined, base among them; null: where there are labels and something is fitted,
+    what is fitted and base."""
     fit: tuple[str, ...] = ()
     """Language models and discriminators that are fitted though nothing is drawn from them."""
     shadow_mia: tuple[str, ...] = ()

@@ -188,7 +188,7 @@ def _run(file: File, labels: bool) -> dict[str, Any]:
         "discriminator": judges,
         "teach_similar": [name for name in file.taught if f"{_TAUGHT}{name}" in read],
         "decoder_pretrain": [name for name in file.decoders if name in written_by],
-        "embedding_audit": _or(runs.embedding_audit, [BASE, *trained] if labels else []),
+        "embedding_audit": _or(runs.embedding_audit, [BASE, *trained] if labels and trained else []),
         "in_context_baseline": ["real"] if runs.in_context else [],
         "in_context": list(runs.in_context),
         "evaluate": names,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
+from palimpsest.params.needs import reads_base
 from palimpsest.params.schema import Params
 from palimpsest.records.vouched import EMBEDDED, PublicSource
 
@@ -23,7 +24,7 @@ def _sources(params: Params) -> Iterator[PublicSource]:
     if data.public_test is not None:
         yield PublicSource("dataset.public_test", "text", data.public_test)
     if models.lm != EMBEDDED:
-        yield PublicSource("models.lm", "model", models.lm)
+        yield PublicSource("models.lm", "model", models.lm, reads_base(params))
     yield PublicSource("models.encoder", "model", models.encoder)
     if models.classifier is not None:
         yield PublicSource("models.classifier", "model", models.classifier, "finetuned" in params.utility.evaluators)

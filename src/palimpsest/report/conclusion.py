@@ -1,6 +1,6 @@
 """What the measurements of a variant come to, in two sentences: what a page and the terminal open with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from palimpsest.report.formats import number, percent
@@ -9,9 +9,14 @@ from palimpsest.report.row import EVALUATORS, Row, Summary
 PUBLIC_ONLY = "public_only"
 
 
-def conclusions(summary: Summary) -> dict[str, str]:
-    """Release -> what was gained over public text alone, and whether an attack could have refuted its claim."""
-    return {row.variant: f"{_gain(row)} {_attacks(row)}" for row in summary.of("release")}
+def conclusions(summary: Summary, later: Collection[str] = ()) -> dict[str, str]:
+    """Release -> what was gained over public text alone, and whether an attack could have refuted its claim.
+
+    `later` are the releases whose attacks are still to come.
+    """
+    releases = summary.of("release")
+    attacks = {row.variant: "Attacks are still to come." if row.variant in later else _attacks(row) for row in releases}
+    return {row.variant: f"{_gain(row)} {attacks[row.variant]}" for row in releases}
 
 
 def public_conclusions(scores: Mapping[str, Any] | None, releases: Sequence[str]) -> dict[str, str]:

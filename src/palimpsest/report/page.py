@@ -15,14 +15,17 @@ from markupsafe import Markup
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.claims import claims
+from palimpsest.report.coming import Coming, notes
 from palimpsest.report.conclusion import conclusions
 from palimpsest.report.formats import number, percent
 from palimpsest.report.results import Results
-from palimpsest.report.row import Row, Summary
-from palimpsest.report.sections import SECTIONS, gallery, pipeline
+from palimpsest.report.row import ATTACKS, Row, Summary
+from palimpsest.report.sections import HEADINGS, SECTIONS, gallery, pipeline
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Table
 from palimpsest.report.theme import PAGE_CONFIG
 from palimpsest.report.unit import Unit
+
+_NOTHING: Mapping[str, str] = {}
 
 
 def render_internal(
@@ -33,10 +36,12 @@ def render_internal(
     statement: Mapping[str, Any],
     stages: Sequence[Mapping[str, Any]],
     provenance: Mapping[str, str],
+    still: Sequence[Coming] = (),
 ) -> str:
     """The page as HTML text: styles, drawings and the drawing library inside, no address outside.
 
-    `provenance` is name -> version of everything that matters, and "created".
+    `provenance` is name -> version of everything that matters, and "created". `still` is what the first page of a run
+    lacks: it says so at its top, under each heading, and in place of a verdict.
     """
     page = Page(summary, results, receipts, ledger)
     return rendered(
@@ -48,26 +53,32 @@ def render_internal(
         stages=stages,
         provenance=provenance,
         claims=claims(summary, results, receipts, ledger, statement),
-        conclusions=conclusions(summary),
-        alerts=_alerts(summary, statement),
+        conclusions=conclusions(summary, _unattacked(still)),
+        alerts=[*_first(still, provenance), *_alerts(summary, statement, still)],
         bar=_bar(ledger),
-        verdicts=verdicts(page),
+        verdicts=verdicts(page, still),
         tables=[table for section in SECTIONS for table in section.tables(page) if table.lines],
         words=summary.per_word,
         unit=Unit.stated(statement),
+        coming=notes(still),
+        unattacked="still to come" if any(one.metric.name in ATTACKS for one in still) else "no release was attacked",
     )
 
 
-def rendered(template: str, drawn: Sequence[Figure], **words: Any) -> str:
+def rendered(template: str, drawn: Sequence[Figure], *, coming: Mapping[str, str] = _NOTHING, **words: Any) -> str:
     """A page as HTML text: its words, and its figures under their headings, the last one under that of the provenance.
+
+    `coming` is heading -> what will stand under it.
 
     Every name that comes from data is escaped, and the page's content policy lets only its own two scripts run.
     """
     figures = list(enumerate(drawn, start=1))
+    groups = {name: list(group) for name, group in groupby(figures[:-1], key=lambda item: item[1].section)}
     pages = _environment()
     script, bundle = Markup(pages.get_template("internal.js").render()), _library()
     return pages.get_template(template).render(
-        sections=[(name, list(group)) for name, group in groupby(figures[:-1], key=lambda item: item[1].section)],
+        sections=[(name, groups.get(name, [])) for name in HEADINGS if name in groups or name in coming],
+        coming=coming,
         pipeline=figures[-1],
         drawings={"config": PAGE_CONFIG, "specs": [figure.chart.to_dict() for figure in drawn]},
         library=bundle,
@@ -98,20 +109,38 @@ _ROLES = {
 }
 
 
-def verdicts(page: Page) -> Table[Row]:
-    """The table of verdicts: a line per variant, and the columns of every section."""
+def verdicts(page: Page, still: Sequence[Coming] = ()) -> Table[Row]:
+    """The table of verdicts: a line per variant, and the columns of every section; none of what is still to come."""
+    rows, waiting = page.summary.rows, {one.section.name for one in still}
+    listed = [(section.name, column) for section in SECTIONS for column in section.columns(page.summary)]
+    shown = (column for name, column in listed if name not in waiting or any(map(column.cell, rows)))
     named: Column[Row] = Column("Variant", lambda row: Cell(row.variant, (_ROLES[row.role],)))
     return Table(
         "Verdict per variant",
         "",
-        (named, *(column for section in SECTIONS for column in section.columns(page.summary))),
-        page.summary.rows,
+        (named, *shown),
+        rows,
         role=lambda row: row.role,
     )
 
 
-def _alerts(summary: Summary, statement: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _first(still: Sequence[Coming], provenance: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What a first page says of itself before all else."""
+    if not still:
+        return []
+    listed = "; ".join(one.words for one in still)
+    drawn = f"This first page was drawn at {provenance['created']}, before all was measured."
+    return [("look", f"{drawn} Still to come: {listed}. The run draws the page anew when they are there.")]
+
+
+def _unattacked(still: Sequence[Coming]) -> set[str]:
+    """The variants whose attacks are still to come."""
+    return {name for one in still for name in one.names if one.metric.name in ATTACKS}
+
+
+def _alerts(summary: Summary, statement: Mapping[str, Any], still: Sequence[Coming] = ()) -> list[tuple[str, str]]:
     """What a reader must see first: (level, sentence)."""
+    later = _unattacked(still)
     alerts = [("stop", f"{statement['status']}: {reason}") for reason in statement["reasons"]]
     for row in summary.of("release"):
         if row.verdict == "refuted":
@@ -119,7 +148,7 @@ def _alerts(summary: Summary, statement: Mapping[str, Any]) -> list[tuple[str, s
             alerts.append(("stop", f"An attack refuted the privacy claim of {row.variant}: {words}"))
         if not all(audit.control_passed for audit in row.attacks):
             alerts.append(("look", f"The control of {row.variant}'s membership test failed: its verdict says nothing."))
-        if not row.attacks:
+        if not row.attacks and row.variant not in later:
             alerts.append(("look", f"{row.variant} was not attacked: nothing here tests its privacy claim."))
     for release in statement["releases"]:
         alerts += [("look", f"{release['variant']}: {flag}") for flag in release["flags"]]

@@ -10,6 +10,7 @@ from palimpsest.workspace import INTERNAL
 
 BASELINES = ("real", "public_only")
 ROLES = ("release", "reference", *BASELINES)
+ATTACKS = ("membership", "text_membership", "shadow_membership")  # of the model, of the rows, with shadow models
 EVALUATORS = ("tfidf_lr", "minilm_lr")  # first the one that shares no weights with any generator
 
 
@@ -89,7 +90,7 @@ class Row:
     @property
     def audits(self) -> dict[str, Membership]:
         """The membership audits that were made, by field: of the model, of the rows alone, with shadow models."""
-        known = {name: getattr(self, name) for name in ("membership", "text_membership", "shadow_membership")}
+        known = {name: getattr(self, name) for name in ATTACKS}
         return {name: audit for name, audit in known.items() if audit is not None}
 
     @property

@@ -1,5 +1,6 @@
 """Method evolve, as the rest of the project knows it."""
 
+from palimpsest.methods.evolve.authors import Author, Base
 from palimpsest.methods.evolve.settings import EvolveSettings
 from palimpsest.methods.shared.base import Budget, Fit, Plan
 from palimpsest.methods.shared.columns import CHOSEN
@@ -22,6 +23,11 @@ def _build(settings: EvolveSettings, plan: Plan, tools: Tools) -> Fit:
     return Evolve(settings, tools.schema, plan, author, encoders, tools.seed, tools.kept)
 
 
+def _spared(author: Author) -> frozenset[Reads]:
+    """The public language model, unless it is the author."""
+    return frozenset() if isinstance(author, Base) else frozenset({Reads.BASE})
+
+
 EVOLVE = Method(
     name="evolve",
     stage="private_evolve",
@@ -39,4 +45,5 @@ EVOLVE = Method(
     resumes=Resumes.ROUNDS,
     seeded=True,
     rounds=".parquet",
+    spared=_spared,
 )

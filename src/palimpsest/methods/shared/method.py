@@ -67,6 +67,7 @@ class Method:
         source: what a variant is drawn from where params.yaml has no `from`: "own" a model of its name, "base" the
             public language model, "named" nothing, so that `from` must be there; "none": it takes no `from`.
         resumes: how a stopped run goes on.
+        spared: settings of an author -> of what it reads, what it does not where that one writes for it.
         seeded: whether it draws, of what touches no private row, by the seed.
         rounds: ending of the file with what each round selected; empty where it keeps none.
         problem: settings, purpose, epsilon -> what does not fit together; None where it does.
@@ -87,10 +88,15 @@ class Method:
     source: Literal["own", "base", "named", "none"] = "none"
     resumes: Resumes = Resumes.NOT
     does: str = ""
+    spared: Callable[[Any], frozenset[Reads]] = lambda _author: frozenset()
     seeded: bool = False
     rounds: str = ""
     problem: Callable[[Any, str, float], str | None] = lambda _settings, _purpose, _epsilon: None
     untwinned: str | None = None
+
+    def reads_with(self, author: Any) -> frozenset[Reads]:
+        """What it reads where an author of these settings writes for it."""
+        return self.reads - self.spared(author)
 
     @property
     def run(self) -> str:

@@ -39,4 +39,5 @@ def _figures(page: Page) -> Iterator[Figure]:
     )
 
 
-SECTION = Section("anonymity", (ANONYMITY,), figures=_figures, plots={"risk": lambda page: risks(page.results)})
+_PLOTS = {"risk": lambda page: risks(page.results)}
+SECTION = Section("anonymity", (ANONYMITY,), figures=_figures, plots=_PLOTS, heading="Evidence on anonymity")

@@ -161,6 +161,7 @@ class Section:
 
     Attributes:
         metrics: the files it reads; no other section reads them from the disk.
+        heading: what its figures stand under, where a page may be drawn before these files are there.
         columns: of the table of verdicts, which has a line per variant.
         tables: of the overview.
         figures: with the tables behind them.
@@ -175,6 +176,7 @@ class Section:
     figures: Callable[[Page], Iterable[Figure]] = lambda _: ()
     claims: Callable[[Row, Results, str], Iterable[Claim]] = lambda *_: ()
     plots: Mapping[str, Callable[[Page], Rows]] = field(default_factory=dict)
+    heading: str = ""
 
 
 def badge(verdict: str) -> Markup:

@@ -148,4 +148,4 @@ def _two_sets(rows: Rows) -> str:
     )
 
 
-SECTION = Section("evolution", (EVOLUTION,), figures=_figures)
+SECTION = Section("evolution", (EVOLUTION,), figures=_figures, heading="Fidelity")

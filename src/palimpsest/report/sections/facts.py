@@ -98,4 +98,4 @@ def _claims(row: Row, results: Results, unit: str) -> Iterator[Claim]:
 
 
 _COLUMNS = (Column[Row]("Facts carried", lambda row: _cell(row.facts_carried)), Column[Row]("Leaked", _leaked))
-SECTION = Section("facts", (FACTS,), columns=lambda _: _COLUMNS, figures=_figures, claims=_claims)
+SECTION = Section("facts", (FACTS,), columns=lambda _: _COLUMNS, figures=_figures, claims=_claims, heading="Facts")

@@ -148,4 +148,4 @@ def _figures(page: Page) -> Iterator[Figure]:
 
 
 _PLOTS = {"fidelity": lambda page: fidelity(page.results)}
-SECTION = Section("fidelity", (FIDELITY,), figures=_figures, plots=_PLOTS)
+SECTION = Section("fidelity", (FIDELITY,), figures=_figures, plots=_PLOTS, heading="Fidelity")

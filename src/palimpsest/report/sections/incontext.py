@@ -179,4 +179,4 @@ def _shown(shots: int) -> Column[Mapping[str, Any]]:
     return Column(f"{shots} shown", cell, number=True)
 
 
-SECTION = Section("incontext", (INCONTEXT,), tables=_tables, figures=_figures)
+SECTION = Section("incontext", (INCONTEXT,), tables=_tables, figures=_figures, heading="Utility")

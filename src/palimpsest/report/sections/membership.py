@@ -281,5 +281,11 @@ def _claims(row: Row, results: Results, _: str) -> Iterator[Claim]:
 
 
 SECTION = Section(
-    "membership", (MODEL, TEXT, SHADOW), columns=_columns, tables=_tables, figures=_figures, claims=_claims
+    "membership",
+    (MODEL, TEXT, SHADOW),
+    columns=_columns,
+    tables=_tables,
+    figures=_figures,
+    claims=_claims,
+    heading="Privacy",
 )

@@ -45,4 +45,4 @@ def _figures(page: Page) -> Iterator[Figure]:
     )
 
 
-SECTION = Section("memorisation", (MEMORISATION,), figures=_figures)
+SECTION = Section("memorisation", (MEMORISATION,), figures=_figures, heading="Memorisation")

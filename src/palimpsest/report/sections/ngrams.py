@@ -129,4 +129,5 @@ SECTION = Section(
     figures=_figures,
     claims=_claims,
     plots={"overlap": lambda page: excess(page.results)},
+    heading="Memorisation",
 )

@@ -120,4 +120,4 @@ def _figures(page: Page) -> Iterator[Figure]:
     )
 
 
-SECTION = Section("separation", (MODELS,), figures=_figures)
+SECTION = Section("separation", (MODELS,), figures=_figures, heading="Separation")

@@ -57,4 +57,4 @@ def _figures(page: Page) -> Iterator[Figure]:
     )
 
 
-SECTION = Section("structure", (STRUCTURE,), figures=_figures)
+SECTION = Section("structure", (STRUCTURE,), figures=_figures, heading="Structure")

@@ -50,4 +50,4 @@ def figures(audits: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
     )
 
 
-SECTION = Section("twins", (TWINS,))
+SECTION = Section("twins", (TWINS,), heading="Privacy")

@@ -209,4 +209,4 @@ def public_figures(scores: Mapping[str, Any], releases: Sequence[Mapping[str, An
 
 
 _PLOTS = {"utility": lambda page: frontier(page.summary, EVALUATORS[0])}
-SECTION = Section("utility", (UTILITY, PUBLIC), columns=_columns, figures=_figures, plots=_PLOTS)
+SECTION = Section("utility", (UTILITY, PUBLIC), columns=_columns, figures=_figures, plots=_PLOTS, heading="Utility")

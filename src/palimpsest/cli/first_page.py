@@ -1,0 +1,80 @@
+"""A run in two courses: rows with their utility and n-grams, and a first page; then all that takes longer."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from palimpsest.cli.context import environment
+from palimpsest.cli.graph import stale, upstream
+from palimpsest.graph.stage import NAME
+from palimpsest.graph.stages import STAGES
+from palimpsest.workspace import PAGE
+
+Bring: TypeAlias = Callable[[Sequence[str]], int]  # targets, none for all -> exit status
+_FIRST = frozenset(stage.name for stage in STAGES if stage.first)
+
+
+@dataclass(frozen=True)
+class FirstCourse:
+    """What comes before the first page.
+
+    Attributes:
+        targets: the stages that it waits for.
+        awaited: the metric files that are still to be written then.
+    """
+
+    targets: tuple[str, ...]
+    awaited: tuple[str, ...]
+
+
+def in_courses(workspace: Path, targets: Sequence[str], chosen: Sequence[str], bring: Bring) -> int:
+    """Bring up to date what the first page shows, draw it, then bring up to date what was chosen; the exit status.
+
+    A run of named targets, or one that leaves nothing for later, is one course.
+
+    Args:
+        targets: as they were named; none for all.
+        chosen: what of them is brought up to date.
+    """
+    course = None if targets else first_course(workspace)
+    if course is None:
+        return bring(chosen)
+    code = bring(course.targets)
+    if code == 0:
+        _draw(workspace, course.awaited)
+        code = bring(chosen)
+    return code
+
+
+def first_course(workspace: Path) -> FirstCourse | None:
+    """None where nothing of it would run, or no measurement is left for later."""
+    changed = stale(workspace)
+    targets = tuple(sorted(name for name in changed if _stage(name) in _FIRST))
+    if not targets:
+        return None
+    awaited = measured(changed - upstream(workspace, targets))
+    return FirstCourse(targets, awaited) if awaited else None
+
+
+def measured(stages: Iterable[str]) -> tuple[str, ...]:
+    """The metric files that stages, as `dvc repro` prints their names, write for the page."""
+    kinds = {stage.name: stage for stage in STAGES if not stage.plots}  # the page has plots, and is no measurement
+    known = [(kinds[_stage(name)], name.partition("@")[2]) for name in sorted(stages) if _stage(name) in kinds]
+    return tuple(str(path).replace(NAME, whose) for stage, whose in known for path in stage.metrics)
+
+
+def _stage(name: str) -> str:
+    return name.partition("@")[0]
+
+
+def _draw(workspace: Path, awaited: Sequence[str]) -> None:
+    """Write the page whole in place of what lies there. The stage `report` writes it anew at the end of the run."""
+    command = [sys.executable, "-P", "-m", "stages.report", *awaited]
+    if subprocess.run(command, cwd=workspace, env=environment(), check=False).returncode:
+        print("The first page could not be drawn; the run goes on, and draws the page at its end.", file=sys.stderr)
+        return
+    print(f"First page (private zone): {(workspace / PAGE).resolve()}", flush=True)
+    print(f"Still to come: {len(awaited)} measurements, which the page names.", flush=True)

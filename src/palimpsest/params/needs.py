@@ -1,0 +1,26 @@
+"""What follows for public models from what runs: a model that nothing reads is neither made nor fetched."""
+
+from palimpsest.methods.registry import METHODS, method
+from palimpsest.methods.shared.method import Family
+from palimpsest.methods.shared.tools import Reads
+from palimpsest.params.schema import Params
+
+# Keys of `run` whose names are of what is made from the public language model, or is asked of it.
+_OF_THE_BASE = ("teach_similar", "decoder_pretrain", "embedding_audit", "in_context_baseline", "in_context")
+
+
+def reads_base(params: Params) -> bool:
+    """Whether anything that runs reads the public language model."""
+    if any(getattr(params.run, key) for key in _OF_THE_BASE):
+        return True
+    trained = (known for known in METHODS if known.family is Family.TRAINS and getattr(params.run, known.stage))
+    written = (read_by(params, name) for name in params.run.evaluate if name not in params.run.dp_lm)
+    return any(Reads.BASE in reads for reads in (*(known.reads for known in trained), *written))
+
+
+def read_by(params: Params, variant: str) -> frozenset[Reads]:
+    """What a variant with a charge of its own reads: all that its method does, but what its author spares it."""
+    known = method(params.variants[variant].method)
+    if Reads.AUTHOR not in known.reads:
+        return known.reads
+    return known.reads_with(params.authors[getattr(params.run, known.stage)[variant]])

@@ -1,0 +1,158 @@
+"""Are the stages there that the variants need, and no others, for each kind of data set and each method alone?"""
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import pytest
+
+from palimpsest.graph.expand import MADE, Repetition, expand, filled, params_keys
+from palimpsest.graph.render import authored, document, features
+from palimpsest.methods.registry import METHODS
+from palimpsest.params.file import File
+from palimpsest.params.load import resolved
+from palimpsest.params.schema import Params
+from palimpsest.params.shorten import plain
+from palimpsest.params.sources import public_sources
+from palimpsest.workspace import BASE_LM
+from stages.spenders import spender
+from stages.tools import Artifacts
+from tests.graph.test_render import meets
+
+Body = dict[str, Any]
+
+# What runs -> the variants, with what they are drawn from.
+ALONE: Mapping[str, Body] = {
+    "dp_lm": {"one": {"method": "dp_lm"}},
+    "predict, of the base": {"one": {"method": "predict", "epsilon": 3}},
+    "predict, of a taught one": {"one": {"method": "predict", "epsilon": 3, "from": "taught/similar"}},
+    "fewshot": {"one": {"method": "fewshot", "epsilon": 3}},
+    "select": {"one": {"method": "select", "epsilon": 3}},
+    "evolve, by the corpus": {"one": {"method": "evolve", "epsilon": 3, "from": "corpus"}},
+    "evolve, by the base": {"one": {"method": "evolve", "epsilon": 3, "from": "base"}},
+    "evolve, by a base of another name": {"one": {"method": "evolve", "epsilon": 3, "from": "writer"}},
+    "evolve, by both": {
+        "one": {"method": "evolve", "epsilon": 3, "from": "corpus"},
+        "two": {"method": "evolve", "epsilon": 3, "from": "writer"},
+    },
+    "embed": {"one": {"method": "embed", "epsilon": 3, "from": "small"}},
+    "sentdp": {"one": {"method": "sentdp", "epsilon": 3}},
+    "custext": {"one": {"method": "custext", "epsilon": math.inf, "purpose": "reference", "token_epsilon": 3}},
+    "vote_select": {
+        "two": {"method": "select", "epsilon": 3},
+        "one": {"method": "vote_select", "epsilon": 4, "from": "two"},
+    },
+}
+WITHOUT_A_MODEL = {"select", "evolve, by the corpus", "sentdp", "custext", "vote_select"}
+OBJECT = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+TASKS: Mapping[str, Body] = {
+    "classify": {"task": "classify", "text": "body", "label": "team", "labels": {"a": "A", "b": "B"}},
+    "text": {"task": "text", "text": "body"},
+    "json": {"task": "json", "text": "*", "json_schema": OBJECT},
+}
+
+
+def able(variants: Body, task: str) -> bool:
+    """Whether the methods of these variants can do the task."""
+    used = {row["method"] for row in variants.values()}
+    return all(task in known.tasks for known in METHODS if known.name in used)
+
+
+def settings(variants: Body, task: str = "classify", world: bool = False, **files: str) -> Params:
+    """Everything that a params.yaml of one method stands for."""
+    data: Body = {"asset": "notes", "private": "own.csv", "public": "public.csv", "n_public": 2400, "max_length": 600}
+    body: Body = {
+        "version": "0",
+        "dataset": data | TASKS[task] | files,
+        "privacy": {"budget": {"epsilon": 9}},
+        "models": {"lm": "someone/model", "encoder": "embedded"},
+        "taught": {"similar": {}},
+        "decoders": {"small": {}},
+        "authors": {"writer": {"kind": "base"}},
+        "lms": {"one": {"epsilon": 3}} if variants["one"]["method"] == "dp_lm" else {},
+        "variants": variants,
+    }
+    if world:
+        sizes = {"private_rows": 100, "test_rows": 100, "public_rows": 100, "public_test_rows": 100}
+        body["world"] = {"seed": 1, **sizes}
+    return resolved(File.model_validate(body))
+
+
+def running(params: Params) -> list[Repetition]:
+    """Every stage that runs, with its names written out."""
+    graph = document(features(params), authored(params))["stages"]
+    return expand(graph, plain(params))
+
+
+def entry(one: Repetition) -> tuple[Any, ...]:
+    """What DVC compares of a stage: its command, its keys, and the files that it reads and writes."""
+    texts = filled([one.body["cmd"], *params_keys(one.body)], one.values)
+    return texts, *(sorted(one.known_paths(key)) for key in ("deps", *MADE))
+
+
+def spending(params: Params) -> dict[str, tuple[Any, ...]]:
+    """Each stage that is charged, and what DVC compares of it."""
+    return {one.name: entry(one) for one in running(params) if "receipt" in one.body["meta"]}
+
+
+def kinds() -> Iterator[tuple[str, str, Params]]:
+    files = [{}, {"test": "test.csv"}, {"public_test": "seen.csv"}, {"test": "test.csv", "public_test": "seen.csv"}]
+    for (name, variants), task, world, named in product(ALONE.items(), TASKS, (False, True), files):
+        if able(variants, task):
+            yield name, f"{name}, {task}, {world}, {sorted(named)}", settings(variants, task, world, **named)
+
+
+def test_whatever_runs_reads_what_a_stage_that_runs_makes_and_a_public_model_is_there_only_to_be_read() -> None:
+    for name, told, params in kinds():
+        stages = running(params)
+        made = {path for one in stages for path in one.known_paths(*MADE)}
+        given = {path for path in plain(params.dataset).values() if isinstance(path, str)}
+        read = {path for one in stages for path in one.known_paths("deps")} - given
+        missing = [path for path in read if not any(meets(path, one) for one in made)]
+        assert missing == ["reports/metrics/twins"] * (name == "custext"), told  # a folder that is made where none is
+        names = {one.stage for one in stages}
+        assert ("pretrain" in names) == (str(BASE_LM) in read) == (name not in WITHOUT_A_MODEL), told
+        assert ("embedding_audit" in names) == (name == "dp_lm" and bool(params.dataset.labels)), told
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_model_that_nothing_reads_is_not_fetched(name: str) -> None:
+    (used,) = (source.used for source in public_sources(settings(ALONE[name])) if source.key == "models.lm")
+    assert used == (name not in WITHOUT_A_MODEL)
+
+
+def test_what_a_variant_that_spends_depends_on_is_the_same_whatever_comes_to_it() -> None:
+    """Else it would run, and be charged, again because of another variant."""
+    both = ALONE["evolve, by both"] | {"three": {"method": "embed", "epsilon": 3, "from": "small"}}
+    alone, more = (spending(settings(variants)) for variants in (ALONE["evolve, by the corpus"], both))
+    assert alone.keys() == {"private_evolve@one"} < more.keys()
+    assert {name: more[name] for name in alone} == alone
+    assert "models/base" not in more["private_evolve@one"][1]
+    assert "models/base" in more["private_evolve@two"][1]
+
+
+def test_the_public_model_is_there_where_it_is_asked_about() -> None:
+    params = settings(ALONE["select"])
+    assert "pretrain" not in {one.stage for one in running(params)}
+    asked = params.model_copy(update={"run": params.run.model_copy(update={"embedding_audit": ("base",)})})
+    assert {"pretrain", "embedding_audit"} <= {one.stage for one in running(asked)}
+
+
+def artifacts(author: str) -> Artifacts:
+    """What a variant of evolve is built with, by this author."""
+    params = settings(ALONE[author])
+    return Artifacts(params, spender(params, "one"))
+
+
+def test_a_model_that_an_author_spares_is_not_handed_out() -> None:
+    assert artifacts("evolve, by a base of another name").base() == BASE_LM
+    with pytest.raises(ValueError, match="does not declare that it reads the public language model"):
+        artifacts("evolve, by the corpus").base()
+
+
+def test_a_run_is_identified_by_the_model_where_its_author_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Artifacts, "_digest", lambda _, what: f"of {what.name}")
+    own, spared = (artifacts(f"evolve, by {author}").digests() for author in ("the base", "the corpus"))
+    assert "BASE of BASE" in own
+    assert set(spared) ^ set(own) == {"BASE of BASE", "BASE none"}
