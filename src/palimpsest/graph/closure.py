@@ -36,6 +36,8 @@ PLUMBING: Mapping[str, str] = {
 # Modules that reach something otherwise than by an import statement -> the project's files among it, as patterns.
 DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest": (),  # what is used from Python; no stage uses it
+    "palimpsest.cli.demo": (),  # the demo's params.yaml, wherever it is installed
+    "palimpsest.cli.first_page": (),  # starts the stage that draws the page
     "palimpsest.cli.init": (),  # starts DVC
     "palimpsest.cli.run": (),  # starts DVC
     "palimpsest.models.chat.wire": (),  # the package openai
