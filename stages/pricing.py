@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dp_accounting import DpEvent
+from dp_accounting.dp_event import DpEvent
 
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.base import Plan

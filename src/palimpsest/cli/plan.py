@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import dp_accounting as dpa
+import dp_accounting.dp_event as dpa
 from rich.table import Table
 
 from palimpsest.cli.console import console, table

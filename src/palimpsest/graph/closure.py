@@ -35,6 +35,7 @@ PLUMBING: Mapping[str, str] = {
 
 # Modules that reach something otherwise than by an import statement -> the project's files among it, as patterns.
 DYNAMIC: Mapping[str, tuple[str, ...]] = {
+    "palimpsest": (),  # the modules of the accountants, each by itself
     "palimpsest.cli.init": (),  # starts DVC
     "palimpsest.cli.run": (),  # starts DVC
     "palimpsest.models.chat.wire": (),  # the package openai

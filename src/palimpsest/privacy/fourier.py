@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-import dp_accounting as dpa
+import dp_accounting.dp_event as dpa
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.signal import lfilter
