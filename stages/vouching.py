@@ -59,7 +59,7 @@ def require_vouched(params: Params, workspace: Path = Path()) -> None:
     for source in named(params).values():
         if source.on_disk:
             require_public(source, _written(source, workspace), own)
-            require_public(source, _found(source, workspace) or _written(source, workspace), own)
+            require_public(source, place_of(source, workspace) or _written(source, workspace), own)
 
 
 def named(params: Params) -> dict[str, PublicSource]:
@@ -99,7 +99,7 @@ def digest_of(source: PublicSource, workspace: Path = Path()) -> str | None:
     if source.kind == "prompts":
         return hashlib.sha256(source.name.encode()).hexdigest()
     try:
-        place = _found(source, workspace)
+        place = place_of(source, workspace)
         return None if place is None else fingerprint_of(place) if place.is_dir() else sha256(place)
     except ModelError:  # whatever loads it says what is wrong with it
         return None
@@ -110,7 +110,7 @@ def _written(source: PublicSource, workspace: Path = Path()) -> Path:
     return workspace / Path(source.name).expanduser()
 
 
-def _found(source: PublicSource, workspace: Path) -> Path | None:
+def place_of(source: PublicSource, workspace: Path) -> Path | None:
     """Where a source lies on this machine; None where it does not."""
     if source.embedded:
         return resolve_encoder(EMBEDDED)
