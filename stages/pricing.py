@@ -43,13 +43,13 @@ class Prices:
         return who.plan(self._params, Basis(event, own_delta, author))
 
     def _queries(self, name: str) -> list[PlannedQuery]:
-        """Its queries behind those of what it builds on: in the order of a receipt, so that both compose to one event."""
+        """Its queries behind those of what it builds on: a receipt's order, so that both compose to one event."""
         below = self._below(spender(self._params, name))
         own = list(self.planned(name).queries)
         return own if below is None else [*self._queries(below), *own]
 
     def _below(self, who: Spender) -> str | None:
-        """What was charged before: a fitted model, or the variant whose rows are chosen from, by what it is charged as."""
+        """What was charged before: a fitted model, or by what it is charged the variant whose rows are chosen from."""
         if Reads.FITTED in who.method.reads:
             return who.origin
         # A model and a variant may share a name: only a variant that is drawn from is looked for among the variants.

@@ -49,9 +49,8 @@ def show(out: Console, made: Rows) -> None:
     """Print a table; without a terminal each row is one line, its empty cells left out, with two spaces between."""
     if not out.is_terminal:
         for row in made.rows:
-            print(
-                "  ".join(line for line in (_one_line(*cell) for cell in zip(made.headings, row, strict=True)) if line)
-            )
+            cells = (_one_line(*cell) for cell in zip(made.headings, row, strict=True))
+            print("  ".join(cell for cell in cells if cell))
         return
     drawn, colours = table(made.title), dict(made.colours)
     for heading in made.headings:
@@ -69,6 +68,8 @@ def show_json(value: Any) -> None:
 def _one_line(heading: str, cell: str) -> str:
     """A cell as words: with its heading where it is a number, which says nothing alone."""
     words = " ".join(cell.split())
+    if not words.strip("–() "):
+        return ""
     return f"{' '.join(heading.split())} {words}" if words[:1].isdigit() or words[:1] == "∞" else words
 
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from palimpsest.cli.context import Context, opened
 from palimpsest.cli.kept import kept, stamp
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.graph.state import Standing, survey
+from palimpsest.models.sources import embedded_folder
 from palimpsest.params.schema import Params
 from palimpsest.workspace import GRAPH
 from stages import inputs
@@ -75,11 +77,11 @@ def standings(context: Context) -> list[Standing]:
     """
     if not (context.workspace / GRAPH).is_file():
         raise _no_workspace(context.workspace)
-    return survey(context.workspace, _facts(context.params, context.workspace))
+    return survey(context.workspace, partial(_facts, context.params, context.workspace))
 
 
 def _facts(params: Params, workspace: Path) -> dict[str, bytes]:
-    """What the files of stage `inputs` say now; looked at anew where code or a model was written since the last time."""
+    """What the files of stage `inputs` say now; looked at anew where code or a model was written meanwhile."""
     about = [[source.key, source.name, _seen(source, workspace)] for source in named(params).values()]
     codes = kept(workspace, "code", None, inputs.codes)
     sources = kept(workspace, "models", about, lambda: dict(inputs.sources_of(params, workspace)))
@@ -89,6 +91,8 @@ def _facts(params: Params, workspace: Path) -> dict[str, bytes]:
 def _seen(source: Any, workspace: Path) -> str | None:
     """A model's files, by sizes and times."""
     with suppress(ModelError):
+        if source.embedded:
+            return stamp(embedded_folder())  # `place_of` would read it whole
         place = place_of(source, workspace) if source.kind == "model" else None
         return None if place is None else stamp(place)
     return None

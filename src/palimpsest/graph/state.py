@@ -7,11 +7,11 @@ DVC takes seconds to start, and waits while a run holds its lock. This reads and
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,15 @@ from ruamel.yaml import YAML
 from palimpsest.graph.expand import MADE, Repetition, expand, params_keys
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.resolve import as_written
-from palimpsest.workspace import CODE, GRAPH, LOCK, SOURCES
+from palimpsest.workspace import CODE, GRAPH, INPUTS, LOCK, SOURCES
 
 _INPUTS = "inputs"  # the stage that always runs, and writes small files about the world outside
+_NEVER = "it has not run here"
 _SHOWN = 24  # characters of a value that are told
 _BLOCK = 1 << 20
 
 Noted = Mapping[str, Any]  # what the lock file says of a stage
+Facts = Callable[[], Mapping[str, bytes]]
 
 
 class State(StrEnum):
@@ -56,12 +58,12 @@ class Standing:
     after: tuple[str, ...] = ()
 
 
-def survey(workspace: Path, facts: Mapping[str, bytes]) -> list[Standing]:
+def survey(workspace: Path, facts: Facts) -> list[Standing]:
     """Every stage of a workspace, each after those it needs.
 
     Args:
         workspace: the folder with dvc.yaml.
-        facts: path -> what the files of stage `inputs` say now.
+        facts: gives what the files of stage `inputs` say now, by their paths; asked where something has run before.
 
     Raises:
         ParamsError, DataError: a name in dvc.yaml stands for nothing.
@@ -132,6 +134,11 @@ class Cache:
             return False
         return not value.endswith(".dir") or all(self._path(part["md5"]).is_file() for part in _json(path))
 
+    @property
+    def has_runs(self) -> bool:
+        """Whether it knows of any run."""
+        return (self.folder / "runs").is_dir()
+
     def made_of(self, key: Noted) -> Noted | None:
         """What the newest run made of the same command, inputs and settings; None where there was none."""
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
@@ -149,11 +156,15 @@ class _Look:
 
     workspace: Path
     values: Noted
-    facts: Mapping[str, bytes]
+    told: Facts
     lock: Mapping[str, Noted]
     cache: Cache
     hashes: dict[str, str | None] = field(default_factory=dict)
     writers: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def facts(self) -> Mapping[str, bytes]:
+        return self.told()
 
     def at(self, one: Repetition) -> Standing:
         """Where a stage stands, those before it having been looked at."""
@@ -166,17 +177,22 @@ class _Look:
 
     def _inputs(self, one: Repetition) -> Standing:
         """The stage that looks at the world outside: it counts where it would change its files."""
+        if not (self.workspace / INPUTS).is_dir():
+            return Standing(one.stage, one.name, State.RUNS, (_NEVER,))
         now = {path: hashlib.md5(content).hexdigest() for path, content in self.facts.items()}
         told = tuple(_words(path) for path, value in now.items() if md5_of(self.workspace / path) != value)
         return Standing(one.stage, one.name, State.RUNS if told else State.CACHED, told)
 
     def _standing(self, one: Repetition) -> Standing:
         after = tuple(dict.fromkeys(name for path in one.paths("deps") for name in self._pending(path)))
-        noted, now = self.lock.get(one.name), self._now(one, after)
-        why = ("it has not run here",) if noted is None else tuple(_changes(noted, now))
+        noted = self.lock.get(one.name)
+        if noted is None and (after or not self.cache.has_runs):
+            return Standing(one.stage, one.name, State.RUNS, (_NEVER,), after)
+        now = self._now(one, after)
+        why = (_NEVER,) if noted is None else tuple(_changes(noted, now))
         if noted is not None and not why and not after and self._whole(one, noted):
             return self._known(one, State.CACHED, noted, ())
-        made = noted if noted is not None and not why else None if after else self.cache.made_of(_key(now))
+        made = noted if noted is not None and not why else None if after else self.cache.made_of(now)
         if not after and made is not None and all(self.cache.holds(out["md5"]) for out in made.get("outs", [])):
             return self._known(one, State.RESTORABLE, made, why or ("its files are not as it wrote them",))
         return Standing(one.stage, one.name, State.RUNS, why or (() if after else ("its files are gone",)), after)
@@ -187,7 +203,7 @@ class _Look:
 
     def _pending(self, path: str) -> Iterator[str]:
         """Stages before this one that leave it open what a path will hold."""
-        if path in self.facts:
+        if _in(path, INPUTS.as_posix()):
             return
         for place in (path, *_above(path)):
             if self.hashes.get(place, "") is None:
@@ -203,7 +219,7 @@ class _Look:
         return {key: value for key, value in body.items() if value} | {"outs": sorted(one.paths(*MADE))}
 
     def _hash(self, path: str) -> str | None:
-        if path in self.facts:
+        if _in(path, INPUTS.as_posix()) and path in self.facts:
             return hashlib.md5(self.facts[path]).hexdigest()
         if path in self.hashes:
             return self.hashes[path]
@@ -218,11 +234,6 @@ class _Look:
             md5_of(self.workspace / path) == value and (path in _uncached(one) or self.cache.holds(value))
             for path, value in wrote.items()
         )
-
-
-def _key(now: Noted) -> Noted:
-    """By what DVC knows a run again."""
-    return now
 
 
 def _changes(noted: Noted, now: Noted) -> Iterator[str]:
