@@ -217,6 +217,8 @@ def summarised(context: Context) -> PlanSummary:
     """What a run of a workspace would do and cost. Reads no row."""
     found = {one.name: one for one in standings(context)}
     spending = [(each, found.get(f"{each.method.stage}@{each.name}")) for each in spenders(context.params)]
+    for each, _ in spending:
+        each.require_protection()
     runs = [each.name for each, standing in spending if standing is None or standing.state is State.RUNS]
     about = [(context.workspace / RESOLVED).read_text(encoding="utf-8"), context.ledger.head(), runs]
     costs = kept(context.workspace, "plan", [*about, asdict(context.asset)], lambda: _costs(context, found))
