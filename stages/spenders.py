@@ -36,7 +36,7 @@ class Spender:
         return self.method.plan(self.settings, params.schema_of_data, budget, basis)
 
     def require_protection(self) -> None:
-        """Raise ParamsError where epsilon is finite and protects nobody: to find the noise for it would take minutes."""
+        """Raise ParamsError where epsilon is finite and protects nobody: its noise would take minutes to find."""
         if accounting.MOST_TARGET < self.target.epsilon < math.inf:
             raise ParamsError(
                 f"{self.name}: epsilon {self.target.epsilon:g} is no protection; noise is worked out up to "

@@ -281,7 +281,7 @@ def _print(summary: PlanSummary) -> None:
         out.print(f"[yellow]flag:[/yellow] {flag}", soft_wrap=True)
     for columns in dict.fromkeys(known.columns for known in METHODS):
         if shown := [line for line in summary.lines if method(line.method).columns is columns]:
-            show(out, _table(columns, shown, whole=not out.is_terminal))
+            show(out, plan_table(columns, shown, whole=not out.is_terminal))
     if out.is_terminal:
         for line in summary.lines:
             if reason := _reason(line):
@@ -316,7 +316,7 @@ def _sentences(summary: PlanSummary) -> Iterator[str]:
     )
 
 
-def _table(columns: PlanTable, lines: Sequence[PlanLine], *, whole: bool) -> Rows:
+def plan_table(columns: PlanTable, lines: Sequence[PlanLine], *, whole: bool) -> Rows:
     """One table for the methods that share columns; `whole` has the reasons of each row in it, too."""
     headings = (columns.row, *(column.heading for column in columns.columns), "epsilon", "epsilon\nRDP", "budget\ncost")
     rows = []

@@ -134,6 +134,11 @@ class Cache:
             return False
         return not value.endswith(".dir") or all(self._path(part["md5"]).is_file() for part in _json(path))
 
+    def inside(self, value: str, name: str) -> str | None:
+        """The hash of a file in the folder of that hash."""
+        parts = _json(self._path(value)) if value.endswith(".dir") else []
+        return next((part["md5"] for part in parts if part["relpath"] == name), None)
+
     @property
     def has_runs(self) -> bool:
         """Whether it knows of any run."""
@@ -223,6 +228,9 @@ class _Look:
             return hashlib.md5(self.facts[path]).hexdigest()
         if path in self.hashes:
             return self.hashes[path]
+        for place in _above(path):
+            if value := self.hashes.get(place):
+                return self.cache.inside(value, path.removeprefix(f"{place}/"))
         return None if any(self._pending(path)) else md5_of(self.workspace / path)
 
     def _whole(self, one: Repetition, noted: Noted) -> bool:
