@@ -109,17 +109,25 @@ def show_values(
     every: Annotated[
         bool, typer.Option("--all/--changed", help="Every value, or only what differs from its default.")
     ] = False,
+    as_json: Json = False,
     workspace: Workspace = Path(),
 ) -> None:
     """The values of the workspace, and where each comes from: params.yaml, worked out from it, or a default."""
+    import json
+    import math
+
     from palimpsest.params.load import resolved, written
     from palimpsest.params.origin import knobs
     from palimpsest.params.text import flow
 
     file = written(workspace)
-    for knob in knobs(file, resolved(file)):
-        if every or knob.changed:
-            print(f"{knob.key}: {flow(knob.value)}  # {knob.origin}")
+    shown = [knob for knob in knobs(file, resolved(file)) if every or knob.changed]
+    if as_json:
+        told = [knob._replace(value=".inf") if knob.value == math.inf else knob for knob in shown]  # JSON has none
+        print(json.dumps([knob._asdict() for knob in told], indent=2, default=str))
+        return
+    for knob in shown:
+        print(f"{knob.key}: {flow(knob.value)}  # {knob.origin}")
 
 
 @app.command("render")

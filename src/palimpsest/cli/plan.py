@@ -355,7 +355,8 @@ def _state(line: PlanLine) -> str:
         return "infeasible"
     if line.state != State.RUNS or line.minutes is None:
         return line.state
-    return f"{line.state}\n(took {line.minutes:.1f} min)"
+    took = f"{line.minutes:.1f} min" if line.minutes >= 1.0 else f"{60 * line.minutes:.0f} s"
+    return f"{line.state}\n(took {took})"
 
 
 def _reason(line: PlanLine) -> str:
