@@ -132,7 +132,7 @@ def test_a_plan_fits_on_eighty_columns_of_a_terminal(place: Place, capsys: pytes
     (line,) = summary["lines"]
     assert line.keys() == {field.name for field in fields(PlanLine)}
     cost = Cost(**{**line["cost"], "notes": ()})
-    out = Console(width=80, force_terminal=True, highlight=False)
+    out = Console(width=80, force_terminal=True, color_system=None, highlight=False)
     show(out, plan_table(TRAINED, [PlanLine(**{**line, "cost": cost})], whole=False))
     drawn = capsys.readouterr().out
     assert "dp_lm release" in drawn
@@ -494,6 +494,7 @@ def test_a_pipe_is_wide(place: Place) -> None:
 def run_python(code: str, place: Place) -> subprocess.CompletedProcess[str]:
     """A fresh interpreter in the workspace, with a pipe for standard output."""
     environment = {"PATH": "/usr/bin:/bin", LEDGER_VARIABLE: str(place.ledger), VARIABLE: os.environ[VARIABLE]}
+    environment |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     command = [sys.executable, "-c", code]
     return subprocess.run(command, cwd=place.workspace, env=environment, capture_output=True, text=True, check=True)
 

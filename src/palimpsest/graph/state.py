@@ -265,7 +265,7 @@ def _differences(key: str, before: Any, now: Any) -> Iterator[str]:
         for part in dict.fromkeys((*before, *now)):
             yield from _differences(f"{key}.{part}", before.get(part, _ABSENT), now.get(part, _ABSENT))
     elif before is _ABSENT or now is _ABSENT or before != now:
-        name = ".".join(as_written(tuple(key.split("."))))
+        name = ".".join(map(str, as_written(tuple(key.split(".")))))
         values = [_told(value) for value in (before, now)]
         yield name if None in values else f"{name} ({values[0]} before, {values[1]} now)"
 
