@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from palimpsest.files import atomic_path
-from palimpsest.graph.closure import code, digest
+from palimpsest.graph.closure import code, fingerprint
 from palimpsest.graph.stages import STAGES
 from palimpsest.methods.registry import METHODS, stages_that_spend
 from palimpsest.params.load import load
@@ -46,9 +46,20 @@ def contents(workspace: Path = Path()) -> dict[str, bytes]:
 
 def facts(params: Params, workspace: Path) -> dict[str, bytes]:
     """The same, for settings that are not yet, or already, the workspace's."""
-    own = {CODE / name: _code(*modules) for name, modules in programs().items()}
-    bodies = own | {SOURCES / key: body for key, body in _sources(params, workspace)}
+    return as_files(codes(), dict(sources_of(params, workspace)))
+
+
+def as_files(codes: Mapping[str, object], sources: Mapping[str, object]) -> dict[str, bytes]:
+    """The files about the code of each stage, and about the public models."""
+    bodies = {CODE / name: body for name, body in codes.items()} | {
+        SOURCES / key: body for key, body in sources.items()
+    }
     return {f"{path.as_posix()}.json": f"{json.dumps(body, indent=2)}\n".encode() for path, body in bodies.items()}
+
+
+def codes() -> dict[str, dict[str, object]]:
+    """Stage -> what its code is."""
+    return {name: _code(*modules) for name, modules in programs().items()}
 
 
 def outdated(workspace: Path, now: Mapping[str, bytes] | None = None) -> bool:
@@ -60,7 +71,8 @@ def outdated(workspace: Path, now: Mapping[str, bytes] | None = None) -> bool:
 
 def _code(*modules: str) -> dict[str, object]:
     """What a stage's own code is, and all that this can import."""
-    return {"modules": list(modules), "files": len(code(*modules)), "sha256": digest(*modules)}
+    found = code(*modules)
+    return {"modules": list(modules), "files": len(found), "sha256": fingerprint(found)}
 
 
 def programs() -> dict[str, tuple[str, ...]]:
@@ -73,7 +85,7 @@ def programs() -> dict[str, tuple[str, ...]]:
     return held
 
 
-def _sources(params: Params, workspace: Path) -> Iterator[tuple[str, dict[str, object]]]:
+def sources_of(params: Params, workspace: Path) -> Iterator[tuple[str, dict[str, object]]]:
     """A file's name, and the model that it is about, by its name as written and its content; one for each that may be.
 
     Text files are no models: stages depend on them as they are.

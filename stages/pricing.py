@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dp_accounting import DpEvent
+from dp_accounting.dp_event import DpEvent
 
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.base import Plan
@@ -16,21 +16,55 @@ from stages import resuming
 from stages.spenders import Spender, spender
 
 
+class Prices:
+    """The plans of one params.yaml, each made once: what builds on another asks for that one's too."""
+
+    def __init__(self, params: Params) -> None:
+        self._params = params
+        self._plans: dict[str, Plan] = {}
+
+    def planned(self, name: str) -> Plan:
+        """The plan of one of them, for itself alone."""
+        if name not in self._plans:
+            self._plans[name] = self._plan(spender(self._params, name))
+        return self._plans[name]
+
+    def whole(self, name: str) -> tuple[DpEvent, float]:
+        """All that a fitted model, or a variant that is charged, will have been charged, with what it builds on: its
+        event, and the deltas that no event carries, added up."""
+        queries = self._queries(name)
+        event = composed((query.event, query.partition) for query in queries)
+        return event, sum(query.own_delta for query in queries)
+
+    def _plan(self, who: Spender) -> Plan:
+        below = self._below(who)
+        event, own_delta = (Basis().event, 0.0) if below is None else self.whole(below)
+        author = self._params.authors[str(who.origin)] if Reads.AUTHOR in who.method.reads else None
+        return who.plan(self._params, Basis(event, own_delta, author))
+
+    def _queries(self, name: str) -> list[PlannedQuery]:
+        """Its queries behind those of what it builds on: a receipt's order, so that both compose to one event."""
+        below = self._below(spender(self._params, name))
+        own = list(self.planned(name).queries)
+        return own if below is None else [*self._queries(below), *own]
+
+    def _below(self, who: Spender) -> str | None:
+        """What was charged before: a fitted model, or by what it is charged the variant whose rows are chosen from."""
+        if Reads.FITTED in who.method.reads:
+            return who.origin
+        # A model and a variant may share a name: only a variant that is drawn from is looked for among the variants.
+        drawn = self._params.run.dp_lm
+        return drawn.get(str(who.origin), who.origin) if Reads.SOURCE in who.method.reads else None
+
+
 def planned(params: Params, name: str) -> Plan:
-    """The plan of one of them, for itself alone."""
-    who = spender(params, name)
-    below = _below(params, who)
-    event, own_delta = (Basis().event, 0.0) if below is None else whole(params, below)
-    author = params.authors[str(who.origin)] if Reads.AUTHOR in who.method.reads else None
-    return who.plan(params, Basis(event, own_delta, author))
+    """See `Prices.planned`."""
+    return Prices(params).planned(name)
 
 
 def whole(params: Params, name: str) -> tuple[DpEvent, float]:
-    """All that a fitted model, or a variant that is charged, will have been charged, with what it builds on: its event,
-    and the deltas that no event carries, added up."""
-    queries = _queries(params, name)
-    event = composed((query.event, query.partition) for query in queries)
-    return event, sum(query.own_delta for query in queries)
+    """See `Prices.whole`."""
+    return Prices(params).whole(name)
 
 
 def continues(charge: Charge, workspace: Path) -> bool:
@@ -41,18 +75,3 @@ def continues(charge: Charge, workspace: Path) -> bool:
 
         return dp_train.continues(charge, workspace)
     return resuming.continues(method, charge, workspace)
-
-
-def _queries(params: Params, name: str) -> list[PlannedQuery]:
-    """Its queries behind those of what it builds on: in the order of a receipt, so that both compose to one event."""
-    below = _below(params, spender(params, name))
-    own = list(planned(params, name).queries)
-    return own if below is None else [*_queries(params, below), *own]
-
-
-def _below(params: Params, who: Spender) -> str | None:
-    """What was charged before: a fitted model, or the variant whose rows are chosen from, by what it is charged as."""
-    if Reads.FITTED in who.method.reads:
-        return who.origin
-    # A model and a variant may share a name: only a variant that is drawn from is looked for among the variants.
-    return params.run.dp_lm.get(str(who.origin), who.origin) if Reads.SOURCE in who.method.reads else None

@@ -1,13 +1,16 @@
 """Everything that asks private rows something: its method, its settings, and what it is drawn from."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from palimpsest.errors import ParamsError
 from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.method import Basis, Family, Method
 from palimpsest.params.schema import Fitted, Params
+from palimpsest.privacy import accounting
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,18 @@ class Spender:
 
     def plan(self, params: Params, basis: Basis) -> Plan:
         """What it asks and costs, given what it builds on; no row is read."""
+        self.require_protection()
         budget = Budget(self.target.epsilon, params.delta)
         return self.method.plan(self.settings, params.schema_of_data, budget, basis)
+
+    def require_protection(self) -> None:
+        """Raise ParamsError where epsilon is finite and protects nobody: its noise would take minutes to find."""
+        if accounting.MOST_TARGET < self.target.epsilon < math.inf:
+            raise ParamsError(
+                f"{self.name}: epsilon {self.target.epsilon:g} is no protection; noise is worked out up to "
+                f"{accounting.MOST_TARGET:g}.",
+                "Lower it, or write epsilon .inf and purpose reference for rows without noise that never leave.",
+            )
 
 
 def spenders(params: Params) -> list[Spender]:

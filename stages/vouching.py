@@ -4,16 +4,17 @@ import hashlib
 import re
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from palimpsest.errors import ModelError
 from palimpsest.models.sources import known_source, resolve_encoder, resolve_source
 from palimpsest.params.schema import Params
 from palimpsest.params.sources import public_sources
-from palimpsest.records.private import RawRow
-from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.vouched import EMBEDDED, Own, PublicSource, fingerprint_of, require_public, sha256
-from stages.models import fitted_here
+
+if TYPE_CHECKING:  # heavy: imported where files are read
+    from palimpsest.records.private import RawRow
+    from palimpsest.records.read import ColumnNames
 
 _HUB = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")  # a hub name; anything else is a path, and is not told
 
@@ -38,12 +39,14 @@ def vouched(params: Params, key: str) -> Path:
     return place
 
 
-def public_rows(params: Params, key: str, columns: ColumnNames) -> list[RawRow]:
+def public_rows(params: Params, key: str, columns: "ColumnNames") -> "list[RawRow]":
     """The rows of the file that params.yaml names at `key`, for which `vouched` holds when they are read.
 
     Raises:
         DataError: it does not, the file changed meanwhile, or it cannot be read.
     """
+    from palimpsest.records.read import read_rows
+
     data, path = params.dataset, _written(named(params)[key])
     labels = tuple(data.labels) or None
     return read_rows(path, columns, data.max_length, labels, check=partial(vouched, params, key))
@@ -59,7 +62,7 @@ def require_vouched(params: Params, workspace: Path = Path()) -> None:
     for source in named(params).values():
         if source.on_disk:
             require_public(source, _written(source, workspace), own)
-            require_public(source, _found(source, workspace) or _written(source, workspace), own)
+            require_public(source, place_of(source, workspace) or _written(source, workspace), own)
 
 
 def named(params: Params) -> dict[str, PublicSource]:
@@ -69,6 +72,8 @@ def named(params: Params) -> dict[str, PublicSource]:
 
 def own_of(params: Params, workspace: Path = Path()) -> Own:
     """What the workspace has that is not public."""
+    from stages.models import fitted_here
+
     inputs = tuple(Path(path) for path in (params.dataset.private, params.dataset.test) if path is not None)
     return Own(workspace, inputs, fitted_here(workspace))
 
@@ -99,7 +104,7 @@ def digest_of(source: PublicSource, workspace: Path = Path()) -> str | None:
     if source.kind == "prompts":
         return hashlib.sha256(source.name.encode()).hexdigest()
     try:
-        place = _found(source, workspace)
+        place = place_of(source, workspace)
         return None if place is None else fingerprint_of(place) if place.is_dir() else sha256(place)
     except ModelError:  # whatever loads it says what is wrong with it
         return None
@@ -110,7 +115,7 @@ def _written(source: PublicSource, workspace: Path = Path()) -> Path:
     return workspace / Path(source.name).expanduser()
 
 
-def _found(source: PublicSource, workspace: Path) -> Path | None:
+def place_of(source: PublicSource, workspace: Path) -> Path | None:
     """Where a source lies on this machine; None where it does not."""
     if source.embedded:
         return resolve_encoder(EMBEDDED)

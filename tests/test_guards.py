@@ -21,6 +21,7 @@ from palimpsest.graph.stage import Feature
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
+from palimpsest.settings import descriptions
 from palimpsest.workspace import CODE, OWN, SOURCES
 from stages import inputs
 
@@ -238,7 +239,7 @@ def undescribed(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
         sections = list(_sections(field.annotation))
         for section in sections:
             yield from undescribed(section, f"{prefix}{name}.")
-        if not (all(section.__doc__ for section in sections) if sections else field.description):
+        if not (all(section.__doc__ for section in sections) if sections else descriptions(model)[name]):
             yield prefix + name
 
 

@@ -1,15 +1,11 @@
 """palimpsest: differentially private synthetic text, with a metered privacy budget and an audit.
 
-`create` and `open` give a workspace to work with from Python; docs/python.md shows both.
+`create` and `open` give a workspace to work with from Python; docs/python.md shows both. With types they are in
+`palimpsest.api`.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from palimpsest.api import Workspace as Workspace
-    from palimpsest.api import create as create
-    from palimpsest.api import open as open
+from typing import Any
 
 __version__ = "0.1.0"
 

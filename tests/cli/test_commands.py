@@ -2,26 +2,31 @@
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import dp_accounting as dpa
 import pytest
 from cli_place import Place, call, init, write_files
+from rich.console import Console
 
 from palimpsest.audit.statistics import Estimate
+from palimpsest.cli.console import show
 from palimpsest.cli.context import opened
 from palimpsest.cli.graph import stage_names, upstream
-from palimpsest.cli.plan import asked_delta, budget_cost, priced
+from palimpsest.cli.kept import FOLDER
+from palimpsest.cli.plan import Cost, PlanLine, PlanSummary, asked_delta, budget_cost, plan_table, priced
 from palimpsest.cli.report import result_tables
 from palimpsest.files import read_json, write_json
+from palimpsest.methods.shared.columns import TRAINED
 from palimpsest.params.load import LEDGER_VARIABLE, load
 from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
@@ -109,15 +114,48 @@ def test_a_plan_needs_neither_data_nor_base_model_and_prices_every_variant(place
     (place.home / "own.csv").unlink()
     done = place.call("plan")
     assert done.exit_code == 0, done.output
-    assert max(map(len, done.stdout.splitlines())) <= 80
-    (line,) = [line for line in done.stdout.splitlines() if line.lstrip().startswith("dp3 ")]
-    pld, rdp, cost = line.split()[-5:-2]
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("dp_train@dp3 ")]
+    pld, rdp, cost = re.findall(r"epsilon (\d\.\d+) \(pld\)  epsilon RDP (\d\.\d+)  budget cost (\d\.\d+)", line)[0]
     assert 2.99 < float(pld) <= 3.0 < float(rdp) < float(cost) < 9
+    assert "will run  it has not run here" in line
     assert f"after the pending runs {cost}: fits." in " ".join(done.stdout.split())
-    (free,) = [line for line in done.stdout.splitlines() if line.lstrip().startswith("inf ")]
-    assert "0.000" in free.split()
+    (free,) = [line for line in done.stdout.splitlines() if line.startswith("dp_train@inf ")]
+    assert "budget cost 0.000" in free
     assert "Budget cost: what one run adds" in done.stdout
+    assert not set("─│┃╭\x1b") & set(done.stdout), "a pipe gets plain lines"
     assert not (place.workspace / "models").exists()
+
+
+def test_a_plan_fits_on_eighty_columns_of_a_terminal(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = json.loads(place.call("plan", "--json").stdout)
+    assert summary.keys() == {field.name for field in fields(PlanSummary)}
+    (line,) = summary["lines"]
+    assert line.keys() == {field.name for field in fields(PlanLine)}
+    cost = Cost(**{**line["cost"], "notes": ()})
+    out = Console(width=80, force_terminal=True, color_system=None, highlight=False)
+    show(out, plan_table(TRAINED, [PlanLine(**{**line, "cost": cost})], whole=False))
+    drawn = capsys.readouterr().out
+    assert "dp_lm release" in drawn
+    assert max(map(len, drawn.splitlines())) <= 80
+
+
+def test_what_was_kept_for_the_eye_is_not_what_is_charged(place: Place) -> None:
+    place.edit("privacy", "budget", epsilon=2.0)
+    assert place.call("register", "--amend").exit_code == 0
+    assert json.loads(place.call("plan", "--json").stdout)["fits"] is False
+    kept = place.workspace / FOLDER / "plan.json"
+    body = read_json(kept)
+    write_json(kept, {**body, "value": {**body["value"], "after": 0.0}})
+    assert json.loads(place.call("plan", "--json").stdout)["fits"] is True, "shown as it was edited"
+    done = place.call("run")
+    assert (done.exit_code, "Nothing was charged" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("epsilon", [51.0, 1000.0])
+def test_an_epsilon_that_protects_nobody_is_refused_at_once(place: Place, epsilon: float) -> None:
+    place.edit("lms", "dp3", epsilon=epsilon)
+    done = place.call("plan")
+    assert (done.exit_code, "is no protection" in done.stderr) == (1, True)
 
 
 def test_a_cost_is_what_the_next_run_adds_to_the_total(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,17 +494,18 @@ def test_a_pipe_is_wide(place: Place) -> None:
 def run_python(code: str, place: Place) -> subprocess.CompletedProcess[str]:
     """A fresh interpreter in the workspace, with a pipe for standard output."""
     environment = {"PATH": "/usr/bin:/bin", LEDGER_VARIABLE: str(place.ledger), VARIABLE: os.environ[VARIABLE]}
+    environment |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     command = [sys.executable, "-c", code]
     return subprocess.run(command, cwd=place.workspace, env=environment, capture_output=True, text=True, check=True)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["ledger"], ["report"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["plan"], ["status"], ["ledger"], ["report"]])
 def test_heavy_packages_wait_until_they_are_needed(place: Place, arguments: list[str]) -> None:
     write_json(place.workspace / "reports" / "summary.json", summary().to_json())
     code = (
         f"import sys\nfrom palimpsest.cli.main import app\n"
         f"app({arguments!r}, standalone_mode=False)\n"
-        "heavy = {'torch', 'transformers', 'dvc', 'prefect', 'altair', 'sklearn', 'sentence_transformers'}\n"
+        "heavy = {'torch', 'transformers', 'dvc', 'prefect', 'altair', 'sklearn', 'sentence_transformers', 'opendp'}\n"
         "print('loaded:', sorted(heavy & set(sys.modules)))"
     )
     assert run_python(code, place).stdout.splitlines()[-1] == "loaded: []"

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.baselines.fewshot.declaration import FewShotSettings
 from palimpsest.methods.baselines.fewshot.fit import FewShot
-from palimpsest.methods.baselines.fewshot.fit import plan as planned
+from palimpsest.methods.baselines.fewshot.plan import plan as planned
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.filters import unread
 from palimpsest.prediction.fewshot import WriteShots

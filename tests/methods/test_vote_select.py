@@ -15,7 +15,7 @@ import pytest
 from palimpsest.errors import DataError, LedgerError, ParamsError
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.vote_select.fit import VoteSelect
-from palimpsest.methods.vote_select.fit import plan as planned
+from palimpsest.methods.vote_select.plan import plan as planned
 from palimpsest.privacy.accounting import epsilon, gdp_sigma, is_private
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import composed

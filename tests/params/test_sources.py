@@ -10,6 +10,7 @@ from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.params.load import parse
 from palimpsest.params.schema import Params
 from palimpsest.params.sources import public_sources
+from palimpsest.settings import descriptions
 from tests.models.chat.asked import LENGTH, PROMPTS
 from tests.settings_file import demo
 
@@ -70,7 +71,7 @@ def leaves(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, str]]
         for one in inner:
             yield from leaves(one, f"{above}{name}.")
         if not inner and str in _types(field.annotation):
-            yield f"{above}{name}", field.description or ""
+            yield f"{above}{name}", descriptions(model)[name]
 
 
 def _types(annotation: Any) -> set[Any]:

@@ -1,6 +1,8 @@
 """What is priced before a row is read: the demo's own file, in which a model and a variant share a name."""
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 from palimpsest.params.load import load
@@ -25,3 +27,30 @@ def test_a_discriminator_is_charged_behind_its_model() -> None:
     assert behind["judge3"].origin == "dp3"
     event, _ = whole(params, "judge3")
     assert len(event.events) == len(planned(params, "dp3").queries) + len(planned(params, "judge3").queries)
+
+
+PLANS = """
+import math, sys
+from palimpsest.methods.registry import METHODS
+from palimpsest.methods.shared.base import Budget
+from palimpsest.methods.shared.method import Basis
+from palimpsest.params.load import load
+from stages.pricing import Prices
+from stages.spenders import spenders
+params = load(sys.argv[1])
+prices, planned = Prices(params), spenders(params)
+assert all(prices.planned(each.name).queries for each in planned)
+for method in METHODS:
+    if method.name not in {each.method.name for each in planned}:
+        budget = Budget(math.inf if method.name == "custext" else 3.0, params.delta)
+        own = {"filters": {}, "token_epsilon": 3.0}  # what has no default
+        given = {key: value for key, value in own.items() if key in method.settings.model_fields}
+        method.plan(method.settings(**given), params.schema_of_data, budget, Basis(prices.whole("dp3")[0]))
+heavy = {"torch", "transformers", "sklearn", "opendp", "pandas", "pyarrow", "numba", "sentence_transformers"}
+print(sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_the_plan_of_no_method_loads_what_trains_or_draws() -> None:
+    done = subprocess.run([sys.executable, "-c", PLANS, str(ROOT)], capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n", done.stderr

@@ -11,8 +11,9 @@ import torch
 
 from palimpsest.errors import LedgerError
 from palimpsest.prediction.contexts import Shape
-from palimpsest.prediction.fewshot import SENSITIVITY, Sampling, WriteShots
+from palimpsest.prediction.fewshot import WriteShots
 from palimpsest.prediction.prompts import few_shot_prompter
+from palimpsest.prediction.sampling import SENSITIVITY, Sampling
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.rows import PrivateRow, one_each
 from tests.prediction.tiny import CONTEXT, model, tokenizer

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from palimpsest.privacy import circle
-from palimpsest.privacy.entropy import NoiseSource, covering_std, grid_of
+from palimpsest.privacy.entropy import NoiseSource, grid_of
+from palimpsest.privacy.grid import covering_std
 
 RARE = 1e-6
 MANY = 200_000

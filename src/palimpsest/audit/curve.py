@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import dp_accounting as dpa
+import dp_accounting.dp_event as dpa
 import numpy as np
 
 from palimpsest import validate

@@ -1,10 +1,15 @@
-"""Where the commands print their tables."""
+"""Where the commands print their tables: drawn on a terminal, a line for each row where the output goes elsewhere."""
 
+import json
 import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _PIPE_WIDTH = 140  # rich takes a pipe for a terminal of 80 columns
 
@@ -15,6 +20,60 @@ def console() -> Console:
     return found if found.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=_PIPE_WIDTH)
 
 
-def table(title: str | None = None) -> Table:
+def table(title: str | None = None) -> "Table":
     """A table without side borders, so that as much as possible fits on a line."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
     return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table to print.
+
+    Attributes:
+        headings: one a column; a cell and a heading may have several lines.
+        left: headings of the columns that are words, which stand to the left.
+        colours: a cell's text -> the colour that it has on a terminal.
+    """
+
+    title: str
+    headings: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    left: tuple[str, ...] = ()
+    colours: tuple[tuple[str, str], ...] = ()
+
+
+def show(out: Console, made: Rows) -> None:
+    """Print a table; without a terminal each row is one line, its empty cells left out, with two spaces between."""
+    if not out.is_terminal:
+        for row in made.rows:
+            cells = (_one_line(*cell) for cell in zip(made.headings, row, strict=True))
+            print("  ".join(cell for cell in cells if cell))
+        return
+    drawn, colours = table(made.title), dict(made.colours)
+    for heading in made.headings:
+        drawn.add_column(heading, justify="left" if heading in made.left else "right", overflow="fold")
+    for row in made.rows:
+        drawn.add_row(*(f"[{colours[cell]}]{cell}[/]" if cell in colours else _escaped(cell) for cell in row))
+    out.print(drawn)
+
+
+def show_json(value: Any) -> None:
+    """Print a dataclass as JSON, its fields by their names."""
+    print(json.dumps(asdict(value), indent=2, ensure_ascii=False))
+
+
+def _one_line(heading: str, cell: str) -> str:
+    """A cell as words: with its heading where it is a number, which says nothing alone."""
+    words = " ".join(cell.split())
+    if not words.strip("–() "):
+        return ""
+    return f"{' '.join(heading.split())} {words}" if words[:1].isdigit() or words[:1] == "∞" else words
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

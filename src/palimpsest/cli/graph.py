@@ -1,37 +1,101 @@
-"""The state of the DVC graph, asked in-process; `palimpsest status` prints it."""
+"""The state of the graph: as it is read, at once, for `plan` and `status`; and as DVC sees it, for what runs."""
 
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC reads it when it is imported
-
-import networkx
-from dvc.repo import Repo
-
-from palimpsest.cli.console import console, table
-from palimpsest.cli.context import opened
-from palimpsest.errors import ParamsError
+from palimpsest.cli.console import Rows, console, show, show_json
+from palimpsest.cli.context import Context, opened
+from palimpsest.cli.kept import kept, stamp
+from palimpsest.errors import ModelError, ParamsError
+from palimpsest.graph.state import Standing, survey
+from palimpsest.models.sources import embedded_folder
+from palimpsest.params.schema import Params
+from palimpsest.workspace import GRAPH
 from stages import inputs
+from stages.vouching import named, place_of
+
+if TYPE_CHECKING:
+    from dvc.repo import Repo  # heavy: imported where DVC is asked
 
 
-def show_status(workspace: Path) -> None:
+@dataclass(frozen=True)
+class StatusSummary:
+    """What `palimpsest status --json` prints.
+
+    Attributes:
+        delta: at which epsilon holds; cap, spent and left are epsilons.
+        stages: each after those it needs; state is cached, restorable or will run.
+    """
+
+    asset: str
+    delta: float
+    cap: float
+    spent: float
+    left: float
+    stages: tuple[Standing, ...]
+
+
+def show_status(workspace: Path, *, as_json: bool = False) -> None:
     """Print each stage with its state, then the budget."""
-    context, changed = opened(workspace), stale(workspace)
-    stages = table()
-    stages.add_column("stage", overflow="fold")
-    stages.add_column("state", no_wrap=True)
-    for name in stage_names(workspace):
-        stages.add_row(name, "[yellow]would run[/yellow]" if name in changed else "[green]up to date[/green]")
+    context = opened(workspace)
+    summary = status(context)
+    if as_json:
+        show_json(summary)
+        return
     out = console()
-    out.print(stages)
-    balance = context.ledger.balance(context.asset.name)
+    rows = [[one.name, _STATES[one.state]] for one in summary.stages]
+    show(out, Rows("", ("stage", "state"), rows, ("stage", "state"), (("will run", "yellow"), ("up to date", "green"))))
     out.print(
-        f"Budget of [bold]{context.asset.name}[/bold]: epsilon {balance.spent:.3f} spent, {balance.left:.3f} left of "
-        f"{balance.cap:g} at delta {context.asset.delta:.3g}."
+        f"Budget of {summary.asset}: epsilon {summary.spent:.3f} spent, {summary.left:.3f} left of {summary.cap:g} at "
+        f"delta {summary.delta:.3g}.",
+        soft_wrap=not out.is_terminal,
     )
+
+
+_STATES = {"cached": "up to date", "restorable": "restorable, free", "will run": "will run"}
+
+
+def status(context: Context) -> StatusSummary:
+    """Every stage of an opened workspace, and what is left of the budget."""
+    asset, head = context.asset, context.ledger.head()
+    spent = kept(context.workspace, "spent", [asset.name, head], lambda: context.ledger.balance(asset.name).spent)
+    left = max(0.0, asset.epsilon - spent)
+    return StatusSummary(asset.name, asset.delta, asset.epsilon, spent, left, tuple(standings(context)))
+
+
+def standings(context: Context) -> list[Standing]:
+    """Every stage, each after those it needs, by the files as they lie; see `survey`.
+
+    Raises:
+        ParamsError: the folder has no graph.
+    """
+    if not (context.workspace / GRAPH).is_file():
+        raise _no_workspace(context.workspace)
+    return survey(context.workspace, partial(_facts, context.params, context.workspace))
+
+
+def _facts(params: Params, workspace: Path) -> dict[str, bytes]:
+    """What the files of stage `inputs` say now; looked at anew where code or a model was written meanwhile."""
+    about = [[source.key, source.name, _seen(source, workspace)] for source in named(params).values()]
+    codes = kept(workspace, "code", None, inputs.codes)
+    sources = kept(workspace, "models", about, lambda: dict(inputs.sources_of(params, workspace)))
+    return inputs.as_files(codes, sources)
+
+
+def _seen(source: Any, workspace: Path) -> str | None:
+    """A model's files, by sizes and times."""
+    with suppress(ModelError):
+        if source.embedded:
+            return stamp(embedded_folder())  # `place_of` would read it whole
+        place = place_of(source, workspace) if source.kind == "model" else None
+        return None if place is None else stamp(place)
+    return None
 
 
 def stale(workspace: Path) -> set[str]:
@@ -64,7 +128,7 @@ def changed(workspace: Path, facts: Mapping[str, bytes]) -> set[str]:
         return _changed(repo, facts)
 
 
-def _changed(repo: Repo, contents: Mapping[str, bytes]) -> set[str]:
+def _changed(repo: "Repo", contents: Mapping[str, bytes]) -> set[str]:
     graph, told = repo.index.graph, repo.status()
     order = [stage for stage in _upstream_first(graph) if not stage.is_data_source]
     facts = {path: hashlib.md5(content).hexdigest() for path, content in contents.items()}  # as DVC does
@@ -93,6 +157,8 @@ def upstream(workspace: Path, targets: Sequence[str]) -> set[str]:
 
     A target that is not a stage's whole name (a group, an output's path) may be any: then all stages are meant.
     """
+    import networkx
+
     with _repo(workspace) as repo:
         graph = repo.index.graph
         named = {stage.name: stage for stage in graph if not stage.is_data_source}
@@ -110,18 +176,26 @@ def stage_names(workspace: Path) -> list[str]:
 
 
 def _upstream_first(graph):  # type: ignore[no-untyped-def]
+    import networkx
+
     return list(networkx.topological_sort(graph.reverse(copy=True)))
 
 
-def _repo(workspace: Path) -> Repo:
+def _repo(workspace: Path) -> "Repo":
+    os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC reads it when it is imported
     from dvc.exceptions import DvcException
+    from dvc.repo import Repo
 
     try:
         repo = Repo(str(workspace), _wait_for_lock=True)
         Path(repo.site_cache_dir).chmod(0o700)  # outside the workspace, and names private files by their hashes
         return repo
     except DvcException as error:
-        raise ParamsError(
-            f"{str(workspace)!r} is not a DVC workspace ({type(error).__name__}).",
-            "Run this in a workspace, or make one with `palimpsest init`.",
-        ) from None
+        raise _no_workspace(workspace, f" ({type(error).__name__})") from None
+
+
+def _no_workspace(workspace: Path, why: str = "") -> ParamsError:
+    return ParamsError(
+        f"{str(workspace)!r} is not a DVC workspace{why}.",
+        "Run this in a workspace, or make one with `palimpsest init`.",
+    )

@@ -3,16 +3,18 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
-from palimpsest.cli.console import console, table
-from palimpsest.cli.context import opened
+from palimpsest.cli.console import Rows, console, show
+from palimpsest.cli.context import Context, opened
+from palimpsest.cli.kept import kept
 from palimpsest.errors import LedgerError
+from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Charge
-from palimpsest.privacy.ledger.summary import LedgerSummary, ledger_summary
+from palimpsest.privacy.ledger.records import Balance, Charge
+from palimpsest.privacy.ledger.summary import Accounted, LedgerSummary, accounted, ledger_summary
 
 
 def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: bool) -> None:
@@ -21,21 +23,35 @@ def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: b
     if refund is not None:
         give_back(context.ledger, context.asset.name, refund)
     whole = context.ledger.books()
-    books = ledger_summary(whole, context.asset.name)
+    found = accounted(whole, context.asset.name) if verify else _known(context, whole)
+    books = ledger_summary(whole, context.asset.name, found)
     if as_json:
         print(json.dumps(books.to_json(), indent=2))
         return
-    out.print(_table(books, whole.charges(context.asset.name)))
+    show(out, _table(books, whole.charges(context.asset.name)))
     out.print(
-        f"Asset [bold]{books.asset}[/bold] at {escape(context.ledger.place)}: "
+        f"Asset {books.asset} at {escape(context.ledger.place)}: "
         f"epsilon {books.spent_epsilon:.3f} spent, {books.left_epsilon:.3f} left of {books.cap_epsilon:g} at "
         f"delta {books.delta:.3g}, for adding or removing one {books.unit}. The total holds also for plans "
-        "chosen after looking at earlier results."
+        "chosen after looking at earlier results.",
+        soft_wrap=not out.is_terminal,
     )
     if books.after_loss:
         out.print("[yellow]An earlier ledger of this data set is lost: what it spent is in no total here.[/yellow]")
     if verify:
         out.print(f"Chain of {books.entries} entries: whole. Head {books.head}.")
+
+
+def _known(context: Context, books: Books) -> Accounted:
+    """What the same entries came to when they were last shown; `--verify` works it out anew."""
+
+    def worked_out() -> dict[str, Any]:
+        found = accounted(books, context.asset.name)
+        return {"divergences": found.balance.divergences, "spent": found.balance.spent, "epsilons": found.epsilons}
+
+    body = kept(context.workspace, "ledger", [context.asset.name, books.head], worked_out)
+    balance = Balance(tuple(body["divergences"]), body["spent"], context.asset.epsilon)
+    return Accounted(balance, body["epsilons"])
 
 
 def give_back(ledger: Ledger, asset: str, charge_id: str) -> None:
@@ -55,17 +71,16 @@ def give_back(ledger: Ledger, asset: str, charge_id: str) -> None:
     )
 
 
-def _table(books: LedgerSummary, charges: Iterable[Charge]) -> Table:
+def _table(books: LedgerSummary, charges: Iterable[Charge]) -> Rows:
     """One row per charge, of two lines or three, so that it fits on 80 columns; with the steps that have begun."""
     steps = {charge.id: f"\n{charge.steps_begun} of {charge.steps} steps" for charge in charges if charge.steps}
-    made = table("Charges")
-    for heading in ("#\nid", "time", "variant\nstage", "query\nrun", "state\npurpose", "epsilon\nalone"):
-        made.add_column(heading, overflow="fold")
+    rows = []
     for line in books.charges:
         alone = "not private" if line.epsilon is None else f"{line.epsilon:.3f}"
-        made.add_row(
+        rows.append([
             f"{line.seq}\n{line.id[:8]}", line.time[:19].replace("T", "\n"),
             f"{line.variant}\n{line.stage}", f"{line.query}\n{line.run}",
             f"{line.state}\n{line.purpose}{steps.get(line.id, '')}", alone,
-        )  # fmt: skip
-    return made
+        ])  # fmt: skip
+    headings = ("#\nid", "time", "variant\nstage", "query\nrun", "state\npurpose", "epsilon\nalone")
+    return Rows("Charges", headings, rows, left=headings)

@@ -7,12 +7,53 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from palimpsest import __version__
+from palimpsest.cli.parts import in_parts
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import owner_only
 
+in_parts("dp_accounting")
+
+# In the order of use; what is not named here comes last.
+ORDER = (
+    "demo", "init", "plan", "run", "report", "status", "ledger", "params", "verify", "keys", "register", "render",
+    "migrate",
+)  # fmt: skip
+EXAMPLES = {
+    "init": (
+        "palimpsest init reviews.csv --text review --label stars --labels one,two,three,four,five --public public.csv "
+        "--n-public 8000 --asset reviews --epsilon 3",
+    ),
+    "demo": ("palimpsest demo --dir demo",),
+    "plan": ("palimpsest plan", "palimpsest plan --json | jq '.after'"),
+    "run": ("palimpsest run", "palimpsest run pplm_generate@dp3", "palimpsest run --ui"),
+    "report": ("palimpsest report",),
+    "status": ("palimpsest status", "palimpsest status -w ~/reviews --json"),
+    "ledger": ("palimpsest ledger", "palimpsest ledger --verify", "palimpsest ledger --refund 3f2a91c0"),
+    "params": ("palimpsest params", "palimpsest params --all"),
+    "verify": ("palimpsest verify", "palimpsest verify release/ --key releaser.pem"),
+    "keys": ("palimpsest keys new",),
+    "new": ("palimpsest keys new", "palimpsest keys new --path ~/keys/release.pem"),
+    "register": ("palimpsest register", "palimpsest register --amend"),
+    "render": ("palimpsest render",),
+    "migrate": ("palimpsest migrate",),
+}
+
 
 class Commands(TyperGroup):
-    """The commands; an error of ours becomes two lines and exit status 1."""
+    """The commands in the order of use; an error of ours becomes two lines and exit status 1."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, as help lists them."""
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command, with examples under its help."""
+        found = super().get_command(ctx, cmd_name)
+        if found is not None and cmd_name in EXAMPLES:
+            found.epilog = "\n\n".join(["Examples:", *EXAMPLES[cmd_name]])
+        return found
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was named; what it makes is its user's alone."""
@@ -29,10 +70,11 @@ app = typer.Typer(
     help="Differentially private synthetic text, with a metered privacy budget and an audit.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,  # a pipe gets plain lines
 )
 
-keys = typer.Typer(help="The key that signs releases.", no_args_is_help=True)
+keys = typer.Typer(cls=Commands, help="The key that signs releases.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
 
 Workspace = Annotated[Path, typer.Option("--workspace", "-w", help="The folder with params.yaml and dvc.yaml.")]
@@ -40,13 +82,30 @@ Lost = Annotated[
     bool, typer.Option("--lost", help="The data set's earlier ledger is lost, and what it spent is unknown.")
 ]
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Differentially private synthetic text, with a metered privacy budget and an audit."""
+
 
 @app.command()
-def plan(workspace: Workspace = Path()) -> None:
-    """What each variant would cost and whether it fits the budget, before a row is read."""
+def plan(as_json: Json = False, workspace: Workspace = Path()) -> None:
+    """What would run and why, what it costs and whether it fits the budget, before a row is read."""
     from palimpsest.cli.plan import show_plan
 
-    show_plan(workspace)
+    show_plan(workspace, as_json=as_json)
 
 
 @app.command("params")
@@ -54,17 +113,25 @@ def show_values(
     every: Annotated[
         bool, typer.Option("--all/--changed", help="Every value, or only what differs from its default.")
     ] = False,
+    as_json: Json = False,
     workspace: Workspace = Path(),
 ) -> None:
     """The values of the workspace, and where each comes from: params.yaml, worked out from it, or a default."""
+    import json
+    import math
+
     from palimpsest.params.load import resolved, written
     from palimpsest.params.origin import knobs
     from palimpsest.params.text import flow
 
     file = written(workspace)
-    for knob in knobs(file, resolved(file)):
-        if every or knob.changed:
-            print(f"{knob.key}: {flow(knob.value)}  # {knob.origin}")
+    shown = [knob for knob in knobs(file, resolved(file)) if every or knob.changed]
+    if as_json:
+        told = [knob._replace(value=".inf") if knob.value == math.inf else knob for knob in shown]  # JSON has none
+        print(json.dumps([knob._asdict() for knob in told], indent=2, default=str))
+        return
+    for knob in shown:
+        print(f"{knob.key}: {flow(knob.value)}  # {knob.origin}")
 
 
 @app.command("render")
@@ -103,11 +170,11 @@ def run(
 
 
 @app.command()
-def status(workspace: Workspace = Path()) -> None:
+def status(as_json: Json = False, workspace: Workspace = Path()) -> None:
     """Which stages are up to date, and what is left of the budget."""
     from palimpsest.cli.graph import show_status
 
-    show_status(workspace)
+    show_status(workspace, as_json=as_json)
 
 
 @app.command()
@@ -116,7 +183,7 @@ def ledger(
     refund: Annotated[
         str | None, typer.Option("--refund", help="Give back a reservation that never began: its id.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
     workspace: Workspace = Path(),
 ) -> None:
     """Every charge to the data set's privacy budget."""
@@ -248,4 +315,4 @@ def init(
 
 
 if __name__ == "__main__":
-    app()
+    app(prog_name="palimpsest")

@@ -1,27 +1,34 @@
-"""`palimpsest plan`: the price list, before anything is bought."""
+"""`palimpsest plan`: what would run, and the price list, before anything is bought."""
 
-import math
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-import dp_accounting as dpa
-from rich.table import Table
+import dp_accounting.dp_event as dpa
 
-from palimpsest.cli.console import console, table
+from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.context import Context, opened
-from palimpsest.cli.graph import stale
+from palimpsest.cli.graph import standings
+from palimpsest.cli.kept import kept
 from palimpsest.cli.render import render
-from palimpsest.methods.registry import METHODS
+from palimpsest.files import read_json
+from palimpsest.graph.state import Standing, State
+from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.columns import PlanTable
 from palimpsest.methods.shared.method import Method
+from palimpsest.params.file import RESOLVED
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.report.formats import MISSING, number
-from stages import pricing
+from palimpsest.workspace import MODEL_RECEIPTS, RECEIPTS
+from stages.pricing import Prices, continues
 from stages.spenders import spenders
 from stages.vouching import require_vouched
 
@@ -38,7 +45,7 @@ class Priced:
         plan: what its stage asks.
         whole: all that it costs: its own plan and that of the model it builds on.
         own_delta: what that takes of delta beside its event.
-        pending: whether the stage would run.
+        pending: whether the stage would run, and be charged.
         variants: what is drawn from a model, free.
     """
 
@@ -53,43 +60,125 @@ class Priced:
     variants: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What something that spends would ask, as it is shown.
+
+    Attributes:
+        name: the model's or the variant's.
+        numbers: of its plan, what is known of it: noise_multiplier, sigma, steps, rows, requests, tokens, cost.
+        notes: what its owner should know.
+        feasible: whether the setting can work.
+        epsilon: its own, with what it builds on; None of a reference, and where it cannot work.
+        accountant: which one says so; epsilon_rdp is that of the other.
+        budget_cost: what a run would add to the data set's total now; 0 of what will not run.
+    """
+
+    name: str
+    numbers: Mapping[str, Any]
+    notes: tuple[str, ...]
+    feasible: bool
+    epsilon: float | None
+    accountant: str
+    epsilon_rdp: float | None
+    budget_cost: float
+
+
+@dataclass(frozen=True)
+class PlanLine:
+    """A stage that spends.
+
+    Attributes:
+        state: cached, restorable (free) or will run.
+        why: what changed since it ran, in words.
+        after: stages before it that will run.
+        draws: variants that are drawn from it, free.
+        minutes: how long it took when it last ran here; None where that is unknown.
+    """
+
+    stage: str
+    method: str
+    purpose: str
+    state: str
+    why: tuple[str, ...]
+    after: tuple[str, ...]
+    draws: tuple[str, ...]
+    minutes: float | None
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class PlanSummary:
+    """What a run of the workspace would do and cost; `palimpsest plan --json` prints it.
+
+    Attributes:
+        unit: record or person.
+        cap: the budget's epsilon, at `delta`; spent and left count what was charged, after what a run would charge.
+        fits: whether a run stays within the budget.
+        beside: deltas that no event carries, after the run; at most `most_beside`.
+        flags: warnings about the settings.
+        lines: the stages that spend.
+        others: of the stages that spend nothing, how many are cached, restorable, will run.
+    """
+
+    asset: str
+    unit: str
+    delta: float
+    cap: float
+    spent: float
+    left: float
+    after: float
+    fits: bool
+    beside: float
+    most_beside: float
+    flags: tuple[str, ...]
+    lines: tuple[PlanLine, ...]
+    others: Mapping[str, int]
+
+
 def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
     """Everything that spends, with its plan, each after what it builds on. Reads no row."""
-    params, changed, found = context.params, stale(context.workspace), []
+    return _priced(context, {one.name: one for one in standings(context)}, only_pending)
+
+
+def _priced(context: Context, found: Mapping[str, Standing], only_pending: bool = False) -> list[Priced]:
+    params, prices, made = context.params, Prices(context.params), []
     for each in spenders(params):
         name, stage = each.name, f"{each.method.stage}@{each.name}"
-        if only_pending and stage not in changed:
+        pending = stage not in found or found[stage].state is State.RUNS
+        if only_pending and not pending:
             continue
-        plan, (whole, own_delta) = pricing.planned(params, name), pricing.whole(params, name)
+        plan, (whole, own_delta) = prices.planned(name), prices.whole(name)
         draws = tuple(variant for variant, model in params.run.dp_lm.items() if model == name)
-        purpose, pending = each.target.purpose, stage in changed
-        found.append(Priced(stage, name, each.method, purpose, plan, whole, own_delta, pending, draws))
-    return found
+        made.append(Priced(stage, name, each.method, each.target.purpose, plan, whole, own_delta, pending, draws))
+    return made
 
 
-def asked_total(context: Context, variants: list[Priced]) -> float:
+def asked_total(context: Context, variants: list[Priced], charges: Sequence[Charge] | None = None) -> float:
     """The epsilon spent on the asset once every pending release has run.
 
     What an earlier, stopped attempt of theirs reserved and never began, can replay or can continue is not counted
-    twice.
+    twice. `charges` are the asset's, where they are known.
     """
-    standing, wanted = _asked(context, variants)
+    standing, wanted = _asked(context, variants, charges)
     return preview(context.asset, standing, {(name, 1): queries for name, queries in wanted.items()})
 
 
-def asked_delta(context: Context, variants: list[Priced]) -> float:
+def asked_delta(context: Context, variants: list[Priced], charges: Sequence[Charge] | None = None) -> float:
     """What the deltas that no event carries add up to by then."""
-    standing, wanted = _asked(context, variants)
+    standing, wanted = _asked(context, variants, charges)
     pending = [query for queries in wanted.values() for query in queries]
     return sum(charge.own_delta for charge in standing if charge.counted) + sum(query.own_delta for query in pending)
 
 
-def _asked(context: Context, variants: list[Priced]) -> tuple[list[Charge], dict[str, tuple[PlannedQuery, ...]]]:
+def _asked(
+    context: Context, variants: list[Priced], charges: Sequence[Charge] | None
+) -> tuple[list[Charge], dict[str, tuple[PlannedQuery, ...]]]:
     """The charges that stand, and what the pending releases ask by name."""
     pending = {item.name: item for item in variants if item.pending and item.purpose == "release"}
     standing = [
         charge
-        for charge in context.ledger.charges(context.asset.name)
+        for charge in (context.ledger.charges(context.asset.name) if charges is None else charges)
         if not (_planned(charge, pending.get(charge.variant)) and _reusable(context, charge))
     ]
     return standing, {name: item.plan.queries for name, item in pending.items()}
@@ -103,7 +192,7 @@ def _planned(charge: Charge, item: Priced | None) -> bool:
 
 
 def _reusable(context: Context, charge: Charge) -> bool:
-    begun = charge.state == "begun" and pricing.continues(charge, context.workspace)
+    begun = charge.state == "begun" and continues(charge, context.workspace)
     return begun or charge.state in ("reserved", "answered")
 
 
@@ -112,77 +201,169 @@ def budget_cost(context: Context, item: Priced) -> float:
     return asked_total(context, [item]) - context.ledger.balance(context.asset.name).spent
 
 
-def show_plan(workspace: Path) -> None:
-    """Print the plan of every model, its cost by both accountants and to the budget, and what would be left."""
+def show_plan(workspace: Path, *, as_json: bool = False) -> None:
+    """Print what would run and why, the cost of it by both accountants and to the budget, and what would be left."""
     render(workspace)
-    context, out = opened(workspace), console()
+    context = opened(workspace)
     require_vouched(context.params, workspace)
-    for flag in context.params.flags():
-        out.print(f"[yellow]flag:[/yellow] {flag}")
-    variants = priced(context)
-    for columns in dict.fromkeys(method.columns for method in METHODS):
-        if shown := [item for item in variants if item.method.columns is columns]:
-            out.print(_table(context, columns, shown))
-    for item in variants:
-        for note in item.plan.notes:
-            out.print(f"{item.name}: {note}", markup=False)
-    balance = context.ledger.balance(context.asset.name)
-    after = asked_total(context, variants)
-    beside, most = asked_delta(context, variants), context.asset.delta - context.asset.filter_delta
-    fits = after <= context.asset.epsilon and beside <= most
-    verdict = "[green]fits[/green]" if fits else "[red]does not fit[/red]"
-    out.print(
-        f"Budget of [bold]{context.asset.name}[/bold]: epsilon {context.asset.epsilon:g} at delta "
-        f"{context.asset.delta:.3g} for adding or removing one {context.asset.unit}; spent {balance.spent:.3f}, after "
-        f"the pending runs {after:.3f}: {verdict}."
+    summary = summarised(context)
+    if as_json:
+        show_json(summary)
+        return
+    _print(summary)
+
+
+def summarised(context: Context) -> PlanSummary:
+    """What a run of a workspace would do and cost. Reads no row."""
+    found = {one.name: one for one in standings(context)}
+    spending = [(each, found.get(f"{each.method.stage}@{each.name}")) for each in spenders(context.params)]
+    for each, _ in spending:
+        each.require_protection()
+    runs = [each.name for each, standing in spending if standing is None or standing.state is State.RUNS]
+    about = [(context.workspace / RESOLVED).read_text(encoding="utf-8"), context.ledger.head(), runs]
+    costs = kept(context.workspace, "plan", [*about, asdict(context.asset)], lambda: _costs(context, found))
+    by_name = {body["name"]: Cost(**{**body, "notes": tuple(body["notes"])}) for body in costs["lines"]}
+    lines = [_line(context, each.method, by_name[each.name], each.target.purpose, where) for each, where in spending]
+    own = {line.stage for line in lines}
+    states = Counter(str(one.state) for one in found.values() if one.name not in own)
+    asset, most = context.asset, context.asset.delta - context.asset.filter_delta
+    fits = costs["after"] <= asset.epsilon and costs["beside"] <= most
+    return PlanSummary(
+        asset.name, asset.unit, asset.delta, asset.epsilon, costs["spent"], max(0.0, asset.epsilon - costs["spent"]),
+        costs["after"], fits, costs["beside"], most, tuple(context.params.flags()), tuple(lines),
+        {str(state): states[str(state)] for state in State},
+    )  # fmt: skip
+
+
+def _costs(context: Context, found: Mapping[str, Standing]) -> dict[str, Any]:
+    """What everything costs, as JSON values: what takes long, and depends on settings and ledger alone."""
+    books = context.ledger.books()
+    charges, spent = books.charges(context.asset.name), books.balance(context.asset.name).spent
+    variants = _priced(context, found)
+    return {
+        "spent": spent,
+        "after": asked_total(context, variants, charges),
+        "beside": asked_delta(context, variants, charges),
+        "lines": [asdict(_cost(context, item, charges, spent)) for item in variants],
+    }
+
+
+def _cost(context: Context, item: Priced, charges: Sequence[Charge], spent: float) -> Cost:
+    plan, delta = item.plan, context.asset.delta - item.own_delta
+    own = rdp = None
+    if plan.feasible and accounting.is_private(item.whole):
+        own, rdp = accounting.epsilon(item.whole, delta), accounting.epsilon(item.whole, delta, "rdp")
+    adds = asked_total(context, [item], charges) - spent if plan.feasible else 0.0
+    return Cost(
+        item.name, dict(plan.numbers), plan.notes, plan.feasible, own, accounting.primary(item.whole), rdp, adds
     )
-    if beside:
-        out.print(f"Deltas that no event carries: {beside:.3g} after the pending runs, of at most {most:.3g}.")
-    out.print(
+
+
+def _line(context: Context, known: Method, cost: Cost, purpose: str, where: Standing | None) -> PlanLine:
+    draws = tuple(variant for variant, model in context.params.run.dp_lm.items() if model == cost.name)
+    stage = f"{known.stage}@{cost.name}"
+    standing = where or Standing(known.stage, stage, State.RUNS, ("it is not in dvc.yaml",))
+    folder = MODEL_RECEIPTS if cost.name in context.params.fitted else RECEIPTS
+    minutes = _minutes(context.workspace / folder / f"{cost.name}.json")
+    return PlanLine(stage, known.name, purpose, str(standing.state), standing.why, standing.after, draws, minutes, cost)
+
+
+def _minutes(receipt: Path) -> float | None:
+    """How long the run took that a receipt is of; None where there is none, or it does not say."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return float(read_json(receipt)["seconds"]) / 60.0
+    return None
+
+
+def _print(summary: PlanSummary) -> None:
+    out = console()
+    for flag in summary.flags:
+        out.print(f"[yellow]flag:[/yellow] {flag}", soft_wrap=True)
+    for columns in dict.fromkeys(known.columns for known in METHODS):
+        if shown := [line for line in summary.lines if method(line.method).columns is columns]:
+            show(out, plan_table(columns, shown, whole=not out.is_terminal))
+    if out.is_terminal:
+        for line in summary.lines:
+            if reason := _reason(line):
+                out.print(f"{line.stage} {line.state}: {reason}.", markup=False)
+    for text in _sentences(summary):
+        out.print(text, markup=False, soft_wrap=not out.is_terminal)
+
+
+def _sentences(summary: PlanSummary) -> Iterator[str]:
+    """What is told under the tables."""
+    for line in summary.lines:
+        yield from (f"{line.cost.name}: {note}" for note in line.cost.notes)
+    others = ", ".join(f"{count} {state}" for state, count in summary.others.items())
+    yield f"Stages that spend nothing: {others}."
+    yield (
+        f"Budget of {summary.asset}: epsilon {summary.cap:g} at delta {summary.delta:.3g} for adding or removing one "
+        f"{summary.unit}; spent {summary.spent:.3f}, after the pending runs {summary.after:.3f}: "
+        f"{'fits' if summary.fits else 'does not fit'}."
+    )
+    if summary.beside:
+        yield (
+            f"Deltas that no event carries: {summary.beside:.3g} after the pending runs, of at most "
+            f"{summary.most_beside:.3g}."
+        )
+    yield (
         "Budget cost: what one run adds to the data set's total. It is above the variant's own epsilon because the "
         "total also holds for plans chosen after looking at earlier results; several costs do not simply add up."
     )
-    out.print(
-        "A cached model spends nothing; one that runs again is charged again. A discriminator's epsilon counts the "
-        "language model that it builds on. Whatever is drawn from a model is free."
+    yield (
+        "A cached or restorable model spends nothing; one that runs again is charged again. A discriminator's epsilon "
+        "counts the language model that it builds on. Whatever is drawn from a model is free."
     )
 
 
-def _table(context: Context, columns: PlanTable, variants: list[Priced]) -> Table:
-    """One table for the methods that share columns."""
-    made = table("Plan: no row was read")
-    headings = [column.heading for column in columns.columns]
-    for heading in (columns.row, *headings, "epsilon", "epsilon\nRDP", "budget\ncost", "state"):
-        made.add_column(heading, justify="left" if heading in (columns.row, "state") else "right", overflow="fold")
-    for item in variants:
-        shown = partial(_shown, item.plan)
-        made.add_row(_title(item), *(column.cell(shown) for column in columns.columns), *_costs(context, item))
-    return made
+def plan_table(columns: PlanTable, lines: Sequence[PlanLine], *, whole: bool) -> Rows:
+    """One table for the methods that share columns; `whole` has the reasons of each row in it, too."""
+    headings = (columns.row, *(column.heading for column in columns.columns), "epsilon", "epsilon\nRDP", "budget\ncost")
+    rows = []
+    for line in lines:
+        shown = partial(_shown, line.cost)
+        title = line.stage if whole else line.cost.name
+        cells = [_title(title, line, columns), *(column.cell(shown) for column in columns.columns)]
+        rows.append([*cells, *_prices(line), _state(line), *([_reason(line)] if whole else [])])
+    names = (*headings, "state", *(["why"] if whole else []))
+    colours = (("infeasible", "red"),)
+    return Rows("Plan: no row was read", names, rows, left=(columns.row, "state"), colours=colours)
 
 
-def _shown(plan: Plan, *keys: str, digits: int = 3) -> str:
-    """The first of these numbers that the plan has."""
-    return number(next((plan.numbers[key] for key in keys if key in plan.numbers), None), digits)
-
-
-def _title(item: Priced) -> str:
+def _title(title: str, line: PlanLine, columns: PlanTable) -> str:
     """The model or variant, its method, and what is drawn from it without a further charge."""
-    way = item.method.columns.way
-    lines = [item.name, f"{item.method.name} {item.purpose}"]
-    lines += [_shown(item.plan, way)] if way else []
-    lines += [f"draws: {', '.join(item.variants)}"] if item.variants else []
-    return "\n".join(lines)
+    lines = [title, f"{line.method} {line.purpose}"]
+    lines += [_shown(line.cost, columns.way)] if columns.way else []
+    return "\n".join([*lines, *([f"draws: {', '.join(line.draws)}"] if line.draws else [])])
 
 
-def _costs(context: Context, item: Priced) -> list[str]:
-    """Epsilon by the plan's own accountant and by RDP, the cost to the budget, the state."""
-    if not item.plan.feasible:
-        return [MISSING, MISSING, MISSING, "[red]infeasible[/red]"]
-    delta = context.asset.delta - item.own_delta
-    own = f"{_epsilon(accounting.epsilon(item.whole, delta))}\n({accounting.primary(item.whole)})"
-    costs = [own, _epsilon(accounting.epsilon(item.whole, delta, "rdp")), f"{budget_cost(context, item):.3f}"]
-    return [*costs, "will run" if item.pending else "cached"]
+def _shown(cost: Cost, *keys: str, digits: int = 3) -> str:
+    """The first of these numbers that the plan has."""
+    return number(next((cost.numbers[key] for key in keys if key in cost.numbers), None), digits)
 
 
-def _epsilon(value: float) -> str:
-    return "∞" if math.isinf(value) else f"{value:.3f}"
+def _prices(line: PlanLine) -> list[str]:
+    """Epsilon by the plan's own accountant and by RDP, and the cost to the budget."""
+    cost = line.cost
+    if not cost.feasible:
+        return [MISSING] * 3
+    return [f"{_epsilon(cost.epsilon)}\n({cost.accountant})", _epsilon(cost.epsilon_rdp), f"{cost.budget_cost:.3f}"]
+
+
+def _state(line: PlanLine) -> str:
+    if not line.cost.feasible:
+        return "infeasible"
+    if line.state != State.RUNS or line.minutes is None:
+        return line.state
+    took = f"{line.minutes:.1f} min" if line.minutes >= 1.0 else f"{60 * line.minutes:.0f} s"
+    return f"{line.state}\n(took {took})"
+
+
+def _reason(line: PlanLine) -> str:
+    """Why it is not cached, in words."""
+    before = [f"it needs {', '.join(line.after)}, which will run"] if line.after else []
+    return "; ".join([*dict.fromkeys(line.why), *before]) if line.state != State.CACHED else ""
+
+
+def _epsilon(value: float | None) -> str:
+    return "∞" if value is None else f"{value:.3f}"

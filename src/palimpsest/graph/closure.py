@@ -7,6 +7,7 @@ declared here: modules that load something by its name, and the files that are s
 import ast
 import functools
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,6 +40,7 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.cli.demo": (),  # the demo's params.yaml, wherever it is installed
     "palimpsest.cli.first_page": (),  # starts the stage that draws the page
     "palimpsest.cli.init": (),  # starts DVC
+    "palimpsest.cli.parts": (),  # the modules of the accountants, each by itself
     "palimpsest.cli.run": (),  # starts DVC
     "palimpsest.models.chat.wire": (),  # the package openai
     "palimpsest.models.sources": (),  # the folder of a package with an encoder
@@ -54,10 +56,15 @@ def digest(*modules: str) -> str:
 
     A process looks once: what it has imported stays as it is.
     """
-    found = hashlib.sha256()
-    for name, path in code(*modules).items():
-        found.update(f"{name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    return found.hexdigest()
+    return fingerprint(code(*modules))
+
+
+def fingerprint(found: Mapping[str, Path]) -> str:
+    """The same of what `code` has found."""
+    known = hashlib.sha256()
+    for name, path in found.items():
+        known.update(f"{name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return known.hexdigest()
 
 
 def code(*modules: str) -> dict[str, Path]:
@@ -94,14 +101,27 @@ def _needed(module: str) -> list[str]:
     path = _source(module)
     assert path is not None
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    return [part for name in (module, *_imports(path.read_bytes(), package)) for part in _with_packages(name)]
+    return [*_with_packages(module), *_imports(path.read_bytes(), package)]
 
 
 @functools.cache
 def _imports(source: bytes, package: str) -> tuple[str, ...]:
-    """What the statements of a module of a package name."""
-    found = (name for node in ast.walk(ast.parse(source)) for name in _named(node, package))
-    return tuple(dict.fromkeys(found))
+    """What of the project the statements of a module of a package name, with the packages that it lies in."""
+    found = (name for node in _statements(ast.parse(source)) for name in _named(node, package))
+    return tuple(dict.fromkeys(part for name in found if _ours(name) for part in _with_packages(name)))
+
+
+def _ours(name: str) -> bool:
+    return name.partition(".")[0] in _ROOTS
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements below a node; no expression has one, and most nodes are expressions."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        inner = getattr(node, part, ())
+        for one in inner if isinstance(inner, list) else ():
+            yield one
+            yield from _statements(one)
 
 
 def _named(node: ast.AST, package: str) -> Iterator[str]:
@@ -122,11 +142,12 @@ def _with_packages(name: str) -> Iterator[str]:
 
 def _source(module: str) -> Path | None:
     """The file of a module or package of the project."""
-    if module.partition(".")[0] not in _ROOTS:
-        return None
-    place = _home(module).joinpath(*module.split("."))
-    files = (place / "__init__.py", place.with_name(f"{place.name}.py"))
-    return next((path for path in files if path.is_file()), None)
+    return _file(_home(module), module) if _ours(module) else None
+
+
+def _file(home: Path, module: str) -> Path | None:
+    place = os.path.join(home, *module.split("."))
+    return next((Path(path) for path in (f"{place}/__init__.py", f"{place}.py") if os.path.isfile(path)), None)
 
 
 def _matching(pattern: str) -> Iterator[Path]:

@@ -59,8 +59,13 @@ def _snapshot(source: str, local_files_only: bool = False) -> Path:
     return Path(snapshot_download(name, revision=pinned, ignore_patterns=_UNREAD, local_files_only=local_files_only))
 
 
+def embedded_folder() -> Path:
+    """Where the embedded encoder lies; whether it is the published one is not looked at."""
+    return package_folder(_ENCODER_PACKAGE) / "model"
+
+
 def _embedded_encoder() -> Path:
-    folder = package_folder(_ENCODER_PACKAGE) / "model"
+    folder = embedded_folder()
     if not (folder / "model.safetensors").is_file():
         raise ModelError("The embedded encoder has no weights.", "Install the extra again: palimpsest[embedded].")
     if (actual := sha256(folder / "model.safetensors")) != _ENCODER_SHA256:

@@ -12,6 +12,7 @@ from palimpsest.params.derived import ANY, Path, derived
 from palimpsest.params.file import Runs
 from palimpsest.params.resolve import ORIGINS, SECTIONS, VARIANTS, WAYS, settings_of
 from palimpsest.params.schema import Params
+from palimpsest.settings import descriptions
 
 _HEAD = """# params.yaml
 
@@ -69,19 +70,19 @@ def _rows(section: type[BaseModel], prefix: str, at: Path) -> Iterator[_Row]:
             yield _Row("`runs`", "section", "", "", _cell(_summary(Runs)))
             yield from _rows(Runs, "runs.", ("runs",))
         elif not inner:
-            words = _cell(field.description or "")
+            words = _cell(descriptions(section)[name])
             yield _Row(f"`{key}`", _type(field.annotation), _allowed(field), _default(field, here, section), words)
         else:
-            yield from _section(field, key, here, inner)
+            yield from _section(field, key, here, inner, descriptions(section)[name])
 
 
-def _section(field: FieldInfo, key: str, at: Path, inner: list[type[BaseModel]]) -> Iterator[_Row]:
+def _section(field: FieldInfo, key: str, at: Path, inner: list[type[BaseModel]], described: str) -> Iterator[_Row]:
     named = get_origin(field.annotation) is not None and _is_mapping(field.annotation)
     if at[-1] in SECTIONS.get(at[0], ()):  # the settings of an entry stand beside what it is
         if at[0] != "variants":
             yield from _rows(inner[0], key.removesuffix(at[-1]), at)
         return
-    words = _cell(field.description or _summary(inner[0]))
+    words = _cell(described or _summary(inner[0]))
     yield _Row(f"`{key}`", _type(field.annotation), "", _default(field, at, None), words)
     below = f"{key}.<name>" if named else key
     if at in (("discriminators",), ("variants",)):

@@ -7,7 +7,6 @@ from pydantic import Field, model_validator
 
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp
-from palimpsest.records.conformity import schema_problem
 from palimpsest.records.schema import CUSTOMER
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.settings import Settings
@@ -94,9 +93,11 @@ class Dataset(Settings):
     def _schema_fits_task(self) -> "Dataset":
         if (self.task == "json") != (self.json_schema is not None):
             raise ValueError(f"json_schema is for task json, which needs one; the task is {self.task}")
-        problem = None if self.json_schema is None else schema_problem(self.json_schema)
-        if problem:
-            raise ValueError(f"json_schema {problem}")
+        if self.json_schema is not None:
+            from palimpsest.records.conformity import schema_problem  # with a library that few workspaces need
+
+            if problem := schema_problem(self.json_schema):
+                raise ValueError(f"json_schema {problem}")
         return self
 
 

@@ -12,15 +12,22 @@ Data sets are compared by adding or removing one unit of privacy: a record, or a
 here but the logits of private contexts is public.
 """
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent, SelfComposedDpEvent, ZCDpEvent
 
 from palimpsest import validate
-from palimpsest.privacy.entropy import NoiseSource
+
+if TYPE_CHECKING:  # heavy, and a plan needs none of it: imported where tensors are
+    import torch
+
+    from palimpsest.privacy.entropy import NoiseSource
 
 _STEPS = 30  # a bound is 2^30 steps of its grid, or up to twice as many
 
@@ -47,6 +54,8 @@ def averaged_sum(values: torch.Tensor, contexts: torch.Tensor, bound: float) -> 
         values: float (n, k), each within the bound.
         contexts: int64 (n,), how many contexts the person behind each row has.
     """
+    import torch
+
     step = grid(bound)
     whole = (values.double() / step).long()
     shares = torch.div(whole, contexts[:, None], rounding_mode="trunc")
@@ -151,7 +160,7 @@ class DifferenceClipping(Clipping):
         """Allowed tokens with a public logit of at least the k-th largest minus 2 C / s."""
         if not 0 < self.top_k < int(allowed.sum()):
             return allowed
-        usable = public.masked_fill(~allowed, -torch.inf)
+        usable = public.masked_fill(~allowed, -math.inf)
         return allowed & (usable >= usable.topk(self.top_k).values[-1] - 2.0 * self.sensitivity)
 
     def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
@@ -206,6 +215,8 @@ class SparseVector:
         Unclipped and at temperature 1: each p_i has L1 norm at most 1. (A softmax of mean logits would move by c / s.)
         Private sums and public probabilities are whole steps of one grid, so nothing is rounded but the last quotient.
         """
+        import torch
+
         whole = averaged_sum(public[None], torch.ones(1, dtype=torch.long, device=public.device), 1.0)
         return float((total.double() - self.batch_size * whole).abs().sum()) / self.batch_size
 
@@ -252,11 +263,22 @@ def token_rho(clipping: Clipping, vector: SparseVector | None, rounding: Roundin
     return own + (rounding.batches - 1) * sum(part.rho_of(rounding.error) for part in parts)
 
 
+def wave_event(
+    clipping: Clipping, vector: SparseVector | None, tokens: int, reference: bool, rounding: Rounding = EXACT
+) -> DpEvent:
+    """What a wave of batches costs that draw so many private tokens each."""
+    if reference:
+        return NonPrivateDpEvent()
+    return SelfComposedDpEvent(ZCDpEvent(token_rho(clipping, vector, rounding)), tokens)
+
+
 def bounded(values: torch.Tensor, bound: float) -> torch.Tensor:
     """Values cut to [-bound, bound]; 0 where there is no number.
 
     Guarantee: every value of the result is finite and at most `bound` in size, whatever came in.
     """
+    import torch
+
     nearest = torch.tensor(bound, dtype=values.dtype, device=values.device)
     if float(nearest) > bound:  # in float32 a bound may be rounded up
         nearest = torch.nextafter(nearest, torch.zeros_like(nearest))
@@ -269,6 +291,8 @@ def probabilities(logits: torch.Tensor) -> torch.Tensor:
     Guarantee: the L1 norm passes 1 by less than a step of `grid(1)`, which float64 holds for up to 2^22 tokens; cut to
     whole steps, as `averaged_sum` does, it never passes 1.
     """
+    import torch
+
     return torch.nan_to_num(logits.double().softmax(dim=-1), nan=0.0)
 
 

@@ -8,10 +8,10 @@ from transformers import PreTrainedTokenizerBase
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.models.tokens import encode_texts, specials
+from palimpsest.prediction.sampling import UNLABELLED
 
 SLOTS = ("text", "label", "description", "separator", "end")
 _MARK = "\x00"  # stands for the text while a chat template is filled in; no text may hold it
-UNLABELLED = ""  # the one label of a task without labels
 
 
 @dataclass(frozen=True)

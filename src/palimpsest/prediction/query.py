@@ -6,26 +6,17 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from dp_accounting import DpEvent, NonPrivateDpEvent, SelfComposedDpEvent, ZCDpEvent
+from dp_accounting.dp_event import DpEvent
 
 from palimpsest import validate
 from palimpsest.prediction.cells import Cells, part
 from palimpsest.prediction.contexts import Contexts, head_of
 from palimpsest.prediction.decoding import Batches, BatchWriter, MeteredWriting, Rules, WrittenSoFar
-from palimpsest.prediction.mechanism import EXACT, Clipping, Rounding, SparseVector, token_rho
+from palimpsest.prediction.mechanism import EXACT, Rounding, wave_event
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.query import Kept, Meter, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.progress import counter
-
-
-def wave_event(
-    clipping: Clipping, vector: SparseVector | None, tokens: int, reference: bool, rounding: Rounding = EXACT
-) -> DpEvent:
-    """What a wave of batches costs that draw so many private tokens each."""
-    if reference:
-        return NonPrivateDpEvent()
-    return SelfComposedDpEvent(ZCDpEvent(token_rho(clipping, vector, rounding)), tokens)
 
 
 @bounds_persons

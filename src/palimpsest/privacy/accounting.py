@@ -13,29 +13,31 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import dp_accounting as dpa
+import dp_accounting.dp_event as dpa
 import numpy as np
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution, from_discrete_gaussian_mechanism
-from dp_accounting.rdp import RdpAccountant, compute_epsilon
-from scipy.optimize import brentq, minimize_scalar
-from scipy.special import log_ndtr
-from scipy.stats import norm
+import scipy
 
 from palimpsest import validate
 from palimpsest.privacy import events
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
 
+if TYPE_CHECKING:  # heavy: accountants are imported where they count
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
 ORDERS = (*np.round(np.arange(1.1, 11.0, 0.1), 1).tolist(), *range(11, 64), 128, 256, 512, 1024)
 logging.getLogger("absl").setLevel(logging.ERROR)  # RDP reports each order that it skips; `rdp` bounds those itself
 NAMES = {"pld": "Privacy-loss distributions", "zcdp": "zCDP, tight conversion", "rdp": "Rényi DP"}
+MOST_TARGET = 50.0  # e to it is no protection, and finding the noise for it takes minutes and gigabytes
 _MOST_NOISE = 2.0**20
 _MOST_EPSILON = 700.0  # e to this power is near the largest float; a curve says nothing there
 _LEAST_SHARE, _SHARES = 1e-12, 600  # of delta, tried one after the other for what an event may take in a group
 _MOST_RHO = 1e6  # beyond it the tight conversion gains next to nothing
 _TOLERANCE = 1e-3  # relative width at which the search for a noise multiplier stops
+_SLACK = 1e-3  # of a target that a search may leave
+_GRID, _COARSE_GRID = 1e-4, 2e-3  # steps of losses: of what is stated, and of what a search looks at first
+_FEW_ORDERS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 128, 256, 1024)
 
 
 class _Profile(NamedTuple):
@@ -146,7 +148,7 @@ def _rho(leaf: dpa.DpEvent) -> float:
     return 0.5 / sigma / sigma
 
 
-def pld(event: dpa.DpEvent) -> PrivacyLossDistribution:
+def pld(event: dpa.DpEvent) -> "PrivacyLossDistribution":
     """The composed privacy-loss distribution of `event` (pessimistic: its epsilon is an upper bound).
 
     Raises:
@@ -158,14 +160,24 @@ def pld(event: dpa.DpEvent) -> PrivacyLossDistribution:
 
 
 @functools.lru_cache(maxsize=64)
-def _pld(body: str) -> PrivacyLossDistribution:
-    plain, discrete = PLDAccountant(), []
-    for leaf, count in leaves(events.from_json(json.loads(body))):
-        if isinstance(leaf, DiscreteGaussianDpEvent):
-            discrete.append(from_discrete_gaussian_mechanism(leaf.sigma).self_compose(count))
-        else:
-            plain.compose(leaf, count)
-    return functools.reduce(lambda left, right: left.compose(right), discrete, plain._pld)  # noqa: SLF001
+def _pld(body: str, grid: float = _GRID) -> "PrivacyLossDistribution":
+    """Of an event in its JSON form, on a grid of losses; a coarser one gives a larger epsilon, sooner."""
+    parts = list(leaves(events.from_json(json.loads(body)))) or [(dpa.NoOpDpEvent(), 1)]
+    each = (_leaf_pld(json.dumps(events.to_json(leaf)), count, grid) for leaf, count in parts)
+    return functools.reduce(lambda left, right: left.compose(right), each)
+
+
+@functools.lru_cache(maxsize=256)
+def _leaf_pld(body: str, count: int, grid: float) -> "PrivacyLossDistribution":
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.pld.privacy_loss_distribution import from_discrete_gaussian_mechanism
+
+    leaf = events.from_json(json.loads(body))
+    if isinstance(leaf, DiscreteGaussianDpEvent):
+        return from_discrete_gaussian_mechanism(leaf.sigma, value_discretization_interval=grid).self_compose(count)
+    alone = PLDAccountant(value_discretization_interval=grid)
+    alone.compose(leaf, count)
+    return alone._pld  # noqa: SLF001
 
 
 def rdp(event: dpa.DpEvent, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
@@ -175,49 +187,96 @@ def rdp(event: dpa.DpEvent, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
     never falls as the order grows, so that is an upper bound.
     """
     wanted = tuple(sorted({*orders, *ORDERS}))
-    total = RdpAccountant(wanted)
-    for leaf, count in leaves(event):
-        same = dpa.GaussianDpEvent(leaf.sigma) if isinstance(leaf, DiscreteGaussianDpEvent) else leaf
-        total.compose(same, count)
-    values = np.where(np.isnan(total._rdp), np.inf, total._rdp)  # noqa: SLF001
-    monotone = np.minimum.accumulate(values[::-1])[::-1]
-    return monotone[[wanted.index(order) for order in orders]]
+    return rdp_at(event, wanted)[[wanted.index(order) for order in orders]]
+
+
+def rdp_at(event: dpa.DpEvent, orders: tuple[float, ...]) -> np.ndarray:
+    """The same at these orders alone, ascending, of which the last may be infinite."""
+    parts = [(json.dumps(events.to_json(leaf)), count) for leaf, count in leaves(event)]
+    values = sum((count * _leaf_rdp(body, orders) for body, count in parts), np.zeros(len(orders)))
+    return np.minimum.accumulate(values[::-1])[::-1]
+
+
+@functools.lru_cache(maxsize=1024)
+def _leaf_rdp(body: str, orders: tuple[float, ...]) -> np.ndarray:
+    """Of one mechanism; infinite where the library skips an order."""
+    from dp_accounting.rdp import RdpAccountant
+
+    leaf = events.from_json(json.loads(body))
+    total = RdpAccountant(orders)
+    total.compose(dpa.GaussianDpEvent(leaf.sigma) if isinstance(leaf, DiscreteGaussianDpEvent) else leaf)
+    return np.where(np.isnan(total._rdp), np.inf, total._rdp)  # noqa: SLF001
 
 
 def calibrate_noise(make_event: Callable[[float], dpa.DpEvent], target: float, at_delta: float) -> float:
     """The smallest noise multiplier, to one part in a thousand, whose event meets (target, at_delta).
 
-    The search brackets with RDP, which is fast and never below the event's primary accountant by more than rounding,
-    and ends with that one. The returned value is always on the private side.
+    Renyi bounds at a few orders bracket it, losses on a coarse grid find it, and the event's primary accountant has
+    the last word: the returned value is always on the private side.
 
     Args:
         make_event: noise multiplier -> the whole composition that must meet the target.
+
+    Raises:
+        ValueError: no noise meets the target, or the target is above `MOST_TARGET`.
     """
     validate.positive(target=target, at_delta=at_delta)
+    validate.in_range(0.0, MOST_TARGET, target=target)
 
-    def passes(noise: float, accountant: str | None = None) -> bool:
-        return epsilon(make_event(noise), at_delta, accountant) <= target
+    def excess(noise: float) -> float:
+        return epsilon(make_event(noise), at_delta) - target
 
-    if not passes(_MOST_NOISE, "rdp") and not passes(_MOST_NOISE):
+    if _bound(make_event(_MOST_NOISE), at_delta) > target and excess(_MOST_NOISE) > 0:
         raise ValueError(f"no noise multiplier meets epsilon {target!r}: the fixed part of the plan alone passes it")
+    noise = _root(lambda trial: _coarse(make_event(trial), at_delta) - target, _bracket(make_event, target, at_delta))
+    if excess(noise) < -_SLACK * target:  # the coarse grid said far too much, as of very many mechanisms
+        noise = _root(excess, noise)
+    while excess(noise) > 0:
+        noise *= 1.0 + _TOLERANCE / 2
+    return noise
+
+
+def _bracket(make_event: Callable[[float], dpa.DpEvent], target: float, at_delta: float) -> float:
+    """A noise multiplier that suffices, by Renyi bounds: at most a tenth or so too large."""
+
+    def passes(noise: float) -> bool:
+        return _bound(make_event(noise), at_delta) <= target
+
     high = 1.0
-    while high < _MOST_NOISE and not passes(high, "rdp"):
+    while high < _MOST_NOISE and not passes(high):
         high *= 2.0
     low = high / 2.0
-    while passes(low, "rdp"):
-        low, high = low / 2.0, low
-    low, high = _bisect(low, high, lambda noise: passes(noise, "rdp"), tolerance=0.01)
-    step = 0.9  # PLD needs 5 to 10 % less noise than RDP, and its cost grows fast as the noise falls
-    low = high * step
     while passes(low):
+        low, high = low / 2.0, low
+    return _bisect(low, high, passes, tolerance=0.05)[1]
+
+
+def _root(excess: Callable[[float], float], high: float) -> float:
+    """Where an excess that falls with the noise is about 0, at or below `high`."""
+    step = 0.95  # the cost of a distribution grows fast as the noise falls
+    while excess(high) > 0:
+        high *= 1.0 + _TOLERANCE
+    low = high * step
+    while excess(low) <= 0:
         step *= step
         low, high = low * step, low
     ends = math.log(low), math.log(high)
-    root = brentq(lambda x: epsilon(make_event(math.exp(x)), at_delta) - target, *ends, xtol=_TOLERANCE / 2)
-    noise = math.exp(root)
-    while not passes(noise):
-        noise *= 1.0 + _TOLERANCE / 2
-    return noise
+    root = scipy.optimize.brentq(lambda x: excess(math.exp(x)), *ends, xtol=_TOLERANCE / 5)
+    return math.exp(root + _TOLERANCE / 5)
+
+
+def _coarse(event: dpa.DpEvent, at_delta: float) -> float:
+    """As `epsilon`, and sooner: on a coarse grid, which may only say more, where losses have one."""
+    if primary(event) != "pld":
+        return epsilon(event, at_delta)
+    return float(_pld(json.dumps(events.to_json(event)), _COARSE_GRID).get_epsilon_for_delta(at_delta))
+
+
+def _bound(event: dpa.DpEvent, at_delta: float) -> float:
+    """An epsilon that holds, by Renyi divergences at a few orders that are quick to compute."""
+    from dp_accounting.rdp import compute_epsilon
+
+    return float(compute_epsilon(_FEW_ORDERS, rdp_at(event, _FEW_ORDERS), at_delta)[0])
 
 
 def _bisect(low: float, high: float, passes: Callable[[float], bool], tolerance: float) -> tuple[float, float]:
@@ -230,8 +289,8 @@ def _bisect(low: float, high: float, passes: Callable[[float], bool], tolerance:
 def gdp_delta(mu: float, at_epsilon: float) -> float:
     """delta(epsilon) of mu-GDP: T adaptive Gaussian rounds of L2 sensitivity D and noise sigma have
     mu = D sqrt(T) / sigma (Balle and Wang 2018, Theorem 8; Dong, Roth, Su 2022, Corollary 2.13)."""
-    tail = at_epsilon + log_ndtr(-at_epsilon / mu - mu / 2.0)
-    return float(norm.cdf(-at_epsilon / mu + mu / 2.0) - math.exp(min(tail, 0.0)))
+    tail = at_epsilon + scipy.special.log_ndtr(-at_epsilon / mu - mu / 2.0)
+    return float(scipy.special.ndtr(-at_epsilon / mu + mu / 2.0) - math.exp(min(tail, 0.0)))
 
 
 def gdp_epsilon(mu: float, at_delta: float) -> float:
@@ -241,7 +300,7 @@ def gdp_epsilon(mu: float, at_delta: float) -> float:
     high = 1.0
     while gdp_delta(mu, high) > at_delta:
         high *= 2.0
-    return float(brentq(lambda e: gdp_delta(mu, e) - at_delta, 0.0, high, xtol=1e-12))
+    return float(scipy.optimize.brentq(lambda e: gdp_delta(mu, e) - at_delta, 0.0, high, xtol=1e-12))
 
 
 def gdp_sigma(target: float, at_delta: float, rounds: int = 1, sensitivity: float = 1.0) -> float:
@@ -251,7 +310,7 @@ def gdp_sigma(target: float, at_delta: float, rounds: int = 1, sensitivity: floa
     11.5998
     """
     validate.positive(target=target, at_delta=at_delta, rounds=rounds, sensitivity=sensitivity)
-    mu = brentq(lambda m: gdp_delta(m, target) - at_delta, 1e-9, 1e3, xtol=1e-14, rtol=1e-14)
+    mu = scipy.optimize.brentq(lambda m: gdp_delta(m, target) - at_delta, 1e-9, 1e3, xtol=1e-14, rtol=1e-14)
     return sensitivity * math.sqrt(rounds) / float(mu)
 
 
@@ -263,7 +322,7 @@ def zcdp_delta(rho: float, at_epsilon: float) -> float:
         a = 1.0 + math.exp(log_excess)
         return (a - 1.0) * (a * rho - at_epsilon) - math.log(a - 1.0) + a * math.log1p(-1.0 / a)
 
-    best = minimize_scalar(
+    best = scipy.optimize.minimize_scalar(
         log_delta, bounds=(math.log(1e-6), math.log(1e7)), method="bounded", options={"xatol": 1e-10}
     )
     return min(1.0, math.exp(min(0.0, float(best.fun))))
@@ -278,7 +337,7 @@ def zcdp_epsilon(rho: float, at_delta: float) -> float:
         return 0.0
     if zcdp_delta(rho, high) > at_delta:  # the best order of a very small rho is out of the search's reach
         return high
-    return float(brentq(lambda e: zcdp_delta(rho, e) - at_delta, 0.0, high, xtol=1e-12))
+    return float(scipy.optimize.brentq(lambda e: zcdp_delta(rho, e) - at_delta, 0.0, high, xtol=1e-12))
 
 
 def zcdp_rho(target: float, at_delta: float) -> float:
@@ -287,7 +346,7 @@ def zcdp_rho(target: float, at_delta: float) -> float:
     >>> round(zcdp_rho(1.0, 1e-6), 5)
     0.02436
     """
-    return float(brentq(lambda rho: zcdp_delta(rho, target) - at_delta, 1e-12, target + 1.0, xtol=1e-15))
+    return float(scipy.optimize.brentq(lambda rho: zcdp_delta(rho, target) - at_delta, 1e-12, target + 1.0, xtol=1e-15))
 
 
 def renyi_epsilon(order: float, divergence: float, at_delta: float) -> float:
@@ -346,7 +405,7 @@ def _group_epsilon(one: Callable[[float], float], size: int, at_delta: float) ->
 
     if excess(-700.0) > 0:
         return math.inf
-    root = brentq(excess, -700.0, math.log(at_delta), xtol=1e-3)
+    root = scipy.optimize.brentq(excess, -700.0, math.log(at_delta), xtol=1e-3)
     return size * one(math.exp(root - 2e-3))
 
 
@@ -375,6 +434,8 @@ def _profile(event: dpa.DpEvent, accountant: str) -> _Profile:
     if accountant == "zcdp":
         rho = total_rho(event)
         return _Profile(lambda e: zcdp_delta(rho, e), lambda d: zcdp_epsilon(rho, d))
+    from dp_accounting.rdp import compute_epsilon
+
     renyi = rdp(event)
     return _Profile(lambda e: _rdp_delta(renyi, e), lambda d: compute_epsilon(ORDERS, renyi, d)[0])
 

@@ -7,17 +7,19 @@ at a few public directions instead of all.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from dp_accounting import DpEvent, NonPrivateDpEvent, ZCDpEvent
+from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent, ZCDpEvent
 
 from palimpsest import validate
-from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.means import Encode, embedded
 from palimpsest.privacy.mechanisms import gumbel_top_k
-from palimpsest.privacy.nearest import on_grid
 from palimpsest.privacy.query import Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, one_each
+
+if TYPE_CHECKING:
+    from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
 
 _SEED = 4242  # of the public directions: part of the method, no secret
 _AT_ONCE = 32  # directions that all records are projected on at once
@@ -77,7 +79,7 @@ class DepthPicks(Stored):
     def event(self) -> DpEvent:
         return picks_event(self.rho)
 
-    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> dict[str, list[int]]:
+    def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> dict[str, list[int]]:
         """Label -> indices of the candidates picked, in the order they were picked.
 
         The noise comes from OpenDP's own source.
@@ -85,6 +87,8 @@ class DepthPicks(Stored):
         Raises:
             ModelError: the encoder fails, or does not return one vector per text of the candidates' length.
         """
+        from palimpsest.privacy.nearest import on_grid
+
         usable = np.flatnonzero(on_grid(self.candidates).any(axis=1))
         texts: dict[str, list[str]] = {label: [] for label in self.picks}
         for row in one_each(rows):
@@ -124,6 +128,8 @@ def depths(rows: np.ndarray, candidates: np.ndarray, directions: np.ndarray) -> 
         candidates: shape (m, d), likewise.
         directions: shape (u, d), likewise; without any, every depth is n.
     """
+    from palimpsest.privacy.nearest import on_grid
+
     own, points, lines = (on_grid(part).astype(np.float64) for part in (rows, candidates, directions))
     own = own[own.any(axis=1)]
     least = np.full(len(points), len(own), dtype=np.int64)

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from palimpsest import validate
 from palimpsest.privacy.circle import add_on_grid, uniforms, whole_normals
+from palimpsest.privacy.grid import GRID_BITS
 
 _CHUNK = 1 << 16  # values drawn at once: they stay in the processor's cache
-_GRID_BITS = 24  # a standard deviation is 2^24 to 2^25 steps of the grid
 _MOST_STD = 2.0**50  # steps; 2^12 standard deviations fit into 64 bits, and none is that far out in 10^3,000,000 draws
 
 
@@ -139,23 +139,4 @@ def grid_of(std: float) -> float:
     >>> grid_of(1.5) == 2.0**-24
     True
     """
-    return math.ldexp(1.0, math.frexp(std)[1] - 1 - _GRID_BITS)
-
-
-def covering_std(multiplier: float, sensitivity: float, values: int) -> float:
-    """The standard deviation that is `multiplier` times an L2 sensitivity, with room for rounding to the grid.
-
-    Guarantee: at least `multiplier` * (`sensitivity` + grid * sqrt(values)), where grid <= 2^-24 of the result. Its own
-    rounding, a few units of 2^-53, is covered by 2^-48 more.
-
-    Args:
-        multiplier: standard deviation over sensitivity that the accountant is told.
-        sensitivity: of the values before they are rounded.
-        values: how many there are, d.
-
-    Raises:
-        ValueError: the room would be more than the noise has.
-    """
-    room = multiplier * math.sqrt(values) * 2.0**-_GRID_BITS
-    validate.in_range(0.0, 0.5, **{"noise multiplier * sqrt(values) * 2^-24": room})
-    return multiplier * sensitivity / (1.0 - room) * (1.0 + 2.0**-48)
+    return math.ldexp(1.0, math.frexp(std)[1] - 1 - GRID_BITS)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import attr
-import dp_accounting as dpa
+import dp_accounting.dp_event as dpa
 
 Cell: TypeAlias = tuple[str, str]  # (scheme, cell); a scheme says which cell all rows of a unit of privacy lie in
 Term: TypeAlias = tuple[dpa.DpEvent, Cell | None]  # None: asked of the whole data set

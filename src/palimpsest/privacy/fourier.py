@@ -19,11 +19,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-import dp_accounting as dpa
+import dp_accounting.dp_event as dpa
 import numpy as np
-from scipy.fft import irfft, next_fast_len, rfft
-from scipy.signal import lfilter
-from scipy.special import logsumexp, ndtr
+import scipy  # its parts load when they are used
 
 from palimpsest import validate
 from palimpsest.privacy import events
@@ -139,13 +137,13 @@ def _gaussian(sigma: float, rate: float, adding: bool) -> _Loss:
 
     def mixed(y: np.ndarray) -> np.ndarray:
         x = inverse(y)
-        return (1.0 - rate) * ndtr(x / sigma) + rate * ndtr((x - 1.0) / sigma)
+        return (1.0 - rate) * scipy.special.ndtr(x / sigma) + rate * scipy.special.ndtr((x - 1.0) / sigma)
 
     x, step = np.linspace(-_REACH * sigma, 1.0 + _REACH * sigma, _NODES, retstep=True)
     plain = -0.5 * (x / sigma) ** 2 - math.log(sigma * math.sqrt(2.0 * math.pi)) + math.log(step)
     losses, powers = loss(x), _POWERS * sigma
     if adding:
-        return _Loss(lambda y: ndtr(-inverse(-y) / sigma), -losses, plain, powers)
+        return _Loss(lambda y: scipy.special.ndtr(-inverse(-y) / sigma), -losses, plain, powers)
     return _Loss(mixed, losses, plain + losses, powers)
 
 
@@ -154,7 +152,7 @@ def _discrete_gaussian(sigma: float) -> _Loss:
     reach = math.ceil(40.0 * sigma) + 2
     k = np.arange(reach, -reach - 1, -1)  # losses ascend
     nodes, log_weights = (1.0 - 2.0 * k) / (2.0 * sigma**2), -0.5 * (k / sigma) ** 2
-    log_weights = log_weights - logsumexp(log_weights)
+    log_weights = log_weights - scipy.special.logsumexp(log_weights)
     below = np.concatenate([[0.0], np.exp(log_weights).cumsum()])
 
     def cdf(y: np.ndarray) -> np.ndarray:
@@ -193,7 +191,7 @@ def _composed(parts: _Parts, at_delta: float) -> Bracket:
     width = max(error / per_width, 2.0 * max(above, below) / room)
     error = width * per_width
     half = max(above, below) + error + 0.5 * total * width
-    bins = next_fast_len(max(16, math.ceil(2.0 * half / width)), real=True)
+    bins = scipy.fft.next_fast_len(max(16, math.ceil(2.0 * half / width)), real=True)
     values, masses = _transformed(parts, width, bins)
     slack = 2.0 * given + total * _ROUNDING
     high = _inverse(values, masses, width, at_delta - slack) + error
@@ -210,7 +208,7 @@ def _tail(parts: _Parts, log_odds: float, sign: float) -> float:
 
 
 def _log_moments(loss: _Loss, powers: np.ndarray) -> np.ndarray:
-    return np.array([logsumexp(power * loss.nodes + loss.log_weights) for power in powers])
+    return np.array([scipy.special.logsumexp(power * loss.nodes + loss.log_weights) for power in powers])
 
 
 def _transformed(parts: _Parts, width: float, bins: int) -> tuple[np.ndarray, np.ndarray]:
@@ -220,10 +218,10 @@ def _transformed(parts: _Parts, width: float, bins: int) -> tuple[np.ndarray, np
     for loss, count in parts:
         inner = loss.cdf((index[:-1] + 0.5) * width)
         masses = np.diff(inner, prepend=0.0, append=1.0)  # what lies outside goes to the ends
-        spectrum *= rfft(np.roll(masses, -(bins // 2))) ** count
+        spectrum *= scipy.fft.rfft(np.roll(masses, -(bins // 2))) ** count
         inside = np.clip(loss.nodes, index[0] * width, index[-1] * width)
         shift += count * float(np.exp(loss.log_weights) @ inside - masses @ (index * width))
-    return index * width + shift, np.roll(irfft(spectrum, bins), bins // 2)
+    return index * width + shift, np.roll(scipy.fft.irfft(spectrum, bins), bins // 2)
 
 
 def _inverse(values: np.ndarray, masses: np.ndarray, width: float, at_delta: float) -> float:
@@ -234,7 +232,8 @@ def _inverse(values: np.ndarray, masses: np.ndarray, width: float, at_delta: flo
     above = values > 0  # an epsilon is never below 0
     values, masses = values[above], np.maximum(masses[above], 0.0)
     tail = masses[::-1].cumsum()[::-1]  # of losses from here on
-    weighted = lfilter([1.0], [1.0, -math.exp(-width)], masses[::-1])[::-1]  # [j]: times e^(values[j] - y), never tiny
+    # [j]: times e^(values[j] - y), never tiny
+    weighted = scipy.signal.lfilter([1.0], [1.0, -math.exp(-width)], masses[::-1])[::-1]
     at_zero = tail[0] - math.exp(-values[0]) * weighted[0] if len(values) else 0.0
     if at_zero <= at_delta:
         return 0.0

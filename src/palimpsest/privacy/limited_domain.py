@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dp_accounting import DpEvent, NonPrivateDpEvent, ZCDpEvent
+from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent, ZCDpEvent
 
 from palimpsest import validate
 from palimpsest.privacy.mechanisms import gumbel_top_k

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent
+from dp_accounting.dp_event import DpEvent, GaussianDpEvent, NonPrivateDpEvent
 
 from palimpsest import validate
 from palimpsest.errors import ModelError
-from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.query import Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, by_person
+
+if TYPE_CHECKING:
+    from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
 
 Encode: TypeAlias = Callable[[Sequence[str]], np.ndarray]
 
@@ -73,7 +75,7 @@ class ClassMeans(Stored):
     def event(self) -> DpEvent:
         return GaussianDpEvent(self.sigma) if self.sigma > 0 else NonPrivateDpEvent()
 
-    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[list[float]]:
+    def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> list[list[float]]:
         """Noisy sums, one list of d numbers per label, in the order of `labels`; lists, so that they can be stored.
 
         Raises:

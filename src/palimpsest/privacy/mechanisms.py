@@ -1,14 +1,10 @@
 """Noise on counts and selection among candidates, through OpenDP's exact samplers (operating system entropy)."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
-import opendp.prelude as dp
-
 from palimpsest import validate
-
-dp.enable_features("contrib")
 
 
 def discrete_gaussian(counts: Sequence[int], sigma: float) -> list[int]:
@@ -36,7 +32,7 @@ def noisy_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
     """
     validate.positive(scale=scale)
     validate.in_range(1, len(scores), k=k)
-    return list(_top_k(k, float(scale), dp.max_divergence)([int(score) for score in scores]))
+    return list(_top_k(k, float(scale), _opendp().max_divergence)([int(score) for score in scores]))
 
 
 def gumbel_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
@@ -54,11 +50,21 @@ def gumbel_top_k(scores: Sequence[int], k: int, scale: float) -> list[int]:
     """
     validate.positive(scale=scale)
     validate.in_range(1, len(scores), k=k)
-    return list(_top_k(k, float(scale), dp.zero_concentrated_divergence)([int(score) for score in scores]))
+    return list(_top_k(k, float(scale), _opendp().zero_concentrated_divergence)([int(score) for score in scores]))
+
+
+@cache
+def _opendp() -> Any:
+    """OpenDP; it is heavy, and a plan, which only names what noise costs, needs none of it."""
+    import opendp.prelude
+
+    opendp.prelude.enable_features("contrib")
+    return opendp.prelude
 
 
 @lru_cache(maxsize=64)
 def _gaussian(sigma: float) -> Any:
+    dp = _opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="i64")
     return dp.m.make_gaussian(*space, scale=sigma)
 
@@ -66,5 +72,6 @@ def _gaussian(sigma: float) -> Any:
 @lru_cache(maxsize=64)
 def _top_k(k: int, scale: float, measure: Callable[[], Any]) -> Any:
     """Noisy maxima, by the noise that suits the measure: exponential for pure DP, Gumbel for zCDP."""
+    dp = _opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.linf_distance(T="i64", monotonic=True)
     return dp.m.make_noisy_top_k(*space, measure(), k=k, scale=scale)

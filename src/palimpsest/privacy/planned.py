@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dp_accounting import DpEvent
+from dp_accounting.dp_event import DpEvent
 
 ADJACENCY = "add_remove"  # neighbours differ by one unit of privacy more or less
 

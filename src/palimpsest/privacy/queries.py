@@ -3,14 +3,17 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dp_accounting import DpEvent, NonPrivateDpEvent
+from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
-from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
 from palimpsest.privacy.mechanisms import discrete_gaussian
 from palimpsest.privacy.query import Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, one_each
+
+if TYPE_CHECKING:
+    from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
 
 
 @bounds_persons
@@ -41,7 +44,7 @@ class LabelHistogram(Stored):
     def event(self) -> DpEvent:
         return DiscreteGaussianDpEvent(self.sigma) if self.sigma > 0 else NonPrivateDpEvent()
 
-    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> dict[str, int]:
+    def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> dict[str, int]:
         """Label -> noisy count; may be negative. The noise comes from OpenDP's own source."""
         seen = Counter(row.label for row in one_each(rows))
         counts = [seen[label] for label in self.labels]

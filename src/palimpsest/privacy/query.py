@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dp_accounting import DpEvent, NonPrivateDpEvent
+from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from palimpsest.errors import LedgerError
 from palimpsest.files import read_json, write_json

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import dp_accounting as dpa
+import dp_accounting.dp_event as dpa
 from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from palimpsest.errors import LedgerError

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, SelfComposedDpEvent
+from dp_accounting.dp_event import DpEvent, GaussianDpEvent, NonPrivateDpEvent, SelfComposedDpEvent
 
 from palimpsest import validate
 from palimpsest.errors import LedgerError

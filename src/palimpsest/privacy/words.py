@@ -3,15 +3,18 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from dp_accounting import DpEvent, NonPrivateDpEvent
+from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from palimpsest import validate
-from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.query import bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
+
+if TYPE_CHECKING:
+    from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
 
 PARTS = 2**53  # a word's law is whole multiples of 1 / PARTS, so that it is drawn from exactly
 _MOST_WORDS = 1000  # of a set: up to here rounding to multiples adds less than 1e-9 to epsilon
@@ -94,13 +97,13 @@ class ReplacedWords:
         """Not private, whatever token_epsilon is."""
         return NonPrivateDpEvent()
 
-    def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[Record]:
+    def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> list[Record]:
         """One row for each private row, in their order, with its label."""
         places = {word: index for index, word in enumerate(word for own in self.sets.words for word in own)}
         bounds = np.cumsum(laws(self.sets.similarity, self.token_epsilon), axis=2)  # (sets, k, k)
         return [Record(self._replaced(row.text, places, bounds, noise), row.label) for row in rows]
 
-    def _replaced(self, text: str, places: dict[str, int], bounds: np.ndarray, noise: NoiseSource) -> str:
+    def _replaced(self, text: str, places: dict[str, int], bounds: np.ndarray, noise: "NoiseSource") -> str:
         known = [places[word] for word in words_of(text) if word in places]
         group, member = np.divmod(np.array(known, dtype=np.intp), self.sets.size)
         drawn = noise.integers(len(known), PARTS)

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import dp_accounting as dpa
+import dp_accounting.dp_event as dpa
 import numpy as np
 import torch
 from torch import nn

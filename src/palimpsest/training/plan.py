@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-import dp_accounting as dpa
+import dp_accounting.dp_event as dpa
 
 from palimpsest import validate
-from palimpsest.privacy.entropy import covering_std
+from palimpsest.privacy.grid import covering_std
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import math
 
-from dp_accounting import ComposedDpEvent, DpEvent
+from dp_accounting.dp_event import ComposedDpEvent, DpEvent
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain, DpLmTrain, DpSgd

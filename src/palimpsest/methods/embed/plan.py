@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dp_accounting import DpEvent, SelfComposedDpEvent
+from dp_accounting.dp_event import DpEvent, SelfComposedDpEvent
 
 from palimpsest.methods.embed.settings import EmbedSettings, GaussianHistogram, LimitedDomainSettings
 from palimpsest.methods.shared.base import Budget, Plan

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from palimpsest.methods.evolve.answers import judged
 from palimpsest.methods.evolve.author import occurrences
@@ -142,7 +142,8 @@ def mean_words(length: Length, around: int) -> float:
     if length.spread == 0:
         return float(max(length.least, around))
     above = (around - length.least) / length.spread
-    return float(length.least + length.spread * (above * norm.cdf(above) + norm.pdf(above)))
+    density = math.exp(-above * above / 2.0) / math.sqrt(2.0 * math.pi)
+    return float(length.least + length.spread * (above * ndtr(above) + density))
 
 
 def _prompt_words(prompts: Prompts, template: str, labels: Mapping[str, str], text: float) -> float:

@@ -25,8 +25,8 @@ from palimpsest.prediction.mechanism import (
     Rounding,
     SparseVector,
     token_rho,
+    wave_event,
 )
-from palimpsest.prediction.query import wave_event
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.records.schema import PublicSchema

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent
+from dp_accounting.dp_event import ComposedDpEvent, DpEvent, GaussianDpEvent
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.select.declaration import SelectSettings

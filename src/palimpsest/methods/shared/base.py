@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from dp_accounting import DpEvent
+from dp_accounting.dp_event import DpEvent
 
 from palimpsest.privacy.events import composed
 from palimpsest.privacy.planned import PlannedQuery

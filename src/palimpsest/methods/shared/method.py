@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from dp_accounting import DpEvent, NoOpDpEvent
+from dp_accounting.dp_event import DpEvent, NoOpDpEvent
 
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.columns import PlanTable

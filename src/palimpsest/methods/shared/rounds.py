@@ -3,9 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from dp_accounting import ComposedDpEvent, DpEvent, SelfComposedDpEvent
+from dp_accounting.dp_event import ComposedDpEvent, DpEvent, SelfComposedDpEvent
 
 from palimpsest.errors import LedgerError, ParamsError
 from palimpsest.methods.shared.base import Budget
@@ -25,9 +26,11 @@ from palimpsest.privacy.accounting import calibrate_noise, gdp_sigma
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.query import View
-from palimpsest.privacy.votes import Round, VoteRounds
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
+
+if TYPE_CHECKING:
+    from palimpsest.privacy.votes import Round, VoteRounds  # heavy, and a plan needs none of it
 
 ROUNDS = "vote rounds"
 MARGIN = 1.0 + 1e-9  # what rounding may add up to
@@ -106,12 +109,14 @@ def rounds_event(sigma: float, rounds: int) -> DpEvent:
     return SelfComposedDpEvent(gaussian(sigma), rounds)
 
 
-def answered(view: View, query: VoteRounds) -> list[Round]:
+def answered(view: View, query: "VoteRounds") -> "list[Round]":
     """The rounds that were finished.
 
     Raises:
         LedgerError: every round was begun by stopped attempts and none was finished.
     """
+    from palimpsest.privacy.votes import Round
+
     done = [Round(**body) for body in view.ask(query)]
     if not done:
         raise LedgerError(
@@ -121,7 +126,7 @@ def answered(view: View, query: VoteRounds) -> list[Round]:
     return done
 
 
-def selected(one: Round, counts: Mapping[str, int], votes: Votes, rng: np.random.Generator) -> list[Record]:
+def selected(one: "Round", counts: Mapping[str, int], votes: Votes, rng: np.random.Generator) -> list[Record]:
     """The candidates of a round that go on, label by label, those with the most noisy votes first.
 
     h~ = max(h + noise, H) - H in whole votes of a unit (Xie et al. 2024, Algorithm 1). `rank` takes the

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Protocol
 
-from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent
+from dp_accounting.dp_event import DpEvent, GaussianDpEvent, NonPrivateDpEvent
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.base import Budget

@@ -22,7 +22,7 @@ class VoteSelectSettings(Settings):
 
 
 def _plan(settings: VoteSelectSettings, _schema: PublicSchema, budget: Budget, basis: Basis) -> Plan:
-    from palimpsest.methods.vote_select.fit import plan
+    from palimpsest.methods.vote_select.plan import plan
 
     return plan(settings, replace(budget, delta=budget.delta - basis.own_delta), basis.event)
 

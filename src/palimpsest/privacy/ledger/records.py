@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-import dp_accounting as dpa
+import dp_accounting.dp_event as dpa
 
 from palimpsest import validate
 from palimpsest.errors import LedgerError

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import dp_accounting as dpa
+import dp_accounting.dp_event as dpa
 import numpy as np
 
 from palimpsest import validate

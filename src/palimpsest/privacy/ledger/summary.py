@@ -1,5 +1,6 @@
 """What the books say of one asset, for tables, pages and the statement."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -74,9 +75,24 @@ class LedgerSummary:
         return asdict(self)
 
 
-def ledger_summary(books: Books, name: str) -> LedgerSummary:
-    """What the books say of one asset."""
-    asset, balance = books.asset(name), books.balance(name)
+@dataclass(frozen=True)
+class Accounted:
+    """What takes long to work out of an asset's charges: its balance, and the epsilon of each charge by its id."""
+
+    balance: Balance
+    epsilons: Mapping[str, float | None]
+
+
+def accounted(books: Books, name: str) -> Accounted:
+    """The balance of one asset, and what each of its charges costs alone."""
+    asset = books.asset(name)
+    return Accounted(books.balance(name), {one.id: _epsilon(one, asset.delta) for one in books.charges(name)})
+
+
+def ledger_summary(books: Books, name: str, known: Accounted | None = None) -> LedgerSummary:
+    """What the books say of one asset; `known` is what was worked out of the same books before."""
+    asset, found = books.asset(name), known or accounted(books, name)
+    balance = found.balance
     return LedgerSummary(
         asset=asset.name,
         unit=asset.unit,
@@ -86,7 +102,7 @@ def ledger_summary(books: Books, name: str) -> LedgerSummary:
         filter=_used(asset, balance),
         spent_epsilon=balance.spent,
         left_epsilon=balance.left,
-        charges=tuple(_line(charge, asset.delta) for charge in books.charges(name)),
+        charges=tuple(_line(charge, found.epsilons[charge.id]) for charge in books.charges(name)),
         head=books.head,
         entries=books.entries,
         verified=True,  # `Ledger.books` refuses any other
@@ -100,8 +116,11 @@ def _used(asset: Asset, balance: Balance) -> UsedOrder:
     return UsedOrder(asset.orders[best], balance.divergences[best], asset.orders)
 
 
-def _line(charge: Charge, delta: float) -> ChargeLine:
+def _epsilon(charge: Charge, delta: float) -> float | None:
     private = accounting.is_private(charge.event)
-    epsilon = accounting.epsilon(charge.event, delta - charge.own_delta) if private else None
+    return accounting.epsilon(charge.event, delta - charge.own_delta) if private else None
+
+
+def _line(charge: Charge, epsilon: float | None) -> ChargeLine:
     same = (field.name for field in fields(ChargeLine) if field.name != "epsilon")
     return ChargeLine(**{name: getattr(charge, name) for name in same}, epsilon=epsilon)

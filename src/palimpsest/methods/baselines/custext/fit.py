@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dp_accounting import NonPrivateDpEvent
+from dp_accounting.dp_event import NonPrivateDpEvent
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.baselines.custext.declaration import CusTextSettings

@@ -59,7 +59,7 @@ class FewShotSettings(Settings):
 
 
 def _plan(settings: FewShotSettings, schema: PublicSchema, budget: Budget, _basis: Basis) -> Plan:
-    from palimpsest.methods.baselines.fewshot.fit import plan
+    from palimpsest.methods.baselines.fewshot.plan import plan
 
     return plan(settings, schema, budget)
 

@@ -1,0 +1,63 @@
+"""What commands worked out before, kept in the workspace so that they answer at once.
+
+It is for the eye alone. What is reserved, charged, verified or released is computed from its events, and reads none of
+this; a file here that somebody edited changes what is shown, until the ledger, the settings or the code change.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from palimpsest.files import read_json, write_json
+
+FOLDER = Path(".palimpsest/plans")
+_OURS, _LIBRARIES = ("palimpsest", "stages"), ("dp_accounting", "numpy", "scipy")
+
+
+def kept(workspace: Path, name: str, about: object, compute: Callable[[], Any]) -> Any:
+    """What `compute` returns, made of JSON values; from the last time if it was about the same, by the same code.
+
+    Args:
+        workspace: whose folder keeps it.
+        name: one file is kept for each.
+        about: all that the result depends on but the code, as JSON values.
+    """
+    key = hashlib.sha256(json.dumps([code_stamp(), about], sort_keys=True, default=str).encode()).hexdigest()
+    path = workspace / FOLDER / f"{name}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        body = read_json(path)
+        if body["key"] == key:
+            return body["value"]
+    value = compute()
+    with suppress(OSError):  # a workspace that cannot be written can be looked at
+        write_json(path, {"key": key, "value": value})
+    return value
+
+
+@cache
+def code_stamp() -> str:
+    """Changes with every file of the project's code, and with the libraries that account."""
+    homes = [Path(str(spec.origin)).parent for spec in map(find_spec, _OURS) if spec is not None]
+    libraries = [Path(str(spec.origin)) for spec in map(find_spec, _LIBRARIES) if spec is not None]
+    return stamp(*homes, *libraries)
+
+
+def stamp(*paths: Path) -> str:
+    """Of files, and of those in folders, by their sizes and times: another when one was written."""
+    seen = sorted((str(path), each.st_size, each.st_mtime_ns) for path, each in _files(paths))
+    return hashlib.sha256(json.dumps(seen).encode()).hexdigest()
+
+
+def _files(paths: tuple[Path, ...]) -> Iterator[tuple[str, os.stat_result]]:
+    for path in paths:
+        if path.is_file():
+            yield str(path), path.stat()
+        for folder, folders, names in os.walk(path):
+            folders[:] = [name for name in folders if name != "__pycache__"]
+            yield from ((os.path.join(folder, name), os.stat(os.path.join(folder, name))) for name in names)

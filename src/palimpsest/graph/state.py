@@ -1,0 +1,342 @@
+"""Which stages are up to date, by the lock file and by the files as they lie: DVC's rule, read without DVC.
+
+DVC takes seconds to start, and waits while a run holds its lock. This reads and holds nothing. It only tells: what
+`dvc repro` does is up to DVC, and a test holds the two against each other.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from configparser import ConfigParser
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from platformdirs import site_config_path, user_config_path
+from ruamel.yaml import YAML
+
+from palimpsest.graph.expand import MADE, Repetition, expand, params_keys
+from palimpsest.params.file import RESOLVED
+from palimpsest.params.resolve import as_written
+from palimpsest.workspace import CODE, GRAPH, INPUTS, LOCK, SOURCES
+
+_INPUTS = "inputs"  # the stage that always runs, and writes small files about the world outside
+_NEVER = "it has not run here"
+_SHOWN = 24  # characters of a value that are told
+_BLOCK = 1 << 20
+
+Noted = Mapping[str, Any]  # what the lock file says of a stage
+Facts = Callable[[], Mapping[str, bytes]]
+
+
+class State(StrEnum):
+    """What a run would do about a stage."""
+
+    CACHED = "cached"  # nothing: it is up to date
+    RESTORABLE = "restorable"  # take its files from DVC's cache, free: it ran on the same before
+    RUNS = "will run"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a stage stands.
+
+    Attributes:
+        stage: its name in dvc.yaml.
+        name: with what it is repeated for.
+        why: what changed since it ran, in the words of params.yaml and file paths; empty where nothing did.
+        after: names of stages before it that will run: what it reads may change.
+    """
+
+    stage: str
+    name: str
+    state: State
+    why: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+def survey(workspace: Path, facts: Facts) -> list[Standing]:
+    """Every stage of a workspace, each after those it needs.
+
+    Args:
+        workspace: the folder with dvc.yaml.
+        facts: gives what the files of stage `inputs` say now, by their paths; asked where something has run before.
+
+    Raises:
+        ParamsError, DataError: a name in dvc.yaml stands for nothing.
+    """
+    values = _yaml(workspace / RESOLVED)
+    stages = expand(_yaml(workspace / GRAPH).get("stages", {}), values)
+    look = _Look(workspace, values, facts, _yaml(workspace / LOCK).get("stages", {}), Cache.of(workspace))
+    return [look.at(one) for one in upstream_first(stages)]
+
+
+def upstream_first(stages: Sequence[Repetition]) -> list[Repetition]:
+    """The stages, each after those that write what it reads; otherwise in their order."""
+    below, found = _needed(stages), dict[str, Repetition]()
+    named = {one.name: one for one in stages}
+
+    def visit(name: str) -> None:
+        if name not in found:
+            for need in sorted(below[name], key=list(named).index):
+                visit(need)
+            found[name] = named[name]
+
+    for one in stages:
+        visit(one.name)
+    return list(found.values())
+
+
+def _needed(stages: Sequence[Repetition]) -> dict[str, set[str]]:
+    """Stage -> those that write what it reads: a file, a folder that it lies in, or something in a folder."""
+    inside: dict[str, set[str]] = {}  # a path -> who writes it or something below it
+    whole: dict[str, str] = {}
+    for one in stages:
+        for path in one.paths(*MADE):
+            whole[path] = one.name
+            for place in (path, *_above(path)):
+                inside.setdefault(place, set()).add(one.name)
+    needs = {}
+    for one in stages:
+        deps = one.paths("deps")
+        above = {whole[place] for path in deps for place in _above(path) if place in whole}
+        needs[one.name] = {name for path in deps for name in inside.get(path, ())} | above
+    return needs
+
+
+def _above(path: str) -> Iterator[str]:
+    parts = path.split("/")
+    return ("/".join(parts[:end]) for end in range(1, len(parts)))
+
+
+@dataclass(frozen=True)
+class Cache:
+    """DVC's cache on this disk: files by their hashes, and what stages made of what."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, workspace: Path) -> "Cache":
+        """That of a workspace: where DVC's settings say, else in the workspace."""
+        settings = ConfigParser(interpolation=None, strict=False)
+        own = workspace / ".dvc"
+        user, site = user_config_path("dvc", "iterative"), site_config_path("dvc", "iterative")
+        settings.read([site / "config", user / "config", own / "config", own / "config.local"])
+        return cls(own / settings.get("cache", "dir", fallback="cache"))
+
+    def holds(self, value: str) -> bool:
+        """Whether the file, or every file of the folder, of that hash is there."""
+        path = self._path(value)
+        if not path.is_file():
+            return False
+        return not value.endswith(".dir") or all(self._path(part["md5"]).is_file() for part in _json(path))
+
+    def inside(self, value: str, name: str) -> str | None:
+        """The hash of a file in the folder of that hash."""
+        parts = _json(self._path(value)) if value.endswith(".dir") else []
+        return next((part["md5"] for part in parts if part["relpath"] == name), None)
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether it knows of any run."""
+        return (self.folder / "runs").is_dir()
+
+    def made_of(self, key: Noted) -> Noted | None:
+        """What the newest run made of the same command, inputs and settings; None where there was none."""
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+        folder = self.folder / "runs" / digest[:2] / digest
+        runs = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime) if folder.is_dir() else []
+        return _yaml(runs[-1]) if runs else None
+
+    def _path(self, value: str) -> Path:
+        return self.folder / "files" / "md5" / value[:2] / value[2:]
+
+
+@dataclass
+class _Look:
+    """A look at the stages one after the other; `hashes` has what each file will be by then, None where none knows."""
+
+    workspace: Path
+    values: Noted
+    told: Facts
+    lock: Mapping[str, Noted]
+    cache: Cache
+    hashes: dict[str, str | None] = field(default_factory=dict)
+    writers: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def facts(self) -> Mapping[str, bytes]:
+        return self.told()
+
+    def at(self, one: Repetition) -> Standing:
+        """Where a stage stands, those before it having been looked at."""
+        standing = self._inputs(one) if one.stage == _INPUTS else self._standing(one)
+        for path in one.paths(*MADE):
+            self.writers[path] = one.name
+            if standing.state is State.RUNS:
+                self.hashes[path] = None
+        return standing
+
+    def _inputs(self, one: Repetition) -> Standing:
+        """The stage that looks at the world outside: it counts where it would change its files."""
+        if not (self.workspace / INPUTS).is_dir():
+            return Standing(one.stage, one.name, State.RUNS, (_NEVER,))
+        now = {path: hashlib.md5(content).hexdigest() for path, content in self.facts.items()}
+        told = tuple(_words(path) for path, value in now.items() if md5_of(self.workspace / path) != value)
+        return Standing(one.stage, one.name, State.RUNS if told else State.CACHED, told)
+
+    def _standing(self, one: Repetition) -> Standing:
+        after = tuple(dict.fromkeys(name for path in one.paths("deps") for name in self._pending(path)))
+        noted = self.lock.get(one.name)
+        if noted is None and (after or not self.cache.has_runs):
+            return Standing(one.stage, one.name, State.RUNS, (_NEVER,), after)
+        now = self._now(one, after)
+        why = (_NEVER,) if noted is None else tuple(_changes(noted, now))
+        if noted is not None and not why and not after and self._whole(one, noted):
+            return self._known(one, State.CACHED, noted, ())
+        made = noted if noted is not None and not why else None if after else self.cache.made_of(now)
+        if not after and made is not None and all(self.cache.holds(out["md5"]) for out in made.get("outs", [])):
+            return self._known(one, State.RESTORABLE, made, why or ("its files are not as it wrote them",))
+        return Standing(one.stage, one.name, State.RUNS, why or (() if after else ("its files are gone",)), after)
+
+    def _known(self, one: Repetition, state: State, made: Noted, why: tuple[str, ...]) -> Standing:
+        self.hashes |= {out["path"]: out["md5"] for out in made["outs"]}
+        return Standing(one.stage, one.name, state, why)
+
+    def _pending(self, path: str) -> Iterator[str]:
+        """Stages before this one that leave it open what a path will hold."""
+        if _in(path, INPUTS.as_posix()):
+            return
+        for place in (path, *_above(path)):
+            if self.hashes.get(place, "") is None:
+                yield self.writers[place]
+        yield from (self.writers[made] for made, value in self.hashes.items() if value is None and _in(made, path))
+
+    def _now(self, one: Repetition, after: Sequence[str]) -> Noted:
+        """What the lock file would say of it, were it run now; a file that is open has no hash."""
+        values = {key: _value(self.values, _filled(one, key)) for key in params_keys(one.body)}
+        deps = [{"path": path, "hash": "md5", "md5": self._hash(path)} for path in sorted(one.paths("deps"))]
+        params = {RESOLVED: {_filled(one, key): value for key, value in sorted(values.items())}} if values else None
+        body = {"cmd": _filled(one, one.body["cmd"]), "deps": deps, "params": params}
+        return {key: value for key, value in body.items() if value} | {"outs": sorted(one.paths(*MADE))}
+
+    def _hash(self, path: str) -> str | None:
+        if _in(path, INPUTS.as_posix()) and path in self.facts:
+            return hashlib.md5(self.facts[path]).hexdigest()
+        if path in self.hashes:
+            return self.hashes[path]
+        for place in _above(path):
+            if value := self.hashes.get(place):
+                return self.cache.inside(value, path.removeprefix(f"{place}/"))
+        return None if any(self._pending(path)) else md5_of(self.workspace / path)
+
+    def _whole(self, one: Repetition, noted: Noted) -> bool:
+        """Whether what it wrote lies where it wrote it, and in the cache where DVC keeps it there."""
+        wrote = {out["path"]: out["md5"] for out in noted.get("outs", [])}
+        if wrote.keys() != set(one.paths(*MADE)):
+            return False
+        return all(
+            md5_of(self.workspace / path) == value and (path in _uncached(one) or self.cache.holds(value))
+            for path, value in wrote.items()
+        )
+
+
+def _changes(noted: Noted, now: Noted) -> Iterator[str]:
+    """What differs from what the lock file says, in words."""
+    if noted["cmd"] != now["cmd"]:
+        yield "its command"
+    before = noted.get("params", {}).get(RESOLVED, {})
+    for key, value in now.get("params", {}).get(RESOLVED, {}).items():
+        yield from _differences(key, before.get(key, _ABSENT), value)
+    known = {dep["path"]: dep["md5"] for dep in noted.get("deps", [])}
+    for dep in now.get("deps", []):
+        if dep["md5"] is not None and known.get(dep["path"]) != dep["md5"]:
+            yield _words(dep["path"])
+
+
+_ABSENT = object()
+
+
+def _differences(key: str, before: Any, now: Any) -> Iterator[str]:
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for part in dict.fromkeys((*before, *now)):
+            yield from _differences(f"{key}.{part}", before.get(part, _ABSENT), now.get(part, _ABSENT))
+    elif before is _ABSENT or now is _ABSENT or before != now:
+        name = ".".join(map(str, as_written(tuple(key.split(".")))))
+        values = [_told(value) for value in (before, now)]
+        yield name if None in values else f"{name} ({values[0]} before, {values[1]} now)"
+
+
+def _told(value: Any) -> str | None:
+    """A setting as it is told; None of one that is long or a collection."""
+    if value is _ABSENT:
+        return "not set"
+    if isinstance(value, (Mapping, list)):
+        return None
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= _SHOWN else None
+
+
+def _words(path: str) -> str:
+    """A file that a stage reads, as its owner knows it."""
+    name = Path(path)
+    if name.parent == CODE:
+        return "its code (another version of palimpsest)"
+    return f"the model {name.stem}" if name.parent == SOURCES else path
+
+
+def md5_of(path: Path) -> str | None:
+    """The hash by which DVC knows a file, or a folder by its files; None where there is nothing."""
+    try:
+        if not path.is_dir():
+            seen = path.stat()
+            return _md5(str(path), seen.st_size, seen.st_mtime_ns, seen.st_ino)
+    except OSError:
+        return None
+    found = sorted(Path(folder, name).relative_to(path).parts for folder, _, names in os.walk(path) for name in names)
+    entries = [{"md5": md5_of(path.joinpath(*parts)), "relpath": "/".join(parts)} for parts in found]
+    ordered = sorted(entries, key=lambda entry: str(entry["relpath"]))
+    return f"{hashlib.md5(json.dumps(ordered, sort_keys=True).encode()).hexdigest()}.dir"
+
+
+@cache
+def _md5(path: str, _size: int, _time: int, _inode: int) -> str:
+    known = hashlib.md5(usedforsecurity=False)
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            known.update(block)
+    return known.hexdigest()
+
+
+def _uncached(one: Repetition) -> set[str]:
+    """Paths that it writes and DVC keeps no copy of."""
+    written = (entry for key in MADE for entry in one.body.get(key, []) if not isinstance(entry, str))
+    return {path for entry in written for path, how in entry.items() if how.get("cache") is False}
+
+
+def _filled(one: Repetition, text: str) -> str:
+    from palimpsest.graph.expand import filled
+
+    return filled([text], one.values)[0]
+
+
+def _value(values: Any, key: str) -> Any:
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values
+
+
+def _in(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder}/")
+
+
+def _yaml(path: Path) -> Any:
+    """As DVC reads it; empty where there is no file."""
+    return (YAML(typ="safe").load(path.read_text(encoding="utf-8")) if path.is_file() else None) or {}
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

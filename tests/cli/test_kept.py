@@ -1,0 +1,32 @@
+"""What commands keep is shown while nothing changed that it follows from."""
+
+from pathlib import Path
+
+from palimpsest.cli.kept import FOLDER, kept, stamp
+from palimpsest.files import read_json, write_json
+
+
+def test_it_is_worked_out_anew_when_what_it_follows_from_is_another(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def told(about: str) -> str:
+        def worked_out() -> str:
+            asked.append(about)
+            return f"of {about}"
+
+        return str(kept(tmp_path, "name", about, worked_out))
+
+    assert [told("a"), told("a"), told("b"), told("a")] == ["of a", "of a", "of b", "of a"]
+    assert asked == ["a", "b", "a"]
+    path = tmp_path / FOLDER / "name.json"
+    write_json(path, {**read_json(path), "value": "edited"})
+    assert told("a") == "edited", "it is for the eye alone"
+    path.write_text("{", encoding="utf-8")
+    assert told("a") == "of a"
+
+
+def test_a_stamp_is_another_when_a_file_was_written(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one", encoding="utf-8")
+    before = stamp(tmp_path)
+    (tmp_path / "a").write_text("other", encoding="utf-8")
+    assert stamp(tmp_path) != before

@@ -1,0 +1,105 @@
+"""What is read of a workspace's state is what DVC says of it, and what it then does."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+from dvc.repo import Repo
+
+from palimpsest.cli.context import environment
+from palimpsest.cli.graph import changed
+from palimpsest.graph.state import Standing, State, md5_of, survey
+
+GRAPH = """
+stages:
+  second:
+    cmd: mkdir -p made && cp first.txt made/second.txt && echo second >> runs
+    deps: [first.txt]
+    outs: [made]
+  first:
+    cmd: cp own.txt first.txt && echo first >> runs
+    deps: [own.txt]
+    params:
+    - params.resolved.yaml: [lms.dp3]
+    outs: [first.txt]
+  third:
+    cmd: ls made > third.txt && echo third >> runs
+    deps: [made/second.txt]
+    metrics:
+    - third.txt: {cache: false}
+"""
+VALUES = "lms: {dp3: {epsilon: %s, train: {epochs: 4}}}\n"
+
+
+class Work:
+    """A small workspace whose stages write down that they ran."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        Repo.init(str(home), no_scm=True).close()
+        (home / "dvc.yaml").write_text(GRAPH)
+        (home / "own.txt").write_text("rows")
+        self.set(3)
+
+    def set(self, epsilon: float) -> None:
+        (self.home / "params.resolved.yaml").write_text(VALUES % epsilon)
+
+    def repro(self) -> list[str]:
+        """The stages that ran."""
+        (self.home / "runs").write_text("")
+        command = [sys.executable, "-m", "dvc", "repro", "-q"]
+        subprocess.run(command, cwd=self.home, env=environment(), check=True, capture_output=True)
+        return (self.home / "runs").read_text().split()
+
+    def look(self) -> Mapping[str, Standing]:
+        found = {one.name: one for one in survey(self.home, dict)}
+        assert list(found) == ["first", "second", "third"], "each after those it needs"
+        return found
+
+    def states(self) -> list[str]:
+        return [one.state.value for one in self.look().values()]
+
+
+@pytest.mark.timeout(300)
+def test_what_is_read_is_what_dvc_says_and_does(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    assert work.states() == ["will run"] * 3
+    assert work.repro() == ["first", "second", "third"]
+    assert work.states() == ["cached"] * 3
+    assert changed(tmp_path, {}) == set()
+
+    work.set(2)
+    told = work.look()
+    assert told["first"].why == ("lms.dp3.epsilon (3 before, 2 now)",)
+    assert told["second"].after == ("first",)
+    assert work.states() == ["will run"] * 3
+    assert changed(tmp_path, {}) == set(told)
+    assert work.repro() == ["first"], "its text is the same, so nothing behind it ran"
+
+    work.set(3)
+    (tmp_path / "made" / "second.txt").write_text("edited")
+    assert work.states() == ["restorable", "restorable", "cached"]
+    assert work.repro() == []
+    assert work.states() == ["cached"] * 3
+
+    (tmp_path / "own.txt").write_text("other rows")
+    assert work.look()["first"].why == ("own.txt",)
+    (tmp_path / "own.txt").write_text("rows")
+    rmtree(tmp_path / ".dvc" / "cache" / "files")
+    (tmp_path / "first.txt").unlink()
+    assert work.look()["first"].state is State.RUNS, "the cache has it no more"
+
+
+def test_a_folder_has_the_hash_of_its_files_and_their_names(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "in").mkdir(parents=True)
+    (folder / "in" / "a.txt").write_text("text")
+    before = md5_of(folder)
+    assert str(before).endswith(".dir")
+    os.rename(folder / "in" / "a.txt", folder / "in" / "b.txt")
+    assert md5_of(folder) != before
+    assert md5_of(tmp_path / "none") is None
