@@ -13,7 +13,7 @@ from dp_accounting import DpEvent, NonPrivateDpEvent, ZCDpEvent
 
 from palimpsest import validate
 from palimpsest.privacy.entropy import NoiseSource
-from palimpsest.privacy.means import Encode, embedded
+from palimpsest.privacy.means import Encode, embedded, encode_ahead
 from palimpsest.privacy.mechanisms import gumbel_top_k
 from palimpsest.privacy.nearest import on_grid
 from palimpsest.privacy.query import Stored, bounds_persons, registered
@@ -76,6 +76,10 @@ class DepthPicks(Stored):
 
     def event(self) -> DpEvent:
         return picks_event(self.rho)
+
+    def prepare(self, rows: Sequence[PrivateRow]) -> None:
+        """Encode the rows that count, for an encoder that keeps what it encoded."""
+        encode_ahead(self.encode, [row.text for row in one_each(rows) if (row.label or "") in self.picks])
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> dict[str, list[int]]:
         """Label -> indices of the candidates picked, in the order they were picked.
