@@ -15,12 +15,14 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 
 from flows.environment import environment
+from palimpsest.cli.processes import shown
+from palimpsest.cli.repro import STOPPED
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import OWNER_UMASK, make_folder
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 180.0
-_STOP_SECONDS = 20.0
+_STOP_SECONDS = 0.5  # its database needs no farewell
 _POLL_SECONDS = 0.25
 
 
@@ -34,6 +36,7 @@ def run_with_server(
     targets: Sequence[str] = (),
     workers: int | None = None,
     variables: Mapping[str, str] = MappingProxyType({}),
+    keeps: Sequence[int] = (),
 ) -> int:
     """Run the flow against PREFECT_API_URL, or else a server of its own, and print the interface's address.
 
@@ -43,6 +46,7 @@ def run_with_server(
         targets: stages to bring up to date; all by default.
         workers: stages that may run at once; one for each CPU core by default.
         variables: set in the environment of the flow and its stages, beside what is inherited.
+        keeps: descriptors that the flow holds open as long as it lives.
 
     Returns:
         The flow's exit code: 0 if all is up to date, 130 if it was interrupted, else 1.
@@ -54,7 +58,7 @@ def run_with_server(
     command += [] if workers is None else ["--workers", str(workers)]
     with _sigterm_interrupts(), _api(workspace) as (url, is_ours):
         print(f"Prefect UI: {url.removesuffix('/api')}", flush=True)
-        code = _run(command, {**environment(workspace), **variables, "PREFECT_API_URL": url})
+        code = _run(command, {**environment(workspace), **variables, "PREFECT_API_URL": url}, keeps)
         if stay and is_ours and code in (0, 1):
             _until_interrupted()
     return code
@@ -120,16 +124,11 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
-    # In its own session, so that Ctrl-C reaches it once, from here, and not a second time from the terminal.
-    process = subprocess.Popen(command, env=dict(variables), start_new_session=True)
+def _run(command: Sequence[str], variables: Mapping[str, str], keeps: Sequence[int]) -> int:
     try:
-        return process.wait()
+        return shown(command, Path.cwd(), variables, keeps)
     except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        return process.wait()
-    finally:
-        _end(process, signal.SIGINT)
+        return STOPPED
 
 
 def _end(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:

@@ -2,18 +2,22 @@
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC reads it when it is imported
 
 import networkx
-from dvc.repo import Repo
+from dvc.repo import Repo, lock_repo
 
 from palimpsest.cli.console import console, table
 from palimpsest.cli.context import opened
+from palimpsest.cli.repro import quiet
 from palimpsest.errors import ParamsError
+from palimpsest.files import make_folder
+from palimpsest.workspace import READING
 from stages import inputs
 
 
@@ -113,15 +117,25 @@ def _upstream_first(graph):  # type: ignore[no-untyped-def]
     return list(networkx.topological_sort(graph.reverse(copy=True)))
 
 
-def _repo(workspace: Path) -> Repo:
+@contextmanager
+def _repo(workspace: Path) -> Iterator[Repo]:
+    """DVC's repository, for one who only reads.
+
+    Its lock is held, so that no file is read half written; what runs lets it go while a command runs. Locks on files
+    are taken elsewhere: a stage that is just running holds nobody up.
+    """
     from dvc.exceptions import DvcException
 
+    quiet()
     try:
         repo = Repo(str(workspace), _wait_for_lock=True)
         Path(repo.site_cache_dir).chmod(0o700)  # outside the workspace, and names private files by their hashes
-        return repo
     except DvcException as error:
         raise ParamsError(
             f"{str(workspace)!r} is not a DVC workspace ({type(error).__name__}).",
             "Run this in a workspace, or make one with `palimpsest init`.",
         ) from None
+    repo.tmp_dir = str(workspace / READING)
+    make_folder(workspace / READING)
+    with repo, lock_repo(repo):
+        yield repo
