@@ -92,9 +92,7 @@ def run(
     targets: Annotated[list[str] | None, typer.Argument(help="Stages to bring up to date; none means all.")] = None,
     ui: Annotated[bool, typer.Option("--ui", help="Run as a flow on a Prefect server with its web page.")] = False,
     stay: Annotated[bool, typer.Option("--stay", help="With --ui: keep the server open until Ctrl-C.")] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Give the owner's word: for a release, and to charge again.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="The owner's word: to release, and to charge again.")] = False,
     reason: Annotated[str | None, typer.Option(help="Why the word is given or not; kept in the private zone.")] = None,
     workspace: Workspace = Path(),
 ) -> None:
