@@ -5,9 +5,8 @@ import sys
 from pathlib import Path
 
 from flows.environment import apply_environment
+from palimpsest.cli.repro import STOPPED, quiet
 from palimpsest.files import owner_only
-
-INTERRUPTED = 130
 
 
 def main() -> int:
@@ -21,10 +20,14 @@ def _run(arguments: argparse.Namespace) -> int:
     apply_environment(arguments.workspace)
     from flows.build import build  # Prefect reads the environment when it is imported
 
+    quiet()
     try:
         state = build(arguments.workspace, arguments.targets, arguments.workers, return_state=True)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return STOPPED
+    if state.is_cancelled():
+        print("Stopped. `palimpsest ledger` shows what was charged; run again to go on from here.")
+        return STOPPED
     print(f"{state.name}: {state.message}")
     return 0 if state.is_completed() else 1
 

@@ -3,7 +3,11 @@
 Call `flows.environment.apply_environment` before importing it: Prefect reads its settings when it is imported.
 """
 
+import logging
 import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
@@ -19,13 +23,15 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, State
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.graph import FlowNode, read_graph
+from flows.graph import DVC, FlowNode, read_graph
 from flows.live import LiveLines
-from flows.runner import How, Runner, discard_broken_lock
+from flows.runner import How, Runner
 from flows.slots import Slots, Stopped, visible_devices
 from flows.summary import publish
+from palimpsest.cli.repro import discard_broken_lock
 
 _SECONDS_BETWEEN_POLLS = 2.0
+_SECONDS_BETWEEN_LOOKS = 0.1
 _STATE_NAMES = {How.CACHED: "Cached", How.RESTORED: "Restored", How.REPRODUCED: "Completed"}
 
 Run = PrefectConcurrentFuture[Any]
@@ -50,12 +56,14 @@ def build(workspace: Path, targets: list[str] | None = None, workers: int | None
     stages = read_graph(workspace, targets or ())
     slots = Slots(workers or os.cpu_count() or 1, visible_devices())
     slots.check(stages)
-    discard_broken_lock(workspace)
+    with DVC:
+        discard_broken_lock(workspace)
     runner = Runner(workspace, slots)
-    with _stopped_on_error(runner):
+    with _stopped_on_error(runner), _heeded() as stop:
         runs = _submit(stages, runner)
-        states = _wait(runs, runner)
-    publish(runner.workspace, stages, states, runner.outcomes)
+        states = _wait(runs, runner, stop)
+    if not stop.is_set():
+        publish(runner.workspace, stages, states, runner.outcomes)
     return _verdict(states)
 
 
@@ -88,7 +96,7 @@ def _literal(name: str) -> Callable[[], str]:
 
 @contextmanager
 def _stopped_on_error(runner: Runner) -> Iterator[None]:
-    """End the children on whatever ends the flow early: Ctrl-C, SIGTERM (which Prefect raises), or an error."""
+    """End the children on an error that ends the flow early."""
     try:
         yield
     except BaseException:
@@ -96,13 +104,37 @@ def _stopped_on_error(runner: Runner) -> Iterator[None]:
         raise
 
 
-def _wait(runs: Mapping[str, Run], runner: Runner) -> dict[str, State[Any]]:
-    """The state in which every run ends; when the flow run is cancelled from outside, stop them first."""
+@contextmanager
+def _heeded() -> Iterator[threading.Event]:
+    """What a Ctrl-C or a SIGTERM sets meanwhile: the flow ends as one that was cancelled, and not as one that crashed.
+
+    Prefect would tell of a crash, and of every task that now waits in vain.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait(runs: Mapping[str, Run], runner: Runner, stop: threading.Event) -> dict[str, State[Any]]:
+    """The state in which every run ends; when the flow run is stopped or cancelled from outside, stop them first."""
     pending = {run.wrapped_future for run in runs.values()}
+    asked = time.monotonic()
     while pending:
-        pending = wait(pending, timeout=_SECONDS_BETWEEN_POLLS).not_done
-        if pending and _is_cancelled():
+        pending = wait(pending, timeout=_SECONDS_BETWEEN_LOOKS).not_done
+        if pending and stop.is_set():
+            logging.disable()  # what follows is a line for each task that was not run
             runner.stop()
+        elif pending and time.monotonic() - asked > _SECONDS_BETWEEN_POLLS:
+            if _is_cancelled():
+                runner.stop()
+            asked = time.monotonic()
     for run in runs.values():
         run.wait()  # makes its state the one it ended in, where the server may still lag behind
     return {name: run.state for name, run in runs.items()}

@@ -1,6 +1,5 @@
 """One stage at a time, through DVC: ask whether it is up to date, and if not let DVC reproduce it in a child."""
 
-import json
 import os
 import sys
 import threading
@@ -10,21 +9,19 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from dvc.lock import LockError, make_lock
+from dvc.lock import LockError
 from dvc.repo import Repo
-from dvc.rwlock import RWLOCK_FILE, RWLOCK_LOCK
 
 from flows.children import Children
 from flows.environment import environment
 from flows.graph import DVC, FlowNode
 from flows.slots import Slots, Stopped
+from palimpsest.cli import processes, repro
 from palimpsest.errors import PalimpsestError
 from stages import inputs
 
-GRACE_SECONDS = 5.0
 WAITING = "Waiting for another DVC process."
 _LOCK_SECONDS = 0.5
-_BLOCKED = ("is busy, it is being blocked by", "Unable to acquire lock")
 
 
 class StageFailed(PalimpsestError):
@@ -60,27 +57,6 @@ def up_to_date(stage: FlowNode, workspace: Path) -> bool:
     return list(told.values()) == [["always changed"]] and not inputs.outdated(workspace)
 
 
-def discard_broken_lock(workspace: Path) -> None:
-    """Remove DVC's list of busy files if a killed DVC process left half of it: every later run would fail on it."""
-    with DVC, Repo(str(workspace)) as repo:
-        folder = Path(repo.tmp_dir or workspace)
-        hardlink = repo.config["core"].get("hardlink_lock", False)
-        guard = make_lock(str(folder / RWLOCK_LOCK), tmp_dir=str(folder), hardlink_lock=hardlink, wait=True)
-        with guard:  # nobody is writing it now
-            if not _is_json(folder / RWLOCK_FILE):
-                (folder / RWLOCK_FILE).unlink()
-
-
-def _is_json(path: Path) -> bool:
-    try:
-        json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return True
-    except ValueError:
-        return False
-    return True
-
-
 class Runner:
     """Runs the stages of one workspace, from several threads, until it is stopped."""
 
@@ -109,7 +85,7 @@ class Runner:
         """End every running stage, with all its processes, and start no more."""
         self._stopping.set()
         self._slots.stop()
-        self._children.stop(GRACE_SECONDS)
+        self._children.stop(processes.GRACE_SECONDS)
 
     def _run(self, stage: FlowNode, on_line: Callable[[str], None]) -> How:
         if self._up_to_date(stage, on_line):
@@ -137,7 +113,7 @@ class Runner:
                 return watch.how
             if self._stopping.is_set():
                 break
-            if not watch.blocked:
+            if code != repro.BUSY:
                 raise _failure(stage, code)
             self._stopping.wait(_LOCK_SECONDS)
         raise Stopped
@@ -149,8 +125,7 @@ class Runner:
 
 
 def _command(stage: FlowNode) -> list[str]:
-    # Without --wait-for-lock, stages that run at once fail at random.
-    return [sys.executable, "-P", "-m", "dvc", "--wait-for-lock", "repro", "--single-item", stage.target]
+    return [sys.executable, "-P", "-m", "palimpsest.cli.repro", "--single-item", stage.target]
 
 
 def _failure(stage: FlowNode, code: int) -> StageFailed:
@@ -164,7 +139,6 @@ class _Watch:
 
     def __init__(self, name: str, on_line: Callable[[str], None]) -> None:
         self.how = How.CACHED
-        self.blocked = False  # by another DVC process, before the command started: safe to try again
         self._started = f"Running stage '{name}':"
         self._restored = f"Stage '{name}' is cached - skipping run, checking out outputs"
         self._verified = f"Verifying data sources in stage: '{name}'"
@@ -177,8 +151,6 @@ class _Watch:
 
     def _read(self, line: str) -> None:
         if line in (self._started, self._verified):
-            self.how, self.blocked = How.REPRODUCED, False
+            self.how = How.REPRODUCED
         elif line == self._restored:
             self.how = How.RESTORED
-        elif any(mark in line for mark in _BLOCKED):
-            self.blocked = True

@@ -15,12 +15,14 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 
 from flows.environment import environment
+from palimpsest.cli.processes import shown
+from palimpsest.cli.repro import STOPPED
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import OWNER_UMASK, make_folder
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 180.0
-_STOP_SECONDS = 20.0
+_STOP_SECONDS = 0.5  # its database needs no farewell
 _POLL_SECONDS = 0.25
 
 
@@ -35,6 +37,7 @@ def run_with_server(
     workers: int | None = None,
     variables: Mapping[str, str] = MappingProxyType({}),
     courses: Callable[[Callable[[Sequence[str]], int]], int] | None = None,
+    keeps: Sequence[int] = (),
 ) -> int:
     """Run the flow against PREFECT_API_URL, or else a server of its own, and print the interface's address.
 
@@ -46,6 +49,7 @@ def run_with_server(
         variables: set in the environment of the flow and its stages, beside what is inherited.
         courses: what runs, one flow after another, in place of `targets`: it is handed a flow of targets, and gives
             the exit code of all.
+        keeps: descriptors that the flow holds open as long as it lives.
 
     Returns:
         The flow's exit code: 0 if all is up to date, 130 if it was interrupted, else 1.
@@ -60,7 +64,7 @@ def run_with_server(
         own = {**environment(workspace), **variables, "PREFECT_API_URL": url}
 
         def bring(chosen: Sequence[str]) -> int:
-            return _run([*command, *chosen, *options], own)
+            return _run([*command, *chosen, *options], own, keeps)
 
         code = bring(targets) if courses is None else courses(bring)
         if stay and is_ours and code in (0, 1):
@@ -128,16 +132,11 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
-    # In its own session, so that Ctrl-C reaches it once, from here, and not a second time from the terminal.
-    process = subprocess.Popen(command, env=dict(variables), start_new_session=True)
+def _run(command: Sequence[str], variables: Mapping[str, str], keeps: Sequence[int]) -> int:
     try:
-        return process.wait()
+        return shown(command, Path.cwd(), variables, keeps)
     except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        return process.wait()
-    finally:
-        _end(process, signal.SIGINT)
+        return STOPPED
 
 
 def _end(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:

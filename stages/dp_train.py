@@ -94,6 +94,8 @@ def continues(charge: Charge, workspace: Path = Path()) -> bool:
     """Whether a training that began and was stopped can go on in this workspace, under the same charge."""
     if charge.steps is None or charge.noise_fixed:
         return False
+    if charge.steps_begun == 0:  # it was stopped before its first step, and needs nothing to begin with
+        return True
     return find_checkpoint(workspace / CHECKPOINTS, charge.id, charge.steps_begun) is not None
 
 

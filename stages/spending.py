@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -13,6 +14,7 @@ from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.counts import GenerationCounts
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge, Reservation, Run
 from palimpsest.privacy.ledger.rules import never
@@ -52,7 +54,7 @@ def charged(
     """Reserve the plan of a model or a variant, say what that costs, and open the view; see `metered`."""
     noise, noted = NoiseSource(params.testing.noise_seed), receipt_heads(RECEIPTS, params.dataset.asset)
     asked = ledger, params.schema_of_data, identity, plan.queries
-    with metered(*asked, private_rows, noise, resumable, noted) as session:
+    with metered(*asked, private_rows, noise, resumable, noted, again.given(os.environ)) as session:
         _tell(session.reservation, ledger.balance(params.dataset.asset).left)
         yield session
 

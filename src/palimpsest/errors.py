@@ -31,6 +31,10 @@ class BudgetExceeded(LedgerError):
     """A plan asks for more privacy budget than is left."""
 
 
+class ConsentNeeded(LedgerError):
+    """A run would be charged a second time, and the data's owner has not said yes to that."""
+
+
 class ModelError(PalimpsestError):
     """A model source cannot be resolved, or is not the one that was pinned."""
 

@@ -29,7 +29,7 @@ def runs(place: Place, monkeypatch: pytest.MonkeyPatch) -> Runs:
     found: Runs = []
 
     def noted(workspace: Path, targets: list[str], *more: Any) -> int:
-        found.append((targets, dict(more[-1])))
+        found.append((targets, {VARIABLE: more[0][VARIABLE]}))
         return 0
 
     monkeypatch.setattr(palimpsest.cli.run, "_repro", noted)
@@ -102,7 +102,7 @@ def test_who_releases_nothing_is_not_asked(
 ) -> None:
     place.edit("release", variants=variants)
     if not changed:
-        monkeypatch.setattr("palimpsest.cli.run.stale", lambda workspace: stale(workspace) - {"release"})
+        monkeypatch.setattr("palimpsest.cli.consent.stale", lambda workspace: stale(workspace) - {"release"})
     done = run(place, *targets, typed="y\n")
     assert (done.exit_code, runs, recorded(place)) == (0, [(targets, {VARIABLE: ""})], [])
 

@@ -304,7 +304,10 @@ def test_a_cancel_leaves_no_process_and_the_next_run_finishes(make_workspace: Ma
     assert process.wait(60) != 0
     assert not [child for child in family if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
     assert not list(folder.glob("held-*"))  # interrupted, not killed: the stages could tidy up
-    assert "Completed(" not in (folder / "flow.log").read_text()
+    told = (folder / "flow.log").read_text()
+    assert "Completed(" not in told
+    noise = [word for word in ("Crash", "Traceback", "Upstream", "NotReady") if word in told]
+    assert cancel is cancel_in_the_interface or not noise
     (folder / "go").touch()
     assert set(states(run_flow(folder)).values()) == {"Completed"}
 

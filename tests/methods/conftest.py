@@ -21,7 +21,7 @@ from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
 from tests.methods.two_classes import WORDS, two_class_records
-from tests.reading import reading
+from tests.reading import EVERYTHING, reading
 
 MakeTrain = Callable[..., DpLmTrain]
 MakeGenerate = Callable[..., DpLmGenerate]
@@ -98,7 +98,7 @@ def open_view(ledger: Ledger, schema: PublicSchema) -> OpenView:
     def opened(plan: Plan, purpose: str) -> Iterator[PrivateView]:
         rows = [PrivateRow(record.text, record.label) for record in two_class_records()]
         run = reading(Run("dp_train", "v", purpose, "", "p", "c"), ledger, schema.asset, rows)
-        with metered(ledger, schema, run, plan.queries, lambda: rows, NoiseSource()) as session:
+        with metered(ledger, schema, run, plan.queries, lambda: rows, NoiseSource(), again=EVERYTHING) as session:
             yield session.view
 
     return opened

@@ -15,7 +15,7 @@ from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
 from tests.methods.two_classes import two_class_records
-from tests.reading import reading
+from tests.reading import EVERYTHING, reading
 
 ROWS = [PrivateRow(record.text, record.label) for record in two_class_records()]
 
@@ -59,5 +59,5 @@ def opened(ledger: Ledger, schema: PublicSchema, plan: Plan, purpose: str = "rel
         return True
 
     run = reading(Run("private_predict", "v", purpose, "", "p", "c"), ledger, schema.asset, ROWS)
-    with metered(ledger, schema, run, plan.queries, lambda: ROWS, NoiseSource(), always) as session:
+    with metered(ledger, schema, run, plan.queries, lambda: ROWS, NoiseSource(), always, again=EVERYTHING) as session:
         yield session.view

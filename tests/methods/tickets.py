@@ -13,7 +13,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
-from tests.reading import reading
+from tests.reading import EVERYTHING, reading
 
 SECRET = "order 8812-XK"
 THINGS = ("lamp", "kettle", "radio", "stove", "fridge", "phone")
@@ -43,5 +43,5 @@ def opened_by(
 ) -> Iterator[PrivateView]:
     """A view as the stage opens it, with the plan reserved; begun steps are continued."""
     run = reading(Run(stage, "v", purpose, "", "p", "c"), ledger, schema.asset, rows)
-    with metered(ledger, schema, run, plan.queries, lambda: rows, NoiseSource(), always) as session:
+    with metered(ledger, schema, run, plan.queries, lambda: rows, NoiseSource(), always, again=EVERYTHING) as session:
         yield session.view

@@ -17,6 +17,7 @@ import pytest
 
 from palimpsest.cli.context import environment
 from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge
 from stages.common import start
@@ -100,8 +101,8 @@ class Place:
         return self.start(*module, PATH=path, **variables).wait(), self.output
 
     def stop_in_training(self, signal_number: int, *module: str) -> tuple[int, str]:
-        """Run `python -m ...` and signal its whole process group once a query `train` has begun."""
-        return self.stop_in("train", signal_number, *module)
+        """Run `python -m ...` and signal its whole process group once a step of `train` has begun."""
+        return self.stop_in("train", signal_number, *module, steps=1)
 
     def stop_in(self, query: str, signal_number: int, *module: str, steps: int = 0) -> tuple[int, str]:
         """Run `python -m ...` and signal its process group once this query, and so many of its steps, have begun."""
@@ -137,6 +138,12 @@ class Place:
                 return int(stop.code or 0), printed.getvalue()
         return 0, printed.getvalue()
 
+    def stage_again(self, module: ModuleType, *arguments: str) -> tuple[int, str]:
+        """The same for a stage that would be charged again, with the word that it asks for."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(again.VARIABLE, asked_word(*self.stage(module, *arguments)))
+            return self.stage(module, *arguments)
+
     @contextmanager
     def entered(self) -> Iterator[pytest.MonkeyPatch]:
         """Be in the workspace, with its ledger."""
@@ -159,6 +166,12 @@ class Place:
         """Paths of the files under folders of the workspace."""
         found = (path for folder in folders for path in (self.workspace / folder).rglob("*") if path.is_file())
         return {path.relative_to(self.workspace).as_posix() for path in found}
+
+
+def asked_word(code: int, output: str) -> str:
+    """The word that a stage asked for which refused a second charge."""
+    assert code == 1, output
+    return output.partition(f"{again.VARIABLE}=")[2].split()[0]
 
 
 def _alive_after(child: "subprocess.Popen[str]", seconds: float) -> bool:

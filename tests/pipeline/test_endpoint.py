@@ -125,7 +125,7 @@ def test_what_was_answered_is_never_asked_again(evolved: Place, recorder: Runnin
     """Another look at the same data: the first population comes out of the file."""
     before = len(recorder.seen)
     assert sum("Write one text" in one.body.decode() for one in recorder.seen) >= 10
-    code, output = evolved.stage(stages.fit, EVOLVED, "endpoint")
+    code, output = evolved.stage_again(stages.fit, EVOLVED, "endpoint")
     assert code == 0, output
     assert "another look is charged again" in output
     assert [one for one in recorder.seen[before:] if "Write one text" in one.body.decode()] == []

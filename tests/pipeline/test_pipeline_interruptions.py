@@ -16,8 +16,9 @@ from palimpsest.cli.run import run_workspace
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.errors import BudgetExceeded
 from palimpsest.files import read_json
+from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import Balance, Charge
-from tests.pipeline.place import VARIANT, Place
+from tests.pipeline.place import VARIANT, Place, asked_word
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 
@@ -80,13 +81,14 @@ def refused(place: Place, killed: After) -> tuple[str, After]:
 @pytest.fixture(scope="module")
 def interrupted(place: Place, refused: tuple[str, After]) -> After:
     """Ctrl-C while `palimpsest run` trains."""
-    return after(place, *place.stop_in_training(signal.SIGINT, "palimpsest.cli.main", "run", STAGE))
+    return after(place, *place.stop_in_training(signal.SIGINT, "palimpsest.cli.main", "run", STAGE, "--yes"))
 
 
 @pytest.fixture(scope="module")
 def finished(place: Place, interrupted: After) -> After:
-    """The next run, undisturbed."""
-    return after(place, *place.run("dvc", "repro", STAGE))
+    """The next run, undisturbed, with the word that it asked for."""
+    word = asked_word(*place.stage(stages.dp_train, VARIANT))
+    return after(place, *place.run("dvc", "repro", STAGE, **{again.VARIABLE: word}))
 
 
 def test_what_a_killed_run_began_stays_charged(killed: After):
@@ -115,10 +117,16 @@ def test_a_second_try_beyond_the_budget_is_refused_by_the_stage_too(killed: Afte
 
 
 def test_an_interrupted_run_stays_charged(interrupted: After):
-    assert interrupted.code == 1
-    assert "stopped: no half-written output is left; what had begun stays charged" in interrupted.output
+    assert interrupted.code == 130
+    assert interrupted.output.count("Stopped. This run charged epsilon ") == 1
+    assert not any(word in interrupted.output for word in ("Traceback", "ERROR", "dvc push"))
     assert interrupted.states == {("label_histogram", "answered"): 1, ("train", "begun"): 2}
     assert not half_outputs(interrupted)
+
+
+def test_a_second_charge_is_said_before_it_is_made(interrupted: After):
+    assert "would charge dp_train@" in interrupted.output
+    assert f"of {interrupted.balance.cap:g}. --yes was given." in interrupted.output
 
 
 def test_the_next_run_says_what_was_lost(finished: After):

@@ -149,7 +149,7 @@ def test_a_second_look_is_charged_again_and_says_so(again: Place):
     forget(again)
     shutil.rmtree(again.workspace / ".dvc" / "cache")
     assert f"dp_train@{VARIANT}" in stale(again.workspace)
-    code, output = again.stage(stages.dp_train, VARIANT)
+    code, output = again.stage_again(stages.dp_train, VARIANT)
     assert code == 0, output
     assert "this plan already ran 1 time(s) on this data; another look is charged again" in output
     assert [charge.run for charge in again.charges if charge.variant == VARIANT] == [1, 1, 2, 2]

@@ -23,7 +23,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered
 from palimpsest.records.schema import PublicSchema
 from tests.prediction.tiny import model, tokenizer
-from tests.reading import reading
+from tests.reading import EVERYTHING, reading
 
 LABELS = {"praise": "Nice words.", "a complaint": "Harsh words."}
 SCHEMA = PublicSchema("tiny", "classify", "text", n_public=30, max_length=200, label="label", labels=LABELS)
@@ -102,7 +102,9 @@ def opened(
 ) -> Iterator[Session]:
     """A session as the stage opens it."""
     run = reading(RUN, ledger, SCHEMA.asset, rows)
-    with metered(ledger, SCHEMA, run, requests, lambda: rows, NoiseSource(seed), resumable) as session:
+    with metered(
+        ledger, SCHEMA, run, requests, lambda: rows, NoiseSource(seed), resumable, again=EVERYTHING
+    ) as session:
         yield session
 
 

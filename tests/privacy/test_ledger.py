@@ -23,6 +23,7 @@ from palimpsest.privacy.ledger.records import Asset, Run
 from palimpsest.privacy.ledger.witness import VARIABLE
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.session import paid_charges
+from tests.reading import EVERYTHING
 from tests.receipts import a_line, a_receipt
 
 GAUSSIAN = dpa.GaussianDpEvent(10.0)
@@ -142,7 +143,7 @@ def test_a_retry_replays_what_was_answered_and_pays_again_for_what_was_lost(ledg
     for charge in first.charges:
         ledger.begin(charge)
     ledger.answer(first.charges[0], {"refund": 3})
-    second = ledger.reserve("tickets", run(), [ONE, TWO])
+    second = ledger.reserve("tickets", run(), [ONE, TWO], again=EVERYTHING)
     assert second.replays == {first.charges[0].id: {"refund": 3}}
     assert (second.run, second.lost) == (1, 1)
     assert second.charges[0].id == first.charges[0].id
@@ -155,7 +156,7 @@ def test_a_retry_replays_what_was_answered_and_pays_again_for_what_was_lost(ledg
 
 def test_a_finished_run_that_is_repeated_is_charged_again(ledger, run):
     for number in (1, 2):
-        reservation = ledger.reserve("tickets", run(), [ONE])
+        reservation = ledger.reserve("tickets", run(), [ONE], again=EVERYTHING)
         assert (reservation.run, reservation.replays) == (number, {})
         ledger.begin(reservation.charges[0])
         ledger.answer(reservation.charges[0], number)
@@ -432,7 +433,7 @@ def test_a_ledger_from_before_steps_reads_as_it_was(url, run):
     assert [ledger.register(ASSET).key for _ in range(2)] == [bytes(32)] * 2
     (charge,) = ledger.charges("tickets")
     assert (charge.state, charge.event, charge.steps, charge.steps_begun) == ("begun", TRAIN, None, 0)
-    again = ledger.reserve("tickets", run(), [PlannedQuery("train", TRAIN)], resumable=lambda charge: True)
+    again = ledger.reserve("tickets", run(), [PlannedQuery("train", TRAIN)], lambda charge: True, (), EVERYTHING)
     assert (again.lost, again.resumed, again.charges[0].id == charge.id) == (1, 0, False)
     assert ledger.books(OLD_HASHES).entries == 5
 
@@ -514,7 +515,7 @@ def test_a_killed_run_leaves_its_charge_begun_and_the_chain_whole(url, asset, ru
     assert states(ledger) == ["begun", "reserved"]
     assert ledger.books().entries == 4
     assert spent(ledger) == pytest.approx(cost(GAUSSIAN, TWO.event))
-    assert ledger.reserve("tickets", run(), [ONE, TWO]).lost == 1
+    assert ledger.reserve("tickets", run(), [ONE, TWO], again=EVERYTHING).lost == 1
 
 
 # --- places that fail

@@ -22,7 +22,7 @@ from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered
 from palimpsest.records.schema import PublicSchema
-from tests.reading import reading
+from tests.reading import EVERYTHING, reading
 
 SCHEMA = PublicSchema("tickets", "classify", "text", n_public=1000, max_length=99, label="label", labels={"a": "a"})
 RUN = Run("fit", "dp3", "release", "f", "p", "c")
@@ -35,7 +35,7 @@ ROUNDS = 10
 
 def entered(url: str, run: Run = RUN, requests: list[PlannedQuery] = ASKED) -> AbstractContextManager[Session]:
     own = identified(url, run)
-    return metered(Ledger.open(url), SCHEMA, own, requests, lambda: ROWS, NoiseSource())
+    return metered(Ledger.open(url), SCHEMA, own, requests, lambda: ROWS, NoiseSource(), again=EVERYTHING)
 
 
 def identified(url: str, run: Run = RUN) -> Run:

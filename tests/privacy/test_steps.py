@@ -32,7 +32,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered
 from palimpsest.privacy.view import PrivateView
 from palimpsest.records.schema import PublicSchema
-from tests.reading import reading
+from tests.reading import EVERYTHING, reading
 
 LIMIT = 8
 STEP = dpa.PoissonSampledDpEvent(0.1, dpa.GaussianDpEvent(4.0))
@@ -110,7 +110,7 @@ def until(begun: int) -> Callable[[Meter], None]:
 
 def reserve(ledger: Ledger, resumable: Callable[[Charge], bool] = always, run: Run = RUN) -> Reservation:
     own = reading(run, ledger, "tickets", ROWS)
-    return ledger.reserve("tickets", own, [PlannedQuery("walk", WALK, steps=LIMIT)], resumable)
+    return ledger.reserve("tickets", own, [PlannedQuery("walk", WALK, steps=LIMIT)], resumable, (), EVERYTHING)
 
 
 def attempt(ledger: Ledger, query: Any, seed: int | None = None) -> Any:
@@ -410,7 +410,7 @@ def test_a_charge_without_steps_neither_advances_nor_continues(small, run):
     at_once = small.reserve("tickets", run(variant="other"), [PlannedQuery("walk", WALK)], always).charges[0]
     small.begin(at_once)
     assert refused(lambda: small.advance(at_once, 0, 1), "pays for no steps")
-    again = small.reserve("tickets", run(variant="other"), [PlannedQuery("walk", WALK)], always)
+    again = small.reserve("tickets", run(variant="other"), [PlannedQuery("walk", WALK)], always, (), EVERYTHING)
     assert again.charges[0].id != at_once.id
 
 
@@ -473,10 +473,10 @@ def test_a_session_that_failed_is_continued_by_the_next(small):
 @pytest.mark.parametrize(("seed", "told"), [(None, False), (1, True)])
 def test_a_session_untold_or_under_a_seed_pays_again(small, seed, told):
     crashed(small, 3)
-    more = (always,) if told else ()
+    more = {"again": EVERYTHING} | ({"resumable": always} if told else {})
     requests = [PlannedQuery("walk", WALK, steps=LIMIT)]
     run = reading(RUN, small, "tickets", ROWS)
-    with metered(small, SCHEMA, run, requests, lambda: ROWS, NoiseSource(seed=seed), *more) as session:
+    with metered(small, SCHEMA, run, requests, lambda: ROWS, NoiseSource(seed=seed), **more) as session:
         assert (session.reservation.resumed, session.reservation.lost) == (0, 1)
         assert len(session.view.ask(Walk())) == LIMIT
     assert standing(small) == [("begun", 3), ("committed", LIMIT)]

@@ -39,7 +39,7 @@ from palimpsest.privacy.votes import Ballot, DomainBallot, Round, Slate, Vote, V
 from palimpsest.records.schema import PublicSchema
 from tests.privacy.persons import Data, data_sets, records_in, rows_in
 from tests.privacy.persons import neighbours as neighbours_of
-from tests.reading import reading
+from tests.reading import EVERYTHING, reading
 
 LABELS = ("refund", "praise", "outage")
 SCHEMA = PublicSchema("tickets", "classify", "text", 1000, 200, "label", dict.fromkeys(LABELS, ""))
@@ -292,7 +292,7 @@ def request(query: Any) -> PlannedQuery:
 
 def asked(ledger: Ledger, query: Any, seed: int | None = None, run: Run = RUN, rows: Any = ROWS) -> Any:
     """Ask in a view of its own, as a new process would; nothing is committed."""
-    reservation = ledger.reserve("tickets", run, [request(query)], always)
+    reservation = ledger.reserve("tickets", run, [request(query)], always, again=EVERYTHING)
     return PrivateView(rows, SCHEMA, ledger, reservation, NoiseSource(seed)).ask(query)
 
 

@@ -24,6 +24,7 @@ from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.session import metered
 from palimpsest.records.schema import PublicSchema
 from tests.privacy.changed import copied, execute, kinds, put_back, rehash
+from tests.reading import EVERYTHING
 
 ONE = PlannedQuery("votes", dpa.GaussianDpEvent(10.0))
 TWO = PlannedQuery("histogram", dpa.GaussianDpEvent(20.0))
@@ -313,7 +314,7 @@ def test_an_answer_whose_hash_the_chain_lacks_is_paid_for_again(ledger, run, url
     ledger.answer(charge, {"refund": 3})
     execute(url, "UPDATE palimpsest_entry SET body = '{}' WHERE kind = 'answer'")
     rehash(url)
-    again = elsewhere(monkeypatch, url).reserve("tickets", run(), [ONE])
+    again = elsewhere(monkeypatch, url).reserve("tickets", run(), [ONE], again=EVERYTHING)
     assert (again.replays, again.charges[0].state) == ({}, "reserved")
     assert again.charges[0].id != charge.id
 

@@ -19,7 +19,7 @@ from palimpsest.training.checkpoint import find_checkpoint
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
-from tests.reading import reading
+from tests.reading import EVERYTHING, reading
 
 STEPS, BETWEEN, WIDTH = 10, 3, 400
 PLAN = TrainingPlan(0.5, STEPS, 0.5, 4.0, 10.0, "joint", 1)
@@ -78,7 +78,7 @@ def train(folder: Path, noise: NoiseSource) -> tuple[nn.Module, Reservation]:
 
     ledger = books(folder)
     run = reading(RUN, ledger, SCHEMA.asset, ROWS)
-    with metered(ledger, SCHEMA, run, requests, lambda: ROWS, noise, continues) as session:
+    with metered(ledger, SCHEMA, run, requests, lambda: ROWS, noise, continues, again=EVERYTHING) as session:
         return session.view.ask(asked), session.reservation
 
 

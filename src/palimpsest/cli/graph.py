@@ -2,8 +2,8 @@
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.kept import kept, stamp
+from palimpsest.cli.repro import quiet
 from palimpsest.errors import ModelError, ParamsError
+from palimpsest.files import make_folder
 from palimpsest.graph.state import Standing, survey
 from palimpsest.models.sources import embedded_folder
 from palimpsest.params.schema import Params
-from palimpsest.workspace import GRAPH
+from palimpsest.workspace import GRAPH, READING
 from stages import inputs
 from stages.vouching import named, place_of
 
@@ -181,17 +183,27 @@ def _upstream_first(graph):  # type: ignore[no-untyped-def]
     return list(networkx.topological_sort(graph.reverse(copy=True)))
 
 
-def _repo(workspace: Path) -> "Repo":
+@contextmanager
+def _repo(workspace: Path) -> "Iterator[Repo]":
+    """DVC's repository, for one who only reads.
+
+    Its lock is held, so that no file is read half written; what runs lets it go while a command runs. Locks on files
+    are taken elsewhere: a stage that is just running holds nobody up.
+    """
     os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC reads it when it is imported
     from dvc.exceptions import DvcException
-    from dvc.repo import Repo
+    from dvc.repo import Repo, lock_repo
 
+    quiet()
     try:
         repo = Repo(str(workspace), _wait_for_lock=True)
         Path(repo.site_cache_dir).chmod(0o700)  # outside the workspace, and names private files by their hashes
-        return repo
     except DvcException as error:
         raise _no_workspace(workspace, f" ({type(error).__name__})") from None
+    repo.tmp_dir = str(workspace / READING)
+    make_folder(workspace / READING)
+    with repo, lock_repo(repo):
+        yield repo
 
 
 def _no_workspace(workspace: Path, why: str = "") -> ParamsError:

@@ -159,14 +159,23 @@ def run(
     targets: Annotated[list[str] | None, typer.Argument(help="Stages to bring up to date; none means all.")] = None,
     ui: Annotated[bool, typer.Option("--ui", help="Run as a flow on a Prefect server with its web page.")] = False,
     stay: Annotated[bool, typer.Option("--stay", help="With --ui: keep the server open until Ctrl-C.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Give the word of the data's owner for a release.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="The owner's word: to release, and to charge again.")] = False,
     reason: Annotated[str | None, typer.Option(help="Why the word is given or not; kept in the private zone.")] = None,
     workspace: Workspace = Path(),
 ) -> None:
-    """Bring the workspace up to date: `dvc repro`, after checks that cost nothing, and a question before a release."""
+    """Bring the workspace up to date: `dvc repro`, after checks that cost nothing.
+
+    It asks before a release, and before a run that was charged is charged again. Ctrl-C ends it within seconds and says
+    what was charged; the next run goes on from there.
+    """
+    from palimpsest.cli.processes import leave
+    from palimpsest.cli.repro import STOPPED
     from palimpsest.cli.run import run_workspace
 
-    raise typer.Exit(run_workspace(workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason))
+    code = run_workspace(workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason)
+    if code == STOPPED:
+        leave(code)
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -13,7 +13,7 @@ import numpy as np
 from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent, ZCDpEvent
 
 from palimpsest import validate
-from palimpsest.privacy.means import Encode, embedded
+from palimpsest.privacy.means import Encode, embedded, encode_ahead
 from palimpsest.privacy.mechanisms import gumbel_top_k
 from palimpsest.privacy.query import Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, one_each
@@ -78,6 +78,10 @@ class DepthPicks(Stored):
 
     def event(self) -> DpEvent:
         return picks_event(self.rho)
+
+    def prepare(self, rows: Sequence[PrivateRow]) -> None:
+        """Encode the rows that count, for an encoder that keeps what it encoded."""
+        encode_ahead(self.encode, [row.text for row in one_each(rows) if (row.label or "") in self.picks])
 
     def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> dict[str, list[int]]:
         """Label -> indices of the candidates picked, in the order they were picked.

@@ -1,5 +1,6 @@
 """Sums of embeddings per class: what private rows are about, and what tells their classes apart, in one release."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -11,6 +12,7 @@ from palimpsest import validate
 from palimpsest.errors import ModelError
 from palimpsest.privacy.query import Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, by_person
+from palimpsest.progress import track
 
 if TYPE_CHECKING:
     from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
@@ -20,6 +22,7 @@ Encode: TypeAlias = Callable[[Sequence[str]], np.ndarray]
 GRID = 2**30  # steps per unit length: sums of whole steps are exact, in every order
 _MOST_DIMENSIONS = 2**20  # up to here a norm's rounding is far below one step in GRID
 _MOST_SIGMA = 2.0**20  # up to here noise in steps fits into 64 bits
+_PARTS_AHEAD, _LEAST_AHEAD = 32, 64  # parts that texts are encoded in ahead, and texts of a part
 
 
 @bounds_persons
@@ -75,6 +78,10 @@ class ClassMeans(Stored):
     def event(self) -> DpEvent:
         return GaussianDpEvent(self.sigma) if self.sigma > 0 else NonPrivateDpEvent()
 
+    def prepare(self, rows: Sequence[PrivateRow]) -> None:
+        """Encode the rows, for an encoder that keeps what it encoded."""
+        encode_ahead(self.encode, [row.text for row in rows if row.label in self.labels])
+
     def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> list[list[float]]:
         """Noisy sums, one list of d numbers per label, in the order of `labels`; lists, so that they can be stored.
 
@@ -109,6 +116,21 @@ def _packed(units: Sequence[list[PrivateRow]], most: int) -> Iterator[list[list[
         size += len(own)
     if held:
         yield held
+
+
+def encode_ahead(encode: Encode, texts: Sequence[str]) -> None:
+    """Let an encoder that keeps vectors (`models.vectors.KeptVectors`) have those of private texts, in a few parts.
+
+    Each part is kept as it is done, so one that was stopped goes on there. What is told is the share that is done.
+
+    Raises:
+        ModelError: see `embedded`.
+    """
+    in_order = sorted(texts, key=len)
+    size = max(_LEAST_AHEAD, math.ceil(len(in_order) / _PARTS_AHEAD))
+    starts = range(0, len(in_order), size)
+    for start in track(starts, name="encode", total=len(starts), private=True):
+        embedded(encode, in_order[start : start + size])
 
 
 def embedded(encode: Encode, texts: Sequence[str], dimensions: int | None = None) -> np.ndarray:

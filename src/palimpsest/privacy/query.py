@@ -27,6 +27,14 @@ class Query(Protocol):
     `own_delta` where there is one (see `LimitedDomain`). Each registered query has a test of that (an enumeration or a
     record replay).
 
+    A query whose work before the first draw is slow (encoding, reading with a model) has a method `prepare(rows)`. The
+    view calls it before the query begins, so that whoever stops it there has paid nothing.
+
+    Guarantee: `prepare` is handed no noise, and what it returns goes nowhere: it fills memories beside the rows, such
+    as the vectors of private texts, which `run` then finds. It cannot refuse: what it raises is raised after the query
+    has begun, where `run` would have raised it. So on every data set the same queries begin in the same order, and what
+    is told before one begins is time alone.
+
     A query of many identical steps under one charge, which another attempt may continue after a crash, has an attribute
     `steps`: `event` composes one mechanism that often. The view calls its `run_steps(rows, noise, meter)`, not `run`.
 
@@ -115,6 +123,11 @@ def is_registered(query: Query) -> bool:
 def is_for_persons(query: Query) -> bool:
     """Whether this exact class bounds what a person with several rows can change."""
     return type(query) in _PERSONS
+
+
+def is_prepared(query: Query) -> bool:
+    """Whether the query's class has slow work before its first draw."""
+    return hasattr(type(query), "prepare")
 
 
 def is_stepped(query: Query) -> bool:

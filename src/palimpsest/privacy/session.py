@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -41,12 +41,14 @@ def metered(
     noise: NoiseSource,
     resumable: Callable[[Charge], bool] = never,
     witnesses: Collection[str] = (),
+    again: Container[str] = (),
 ) -> Iterator[Session]:
     """Reserve the plan's budget, then read and check the rows, then yield the view; commit when the block ends well.
 
     `resumable` says of a query in steps that an earlier attempt began whether this one has what it needs to continue
     it under the same charge. Under noise that a seed fixes nothing is continued: its draws would come again.
-    `witnesses` are hashes of ledger entries that the workspace's receipts noted.
+    `witnesses` are hashes of ledger entries that the workspace's receipts noted, `again` the owner's words for second
+    charges.
 
     Guarantee: no row is read before the whole plan is reserved, and nothing is reserved in a ledger that is older than
     what was noted of it. No query sees other rows than those that the run is identified by: what a charge paid for is
@@ -56,14 +58,15 @@ def metered(
     another will begin.
 
     Raises:
-        BudgetExceeded: before any row is read.
+        BudgetExceeded, ConsentNeeded: before any row is read.
         LedgerError: if the asset is registered for another unit of privacy or the ledger's chain does not hold, before
             any row is read; if another process is at the same run, or the rows are not the run's or not of the unit. No
             query has begun then.
     """
     require_unit(ledger.asset(schema.asset), schema)
     with ledger.alone(schema.asset, run.key):
-        reservation = ledger.reserve(schema.asset, run, planned, never if noise.fixed else resumable, witnesses)
+        goes_on = never if noise.fixed else resumable
+        reservation = ledger.reserve(schema.asset, run, planned, goes_on, witnesses, again)
         try:
             own = verified(rows(), run, ledger.asset(schema.asset).key)
             view = PrivateView(own, schema, ledger, reservation, noise)

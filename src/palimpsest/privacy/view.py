@@ -8,7 +8,7 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.events import to_json
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge, Reservation
-from palimpsest.privacy.query import Query, is_for_persons, is_registered, is_stepped
+from palimpsest.privacy.query import Query, is_for_persons, is_prepared, is_registered, is_stepped
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.schema import PublicSchema
 
@@ -18,8 +18,9 @@ class PrivateView:
 
     Guarantee: every answer is the output of a registered query whose event was reserved beforehand and written to the
     ledger as begun before its first noise was drawn. A query in steps begins each step there in the same way, over all
-    attempts never more than were reserved. No method returns a row or an un-noised value. Where persons are the unit of
-    privacy every row names its person, and only queries are answered whose event holds for all rows of one; where
+    attempts never more than were reserved. What a query prepares before it begins goes nowhere, draws nothing and
+    cannot keep it from beginning (`Query`). No method returns a row or an un-noised value. Where persons are the unit
+    of privacy every row names its person, and only queries are answered whose event holds for all rows of one; where
     records are, no row names anybody, because rows of one name are answered as one unit.
     """
 
@@ -48,7 +49,8 @@ class PrivateView:
         """Run one query against the rows and return its noisy answer.
 
         An answer that an earlier, killed attempt of the same plan paid for and stored is returned as it was. A charge
-        that an earlier attempt began and the reservation kept is continued: it is not begun a second time.
+        that an earlier attempt began and the reservation kept is continued: it is not begun a second time. A Ctrl-C
+        while the query prepares is no answer, and nothing has begun by then.
 
         Raises:
             LedgerError: if the query is not registered, does not bound a person where that is the unit, or has no
@@ -68,11 +70,29 @@ class PrivateView:
         charge = self.__take(query)
         if charge.id in self.__replays:
             return self.__replays.pop(charge.id)
+        failed = self.__prepare(query)
         self.__begin(charge)
+        if failed is not None:
+            raise failed
         answer = self.__run(query, charge)
         if getattr(query, "stores_answer", False):
             self.__ledger.answer(charge, answer)
         return answer
+
+    def __prepare(self, query: Query) -> BaseException | None:
+        """Let the query do its slow work; what that raised, for after the query has begun.
+
+        A refusal before would be a free answer about the rows. A Ctrl-C is a person's, not the rows'.
+        """
+        kind: Any = type(query)
+        try:
+            if is_prepared(query):
+                kind.prepare(query, self.__rows)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever it is: which rows raise what is private
+            return error
+        return None
 
     def __begin(self, charge: Charge) -> None:
         if charge.state != "begun":

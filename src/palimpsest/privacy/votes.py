@@ -14,7 +14,7 @@ from palimpsest import validate
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.limited_domain import LimitedDomain
-from palimpsest.privacy.means import Encode, embedded
+from palimpsest.privacy.means import Encode, embedded, encode_ahead
 from palimpsest.privacy.nearest import nearest
 from palimpsest.privacy.query import Kept, Meter, Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, by_person, one_each
@@ -143,7 +143,11 @@ class Ballot:
 
     def vectors(self, rows: Sequence[PrivateRow], labels: Sequence[str]) -> dict[str, Voters]:
         """The voters by label; rows of other labels are left out."""
-        return _by_label(self.encode, by_person(rows), labels)
+        return _by_label(self.encode, self.units(rows), labels)
+
+    def units(self, rows: Sequence[PrivateRow]) -> list[list[PrivateRow]]:
+        """The rows that may vote, by the unit behind them: all."""
+        return by_person(rows)
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,11 @@ class DomainBallot:
 
     def vectors(self, rows: Sequence[PrivateRow], labels: Sequence[str]) -> dict[str, Voters]:
         """The voters by label, one row of each unit; those of other labels are left out."""
-        return _by_label(self.encode, [[row] for row in one_each(rows)], labels)
+        return _by_label(self.encode, self.units(rows), labels)
+
+    def units(self, rows: Sequence[PrivateRow]) -> list[list[PrivateRow]]:
+        """The rows that may vote, by the unit behind them: one each."""
+        return [[row] for row in one_each(rows)]
 
 
 @bounds_persons
@@ -210,6 +218,10 @@ class Vote(Stored):
 
     def event(self) -> DpEvent:
         return self.ballot.event()
+
+    def prepare(self, rows: Sequence[PrivateRow]) -> None:
+        """Encode the voters, for an encoder that keeps what it encoded."""
+        _encode_ahead(self.ballot, rows, tuple(self.slate.vectors))
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> Counts:
         """Label -> noisy counts in the order of its candidates."""
@@ -261,6 +273,10 @@ class VoteRounds:
 
     def event(self) -> DpEvent:
         return SelfComposedDpEvent(self.ballot.event(), self.rounds)
+
+    def prepare(self, rows: Sequence[PrivateRow]) -> None:
+        """Encode the voters, for an encoder that keeps what it encoded."""
+        _encode_ahead(self.ballot, rows, self.labels)
 
     def run(self, rows: Sequence[PrivateRow], noise: NoiseSource) -> list[dict[str, Any]]:
         """Not without a meter.
@@ -326,6 +342,11 @@ def _shortened(owners: np.ndarray, given: np.ndarray, neighbours: int, parts: in
     squares = np.bincount(owners, weights=given**2)  # whole numbers, exact in float64
     shares = np.where(squares > neighbours, np.sqrt(neighbours / np.maximum(squares, 1.0)) * _MARGIN, 1.0)
     return np.trunc(given * (parts * shares[owners])).astype(np.int64)
+
+
+def _encode_ahead(ballot: Ballot | DomainBallot, rows: Sequence[PrivateRow], labels: Sequence[str]) -> None:
+    own = (row for unit in ballot.units(rows) for row in unit)
+    encode_ahead(ballot.encode, [row.text for row in own if (row.label or "") in labels])
 
 
 def _by_label(encode: Encode, units: Sequence[Sequence[PrivateRow]], labels: Sequence[str]) -> dict[str, Voters]:

@@ -7,7 +7,7 @@ reads and writes them, `books` is all of it at one moment and says what its entr
 import json
 import math
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,14 @@ from palimpsest import validate
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.ledger.books import Books, fixed_terms, key_hash
 from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Charge, Reservation, Run, digest_of, require_unit
-from palimpsest.privacy.ledger.rules import attempt, check_advance, check_plan, never, require_budget
+from palimpsest.privacy.ledger.rules import (
+    attempt,
+    check_advance,
+    check_plan,
+    never,
+    require_budget,
+    require_consent,
+)
 from palimpsest.privacy.ledger.store import Store
 from palimpsest.privacy.planned import PlannedQuery
 
@@ -131,12 +138,13 @@ class Ledger:
         planned: Sequence[PlannedQuery],
         resumable: Callable[[Charge], bool] = never,
         witnesses: Collection[str] = (),
+        again: Container[str] = (),
     ) -> Reservation:
         """Set budget aside for a plan, before any row is read.
 
         A retry of a run that never finished reuses what never began, replays what was answered, continues what began
         in steps and can be resumed, and is charged again for what began and was lost. A run that finished and is run
-        again is a second look and is charged in full.
+        again is a second look and is charged in full. Both need the owner's word.
 
         Guarantee: nothing is reserved in a ledger that lacks an entry noted elsewhere; both are looked at in the
         transaction that reserves.
@@ -145,8 +153,10 @@ class Ledger:
             resumable: whether the caller has what it needs to continue a begun charge; asked only of the newest
                 charge of a query that runs in steps and whose noise no seed fixed. The ledger is locked meanwhile.
             witnesses: hashes of entries that the workspace's receipts noted.
+            again: the words of the data's owner for second charges (`again.given`).
 
         Raises:
+            ConsentNeeded: if something would be charged again without that word; nothing is charged then.
             BudgetExceeded: if the plan would pass the asset's budget; nothing is charged then.
             LedgerError: for an unknown asset, another adjacency or purpose, a release query without noise, steps
                 that the event does not compose, a stored answer that was changed, or a chain that does not hold.
@@ -156,10 +166,11 @@ class Ledger:
         with self._store.write() as writing:
             books = writing.books(witnesses)
             asset, charges = books.asset(name), books.charges(name)
-            now = attempt(run, charges, resumable)
+            now = attempt(run.key, charges, resumable)
             missing = {index: query for index, query in enumerate(planned) if index not in now.kept}
             if run.purpose == "release":
                 require_budget(asset, charges, list(missing.values()), run, now.number)
+                require_consent(asset, charges, missing, run, now, again)
             made = {index: writing.reserve(name, run, now.number, index, query) for index, query in missing.items()}
             charge_of = {**now.kept, **made}
             used = tuple(charge_of[index] for index in range(len(planned)))

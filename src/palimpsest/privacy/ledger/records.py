@@ -17,6 +17,7 @@ UNITS = ("record", "person")
 FILTER_ORDERS = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
 PURPOSES = ("release", "reference")
 _COUNTED = ("reserved", "begun", "answered", "committed")
+_LOOKED = ("begun", "answered", "committed")
 STATES = (*_COUNTED, "refunded")
 
 
@@ -193,6 +194,11 @@ class Charge:
     def counted(self) -> bool:
         """Whether it counts against the budget: standing reservations do, references and refunds do not."""
         return self.purpose == "release" and self.state in _COUNTED
+
+    @property
+    def looked(self) -> bool:
+        """Whether its query began, and so may have looked at the rows."""
+        return self.state in _LOOKED
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ that no event carries never pass the other half.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,9 +18,10 @@ import dp_accounting.dp_event as dpa
 import numpy as np
 
 from palimpsest import validate
-from palimpsest.errors import BudgetExceeded, LedgerError
+from palimpsest.errors import BudgetExceeded, ConsentNeeded, LedgerError
 from palimpsest.privacy import accounting, events
 from palimpsest.privacy.events import Cell, Term
+from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import MOVES, PURPOSES, Asset, Balance, Charge, Run, Standing
 from palimpsest.privacy.planned import ADJACENCY, PlannedQuery
 
@@ -71,6 +72,37 @@ def require_budget(
         f"{asset.delta:.3g} (deltas outside the events: {own:.3g} of {asset.delta - asset.filter_delta:.3g}).",
         f"Nothing was charged and no row was read. {share}, drop a variant, or, if the data's owner agrees, raise the "
         "cap of epsilon with `palimpsest register --amend`.",
+    )
+
+
+def require_consent(
+    asset: Asset,
+    charges: Sequence[Charge],
+    wanted: Mapping[int, PlannedQuery],
+    run: Run,
+    now: "Attempt",
+    consented: Container[str],
+) -> None:
+    """Raise ConsentNeeded where a run's further queries would be charged again, and nobody said yes to that.
+
+    Guarantee: a query of a release that has begun is reserved again for the same run only with the owner's word for
+    that one charge. What goes on under its own charge, is replayed or never began needs none.
+
+    Args:
+        charges: all of the asset.
+        wanted: index of a planned query -> what the run has no charge for yet.
+        consented: the words that were given (`again.word`).
+    """
+    if not now.repeats(wanted) or (word := again.word(run.stage, run.variant, run.key, charges)) in consented:
+        return
+    before = balance(asset, charges)
+    after = preview(asset, charges, {(run.key, now.number): list(wanted.values())})
+    why = "this plan already ran on these data" if now.number > 1 else "an attempt was stopped after queries had begun"
+    raise ConsentNeeded(
+        f"Stage {run.stage!r} ({run.variant}) would be charged again: {why}. The total of asset {asset.name!r} would "
+        f"go from epsilon {before.spent:.3f} to {after:.3f} of {asset.epsilon:g}.",
+        "Nothing was charged and no row was read. Say yes to `palimpsest run` at a terminal, or give it --yes; for "
+        f"`dvc repro` or a schedule set {again.VARIABLE}={word} in its environment, which holds for this one charge.",
     )
 
 
@@ -163,26 +195,33 @@ class Attempt(NamedTuple):
         number: 1 for the first run, 2 when a finished run is repeated, ...
         kept: index of a planned query -> the charge of an unfinished earlier attempt that this one may use.
         begun: ids of the charges of this run that have begun.
+        looked: indices of the planned queries that began in this run, answered ones included.
     """
 
     number: int
     kept: Mapping[int, Charge]
     begun: frozenset[str]
+    looked: frozenset[int]
+
+    def repeats(self, wanted: Collection[int]) -> bool:
+        """Whether charges for these planned queries, which none is kept for, would be second ones."""
+        return bool(wanted) and (self.number > 1 or not self.looked.isdisjoint(wanted))
 
 
-def attempt(run: Run, charges: Sequence[Charge], resumable: Callable[[Charge], bool]) -> Attempt:
-    """The attempt that a run is, by all charges of its asset.
+def attempt(run_key: str, charges: Sequence[Charge], resumable: Callable[[Charge], bool]) -> Attempt:
+    """The attempt that a run of this key is, by all charges of its asset.
 
     `resumable` says whether the caller has what it needs to continue a begun charge.
     """
-    earlier = [charge for charge in charges if charge.run_key == run.key and charge.state != "refunded"]
+    earlier = [charge for charge in charges if charge.run_key == run_key and charge.state != "refunded"]
     number = max((charge.run for charge in earlier), default=1)
     own = [charge for charge in earlier if charge.run == number]
     latest = {charge.index: charge for charge in sorted(own, key=lambda charge: charge.seq)}
     if any(charge.state == "committed" for charge in latest.values()):
-        return Attempt(number + 1, {}, frozenset())
+        return Attempt(number + 1, {}, frozenset(), frozenset())
     kept = {index: charge for index, charge in latest.items() if _usable(charge, resumable)}
-    return Attempt(number, kept, frozenset(charge.id for charge in own if charge.state == "begun"))
+    begun = frozenset(charge.id for charge in own if charge.state == "begun")
+    return Attempt(number, kept, begun, frozenset(charge.index for charge in own if charge.looked))
 
 
 def _usable(charge: Charge, resumable: Callable[[Charge], bool]) -> bool:

@@ -1,0 +1,148 @@
+"""What a person is asked before a run: their word for a release, and for what would be charged again."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from palimpsest.cli.checks import spending
+from palimpsest.cli.context import Context
+from palimpsest.cli.graph import stage_names, stale
+from palimpsest.files import read_json
+from palimpsest.privacy.ledger import again
+from palimpsest.privacy.ledger.records import Charge
+from palimpsest.privacy.ledger.rules import attempt
+from palimpsest.report.release import word
+from palimpsest.workspace import PRIVATE
+
+if TYPE_CHECKING:
+    from palimpsest.cli.plan import Priced  # it loads the accountants
+
+_RELEASE = "release"  # the stage
+_QUESTION = (
+    "This run would release rows of {}. Audits of private rows are in reports/internal.html, in the private zone; by "
+    "default the release does not depend on them. Do you give the word of the owner of the data for this release? [y/N]"
+)
+_AGAIN = (
+    "This run would charge {} again: what an earlier run of the same plan on these data began stays charged. The total "
+    "would go from epsilon {:.3f} to {:.3f} of {:g}."
+)
+_CHARGE = "What DVC's cache still has costs nothing all the same. Charge again? [y/N]"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What was answered.
+
+    Attributes:
+        release: the owner's word for a release; None where none would happen, and nobody was asked.
+        again: the words for second charges; None where they were refused.
+    """
+
+    release: bool | None
+    again: frozenset[str] | None
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of the stages: what the shell exported is no answer to this run's questions."""
+        given = word.YES if self.release else ""
+        return {word.VARIABLE: given, again.VARIABLE: " ".join(sorted(self.again or ()))}
+
+
+def asked(context: Context, targets: Sequence[str], *, yes: bool, reason: str | None) -> Answers:
+    """Ask what this run needs to know; `yes` answers all of it in place of the terminal."""
+    words = _words_again(context, targets, yes=yes)
+    if words is None:
+        return Answers(None, None)
+    return Answers(_owners_word(context, targets, yes=yes, reason=reason), words)
+
+
+def without_release(context: Context, targets: Sequence[str]) -> list[str]:
+    """The same targets, or all stages where none is named, but for the releasing one."""
+    return [name for name in targets or stage_names(context.workspace) if name != _RELEASE]
+
+
+def _owners_word(context: Context, targets: Sequence[str], *, yes: bool, reason: str | None) -> bool | None:
+    """The answer, recorded with its reason in the private zone."""
+    variants = context.params.release.variants
+    if not variants or (targets and _RELEASE not in targets) or _RELEASE not in stale(context.workspace):
+        return None
+    given = yes or _said_yes(_QUESTION.format(", ".join(variants)))
+    word.record(context.workspace, variants, given, reason)
+    return given
+
+
+def _words_again(context: Context, targets: Sequence[str], *, yes: bool) -> frozenset[str] | None:
+    """The words for what may be charged again: those in the environment, and those for what is asked now.
+
+    None after a no. Where nobody can be asked, the stage itself refuses what has no word: it alone knows for certain
+    that it is the same run.
+    """
+    known = again.given(os.environ)
+    pending = _repeated(context, targets, known)
+    if not pending or not (yes or sys.stdin.isatty()):
+        return known
+    told = _cost(context, [item for item, _ in pending])
+    if yes:
+        print(f"{told} --yes was given.", flush=True)
+    elif not _said_yes(f"{told} {_CHARGE}"):
+        return None
+    return known.union(*(words for _, words in pending))
+
+
+def _cost(context: Context, pending: "list[Priced]") -> str:
+    from palimpsest.cli.plan import asked_total
+
+    before = context.ledger.balance(context.asset.name).spent
+    names = ", ".join(sorted(item.stage for item in pending))
+    return _AGAIN.format(names, before, asked_total(context, pending), context.asset.epsilon)
+
+
+def _repeated(context: Context, targets: Sequence[str], known: frozenset[str]) -> "list[tuple[Priced, set[str]]]":
+    """What this run may charge again, with the words for it but for those that are known."""
+    from palimpsest.cli.plan import priced
+
+    charges = context.ledger.charges(context.asset.name)
+    looked = {f"{charge.stage}@{charge.variant}" for charge in charges if charge.looked}
+    if not looked or not looked & (stages := spending(context, targets)):
+        return []
+    pending = [item for item in priced(context, only_pending=True) if item.stage in stages]
+    found = [(item, _words(context, item, charges) - known) for item in pending if item.purpose == "release"]
+    return [(item, words) for item, words in found if words]
+
+
+def _words(context: Context, item: "Priced", charges: Sequence[Charge]) -> set[str]:
+    """The words for the runs of this plan, on the rows as they are now, that would be charged again."""
+    from stages.pricing import continues
+
+    rows = _fingerprint(context)
+    stage, _, variant = item.stage.partition("@")
+    own = [charge for charge in charges if (charge.stage, charge.variant) == (stage, variant)]
+    keys = {charge.run_key for charge in own if rows in (None, charge.fingerprint) and _asked_by(charge, item)}
+    found = set()
+    for key in keys:
+        now = attempt(key, charges, lambda charge: continues(charge, context.workspace))
+        if now.repeats(range(len(item.plan.queries)) - now.kept.keys()):
+            found.add(again.word(stage, variant, key, charges))
+    return found
+
+
+def _asked_by(charge: Charge, item: "Priced") -> bool:
+    own = charge.query, charge.event, charge.own_delta, charge.partition
+    return any(own == (each.name, each.event, each.own_delta, each.partition) for each in item.plan.queries)
+
+
+def _fingerprint(context: Context) -> str | None:
+    """The keyed hash of the training rows that are there; None where none are."""
+    path = context.workspace / PRIVATE / "manifest.json"
+    return str(read_json(path)["fingerprint"]) if path.is_file() else None
+
+
+def _said_yes(question: str) -> bool:
+    """The answer on the terminal; no answer is a no."""
+    print(question, flush=True)
+    try:
+        return input().strip().lower() in ("y", "yes")
+    except EOFError:
+        return False

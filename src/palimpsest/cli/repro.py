@@ -1,0 +1,123 @@
+"""`python -m palimpsest.cli.repro [--single-item] [TARGET ...]`: what `dvc repro` does, said in our words.
+
+Both runners start stages through it, and here is the one place where DVC's own hints end. A Ctrl-C lets it note the
+stage that is done, and begins no other: half of DVC's lock files would be worse than a moment more.
+"""
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+BUSY, STOPPED = 75, 130  # exit status: another DVC process is at the same files; Ctrl-C
+_STARTS = "Running stage "
+_HINTS = (
+    "To track the changes with git", "To enable auto staging", "Updating lock file", "Generating lock file",
+    "Process '%s' with (Pid %s), in RWLock-file",
+)  # fmt: skip
+_stopping = False
+
+
+class Stopping(BaseException):
+    """The next stage would begin, and must not."""
+
+
+def quiet() -> None:
+    """Let none of DVC's hints reach the user: of `dvc push`, which private stages have no use for, of git, of locks."""
+    import dvc  # noqa: F401  # it sets its handlers up when it is imported
+
+    for handler in logging.getLogger("dvc").handlers:
+        handler.addFilter(_is_no_hint)
+
+
+def reproduce(targets: Sequence[str], *, single_item: bool) -> int:
+    """Bring stages up to date as `dvc repro` does, in the working directory; its exit status."""
+    from dvc.exceptions import DvcException
+    from dvc.lock import LockError
+    from dvc.repo import Repo
+    from dvc.stage.exceptions import StageCmdFailedError
+
+    quiet()
+    discard_broken_lock(Path())
+    logging.getLogger("dvc.stage.run").addFilter(_is_allowed)
+    try:
+        with Repo(_wait_for_lock=True) as repo:  # whoever asks for the state holds it for a moment
+            repo.reproduce(list(targets) or None, single_item=single_item)
+    except DvcException as error:
+        causes = list(_causes(error))
+        if any(isinstance(cause, LockError) for cause in causes):
+            return _busy()
+        failed = any(isinstance(cause, StageCmdFailedError) for cause in causes)
+        print(f"{error}; see above." if failed else ": ".join(map(str, causes)), file=sys.stderr, flush=True)
+        return 1
+    except Stopping:
+        return STOPPED
+    return STOPPED if _stopping else 0
+
+
+def discard_broken_lock(workspace: Path) -> None:
+    """Remove DVC's list of busy files if a killed DVC process left half of it: every later run would fail on it."""
+    from dvc.lock import make_lock
+    from dvc.repo import Repo
+    from dvc.rwlock import RWLOCK_FILE, RWLOCK_LOCK
+
+    with Repo(str(workspace), _wait_for_lock=True) as repo:
+        folder = Path(repo.tmp_dir or workspace)
+        hardlink = repo.config["core"].get("hardlink_lock", False)
+        guard = make_lock(str(folder / RWLOCK_LOCK), tmp_dir=str(folder), hardlink_lock=hardlink, wait=True)
+        with guard:  # nobody is writing it now
+            if not _is_json(folder / RWLOCK_FILE):
+                (folder / RWLOCK_FILE).unlink()
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return True
+    except ValueError:
+        return False
+    return True
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _busy() -> int:
+    print(
+        "error: Another DVC process is at files that this run needs.\n  what to do: Wait for it to end, or end it, and "
+        "run again. Nothing of its work is lost; remove no lock by hand.",
+        file=sys.stderr,
+        flush=True,
+    )
+    return BUSY
+
+
+def _is_no_hint(record: logging.LogRecord) -> bool:
+    return not str(record.msg).lstrip().startswith(_HINTS)
+
+
+def _is_allowed(record: logging.LogRecord) -> bool:
+    """DVC says that a stage starts right before it does."""
+    if _stopping and str(record.msg).startswith(_STARTS):
+        raise Stopping
+    return True
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    global _stopping
+    _stopping = True
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, _stop)
+    os.environ.setdefault("DVC_NO_ANALYTICS", "1")
+    names = [name for name in sys.argv[1:] if name != "--single-item"]
+    sys.exit(reproduce(names, single_item="--single-item" in sys.argv))

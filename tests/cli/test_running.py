@@ -1,0 +1,229 @@
+"""A run is alone, is stopped as a person expects, and says nothing of DVC's; stages here are a few lines of Python."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from dvc.repo import Repo
+
+from palimpsest.cli import consent
+from palimpsest.cli.alone import alone
+from palimpsest.cli.graph import stale
+from palimpsest.cli.repro import BUSY, STOPPED
+from palimpsest.errors import DataError
+from palimpsest.privacy.ledger import again
+from palimpsest.workspace import RUNNING
+
+HOLD = """
+import pathlib, time
+pathlib.Path("held").write_text("")
+try:
+    time.sleep(600)
+finally:
+    pathlib.Path("held").unlink()
+"""
+DEAF = """
+import pathlib, signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGTERM, signal.SIG_IGN)
+pathlib.Path("held").write_text("")
+time.sleep(600)
+"""
+STAGES = (
+    "stages:\n  first: {cmd: python first.py, deps: [first.py], outs: [first.txt]}\n"
+    "  next: {cmd: 'echo private rows ran', deps: [first.txt]}\n"
+)
+# What `palimpsest run` does, without its checks.
+RUN = """
+import sys
+from pathlib import Path
+from palimpsest.cli.alone import alone
+from palimpsest.cli.run import _repro
+with alone(Path()) as lock:
+    try:
+        sys.exit(_repro(Path(), [], {}, [lock]))
+    except KeyboardInterrupt:
+        print("closing")
+        sys.exit(130)
+"""
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[[str], Path]:
+    """A workspace whose first stage runs this code."""
+
+    def made(code: str) -> Path:
+        Repo.init(str(tmp_path), no_scm=True).close()
+        (tmp_path / "dvc.yaml").write_text(STAGES)
+        (tmp_path / "first.py").write_text(code)
+        return tmp_path
+
+    return made
+
+
+def start(folder: Path, *command: str) -> "subprocess.Popen[str]":
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with (folder / "output").open("w") as output:
+        return subprocess.Popen(
+            [sys.executable, *command], cwd=folder, env=variables, stdout=output, stderr=output, text=True
+        )
+
+
+def held(folder: Path) -> bool:
+    return (folder / "held").exists()
+
+
+def soon(holds: Callable[[], object]) -> None:
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "tidy"), [(HOLD, signal.SIGINT, True), (HOLD, signal.SIGHUP, True), (DEAF, signal.SIGINT, False)]
+)
+def test_a_stop_ends_everything_with_one_line(make: Callable[[str], Path], code: str, number: int, tidy: bool) -> None:
+    folder = make(code)
+    run = start(folder, "-c", RUN)
+    soon(lambda: held(folder))
+    family = psutil.Process(run.pid).children(recursive=True)
+    run.send_signal(number)
+    assert run.wait(60) == STOPPED
+    assert not [child for child in family if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    said = (folder / "output").read_text().splitlines()
+    assert said[-1] == "closing"
+    assert [line for line in said if line not in ("Running stage 'first':", "> python first.py")] == ["closing"]
+    assert held(folder) != tidy  # an interrupt came first, so that a stage could tidy up
+    with alone(folder):
+        assert not (folder / "first.txt").exists()
+
+
+def test_nothing_of_dvcs_own_advice_reaches_the_user(make: Callable[[str], Path]) -> None:
+    folder = make("open('first.txt', 'w')")
+    (folder / ".dvc" / "tmp").mkdir(exist_ok=True)
+    killed = {"write": {str(folder / "first.txt"): {"pid": 2**22 - 1, "cmd": "dvc repro"}}, "read": {}}
+    (folder / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(killed))
+    run = start(folder, "-c", RUN)
+    assert run.wait(60) == 0
+    said = (folder / "output").read_text()
+    assert "private rows ran" in said
+    assert not [word for word in ("dvc push", "lock", "git", "killed") if word in said]
+
+
+def test_a_failed_stage_is_named_without_a_traceback(make: Callable[[str], Path]) -> None:
+    folder = make("raise SystemExit(3)")
+    run = start(folder, "-c", RUN)
+    assert run.wait(60) == 1
+    assert (folder / "output").read_text().splitlines()[-1] == "failed to reproduce 'first'; see above."
+
+
+@pytest.fixture
+def busy(make: Callable[[str], Path]) -> Path:
+    """A workspace in which another DVC process, this one, runs the first stage."""
+    folder = make("open('first.txt', 'w')")
+    (folder / ".dvc" / "tmp").mkdir(exist_ok=True)
+    ours = {"write": {str(folder / "first.txt"): {"pid": os.getpid(), "cmd": "dvc repro"}}, "read": {}}
+    (folder / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(ours))
+    return folder
+
+
+def test_files_that_another_dvc_is_at_are_said_in_two_parts(busy: Path) -> None:
+    run = start(busy, "-P", "-m", "palimpsest.cli.repro")
+    assert run.wait(60) == BUSY
+    assert (busy / "output").read_text().splitlines() == [
+        "error: Another DVC process is at files that this run needs.",
+        "  what to do: Wait for it to end, or end it, and run again. Nothing of its work is lost; remove no lock by "
+        "hand.",
+    ]
+
+
+def test_the_state_is_told_while_a_stage_runs(busy: Path) -> None:
+    assert stale(busy) == {"first", "next"}
+
+
+def test_a_second_run_is_told_who_runs(tmp_path: Path) -> None:
+    with alone(tmp_path), pytest.raises(DataError) as told, alone(tmp_path):
+        pass
+    assert f"process {os.getpid()}, since 20" in told.value.problem
+    assert (tmp_path / RUNNING).stat().st_mode & 0o777 == 0o600
+    with alone(tmp_path):
+        pass
+
+
+def test_a_run_that_was_killed_holds_the_workspace_while_its_stage_lives(make: Callable[[str], Path]) -> None:
+    folder = make(HOLD)
+    run = start(folder, "-c", RUN)
+    soon(lambda: held(folder))
+    family = psutil.Process(run.pid).children(recursive=True)
+    run.kill()
+    run.wait()
+    with pytest.raises(DataError, match="A run is at work"), alone(folder):
+        pass
+    for child in family:
+        child.kill()
+    soon(lambda: is_free(folder))
+
+
+def is_free(folder: Path) -> bool:
+    try:
+        with alone(folder):
+            return True
+    except DataError:
+        return False
+
+
+# Second charges.
+
+
+class Asked:
+    """What `consent.asked` would ask of, and what a person answers."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, words: set[str], terminal: bool, answer: bool) -> None:
+        self.questions: list[str] = []
+        patch.setattr(
+            consent, "_repeated", lambda context, targets, known: [(None, words - known)] if words - known else []
+        )
+        patch.setattr(consent, "_cost", lambda context, pending: "It costs.")
+        patch.setattr(consent, "_owners_word", lambda *_, **__: None)
+        patch.setattr("sys.stdin.isatty", lambda: terminal, raising=False)
+        patch.setattr(consent, "_said_yes", lambda question: self.questions.append(question) or answer)
+
+
+@pytest.mark.parametrize(
+    ("words", "terminal", "yes", "answer", "given", "questions"),
+    [
+        (set(), True, False, False, "", 0),
+        ({"fit@a:1"}, True, False, True, "fit@a:1", 1),
+        ({"fit@a:1"}, True, False, False, None, 1),
+        ({"fit@a:1"}, True, True, False, "fit@a:1", 0),
+        ({"fit@a:1"}, False, True, False, "fit@a:1", 0),
+        ({"fit@a:1"}, False, False, True, "", 0),  # the stage refuses
+        ({"fit@a:0"}, False, False, False, "fit@a:0", 0),  # its word is in the environment
+        ({"fit@a:0", "fit@a:1"}, True, False, True, "fit@a:0 fit@a:1", 1),
+    ],
+)
+def test_a_word_for_a_second_charge_comes_from_a_person(
+    monkeypatch: pytest.MonkeyPatch,
+    words: set[str],
+    terminal: bool,
+    yes: bool,
+    answer: bool,
+    given: str | None,
+    questions: int,
+) -> None:
+    if "fit@a:0" in words:
+        monkeypatch.setenv(again.VARIABLE, "fit@a:0")
+    person = Asked(monkeypatch, words, terminal, answer)
+    answers = consent.asked(None, [], yes=yes, reason=None)  # type: ignore[arg-type]
+    assert (answers.again is None) == (given is None)
+    if given is not None:
+        assert answers.variables[again.VARIABLE] == given
+    assert len(person.questions) == questions
