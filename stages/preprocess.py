@@ -11,6 +11,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import require_unit
 from palimpsest.records.duplicates import guessable
+from palimpsest.records.faults import POLICIES
 from palimpsest.records.keyed import fingerprint
 from palimpsest.records.preprocess import preprocess
 from palimpsest.records.private import RawRow
@@ -53,7 +54,9 @@ def read_private(params: Params) -> tuple[list[RawRow], list[RawRow] | None]:
     data = params.dataset
     keys = params.schema_of_data.keys
     columns = ColumnNames(data.text, data.label, data.unit.column, keys, nobody=data.unit.missing == "drop")
-    read = partial(read_rows, max_length=data.max_length, labels=tuple(data.labels) or None)
+    read = partial(
+        read_rows, max_length=data.max_length, labels=tuple(data.labels) or None, bad=POLICIES[data.bad_rows]
+    )
     test = ColumnNames(data.text, data.label, keys=keys)
     return read(data.private, columns), None if data.test is None else read(data.test, test)
 

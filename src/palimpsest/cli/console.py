@@ -1,6 +1,7 @@
 """Where the commands print their tables."""
 
 import os
+import sys
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -18,3 +19,14 @@ def console() -> Console:
 def table(title: str | None = None) -> Table:
     """A table without side borders, so that as much as possible fits on a line."""
     return Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+
+
+def owners_terminal() -> bool:
+    """Whether errors are read on a terminal now: what follows from private rows is said there, and in no log."""
+    return sys.stderr.isatty()
+
+
+def tell_owner(sentence: str) -> None:
+    """Say what follows from private rows, without a count or a value, on a terminal and nowhere else."""
+    if owners_terminal():
+        print(sentence, file=sys.stderr, flush=True)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from palimpsest.cli.check import tell_of_rows
 from palimpsest.cli.context import Context, environment, opened
 from palimpsest.cli.graph import stage_names, stale, upstream
 from palimpsest.cli.render import render
@@ -14,6 +15,7 @@ from palimpsest.cli.report import show_report
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 from palimpsest.files import make_folder
 from palimpsest.graph.stages import SPENDERS
+from palimpsest.params.schema import Params
 from palimpsest.report.release.word import VARIABLE, YES, record
 from palimpsest.workspace import TWINS
 from stages.vouching import require_vouched
@@ -37,6 +39,7 @@ def run_workspace(
     """
     render(workspace)
     context = opened(workspace)
+    check_release(context.params, targets)
     check_files(context)
     check_budget(context, targets)
     for flag in context.params.flags():
@@ -48,12 +51,22 @@ def run_workspace(
     code = 0
     if chosen or not targets:
         code = _flow(workspace, chosen, stay, variables) if ui else _repro(workspace, chosen, variables)
+    tell_of_rows(workspace)
     if code == 0 and not targets:
         show_report(workspace)
     if word is False:
         print(f"Nothing was released: the owner's word was not given. Exit status {code or HELD_BACK}.")
         return code or HELD_BACK
     return code
+
+
+def check_release(params: Params, targets: Sequence[str]) -> None:
+    """A release that is asked for by name has something to release."""
+    if _RELEASE in targets and not params.release.variants:
+        allowed = ", ".join(params.may_leave) or "none yet"
+        raise ParamsError(
+            "release.variants in params.yaml names nothing to release.", f"Name variants there; allowed are: {allowed}."
+        )
 
 
 def _owners_word(context: Context, targets: Sequence[str], *, yes: bool, reason: str | None) -> bool | None:
@@ -92,7 +105,7 @@ def check_files(context: Context) -> None:
     for key, path in named.items():
         if params.world is None and path is not None and not (workspace / path).is_file():
             raise DataError(
-                f"There is no file where {key} points.", f"Correct {key} in params.yaml, or restore the file."
+                f"{key} is {path!r} in params.yaml: there is no such file.", "Correct the path, or restore the file."
             )
     if not os.access(workspace, os.W_OK):
         raise DataError("The workspace may not be written.", "Give yourself write permission, or copy it elsewhere.")

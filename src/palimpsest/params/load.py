@@ -32,6 +32,9 @@ HEAD = (
 )
 LEDGER_VARIABLE = "PALIMPSEST_LEDGER"
 _SQLITE = "sqlite:///"
+# Keys of `dataset` that are written where they are not the default. They are younger than workspaces that charged: a
+# section with another key is another one, and what depends on it would run, and be charged, again.
+_UNWRITTEN = ("bad_rows",)
 _SINCE = {("predict", "means"): "class_means", ("evolve", "steering"): "class_means", ("embed", "aim"): "class_means"}
 
 
@@ -83,7 +86,11 @@ def _since(section: str, value: Any) -> tuple[str, Any]:
 
 def rendered(params: Params) -> str:
     """Every value as text, for the file that DVC compares."""
-    return HEAD + to_yaml(plain(params), folded=False)
+    body = plain(params)
+    for key in _UNWRITTEN:
+        if body["dataset"][key] == Dataset.model_fields[key].default:
+            del body["dataset"][key]
+    return HEAD + to_yaml(body, folded=False)
 
 
 def texts(params: Params) -> dict[str, str]:
@@ -167,7 +174,7 @@ def _refused(key_of: Callable[[Parts], Parts] = tuple) -> Iterator[None]:
         title = f"{error.title.lower()}." if error.title == Dataset.__name__ else ""  # the one section checked alone
         problems = [_problem(item, title + ".".join(map(str, key_of(item["loc"])))) for item in error.errors()]
         raise ParamsError(
-            f"{FILE}: {'; '.join(problems)}.", "Correct the values; docs/params.md describes every key."
+            f"{FILE}: {'; '.join(problems)}.", "Correct the values; `palimpsest params --keys` describes every key."
         ) from None
 
 
