@@ -1,7 +1,7 @@
 """`palimpsest init`: a workspace for a file of one's own."""
 
-import subprocess
-import sys
+import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from palimpsest.cli.check import LIST, check_all, check_first_rows
-from palimpsest.cli.context import asset_of, enter, environment
+from palimpsest.cli.context import asset_of, enter
 from palimpsest.cli.decisions import DataSource, params_text
 from palimpsest.cli.options import budget_problem, problems
 from palimpsest.cli.render import contents
@@ -191,13 +191,16 @@ def check_budget(source: DataSource, params: Params) -> None:
 
 def _init_dvc(workspace: Path) -> None:
     """Without git: DVC refuses to run where it knows git to ignore dvc.lock."""
-    for arguments in (
-        *([] if (workspace / ".dvc").is_dir() else [["init", "-q", "--no-scm"]]),
-        ["config", "core.no_scm", "true"],
-        ["config", "core.analytics", "false"],
-        ["config", "core.check_update", "false"],
-    ):
-        command = [sys.executable, "-P", "-m", "dvc", *arguments]
-        done = subprocess.run(command, cwd=workspace, env=environment(), capture_output=True, check=False)
-        if done.returncode:
-            raise DataError("DVC could not be initialised here.", "Check that the folder can be written.")
+    os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC reads it when it is imported
+    from dvc.config import Config, ConfigError
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
+    logging.getLogger("dvc").setLevel(logging.ERROR)  # it says that it did
+    try:
+        if not (workspace / Repo.DVC_DIR).is_dir():
+            Repo.init(str(workspace), no_scm=True).close()
+        with Config(str(workspace / Repo.DVC_DIR), validate=False).edit("repo") as settings:
+            settings.setdefault("core", {}).update(no_scm=True, analytics=False, check_update=False)
+    except (ConfigError, DvcException, OSError):
+        raise DataError("DVC could not be initialised here.", "Check that the folder can be written.") from None
