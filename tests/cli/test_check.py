@@ -110,12 +110,18 @@ def test_a_release_of_nothing_is_an_error(place: Place) -> None:
 def test_a_terminal_is_asked_each_thing_and_told_what_is_there(tmp_path: Path) -> None:
     """On a real terminal: labels are asked for again, and a missing column is answered with those that there are."""
     home = write_files(tmp_path / "home")
-    answers = ["own.csv", "public.csv", "text", "team", "", "a,b", "some", "600", "", "notes", "", ""]
+    answers = ["owm.csv", "own.csv", "public.csv", "text", "team", "", "a,b", "some", "600", "", "notes", "", ""]
+    (home / "own.csv").write_text("body,group\nsome text,a\n")
     code, shown = on_a_terminal(home, answers, "init", "--workspace", "work")
     assert code == 1
     assert "Labels are never taken from the data" in shown
-    assert "'some' is not a number" in shown
-    assert "--text is 'text': 'own.csv' has no such column. It has: 'body', 'team'." in " ".join(shown.split())
+    assert "'owm.csv': there is no such file." in shown
+    assert "'some': that is no whole number." in shown
+    same = (
+        "palimpsest init own.csv --public public.csv --text text --label team --labels a,b --n-public 600 --asset notes"
+    )
+    assert f"the same without questions: {same} --epsilon 3.0 --budget 10.0" in " ".join(shown.split())
+    assert "--text is 'text': 'own.csv' has no such column. It has: 'body', 'group'." in " ".join(shown.split())
 
 
 def on_a_terminal(home: Path, answers: list[str], *arguments: str) -> tuple[int, str]:

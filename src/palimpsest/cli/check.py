@@ -5,7 +5,7 @@ owner alone, the whole list is in the private zone, and no value is in either. N
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from palimpsest.records.schema import PublicSchema
 from palimpsest.workspace import PRIVATE, Zone
 
 LIST, REPORT = PRIVATE / "check.json", PRIVATE / "report.json"
-_MOST_NAMES, _LONGEST_NAME = 30, 40
+_MOST_NAMES, _LONGEST_NAME, _MOST_WORDS = 30, 40, 3
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _check_first(file: Named, source: DataSource) -> None:
     except RecordError as error:
         missing = error.column
     if missing is not None:
-        there = f" It has: {_listed(names(file.path))}." if owners_terminal() else ""
+        there = _there(names(file.path), source.labels) if owners_terminal() else ""
         option = next(name for name, column in _wanted(source).items() if column == missing)
         remedy = f"Correct {option}, or name the file's columns in its first row. Case and spaces count."
         raise DataError(f"{option} is {missing!r}: {file.path.name!r} has no such column.{there}", remedy)
@@ -94,9 +94,16 @@ def _wanted(source: DataSource) -> Mapping[str, str | None]:
     return {"--text": source.text, "--label": source.label, "--unit": source.unit}
 
 
-def _listed(columns: list[str]) -> str:
-    shown = [name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..." for name in columns[:_MOST_NAMES]]
-    return ", ".join(map(repr, shown)) + (", ..." if len(columns) > _MOST_NAMES else "")
+def _there(columns: Sequence[str], labels: Collection[str]) -> str:
+    """The names that there are, unless they look like a record, which is shown nowhere."""
+    if any(_is_value(name, labels) for name in columns):
+        return " Its first row looks like a record, not like names."
+    return f" It has: {', '.join(map(repr, columns[:_MOST_NAMES]))}{', ...' if len(columns) > _MOST_NAMES else ''}."
+
+
+def _is_value(name: str, labels: Collection[str]) -> bool:
+    number = name.strip().replace(".", "", 1).isdigit()
+    return number or name in labels or len(name) > _LONGEST_NAME or len(name.split()) > _MOST_WORDS
 
 
 def check_all(source: DataSource, schema: PublicSchema, workspace: Path) -> dict[str, Any]:
@@ -141,7 +148,7 @@ def _judge(file: Named, checked: Checked, policy: str, workspace: Path) -> None:
         )
     for words, kinds in (("records are left out", droppable), ("worth a look", NOTES - droppable)):
         if faults := [fault for fault in checked.faults if fault.kind in kinds]:
-            tell_owner(f"note: {file.path.name!r}, {words}: {_words(faults)}")
+            tell_owner(f"note: {file.path.name!r}, {words}: {_words(faults)}.")
 
 
 def _words(faults: list[Found]) -> str:
@@ -156,8 +163,15 @@ def _remedy(stops: list[Found]) -> str:
         return "Close every quote, and double the quotes inside a quoted field; what follows could not be checked."
     if not kinds <= OF_THE_RECORD:
         return "Correct them: faults of the file's structure always stop, for they may hide other records."
-    more = " Labels are compared exactly, case and spaces too." if Kind.LABEL in kinds else ""
-    return f"Correct them, or leave such records out with --bad-rows drop, which is public.{more}"
+    hints = "".join(f" {hint}" for kind, hint in _HINTS.items() if kind in kinds)
+    return f"Correct them, or leave such records out with --bad-rows drop, which is public.{hints}"
+
+
+_HINTS = {
+    Kind.LABEL: "Labels are compared exactly, case and spaces too.",
+    Kind.CODING: "Save the file as UTF-8.",
+    Kind.TYPE: "Write texts as strings; null stands for none.",
+}
 
 
 def _odd(checked: Checked, schema: PublicSchema) -> list[str]:

@@ -1,5 +1,7 @@
 """What `palimpsest init` asks on a terminal, each thing in turn, where it was not told as an option."""
 
+import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from typing import Any
 import typer
 
 from palimpsest.errors import ParamsError
+from palimpsest.params.sections import NAME
 
 NEEDED = ("data", "text", "public", "n_public", "asset")  # in no other way can these be known
 Given = Mapping[str, Any]
@@ -24,6 +27,32 @@ def _labelled(given: Given) -> bool:
 
 def _of_persons(given: Given) -> bool:
     return given["unit"] is not None
+
+
+def _file(answer: str) -> Path:
+    path = Path(answer).expanduser()
+    if not path.is_file():
+        raise ValueError("there is no such file")
+    return path
+
+
+def _name(answer: str) -> str:
+    if not re.fullmatch(NAME, answer):
+        raise ValueError("a name is lower-case letters, digits and _, a letter first")
+    return answer
+
+
+def _whole(answer: str) -> int:
+    if not answer.isdecimal():
+        raise ValueError("that is no whole number")
+    return int(answer)
+
+
+def _number(answer: str) -> float:
+    try:
+        return float(answer)
+    except ValueError:
+        raise ValueError("that is no number") from None
 
 
 @dataclass(frozen=True)
@@ -48,8 +77,8 @@ class Question:
 
 
 QUESTIONS = (
-    Question("data", "The private file: CSV, TSV, JSONL or Parquet.", Path),
-    Question("public", "Public text of the same kind, in a file of its own, with the same text column.", Path),
+    Question("data", "The private file: CSV, TSV, JSONL or Parquet.", _file),
+    Question("public", "Public text of the same kind, in a file of its own, with the same text column.", _file),
     Question("text", "The column that holds the text."),
     Question("label", "The column that holds the label; leave it empty for text without labels.", needed=False),
     Question(
@@ -61,25 +90,25 @@ QUESTIONS = (
     Question(
         "n_public",
         "About how many private records there are. It is public: noise follows from it. A round number is best.",
-        int,
+        _whole,
     ),
     Question("unit", "The column that names the person, where one has several rows; else empty.", needed=False),
     Question(
         "persons",
         "About how many persons that column names. It is public: noise and delta follow from it.",
-        int,
+        _whole,
         asked=_of_persons,
     ),
     Question(
         "max_rows",
         "How many rows are kept of a person. It is public: the rest are left out.",
-        int,
+        _whole,
         needed=False,
         asked=_of_persons,
     ),
-    Question("asset", "A name for the data set in the ledger: lower-case letters, digits and _."),
-    Question("epsilon", "How much the first variant may tell: 1 is strict, 8 is loose.", float, False),
-    Question("budget", "The cap on epsilon over all that is ever made of these data.", float, False),
+    Question("asset", "A name for the data set in the ledger: lower-case letters, digits and _.", _name),
+    Question("epsilon", "How much the first variant may tell: 1 is strict, 8 is loose.", _number, False),
+    Question("budget", "The cap on epsilon over all that is ever made of these data.", _number, False),
 )
 
 
@@ -104,7 +133,18 @@ def complete(given: Given, chosen: Mapping[str, bool]) -> dict[str, Any]:
     for question in QUESTIONS:
         if _open(question, answers, chosen):
             answers[question.name] = _answer(question, answers[question.name])
+    typer.echo(f"\nthe same without questions: palimpsest init {_line(answers)}\n")
     return answers
+
+
+def _line(answers: Given) -> str:
+    """The options that give these answers."""
+    named = {question.name: answers[question.name] for question in QUESTIONS if question.name != "data"}
+    told = {name: value for name, value in named.items() if value is not None}
+    if told.get("unit") is None:
+        told.pop("max_rows", None)
+    options = [part for name, value in told.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    return shlex.join([str(answers["data"]), *options])
 
 
 def _open(question: Question, known: Given, chosen: Mapping[str, bool]) -> bool:
@@ -123,5 +163,5 @@ def _answer(question: Question, default: Any) -> Any:
             continue
         try:
             return question.kind(text.strip())
-        except ValueError:
-            typer.echo(f"{text.strip()!r} is not a number.")
+        except ValueError as error:
+            typer.echo(f"{text.strip()!r}: {error}.")

@@ -20,7 +20,7 @@ class Kind(StrEnum):
     FIELDS = "a record has more or fewer fields than the header"
     LINE = "a line is not a JSON object"
     KEY = "a line lacks a key"
-    QUOTE = "a quote is broken, and swallows what follows"
+    QUOTE = "a quote is broken and swallows what follows, or a field is far too long"
 
 
 class Place(NamedTuple):

@@ -72,8 +72,7 @@ class Ledger:
         require_unit(known, asset)
         if fixed_terms(known) != fixed_terms(asset):
             raise LedgerError(
-                f"Asset {asset.name!r} is registered with other terms: {fixed_terms(known)!r}, not "
-                f"{fixed_terms(asset)!r}.",
+                f"Asset {asset.name!r} is registered with other terms: {_differences(known, asset)}.",
                 "Delta, unit, size and adjacency of a data asset never change. Restore them in params.yaml; to change "
                 "the budget's epsilon alone, use `palimpsest register --amend`.",
             )
@@ -220,3 +219,14 @@ class Ledger:
                     writing.move(charge, "refund")
                     count += 1
         return count
+
+
+def _differences(known: Asset, wanted: Asset) -> str:
+    """The terms that two registrations of an asset do not share, in words."""
+    before, now = fixed_terms(known), fixed_terms(wanted)
+    names = [name for name in before | now if before.get(name) != now.get(name)]
+    return ", ".join(f"{name} {_shown(before.get(name))}, not {_shown(now.get(name))}" for name in names)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
