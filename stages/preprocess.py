@@ -12,7 +12,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import require_unit
 from palimpsest.records.duplicates import guessable
 from palimpsest.records.faults import POLICIES
-from palimpsest.records.keyed import fingerprint
+from palimpsest.records.keyed import fingerprint, likeness
 from palimpsest.records.preprocess import preprocess
 from palimpsest.records.private import RawRow
 from palimpsest.records.read import ColumnNames, read_rows
@@ -28,11 +28,16 @@ _HELDOUT_SHARE, _HELDOUT_MOST = 0.05, 2000  # of the public rows
 def run() -> None:
     """dataset files -> data/private, data/public."""
     params = load()
-    asset = Ledger.open(ledger_url(params)).asset(params.dataset.asset)
+    ledger = Ledger.open(ledger_url(params))
+    asset = ledger.asset(params.dataset.asset)
     require_unit(asset, params.schema_of_data)
     write_public_rows(params)
+    rows, test_rows = read_private(params)
+    if params.world is None and rows:
+        ledger.know_rows(asset.name, likeness((row.text for row in rows), ledger.books().rows_key))
     done = preprocess(
-        *read_private(params),
+        rows,
+        test_rows,
         schema=params.schema_of_data,
         key=asset.key,
         audit_size=params.audit.size,

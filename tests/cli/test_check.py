@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_place import Place, init, write_files
+from cli_place import Place, call, init, write_files
 
 from palimpsest.cli import check, console
 from palimpsest.cli.run import check_release
-from palimpsest.errors import ParamsError
+from palimpsest.errors import LedgerError, ParamsError
 from palimpsest.params.load import LEDGER_VARIABLE, load
+from stages import preprocess
 
 SECRET = "ZANZIBAR-7731"
 BAD = f"body,team\nsome text,a\n{SECRET} one,c\n,a\n\n{SECRET} two,A\n"
@@ -105,6 +106,29 @@ def test_a_release_of_nothing_is_an_error(place: Place) -> None:
     with pytest.raises(ParamsError, match=r"release\.variants in params\.yaml names nothing"):
         check_release(load(place.workspace), ["release"])
     check_release(load(place.workspace), [])
+
+
+def test_the_same_rows_under_a_second_name_want_the_owners_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through `init`, the stage that reads the rows, and `register`; the labels and the cut may be others."""
+    home = write_files(tmp_path / "home")
+    monkeypatch.setenv(LEDGER_VARIABLE, str(home / "ledger.db"))
+    (home / "own.csv").write_text("body,team\n" + "".join(f"ticket {i},{'ab'[i % 2]}\n" for i in range(40)))
+    assert init(home, home / "one").exit_code == 0
+    assert init(home, home / "two", asset="second", label=None, labels=None, max_length=500).exit_code == 0
+
+    def read(name: str) -> None:
+        monkeypatch.chdir(home / name)
+        preprocess.run()
+
+    read("one")
+    with pytest.raises(LedgerError, match="The rows of asset 'second' are those of 'notes'"):
+        read("two")
+    assert not (home / "two/data/private/train.parquet").exists()
+    assert call("register", "--same-rows", "a trial", "-w", home / "two", ledger=home / "ledger.db").exit_code == 0
+    read("two")
+    read("one")
 
 
 def test_a_terminal_is_asked_each_thing_and_told_what_is_there(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_several_processes_run_the_stage_by_its_name(
 @pytest.mark.parametrize(
     ("keys", "values", "problem"),
     [
-        (("dataset",), {"private": "/nowhere/rows.csv"}, "dataset.private is '/nowhere/rows.csv' in params.yaml: there"),
+        (("dataset",), {"private": "/nowhere/rows.csv"}, "dataset.private is '/nowhere/rows.csv' in params.yaml"),
         (("dataset",), {"label": None}, "task classify needs `label`"),
         (("dataset",), {"asset": "another"}, "'another' is not registered"),
         (("dataset",), {"n_public": 500}, "These never change for a data set"),
@@ -257,7 +257,8 @@ def test_a_stage_that_fails_makes_the_run_fail(write: Write, capfd: pytest.Captu
         app(["run", "--workspace", str(place.workspace)])
     output = "".join(capfd.readouterr())
     assert stop.value.code == 1
-    assert "error: 'rows.csv', row 2 (line 3): column 'team' is not one of the 5 public labels.\n  what to do: " in output
+    said = "'rows.csv', row 2 (line 3): column 'team' is not one of the 5 public labels."
+    assert f"error: {said}\n  what to do: " in output
     assert MARKER not in output
     assert untouched(place, head)
 

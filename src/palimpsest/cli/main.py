@@ -191,12 +191,16 @@ def register(
         bool, typer.Option("--amend", help="Set the cap to privacy.budget.epsilon of params.yaml.")
     ] = False,
     lost: Lost = False,
+    same_rows: Annotated[
+        str | None,
+        typer.Option(help="The owner's word that another data set in the ledger has the same rows: the reason."),
+    ] = None,
     workspace: Workspace = Path(),
 ) -> None:
     """Enter the data set of params.yaml into the ledger; makes the ledger where there is none."""
     from palimpsest.cli.context import register_asset
 
-    register_asset(workspace, amend=amend, lost=lost)
+    register_asset(workspace, amend=amend, lost=lost, same_rows=same_rows)
 
 
 @app.command(cls=Init)

@@ -89,6 +89,45 @@ class Ledger:
             writing.amend(name, {"epsilon": epsilon})
         return asset
 
+    def know_rows(self, name: str, likeness: str) -> None:
+        """Write down by what an asset's rows are known again, once; nothing else is in the ledger of them.
+
+        Guarantee: within one ledger, the same rows are not read under a second name without the owner's word, so that
+        their total is not divided unseen. Rows that merely overlap with another asset's, a file that was edited, and
+        another ledger are not found.
+
+        Args:
+            likeness: `records.keyed.likeness` of all rows, under `Books.rows_key`.
+
+        Raises:
+            LedgerError: another asset has these rows.
+        """
+        with self._store.write() as writing:
+            books = writing.books()
+            books.asset(name)
+            if likeness in books.rows_known(name):
+                return
+            if other := books.same_rows(name, likeness):
+                raise LedgerError(
+                    f"The rows of asset {name!r} are those of {other!r}: under two names, each total counts a part of "
+                    "what is told about the same people.",
+                    f"Go on with {other!r} as dataset.asset, or, if the data's owner agrees, give a reason to "
+                    "`palimpsest register --same-rows`: both totals then add up.",
+                )
+            writing.rows(name, {"likeness": likeness})
+
+    def allow_same_rows(self, name: str, word: str) -> None:
+        """Write down the owner's word that an asset may have the rows of another one, with the reason.
+
+        Raises:
+            LedgerError: no reason is given.
+        """
+        if not word.strip():
+            raise LedgerError("--same-rows has no reason.", "Say in a few words why the data have two names.")
+        with self._store.write() as writing:
+            writing.books().asset(name)
+            writing.rows(name, {"word": word})
+
     def books(self, witnesses: Collection[str] = ()) -> Books:
         """Recompute the whole chain, hold it against all that was noted elsewhere, and return what it says.
 
