@@ -14,6 +14,7 @@ from cli_place import Place, call, init, write_files
 from palimpsest.cli import check, console
 from palimpsest.cli.run import check_release
 from palimpsest.errors import LedgerError, ParamsError
+from palimpsest.files import write_json
 from palimpsest.params.load import LEDGER_VARIABLE, load
 from stages import preprocess
 
@@ -46,6 +47,9 @@ def test_kinds_and_the_first_place_are_said_and_all_is_listed(home: Path, termin
     entry = json.loads(path.read_text())["files"][0]
     assert [fault["line"] for fault in entry["faults"]] == [3, 4, 6]
     assert SECRET not in path.read_text() + done.stdout + done.stderr
+    (home / "own.csv").write_text("body,team\nsome text,a\n")
+    assert init(home, home / "work").exit_code == 0
+    assert not path.exists()
 
 
 def test_where_there_is_no_terminal_nothing_of_a_record_is_said(home: Path) -> None:
@@ -86,8 +90,8 @@ def test_declared_sizes_that_are_far_off_are_said_without_a_count(tmp_path: Path
 def test_what_was_odd_at_preprocessing_is_told_on_a_terminal_alone(
     place: Place, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = place.workspace / check.REPORT
-    report.write_text(json.dumps({"warnings": ["7 texts are empty."], "told": ["Some texts are empty."]}))
+    report = {"warnings": ["7 texts are empty."], "told": ["Some texts are empty."]}
+    write_json(place.workspace / check.REPORT, report)
     check.tell_of_rows(place.workspace)
     assert capfd.readouterr() == ("", "")
     for module in (check, console):
@@ -109,7 +113,7 @@ def test_a_release_of_nothing_is_an_error(place: Place) -> None:
 
 
 def test_the_same_rows_under_a_second_name_want_the_owners_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: None
 ) -> None:
     """Through `init`, the stage that reads the rows, and `register`; the labels and the cut may be others."""
     home = write_files(tmp_path / "home")
@@ -126,6 +130,8 @@ def test_the_same_rows_under_a_second_name_want_the_owners_word(
     with pytest.raises(LedgerError, match="The rows of asset 'second' are those of 'notes'"):
         read("two")
     assert not (home / "two/data/private/train.parquet").exists()
+    done = init(home, home / "three", asset="third")
+    assert "note: asset 'notes' has these rows. A run stops there until" in done.stderr
     assert call("register", "--same-rows", "a trial", "-w", home / "two", ledger=home / "ledger.db").exit_code == 0
     read("two")
     read("one")
@@ -141,10 +147,8 @@ def test_a_terminal_is_asked_each_thing_and_told_what_is_there(tmp_path: Path) -
     assert "Labels are never taken from the data" in shown
     assert "'owm.csv': there is no such file." in shown
     assert "'some': that is no whole number." in shown
-    same = (
-        "palimpsest init own.csv --public public.csv --text text --label team --labels a,b --n-public 600 --asset notes"
-    )
-    assert f"the same without questions: {same} --epsilon 3.0 --budget 10.0" in " ".join(shown.split())
+    same = "init own.csv --public public.csv --text text --label team --labels a,b --n-public 600 --asset notes"
+    assert f"beside what else you gave: palimpsest {same} --epsilon 3.0 --budget 10.0" in " ".join(shown.split())
     assert "--text is 'text': 'own.csv' has no such column. It has: 'body', 'group'." in " ".join(shown.split())
 
 

@@ -14,6 +14,7 @@ from palimpsest.cli.console import owners_terminal, tell_owner
 from palimpsest.cli.decisions import DataSource
 from palimpsest.errors import DataError
 from palimpsest.files import read_json, write_json
+from palimpsest.privacy.ledger.books import Books
 from palimpsest.records.check import Checked, Found, check
 from palimpsest.records.faults import NOTES, OF_THE_RECORD, Kind, Place, RecordError
 from palimpsest.records.formats import MissingColumn, names
@@ -106,25 +107,46 @@ def _is_value(name: str, labels: Collection[str]) -> bool:
     return number or name in labels or len(name) > _LONGEST_NAME or len(name.split()) > _MOST_WORDS
 
 
-def check_all(source: DataSource, schema: PublicSchema, workspace: Path) -> dict[str, Any]:
-    """Go through each file once, tell the owner of what is found, and return the whole list, for `LIST`.
+Pass = Mapping[str, tuple[Named, Checked]]  # option -> the file and what was found in it
+
+
+def check_all(source: DataSource, schema: PublicSchema, workspace: Path, books: Books | None = None) -> Pass:
+    """Go through each file once, and tell the owner of what is found.
+
+    Args:
+        source, schema: the data set.
+        workspace: where it will be.
+        books: of the ledger that it will be entered into, where there is one: it may know the rows by another name.
 
     Raises:
-        DataError: a run would stop at one of the records; the list is then written.
+        DataError: a run would stop at one of the records; the list is then kept.
     """
     print("reading the files once, to check them; no setting is taken from them (--no-check leaves this out)")
     labels = tuple(source.labels) or None
-    found = {file.option: (file, check(file.path, file.columns, source.max_length, labels)) for file in files(source)}
-    document = {"zone": Zone.PRIVATE, "files": [_entry(*each) for each in found.values()]}
+    key = books.rows_key if books is not None and books.entries else None
+    found = {
+        file.option: (file, check(file.path, file.columns, source.max_length, labels, key)) for file in files(source)
+    }
     try:
         for file, checked in found.values():
             _judge(file, checked, source.bad_rows, workspace)
     except DataError:
-        write_json(workspace / LIST, document)
+        keep(found, workspace)
         raise
-    for told in _odd(found["DATA"][1], schema):
+    own = found["DATA"][1]
+    for told in _odd(own, schema):
         tell_owner(f"note: {told}")
-    return document
+    if books is not None and own.likeness is not None and (other := books.same_rows(source.asset, own.likeness)):
+        tell_owner(f"note: asset {other!r} has these rows. A run stops there until `palimpsest register --same-rows`.")
+    return found
+
+
+def keep(found: Pass, workspace: Path) -> None:
+    """Write the whole list into the private zone; where there is no fault, there is no list."""
+    if any(checked.faults for _, checked in found.values()):
+        write_json(workspace / LIST, {"zone": Zone.PRIVATE, "files": [_entry(*each) for each in found.values()]})
+    else:
+        (workspace / LIST).unlink(missing_ok=True)
 
 
 def _entry(file: Named, checked: Checked) -> dict[str, Any]:

@@ -9,16 +9,18 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from palimpsest.cli.check import LIST, check_all, check_first_rows
+from palimpsest.cli.check import check_all, check_first_rows, keep
 from palimpsest.cli.context import asset_of, enter
 from palimpsest.cli.decisions import DataSource, params_text
 from palimpsest.cli.options import budget_problem, problems
 from palimpsest.cli.render import contents
-from palimpsest.errors import DataError, ParamsError
-from palimpsest.files import close_workspace, make_folder, write_json, write_text
+from palimpsest.errors import DataError, LedgerError, ParamsError
+from palimpsest.files import close_workspace, make_folder, write_text
 from palimpsest.params.file import FILE
-from palimpsest.params.load import loads
+from palimpsest.params.load import ledger_url, loads
 from palimpsest.params.schema import Params
+from palimpsest.privacy.ledger.books import Books
+from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.records.conformity import schema_problem
 from palimpsest.workspace import GRAPH, TWINS
@@ -115,12 +117,12 @@ def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bo
     params = loads(made[FILE])
     check_budget(source, params)
     _require_vouched(params, workspace)
-    found = check_all(source, params.schema_of_data, workspace) if check else None
+    found = check_all(source, params.schema_of_data, workspace, _books(params, workspace)) if check else None
     enter(params, workspace, lost=lost)
     try:
         _write(workspace, made)
         if found is not None:
-            write_json(workspace / LIST, found)
+            keep(found, workspace)
     except OSError as error:
         raise DataError(
             f"The workspace cannot be written ({type(error).__name__}).", "Choose another folder with --workspace."
@@ -140,6 +142,14 @@ def _require_vouched(params: Params, workspace: Path) -> None:
         for key, option in _OPTIONS.items():
             problem = problem.replace(f"{key} in params.yaml", option)
         raise DataError(problem, error.remedy) from None
+
+
+def _books(params: Params, workspace: Path) -> Books | None:
+    """Of the ledger, if there is one; what is wrong with it is said where the data set is entered."""
+    try:
+        return Ledger.open(ledger_url(params, workspace)).books()
+    except LedgerError:
+        return None
 
 
 def rendered(source: DataSource) -> dict[str, str]:

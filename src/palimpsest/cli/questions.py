@@ -133,7 +133,7 @@ def complete(given: Given, chosen: Mapping[str, bool]) -> dict[str, Any]:
     for question in QUESTIONS:
         if _open(question, answers, chosen):
             answers[question.name] = _answer(question, answers[question.name])
-    typer.echo(f"\nthe same without questions: palimpsest init {_line(answers)}\n")
+    typer.echo(f"\nthe same without questions, beside what else you gave: palimpsest init {_line(answers)}\n")
     return answers
 
 

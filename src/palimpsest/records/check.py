@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from palimpsest.records.faults import NOTES, Kind, RecordError
+from palimpsest.records.keyed import BEGINNING, likeness
 from palimpsest.records.read import ColumnNames, iter_rows
 
 
@@ -27,16 +28,24 @@ class Checked:
         rows: how many can be read.
         persons: how many different ones these name.
         labels: those that these have.
+        likeness: by what the rows are known again, see `keyed.likeness`; None without a key, or without rows.
     """
 
     faults: tuple[Found, ...]
     rows: int
     persons: int
     labels: frozenset[str]
+    likeness: str | None = None
 
 
-def check(path: Path, columns: ColumnNames, max_length: int, labels: Sequence[str] | None) -> Checked:
+def check(
+    path: Path, columns: ColumnNames, max_length: int, labels: Sequence[str] | None, key: bytes | None = None
+) -> Checked:
     """Read a file as a run would, past every fault that leaves the rest readable.
+
+    Args:
+        path, columns, max_length, labels: as `iter_rows` has them.
+        key: under which the rows are known again; none leaves that out.
 
     Raises:
         DataError: the file as a whole cannot be read, or has no row.
@@ -45,6 +54,7 @@ def check(path: Path, columns: ColumnNames, max_length: int, labels: Sequence[st
     rows = 0
     persons: set[str | None] = set()
     seen: set[str | None] = set()
+    texts: list[str] = []
 
     def bad(fault: RecordError) -> bool:
         faults.append(Found(fault.kind, fault.place.row, fault.place.line, fault.column))
@@ -55,6 +65,9 @@ def check(path: Path, columns: ColumnNames, max_length: int, labels: Sequence[st
             rows += 1
             persons.add(row.unit)
             seen.add(row.label)
+            if key is not None:
+                texts.append(row.text[:BEGINNING])
     except RecordError as broken:  # what follows a broken quote is no record any more
         bad(broken)
-    return Checked(tuple(faults), rows, len(persons - {None}), frozenset(filter(None, seen)))
+    alike = likeness(texts, key) if key is not None and texts else None
+    return Checked(tuple(faults), rows, len(persons - {None}), frozenset(filter(None, seen)), alike)

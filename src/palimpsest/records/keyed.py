@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 KEY_BYTES = 32
-_BEGINNING = 100  # characters of a text; how long the longest kept is may differ from one reading to the next
+BEGINNING = 100  # characters of a text; how long the longest kept is may differ from one reading to the next
 
 
 class KeyedRow(Protocol):
@@ -84,5 +84,5 @@ def likeness(texts: Iterable[str], key: bytes) -> str:
     text more or less gives an unrelated hash, so data sets that merely overlap are not found, and it tells of no
     single text. Without the key it is an unrelated random word.
     """
-    digests = sorted(digest(key, "like a row", normalise(text[:_BEGINNING])) for text in texts)
+    digests = sorted(digest(key, "like a row", normalise(text[:BEGINNING])) for text in texts)
     return digest(key, "like a data set", b"".join(digests)).hex()
