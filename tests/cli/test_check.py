@@ -39,7 +39,7 @@ def test_kinds_and_the_first_place_are_said_and_all_is_listed(home: Path, termin
     done = init(home, home / "work")
     assert done.exit_code == 1
     words = "a label is not one of those listed. The first is row 2 (line 3)"
-    assert f"DATA is 'own.csv', which has records that a run would stop at: {words}." in done.stderr
+    assert f"DATA is {str(home / 'own.csv')!r}, which has records that a run would stop at: {words}." in done.stderr
     path = home / "work" / check.LIST
     assert [each.relative_to(home / "work") for each in (home / "work").rglob("*") if each.is_file()] == [check.LIST]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -57,7 +57,7 @@ def test_where_there_is_no_terminal_nothing_of_a_record_is_said(home: Path) -> N
     assert done.exit_code == 1
     place = str(home / "work" / check.LIST)
     assert done.stderr == (
-        "error: DATA is 'own.csv', which has records that a run would stop at.\n"
+        f"error: DATA is {str(home / 'own.csv')!r}, which has records that a run would stop at.\n"
         f"  what to do: Correct them. {place!r} lists each with its kind and place.\n"
     )
 

@@ -68,9 +68,7 @@ def refused(place: Place) -> str:
         pytest.param(
             ROWS.encode().replace(b"second", b"\xff"), "(line 3): column 'body' is not valid UTF", id="no UTF-8"
         ),
-        pytest.param(
-            ROWS.replace("second", "\0"), "(line 3): column 'body' contains a NUL", id="NUL byte"
-        ),
+        pytest.param(ROWS.replace("second", "\0"), "(line 3): column 'body' contains a NUL", id="NUL byte"),
         pytest.param(ROWS.replace("a second", '"a second'), "the quoting is broken", id="open quote"),
     ],
 )

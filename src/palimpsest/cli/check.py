@@ -165,7 +165,7 @@ def _judge(file: Named, checked: Checked, policy: str, workspace: Path) -> None:
     if stops:
         shown, remedy = (f": {_words(stops)}", _remedy(stops)) if owners_terminal() else ("", "Correct them.")
         raise DataError(
-            f"{file.option} is {file.path.name!r}, which has records that a run would stop at{shown}.",
+            f"{file.option} is {str(file.path)!r}, which has records that a run would stop at{shown}.",
             f"{remedy} {str(workspace / LIST)!r} lists each with its kind and place.",
         )
     for words, kinds in (("records are left out", droppable), ("worth a look", NOTES - droppable)):

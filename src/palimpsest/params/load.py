@@ -23,7 +23,7 @@ from palimpsest.params.resolve import Parts, as_written, resolve
 from palimpsest.params.schema import Params
 from palimpsest.params.sections import Dataset
 from palimpsest.params.shorten import plain, shorten
-from palimpsest.params.text import to_yaml
+from palimpsest.params.text import flow, to_yaml
 from palimpsest.privacy.ledger.database import sqlite_path
 
 HEAD = (
@@ -35,6 +35,14 @@ _SQLITE = "sqlite:///"
 # Keys of `dataset` that are written where they are not the default. They are younger than workspaces that charged: a
 # section with another key is another one, and what depends on it would run, and be charged, again.
 _UNWRITTEN = ("bad_rows",)
+_SECTION = "allowed are `key: value` lines below it"
+_WORDS = {
+    "dict_type": _SECTION, "mapping_type": _SECTION, "model_type": _SECTION, "model_attributes_type": _SECTION,
+    "int_parsing": "allowed is a whole number", "int_type": "allowed is a whole number",
+    "float_parsing": "allowed is a number", "float_type": "allowed is a number",
+    "bool_parsing": "allowed is true or false", "bool_type": "allowed is true or false",
+    "string_type": "allowed is a text",
+}  # fmt: skip
 _SINCE = {("predict", "means"): "class_means", ("evolve", "steering"): "class_means", ("embed", "aim"): "class_means"}
 
 
@@ -193,4 +201,13 @@ def _problem(item: Any, key: str) -> str:
         return f"{key} is missing"
     if item["type"] == "extra_forbidden":
         return f"{key} is not a key of params.yaml"
-    return f"{key} is {item['input']!r}: {message[0].lower()}{message[1:]}"
+    said = repr(item["input"]) if isinstance(item["input"], str) else _as_yaml(item["input"])
+    return f"{key} is {said}: {_WORDS.get(item['type'], message[0].lower() + message[1:])}"
+
+
+def _as_yaml(value: Any) -> str:
+    """A value as YAML has it, and what YAML has not by its kind."""
+    try:
+        return flow(value)
+    except TypeError:
+        return f"a {type(value).__name__}"
