@@ -23,6 +23,7 @@ from palimpsest.records.read import ColumnNames, iter_rows
 from palimpsest.records.schema import PublicSchema
 from palimpsest.workspace import PRIVATE, Zone
 
+_FOR_EVER = "What is declared never changes for a data set: to correct it, run init again with another --asset."
 LIST, REPORT = PRIVATE / "check.json", PRIVATE / "report.json"
 _MOST_NAMES, _LONGEST_NAME, _MOST_WORDS = 30, 40, 3
 
@@ -199,7 +200,8 @@ _HINTS = {
 def _odd(checked: Checked, schema: PublicSchema) -> list[str]:
     """What is far from what was declared, without a count."""
     seen = {label: int(label in checked.labels) for label in schema.label_names}
-    return [each.told for each in (*odd_sizes(checked.rows, checked.persons, schema), *odd_labels(seen))]
+    sizes = [each.told for each in odd_sizes(checked.rows, checked.persons, schema)]
+    return [*sizes, *[_FOR_EVER] * bool(sizes), *(each.told for each in odd_labels(seen))]
 
 
 def tell_of_rows(workspace: Path) -> None:
