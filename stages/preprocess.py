@@ -11,7 +11,8 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import require_unit
 from palimpsest.records.duplicates import guessable
-from palimpsest.records.keyed import fingerprint
+from palimpsest.records.faults import POLICIES
+from palimpsest.records.keyed import fingerprint, likeness
 from palimpsest.records.preprocess import preprocess
 from palimpsest.records.private import RawRow
 from palimpsest.records.read import ColumnNames, read_rows
@@ -27,11 +28,16 @@ _HELDOUT_SHARE, _HELDOUT_MOST = 0.05, 2000  # of the public rows
 def run() -> None:
     """dataset files -> data/private, data/public."""
     params = load()
-    asset = Ledger.open(ledger_url(params)).asset(params.dataset.asset)
+    ledger = Ledger.open(ledger_url(params))
+    asset = ledger.asset(params.dataset.asset)
     require_unit(asset, params.schema_of_data)
     write_public_rows(params)
+    rows, test_rows = read_private(params)
+    if params.world is None and rows:
+        ledger.know_rows(asset.name, likeness((row.text for row in rows), ledger.books().rows_key))
     done = preprocess(
-        *read_private(params),
+        rows,
+        test_rows,
         schema=params.schema_of_data,
         key=asset.key,
         audit_size=params.audit.size,
@@ -53,7 +59,9 @@ def read_private(params: Params) -> tuple[list[RawRow], list[RawRow] | None]:
     data = params.dataset
     keys = params.schema_of_data.keys
     columns = ColumnNames(data.text, data.label, data.unit.column, keys, nobody=data.unit.missing == "drop")
-    read = partial(read_rows, max_length=data.max_length, labels=tuple(data.labels) or None)
+    read = partial(
+        read_rows, max_length=data.max_length, labels=tuple(data.labels) or None, bad=POLICIES[data.bad_rows]
+    )
     test = ColumnNames(data.text, data.label, keys=keys)
     return read(data.private, columns), None if data.test is None else read(data.test, test)
 

@@ -10,6 +10,7 @@ from palimpsest.errors import ModelError
 from palimpsest.models.sources import known_source, resolve_encoder, resolve_source
 from palimpsest.params.schema import Params
 from palimpsest.params.sources import public_sources
+from palimpsest.records.faults import POLICIES
 from palimpsest.records.vouched import EMBEDDED, Own, PublicSource, fingerprint_of, require_public, sha256
 
 if TYPE_CHECKING:  # heavy: imported where files are read
@@ -48,8 +49,8 @@ def public_rows(params: Params, key: str, columns: "ColumnNames") -> "list[RawRo
     from palimpsest.records.read import read_rows
 
     data, path = params.dataset, _written(named(params)[key])
-    labels = tuple(data.labels) or None
-    return read_rows(path, columns, data.max_length, labels, check=partial(vouched, params, key))
+    labels, bad = tuple(data.labels) or None, POLICIES[data.bad_rows]
+    return read_rows(path, columns, data.max_length, labels, check=partial(vouched, params, key), bad=bad)
 
 
 def require_vouched(params: Params, workspace: Path = Path()) -> None:

@@ -29,11 +29,11 @@ def call(*arguments: object, ledger: Path) -> Result:
     return CliRunner().invoke(app, [str(part) for part in arguments], env={LEDGER_VARIABLE: str(ledger)})
 
 
-def init(home: Path, workspace: Path, **options: Any) -> Result:
+def init(home: Path, workspace: Path, *flags: str, **options: Any) -> Result:
     """`palimpsest init` on the files of `write_files`, with the ledger beside them; None leaves an option out."""
     given = _OPTIONS | {"public": home / "public.csv"} | {name.replace("_", "-"): v for name, v in options.items()}
     arguments = [str(part) for name, v in given.items() if v is not None for part in (f"--{name}", v)]
-    return call("init", home / "own.csv", *arguments, "--workspace", workspace, ledger=home / "ledger.db")
+    return call("init", home / "own.csv", *flags, *arguments, "--workspace", workspace, ledger=home / "ledger.db")
 
 
 class Place:

@@ -138,9 +138,18 @@ FAILING = {
     "no such file": ({"public": "absent.csv"}, "absent.csv"),
     "labels without label": ({"label": None}, "--label and --labels"),
     "one label": ({"labels": "a"}, "at least two"),
+    "no epsilon": ({"epsilon": 0}, "--epsilon is 0; allowed is at least 0.05"),
+    "no number": ({"epsilon": "nan"}, "--epsilon is nan"),
+    "epsilon of no meaning": ({"epsilon": 1000}, "--epsilon is 1000; allowed is at most 20"),
+    "budget below epsilon": ({"budget": 2}, "--budget is 2; the first variant, at --epsilon 3, takes"),
+    "budget that a release passes": ({"budget": 3.2, "method": "select"}, "takes 3.94 of it"),
+    "endless budget": ({"budget": "inf"}, "--budget is inf"),
+    "nothing kept": ({"max_length": 0}, "--max-length is 0"),
+    "one column for both": ({"text": "team"}, "--text and --label are both 'team'"),
+    "what is bad": ({"bad_rows": "skip"}, "--bad-rows is 'skip'"),
     "too few": ({"n_public": 19}, "--n-public is 19"),
-    "delta above 1/n": ({"delta": 0.1}, "privacy.budget.delta"),
-    "no budget": ({"budget": -1}, "privacy.budget.epsilon"),
+    "delta above 1/n": ({"delta": 0.1}, "--delta is 0.1; allowed is above 0 and at most 1 / n for 600 records"),
+    "no budget": ({"budget": -1}, "--budget is -1"),
     "infinite epsilon": ({"epsilon": "inf"}, "--epsilon"),
     "asset": ({"asset": "My Notes"}, "--asset"),
     "unit without persons": ({"unit": "team"}, "--unit and --persons come together"),
@@ -149,7 +158,7 @@ FAILING = {
     "no row of a person": ({"unit": "team", "persons": 100, "max_rows": 0}, "--max-rows is 0"),
     "too few persons": ({"unit": "team", "persons": 19}, "--persons is 19"),
     "more persons than records": ({"unit": "team", "persons": 601}, "--persons is 601"),
-    "unnamed unit": ({"unit": "", "persons": 100}, "no column ''"),
+    "unnamed unit": ({"unit": "", "persons": 100}, "--unit is empty"),
     "no such unit": ({"unit": "who", "persons": 100}, "'who'"),
     "delta above 1/persons": ({"unit": "team", "persons": 100, "delta": 0.011}, "100 persons"),
 }
@@ -352,9 +361,9 @@ def test_the_first_variant_is_selected_where_that_is_wanted() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"wanted": "select", "label": None, "labels": {}}, "--method select chooses texts for labels"),
-        ({"wanted": "evolve", "chosen": "span", "labels": {}}, "--method evolve writes no free label"),
-        ({"wanted": "embed", "chosen": "span", "labels": {}}, "--method embed writes plain text"),
+        ({"wanted": "select", "label": None, "labels": {}}, "--method select is for task classify; the task is text"),
+        ({"wanted": "evolve", "chosen": "span", "labels": {}}, "--method evolve is for task .*; the task is span"),
+        ({"wanted": "embed", "chosen": "span", "labels": {}}, "--method embed is for task .*; the task is span"),
     ],
 )
 def test_a_method_fits_the_task(changes: dict[str, Any], problem: str) -> None:

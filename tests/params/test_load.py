@@ -69,7 +69,7 @@ REFUSED = {
     ),
     "negative prior": ("lms.dp3.train.prior", {"returns": -1.0}, ["lms.dp3.train", "prior", ">= 0"]),
     "unknown key": ("audit.sizes", 3, ["audit.sizes", "not a key"]),
-    "wrong type": ("dataset.n_public", "many", ["dataset.n_public", "'many'", "integer"]),
+    "wrong type": ("dataset.n_public", "many", ["dataset.n_public", "'many'", "whole number"]),
     "not one of": ("dataset.task", "guess", ["dataset.task", "'guess'", "'classify', 'span', 'text' or 'json'"]),
     "too small": ("utility.seeds", 1, ["utility.seeds", "1", "greater than or equal to 3"]),
     "run of nothing": ("run.dp_lm", {"dp3": "dp3", "dp9": "inf"}, ["run.dp_lm", "'dp9'", "dp3"]),

@@ -142,7 +142,7 @@ REFUSED = {
     "a shadow of nothing": ({"runs": {"shadow_mia": ["select3"]}}, ["runs.shadow_mia", "select3"]),
     "unknown key": ({"sed": 3}, ["sed is not a key of params.yaml"]),
     "the old section": ({"run": {}}, ["run is not a key of params.yaml"]),
-    "a missing section": ({"privacy": None}, ["privacy is None"]),
+    "a missing section": ({"privacy": None}, ["privacy is null"]),
     "wrong setting": (
         {"variants": {"a": {"method": "select", "epsilon": 1, "rows": 0}}},
         ["variants.a.rows is 0"],

@@ -600,3 +600,33 @@ def test_creating_an_existing_ledger_leaves_another_connection_its_locks(sqlite_
 def test_the_file_is_its_owners_alone(small, sqlite_url):
     path = Path(sqlite_url.removeprefix("sqlite:///"))
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.glob("ledger.db*")} == {0o600}
+
+
+# --- the same rows under a second name
+
+
+def test_the_same_rows_under_a_second_name_want_the_owners_word(small: Ledger):
+    small.register(replace(ASSET, name="second"))
+    small.know_rows("tickets", "aa")
+    small.know_rows("tickets", "ab")  # other rows since
+    before = small.books().entries
+    small.know_rows("tickets", "aa")
+    for likeness in ("aa", "ab"):
+        with pytest.raises(LedgerError, match="The rows of asset 'second' are those of 'tickets'"):
+            small.know_rows("second", likeness)
+    with pytest.raises(LedgerError, match="no reason"):
+        small.allow_same_rows("second", " ")
+    assert small.books().entries == before
+    small.allow_same_rows("second", "the trial had another name")
+    small.know_rows("second", "aa")
+    small.know_rows("tickets", "aa")
+    assert small.books().rows_known("second") == {"aa"}
+    assert small.books().charges("second") == []
+    assert not list(Path(os.environ[VARIABLE]).glob("*"))  # nothing was charged: such a ledger may be removed
+
+
+def test_rows_are_known_again_under_one_key_a_ledger(small: Ledger):
+    key = small.books().rows_key
+    small.register(replace(ASSET, name="second"))
+    assert small.books().rows_key == key
+    assert key not in (small.asset("tickets").key, small.asset("second").key)

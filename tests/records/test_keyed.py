@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.records.keyed import digest, fingerprint, normalise
+from palimpsest.records.keyed import digest, fingerprint, likeness, normalise
 from palimpsest.records.private import SplitRow
 
 KEY = bytes(range(32))
@@ -89,3 +89,14 @@ def test_the_fingerprint_is_of_what_a_query_sees() -> None:
 def test_rows_that_name_nobody_keep_the_fingerprint_that_they_had_before_rows_could() -> None:
     rows = [PrivateRow("a text", "label"), PrivateRow("another")]
     assert fingerprint(rows, KEY) == "f851125b25ccbbf9f929988e1050f60f3e20951519f097980dfe5ae7cea97b5d"
+
+
+@given(st.lists(TEXT, max_size=6), st.lists(TEXT, max_size=6))
+def test_texts_are_known_again_as_a_multiset_of_what_a_reader_calls_the_same(one: list[str], other: list[str]) -> None:
+    alike = sorted(map(normalise, one)) == sorted(map(normalise, other))
+    assert (likeness(one, KEY) == likeness(other, KEY)) == alike
+    assert likeness(one, KEY) != likeness(one, bytes(32))
+
+
+def test_how_long_the_longest_text_may_be_does_not_matter_to_who_is_known_again() -> None:
+    assert likeness(["x" * 100 + "tail"], KEY) == likeness(["x" * 100], KEY) != likeness(["x" * 99], KEY)

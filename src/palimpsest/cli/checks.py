@@ -8,9 +8,20 @@ from palimpsest.cli.context import Context
 from palimpsest.cli.graph import stale, upstream
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 from palimpsest.graph.stages import SPENDERS
+from palimpsest.params.schema import Params
 from stages.vouching import require_vouched
 
+RELEASING = "release"  # the stage
 _FREE_BYTES = 300 * 1024**2
+
+
+def check_release(params: Params, targets: Sequence[str]) -> None:
+    """A release that is asked for by name has something to release."""
+    if RELEASING in targets and not params.release.variants:
+        allowed = ", ".join(params.may_leave) or "none yet"
+        raise ParamsError(
+            "release.variants in params.yaml names nothing to release.", f"Name variants there; allowed are: {allowed}."
+        )
 
 
 def check_files(context: Context) -> None:
@@ -22,7 +33,7 @@ def check_files(context: Context) -> None:
     for key, path in named.items():
         if params.world is None and path is not None and not (workspace / path).is_file():
             raise DataError(
-                f"There is no file where {key} points.", f"Correct {key} in params.yaml, or restore the file."
+                f"{key} is {path!r} in params.yaml: there is no such file.", "Correct the path, or restore the file."
             )
     if not os.access(workspace, os.W_OK):
         raise DataError("The workspace may not be written.", "Give yourself write permission, or copy it elsewhere.")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from palimpsest.cli.checks import spending
+from palimpsest.cli.checks import RELEASING, spending
 from palimpsest.cli.context import Context
 from palimpsest.cli.graph import stage_names, stale
 from palimpsest.files import read_json
@@ -19,7 +19,6 @@ from palimpsest.workspace import PRIVATE
 if TYPE_CHECKING:
     from palimpsest.cli.plan import Priced  # it loads the accountants
 
-_RELEASE = "release"  # the stage
 _QUESTION = (
     "This run would release rows of {}. Audits of private rows are in reports/internal.html, in the private zone; by "
     "default the release does not depend on them. Do you give the word of the owner of the data for this release? [y/N]"
@@ -60,13 +59,13 @@ def asked(context: Context, targets: Sequence[str], *, yes: bool, reason: str | 
 
 def without_release(context: Context, targets: Sequence[str]) -> list[str]:
     """The same targets, or all stages where none is named, but for the releasing one."""
-    return [name for name in targets or stage_names(context.workspace) if name != _RELEASE]
+    return [name for name in targets or stage_names(context.workspace) if name != RELEASING]
 
 
 def _owners_word(context: Context, targets: Sequence[str], *, yes: bool, reason: str | None) -> bool | None:
     """The answer, recorded with its reason in the private zone."""
     variants = context.params.release.variants
-    if not variants or (targets and _RELEASE not in targets) or _RELEASE not in stale(context.workspace):
+    if not variants or (targets and RELEASING not in targets) or RELEASING not in stale(context.workspace):
         return None
     given = yes or _said_yes(_QUESTION.format(", ".join(variants)))
     word.record(context.workspace, variants, given, reason)

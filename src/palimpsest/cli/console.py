@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -77,3 +78,14 @@ def _escaped(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)
+
+
+def owners_terminal() -> bool:
+    """Whether errors are read on a terminal now: what follows from private rows is said there, and in no log."""
+    return sys.stderr.isatty()
+
+
+def tell_owner(sentence: str) -> None:
+    """Say what follows from private rows, without a count or a value, on a terminal and nowhere else."""
+    if owners_terminal():
+        print(sentence, file=sys.stderr, flush=True)

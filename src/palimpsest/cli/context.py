@@ -40,13 +40,19 @@ def asset_of(params: Params) -> Asset:
     )
 
 
-def register_asset(workspace: Path, *, amend: bool = False, lost: bool = False) -> None:
+def register_asset(workspace: Path, *, amend: bool = False, lost: bool = False, same_rows: str | None = None) -> None:
     """Make the ledger where there is none and enter the asset of params.yaml; entering it twice changes nothing.
+
+    With `same_rows`, the reason, the owner's word that its rows may be those of another asset is written down.
 
     Raises:
         LedgerError: if the asset is known on other terms, or was charged on another ledger that is not said to be lost.
     """
-    enter(load(workspace), workspace, amend=amend, lost=lost)
+    params = load(workspace)
+    enter(params, workspace, amend=amend, lost=lost)
+    if same_rows is not None:
+        Ledger.open(ledger_url(params, workspace)).allow_same_rows(params.dataset.asset, same_rows)
+        print(f"{params.dataset.asset}: may have the rows of another data set; both totals add up")
 
 
 def enter(params: Params, workspace: Path, *, amend: bool = False, lost: bool = False) -> None:

@@ -10,7 +10,7 @@ from palimpsest import __version__
 from palimpsest.params.text import to_yaml
 
 _HEAD = """\
-# What a person decides. docs/params.md has every key and its default; `palimpsest params --all` prints all values,
+# What a person decides. `palimpsest params --keys` describes every key, `palimpsest params --all` prints all values,
 # `palimpsest plan` what they cost. A setting is changed by writing it beside its variant or model: `rows: 2000`.
 """
 _VARIANTS = """\
@@ -55,6 +55,7 @@ class DataSource:
     chosen: str | None = None
     json_schema: Mapping[str, Any] | None = None
     wanted: str | None = None
+    bad_rows: str = "stop"
 
     @property
     def method(self) -> str:
@@ -104,6 +105,7 @@ def _dataset(source: DataSource) -> dict[str, Any]:
         "text": source.text,
         "n_public": source.n_public,
         "max_length": source.max_length,
+        "bad_rows": None if source.bad_rows == "stop" else source.bad_rows,
         "test": _absolute(source.test),
         "public_test": _absolute(source.public_test),
         "public_labels": source.public_labels or None,

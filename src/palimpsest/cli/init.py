@@ -1,35 +1,32 @@
 """`palimpsest init`: a workspace for a file of one's own."""
 
-import math
-import re
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from itertools import chain
+import logging
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from palimpsest.cli.context import enter, environment
+from palimpsest.cli.check import check_all, check_first_rows, keep
+from palimpsest.cli.context import asset_of, enter
 from palimpsest.cli.decisions import DataSource, params_text
+from palimpsest.cli.options import budget_problem, problems
 from palimpsest.cli.render import contents
-from palimpsest.errors import DataError, ParamsError
+from palimpsest.errors import DataError, LedgerError, ParamsError
 from palimpsest.files import close_workspace, make_folder, write_text
 from palimpsest.params.file import FILE
-from palimpsest.params.load import loads
-from palimpsest.params.sections import NAME
+from palimpsest.params.load import ledger_url, loads
+from palimpsest.params.schema import Params
+from palimpsest.privacy.ledger.books import Books
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.rules import preview
 from palimpsest.records.conformity import schema_problem
-from palimpsest.records.read import ColumnNames, iter_rows
-from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.workspace import GRAPH, TWINS
 from stages.vouching import require_vouched
 
-PRESETS = ("modern", "paper")
-TASKS = ("classify", "span", "text", "json")
-METHODS = ("dp_lm", "predict", "select", "evolve", "embed")
-_FEWEST = 20  # the smallest audit subset
+_OPTIONS = {"dataset.public": "--public", "dataset.public_test": "--public-test", "models.lm": "--lm"}
 _IGNORED = {
     ".gitignore": """# Everything here but the settings is private, or made again by `palimpsest run`.
 /data/
@@ -98,11 +95,12 @@ def _yaml(path: Path, kind: str, option: str, parts: str) -> Any:
         raise ParamsError(f"{option} cannot be read ({type(error).__name__}).", f"Correct {parts}.") from None
 
 
-def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bool = False) -> None:
+def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bool = False, check: bool = True) -> None:
     """Register the asset, write params.yaml, dvc.yaml and the ignore files, and initialise DVC.
 
-    The first row of each file is read to find a missing column or a wrong format now rather than later. Everything
-    that can be wrong with the options is found before anything is written.
+    Everything that can be wrong with the options is found before anything is written. The first rows of each file are
+    read to find a missing column or a wrong format now rather than later, and with `check` all rows, to find those
+    that a run would stop at; these are then listed in `data/private/check.json`, and nothing else is written.
 
     Raises:
         ParamsError: if params.yaml exists (without `force`), or an option is out of range.
@@ -117,11 +115,34 @@ def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bo
     check_source(source)
     made = rendered(source)
     params = loads(made[FILE])
-    require_vouched(params, workspace)
+    check_budget(source, params)
+    _require_vouched(params, workspace)
+    found = check_all(source, params.schema_of_data, workspace, _books(params, workspace)) if check else None
     enter(params, workspace, lost=lost)
     make_workspace(workspace, made)
+    if found is not None:
+        keep(found, workspace)
     print("git: dvc.lock is left out by .gitignore, which says how to keep it in a private repository")
     print(f"workspace ready: {workspace.resolve()}\nnext: palimpsest plan, then palimpsest run")
+
+
+def _require_vouched(params: Params, workspace: Path) -> None:
+    """What is named as public is no copy of what is not; an error names the option instead of the key."""
+    try:
+        require_vouched(params, workspace)
+    except DataError as error:
+        problem = error.problem
+        for key, option in _OPTIONS.items():
+            problem = problem.replace(f"{key} in params.yaml", option)
+        raise DataError(problem, error.remedy) from None
+
+
+def _books(params: Params, workspace: Path) -> Books | None:
+    """Of the ledger, if there is one; what is wrong with it is said where the data set is entered."""
+    try:
+        return Ledger.open(ledger_url(params, workspace)).books()
+    except LedgerError:
+        return None
 
 
 def rendered(source: DataSource) -> dict[str, str]:
@@ -164,89 +185,41 @@ def check_source(source: DataSource) -> None:
     Raises:
         ParamsError, DataError: the first that is wrong.
     """
-    for problem, remedy in chain(_task(source), _method(source), _numbers(source)):
+    for problem, remedy in problems(source):
         raise ParamsError(problem, remedy)
-    _first_row(source.data, ColumnNames(source.text, source.label, source.unit, source.keys, nobody=True))
-    public_label = source.label if source.public_labels else None
-    _first_row(source.public, ColumnNames(source.text, public_label, keys=source.keys, plain=True))
-    for path in (source.test, source.public_test):
-        if path is not None:
-            _first_row(path, ColumnNames(source.text, source.label, keys=source.keys))
+    check_first_rows(source)
 
 
-def _task(source: DataSource) -> Iterator[tuple[str, str]]:
-    """The columns, the labels and the schema are those of the task."""
-    task, label, labels = source.task, source.label is not None, bool(source.labels)
-    if task not in TASKS:
-        yield f"--task is {task!r}.", f"Choose one of {', '.join(TASKS)}."
-    if task in ("classify", "text") and label != labels:
-        remedy = "Give both, or none for text without labels, or --task span for labels that are free text."
-        yield "--label and --labels come together.", remedy
-    if task == "span" and (not label or labels):
-        yield "--task span takes --label and no --labels: a label is free text.", "Give the column alone."
-    if (task == "json") != (source.json_schema is not None):
-        yield "--task json and --json-schema come together.", "Give both, or none."
-    if task == "json" and (label or labels):
-        yield "--task json has no labels.", "Leave --label and --labels out."
-    if task != "json" and source.text == WHOLE_ROW:
-        yield f"--text is {WHOLE_ROW!r}.", "Name the text column; only for --task json is a row a record."
+def check_budget(source: DataSource, params: Params) -> None:
+    """The budget can pay the first variant, of which the price is known without a row.
 
+    It is worked out only where it may matter: one release costs the total at most twice its epsilon and 1 more.
 
-def _method(source: DataSource) -> Iterator[tuple[str, str]]:
-    """The first variant's method can do the task."""
-    if source.method not in METHODS:
-        yield f"--method is {source.method!r}.", f"Choose one of {', '.join(METHODS)}."
-    if source.method == "select" and not source.labels:
-        yield "--method select chooses texts for labels.", "Give --label and --labels, or another method."
-    if source.method == "evolve" and source.task == "span":
-        yield "--method evolve writes no free label.", "Use --method predict for --task span."
-    if source.method == "embed" and source.task not in ("classify", "text"):
-        yield "--method embed writes plain text.", "Use --method predict for --task span or json."
-    if source.preset not in PRESETS:
-        yield f"--preset is {source.preset!r}.", f"Choose one of {', '.join(PRESETS)}."
-    if not re.fullmatch(NAME, source.asset):
-        yield f"--asset is {source.asset!r}.", "Use lower-case letters, digits and _, a letter first."
+    Raises:
+        ParamsError: it cannot.
+    """
+    if source.budget >= 2 * source.epsilon + 1:
+        return
+    from stages import pricing
+    from stages.spenders import spenders
 
-
-def _numbers(source: DataSource) -> Iterator[tuple[str, str]]:
-    """How many records and persons there are, how many rows are kept of one, and how private the first variant is."""
-    records, persons = source.n_public, source.persons
-    if records < _FEWEST:
-        yield f"--n-public is {records}; allowed is at least {_FEWEST}.", "Bring more records."
-    if (source.unit is None) != (persons is None):
-        yield (
-            "--unit and --persons come together: the person is then protected, and delta and noise follow from how "
-            "many persons there are.",
-            "Give both, or neither for data in which one row is one person.",
-        )
-    if source.max_rows < 1:
-        yield f"--max-rows is {source.max_rows}; allowed is at least 1.", "Keep one row of each person."
-    if persons is None and source.max_rows > 1:
-        yield "--max-rows is given without --unit: nothing would be capped.", "Name the column, too."
-    if persons is not None and not _FEWEST <= persons <= records:
-        yield (
-            f"--persons is {persons}; allowed is at least {_FEWEST} and at most --n-public, {records}.",
-            "Give the approximate number of different persons in the column.",
-        )
-    if math.isinf(source.epsilon):
-        yield "--epsilon is inf.", "Give a finite one; params.yaml has a variant `inf` to add to `run`."
-
-
-def _first_row(path: Path, columns: ColumnNames) -> None:
-    if not path.is_file():
-        raise DataError(f"There is no file {path.name!r} where you said.", "Correct the path.")
-    next(iter_rows(path, columns, max_length=1), None)
+    queries = {(each.name, 1): pricing.planned(params, each.name).queries for each in spenders(params)}
+    if found := budget_problem(source, preview(asset_of(params), [], queries)):
+        raise ParamsError(*found)
 
 
 def _init_dvc(workspace: Path) -> None:
     """Without git: DVC refuses to run where it knows git to ignore dvc.lock."""
-    for arguments in (
-        *([] if (workspace / ".dvc").is_dir() else [["init", "-q", "--no-scm"]]),
-        ["config", "core.no_scm", "true"],
-        ["config", "core.analytics", "false"],
-        ["config", "core.check_update", "false"],
-    ):
-        command = [sys.executable, "-P", "-m", "dvc", *arguments]
-        done = subprocess.run(command, cwd=workspace, env=environment(), capture_output=True, check=False)
-        if done.returncode:
-            raise DataError("DVC could not be initialised here.", "Check that the folder can be written.")
+    os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC reads it when it is imported
+    from dvc.config import Config, ConfigError
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
+    logging.getLogger("dvc").setLevel(logging.ERROR)  # it says that it did
+    try:
+        if not (workspace / Repo.DVC_DIR).is_dir():
+            Repo.init(str(workspace), no_scm=True).close()
+        with Config(str(workspace / Repo.DVC_DIR), validate=False).edit("repo") as settings:
+            settings.setdefault("core", {}).update(no_scm=True, analytics=False, check_update=False)
+    except (ConfigError, DvcException, OSError):
+        raise DataError("DVC could not be initialised here.", "Check that the folder can be written.") from None

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from palimpsest import __version__
 from palimpsest.cli.parts import in_parts
@@ -65,6 +65,18 @@ class Commands(TyperGroup):
             raise typer.Exit(1) from None
 
 
+class Init(TyperCommand):
+    """`init`, whose help lists the methods there are: they are looked up when it is shown, and not before."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, that of `--method` from the registry."""
+        from palimpsest.cli.options import method_help
+
+        option = next(each for each in self.params if each.name == "method")
+        option.help = method_help()  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
 app = typer.Typer(
     cls=Commands,
     help="Differentially private synthetic text, with a metered privacy budget and an audit.",
@@ -113,6 +125,9 @@ def show_values(
     every: Annotated[
         bool, typer.Option("--all/--changed", help="Every value, or only what differs from its default.")
     ] = False,
+    describe: Annotated[
+        bool, typer.Option("--keys", help="What every key of params.yaml means, and its default.")
+    ] = False,
     as_json: Json = False,
     workspace: Workspace = Path(),
 ) -> None:
@@ -120,6 +135,10 @@ def show_values(
     import json
     import math
 
+    if describe:
+        from palimpsest.params.reference import render as reference
+
+        return print(reference())
     from palimpsest.params.load import resolved, written
     from palimpsest.params.origin import knobs
     from palimpsest.params.text import flow
@@ -258,21 +277,32 @@ def register(
         bool, typer.Option("--amend", help="Set the cap to privacy.budget.epsilon of params.yaml.")
     ] = False,
     lost: Lost = False,
+    same_rows: Annotated[
+        str | None,
+        typer.Option(help="The owner's word that another data set in the ledger has the same rows: the reason."),
+    ] = None,
     workspace: Workspace = Path(),
 ) -> None:
     """Enter the data set of params.yaml into the ledger; makes the ledger where there is none."""
     from palimpsest.cli.context import register_asset
 
-    register_asset(workspace, amend=amend, lost=lost)
+    register_asset(workspace, amend=amend, lost=lost, same_rows=same_rows)
 
 
-@app.command()
+@app.command(cls=Init)
 def init(
-    data: Annotated[Path, typer.Argument(help="The private file: CSV, TSV, JSONL or Parquet, plain or gzipped.")],
-    text: Annotated[str, typer.Option(help="Name of the text column; '*': with --task json, a line is a record.")],
-    public: Annotated[Path, typer.Option(help="Public text of the same kind, with the same text column.")],
-    n_public: Annotated[int, typer.Option(help="Public, approximate number of private records.")],
-    asset: Annotated[str, typer.Option(help="A name for the data set in the ledger.")],
+    context: typer.Context,
+    data: Annotated[
+        Path | None, typer.Argument(help="The private file: CSV, TSV, JSONL or Parquet, plain or gzipped.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(help="Name of the text column; '*': with --task json, a line is a record.")
+    ] = None,
+    public: Annotated[
+        Path | None, typer.Option(help="Public text of the same kind, with the same text column.")
+    ] = None,
+    n_public: Annotated[int | None, typer.Option(help="Public, approximate number of private records.")] = None,
+    asset: Annotated[str | None, typer.Option(help="A name for the data set in the ledger.")] = None,
     label: Annotated[str | None, typer.Option(help="Name of the label column.")] = None,
     labels: Annotated[
         str | None, typer.Option(help="All labels, separated by commas; name=description describes one.")
@@ -291,8 +321,10 @@ def init(
     max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = 1,
     persons: Annotated[int | None, typer.Option(help="With --unit: public, approximate number of persons.")] = None,
     max_length: Annotated[int, typer.Option(help="Longest text kept, in characters.")] = 1000,
-    epsilon: Annotated[float, typer.Option(help="Epsilon of the first variant.")] = 3.0,
-    budget: Annotated[float, typer.Option(help="Cap on the data set's total epsilon.")] = 10.0,
+    epsilon: Annotated[float, typer.Option(help="Epsilon of the first variant, above 0 and at most 20.")] = 3.0,
+    budget: Annotated[
+        float, typer.Option(help="Cap on the data set's total epsilon; it must pay the first variant.")
+    ] = 10.0,
     delta: Annotated[float | None, typer.Option(help="The data set's delta; none: 1 / (n ln n), n units.")] = None,
     lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name.")] = "embedded",
     preset: Annotated[
@@ -306,21 +338,56 @@ def init(
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="How the first variant's rows are made: dp_lm or predict; none: dp_lm, predict for span."),
+        typer.Option(help="How the first variant's rows are made."),  # `Init` says which there are
     ] = None,
+    bad_rows: Annotated[
+        str,
+        typer.Option(
+            help="A record with a label that is not listed, or a field that cannot be decoded: stop, or drop it, and "
+            "empty texts too. A public choice, kept in params.yaml."
+        ),
+    ] = "stop",
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check/--no-check",
+            help="Read every file once and say which kinds of faults there are. No setting is taken from what is read; "
+            "the whole list is in data/private/check.json.",
+        ),
+    ] = True,
     force: Annotated[bool, typer.Option("--force", help="Overwrite params.yaml.")] = False,
     lost: Lost = False,
     workspace: Workspace = Path(),
 ) -> None:
-    """Make a workspace for a file of your own and register it. Reads neither labels nor sizes out of the data."""
+    """Make a workspace for a file of your own and register it. Reads neither labels nor sizes out of the data.
+
+    Without DATA or another thing that is needed, it asks for each in turn, on a terminal.
+    """
     from palimpsest.cli.decisions import DataSource
     from palimpsest.cli.init import init_workspace, read_labels, read_schema
+    from palimpsest.cli.questions import complete
 
-    source = DataSource(
-        data, text, public, n_public, asset, label, read_labels(labels, labels_file), test, public_test, public_labels,
-        unit, max_rows, persons, max_length, epsilon, budget, delta, lm, preset, task, read_schema(json_schema), method,
+    said = complete(
+        {
+            "data": data, "text": text, "public": public, "n_public": n_public, "asset": asset, "label": label,
+            "labels": labels, "labels_file": labels_file, "unit": unit, "persons": persons, "max_rows": max_rows,
+            "epsilon": epsilon, "budget": budget,
+        },
+        {name: _chosen(context, name) for name in ("epsilon", "budget", "max_rows")},
     )  # fmt: skip
-    init_workspace(workspace, source, force=force, lost=lost)
+    named = read_labels(said.pop("labels"), said.pop("labels_file"))
+    source = DataSource(
+        **said, labels=named, test=test, public_test=public_test, public_labels=public_labels, max_length=max_length,
+        delta=delta, lm=lm, preset=preset, chosen=task, json_schema=read_schema(json_schema), wanted=method,
+        bad_rows=bad_rows,
+    )  # fmt: skip
+    init_workspace(workspace, source, force=force, lost=lost, check=check)
+
+
+def _chosen(context: typer.Context, name: str) -> bool:
+    """Whether an option that has a default was given."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from palimpsest.cli import repro
 from palimpsest.cli.alone import alone
-from palimpsest.cli.checks import check_budget, check_files
+from palimpsest.cli.check import tell_of_rows
+from palimpsest.cli.checks import check_budget, check_files, check_release
 from palimpsest.cli.consent import asked, without_release
 from palimpsest.cli.context import Context, environment, opened
 from palimpsest.cli.first_page import Bring, in_courses
@@ -34,6 +35,7 @@ def run_workspace(
     with alone(workspace) as lock:
         render(workspace)
         context = opened(workspace)
+        check_release(context.params, targets)
         check_files(context)
         check_budget(context, targets)
         for flag in context.params.flags():
@@ -48,6 +50,7 @@ def run_workspace(
         courses = partial(in_courses, workspace, targets, chosen)
         bring = partial(how, workspace, answers.variables, [lock], courses)
         code = _finished(context, bring) if chosen or not targets else 0
+        tell_of_rows(workspace)
     if code == 0 and not targets:
         show_report(workspace)
     if answers.release is False and code != repro.STOPPED:

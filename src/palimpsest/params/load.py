@@ -23,7 +23,7 @@ from palimpsest.params.resolve import Parts, as_written, resolve
 from palimpsest.params.schema import Params
 from palimpsest.params.sections import Dataset
 from palimpsest.params.shorten import plain, shorten
-from palimpsest.params.text import to_yaml
+from palimpsest.params.text import flow, to_yaml
 from palimpsest.privacy.ledger.database import sqlite_path
 
 HEAD = (
@@ -32,6 +32,17 @@ HEAD = (
 )
 LEDGER_VARIABLE = "PALIMPSEST_LEDGER"
 _SQLITE = "sqlite:///"
+# Keys of `dataset` that are written where they are not the default. They are younger than workspaces that charged: a
+# section with another key is another one, and what depends on it would run, and be charged, again.
+_UNWRITTEN = ("bad_rows",)
+_SECTION = "allowed are `key: value` lines below it"
+_WORDS = {
+    "dict_type": _SECTION, "mapping_type": _SECTION, "model_type": _SECTION, "model_attributes_type": _SECTION,
+    "int_parsing": "allowed is a whole number", "int_type": "allowed is a whole number",
+    "float_parsing": "allowed is a number", "float_type": "allowed is a number",
+    "bool_parsing": "allowed is true or false", "bool_type": "allowed is true or false",
+    "string_type": "allowed is a text",
+}  # fmt: skip
 _SINCE = {("predict", "means"): "class_means", ("evolve", "steering"): "class_means", ("embed", "aim"): "class_means"}
 
 
@@ -83,7 +94,11 @@ def _since(section: str, value: Any) -> tuple[str, Any]:
 
 def rendered(params: Params) -> str:
     """Every value as text, for the file that DVC compares."""
-    return HEAD + to_yaml(plain(params), folded=False)
+    body = plain(params)
+    for key in _UNWRITTEN:
+        if body["dataset"][key] == Dataset.model_fields[key].default:
+            del body["dataset"][key]
+    return HEAD + to_yaml(body, folded=False)
 
 
 def texts(params: Params) -> dict[str, str]:
@@ -167,7 +182,7 @@ def _refused(key_of: Callable[[Parts], Parts] = tuple) -> Iterator[None]:
         title = f"{error.title.lower()}." if error.title == Dataset.__name__ else ""  # the one section checked alone
         problems = [_problem(item, title + ".".join(map(str, key_of(item["loc"])))) for item in error.errors()]
         raise ParamsError(
-            f"{FILE}: {'; '.join(problems)}.", "Correct the values; docs/params.md describes every key."
+            f"{FILE}: {'; '.join(problems)}.", "Correct the values; `palimpsest params --keys` describes every key."
         ) from None
 
 
@@ -186,4 +201,13 @@ def _problem(item: Any, key: str) -> str:
         return f"{key} is missing"
     if item["type"] == "extra_forbidden":
         return f"{key} is not a key of params.yaml"
-    return f"{key} is {item['input']!r}: {message[0].lower()}{message[1:]}"
+    said = repr(item["input"]) if isinstance(item["input"], str) else _as_yaml(item["input"])
+    return f"{key} is {said}: {_WORDS.get(item['type'], message[0].lower() + message[1:])}"
+
+
+def _as_yaml(value: Any) -> str:
+    """A value as YAML has it, and what YAML has not by its kind."""
+    try:
+        return flow(value)
+    except TypeError:
+        return f"a {type(value).__name__}"

@@ -162,7 +162,8 @@ class Params(Settings):
         reserved = () if info.field_name in ("authors", "decoders") else RESERVED  # those make no file beside a model
         for name in named:
             if name in reserved or not name.replace("_", "").isalnum() or not name.islower():
-                raise ValueError(f"a name is lower-case letters, digits and _, and not {reserved}, got {name!r}")
+                taken = f", and none of {', '.join(reserved)}" if reserved else ""
+                raise ValueError(f"a name is lower-case letters, digits and _{taken}, got {name!r}")
         return named
 
     @model_validator(mode="after")

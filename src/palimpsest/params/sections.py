@@ -71,6 +71,10 @@ class Dataset(Settings):
     for all tasks but json."""
     n_public: int = Field(ge=10, description="Public, approximate number of private records.")
     max_length: int = Field(default=1000, ge=1, description="Longest text kept, in characters; longer ones are cut.")
+    bad_rows: Literal["stop", "drop"] = "stop"
+    """A record with a field that cannot be read: a label that is not listed, bytes that are not UTF-8, a wrong type.
+    stop: the first is an error, and a record with an empty text is kept. drop: each such record is left out by itself,
+    one with an empty text too, before the cap. A fault of the file's structure, as a broken quote, always stops."""
     unit: UnitSettings = UnitSettings()
 
     @model_validator(mode="after")

@@ -1,8 +1,9 @@
 """The wanted cells of a CSV, TSV, JSONL or Parquet file, row by row, plain or gzipped.
 
-Messages name the file, the wanted column and the row number. They never name the file's own columns: where the
-header is missing, the first row stands in its place, and that row is private. Every error is raised outside the
-handler that found it, so that no library exception holding a row is chained to it.
+Messages name the file, the wanted column and the record's place. They never name the file's own columns: where the
+header is missing, the first row stands in its place, and that row is private. `names` lists them, for the terminal of
+the file's owner alone. Every error is raised outside the handler that found it, so that no library exception holding a
+row is chained to it.
 """
 
 import csv
@@ -15,12 +16,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from palimpsest.errors import DataError
+from palimpsest.records.faults import Bad, Kind, Place, RecordError, stop
 from palimpsest.records.structured import unique
 
 
@@ -37,14 +39,40 @@ class Wanted:
     optional: bool = False
 
 
-Cells = Iterator[tuple[int, Sequence[Any]]]
-Reader = Callable[[BinaryIO, str, Sequence[Wanted]], Cells]
+class MissingColumn(DataError):
+    """A wanted column is not there; what the others are called is not said, and not held."""
+
+    def __init__(self, name: str, column: str, others: int) -> None:
+        super().__init__(
+            f"{name!r} has no column {column!r}; it has {others} columns.",
+            "Check the column names in params.yaml, dataset section, and that the file names its columns.",
+        )
+        self.column = column
+
+
+Cells = Iterator[tuple[Place, Sequence[Any]]]
+
+
+class _Format(NamedTuple):
+    """How a kind of file is read: the wanted cells of its rows, and the names of its columns."""
+
+    cells: Callable[[BinaryIO, str, Sequence[Wanted], Bad], Cells]
+    names: Callable[[BinaryIO, str], Sequence[str]]
+
 
 # A field beyond this is a quote that was never closed, not a text.
 FIELD_LIMIT = 1 << 28
 _BATCH_ROWS = 4096
+_BROKEN = object()  # a line that is no JSON
 _UTF8_BOM = b"\xef\xbb\xbf"
-_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
+# How files begin that are no text in UTF-8, whatever their names say -> what is said of them.
+_FOREIGN = (
+    ((b"\xff\xfe", b"\xfe\xff"), "is UTF-16", "Save it as UTF-8."),
+    ((b"PK\x03\x04", b"\xd0\xcf\x11\xe0"), "is a spreadsheet or an archive", "Export it as CSV in UTF-8."),
+    ((b"PAR1",), "is a Parquet file", "Let its name end in .parquet."),
+    ((b"\x1f\x8b",), "is gzipped", "Let its name end in .gz as well."),
+)
+_SIGNS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 _DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)
 # What keeps a file from being read, the special before the general -> what is said of it.
@@ -57,8 +85,8 @@ _FAILURES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
 )
 
 
-def cells(path: Path, wanted: Sequence[Wanted]) -> Cells:
-    """Yield (row number, one cell per wanted thing) for every row of the file.
+def cells(path: Path, wanted: Sequence[Wanted], bad: Bad = stop) -> Cells:
+    """Yield (place, one cell per wanted thing) for every row of the file.
 
     Row numbers start at 1, blank lines count, the header of a CSV or TSV does not. Bytes that are not UTF-8 come back
     as lone surrogates, for the caller to refuse in the cells it uses. At most one row and one batch are held.
@@ -66,11 +94,12 @@ def cells(path: Path, wanted: Sequence[Wanted]) -> Cells:
     Args:
         path: the file; its format is read from its suffix (.csv, .tsv, .jsonl, .parquet, each also with .gz).
         wanted: the columns to read.
+        bad: told of a row that has another form than the rest; what it does not raise is passed over.
 
     Raises:
         DataError: the file is missing, unreadable, empty, damaged, or malformed at a row.
     """
-    reader = _reader(path)
+    reader = _format(path).cells
     if reader is not _json_lines and any(each.column is None for each in wanted):
         raise DataError(
             f"{path.name!r} is not JSONL, and only there is a row a record.",
@@ -79,19 +108,34 @@ def cells(path: Path, wanted: Sequence[Wanted]) -> Cells:
     with _explained(path.name):
         _check_regular(path)
         with _opened(path) as stream:
-            yield from reader(stream, path.name, wanted)
+            yield from reader(stream, path.name, wanted, bad)
 
 
-def _reader(path: Path) -> Reader:
+def names(path: Path) -> list[str]:
+    """The names of a file's columns, or of the keys in its first line of JSON.
+
+    Where the header is missing they are the first row, so they are for the terminal of the file's owner alone.
+
+    Raises:
+        DataError: as for `cells`.
+    """
+    known = _format(path)
+    with _explained(path.name):
+        _check_regular(path)
+        with _opened(path) as stream:
+            return list(known.names(stream, path.name))
+
+
+def _format(path: Path) -> _Format:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     plain = suffixes[:-1] if _is_gzipped(path) else suffixes
-    reader = _READERS.get(plain[-1]) if plain else None
-    if reader is None:
+    known = _FORMATS.get(plain[-1]) if plain else None
+    if known is None:
         raise DataError(
             f"The format of {path.name!r} is not known.",
-            f"Use a file whose name ends in {', '.join(_READERS)}, each alone or followed by .gz.",
+            f"Use a file whose name ends in {', '.join(_FORMATS)}, each alone or followed by .gz.",
         )
-    return reader
+    return known
 
 
 def _is_gzipped(path: Path) -> bool:
@@ -121,67 +165,94 @@ def _explained(name: str) -> Iterator[None]:
         raise failure
 
 
-def _delimited(stream: BinaryIO, name: str, wanted: Sequence[Wanted], *, delimiter: str) -> Cells:
-    csv.field_size_limit(FIELD_LIMIT)
-    rows = _parsed(csv.reader(_lines(stream, name), delimiter=delimiter, strict=True), name)
-    _, header = next(rows, (0, None))
+def _delimited(stream: BinaryIO, name: str, wanted: Sequence[Wanted], bad: Bad, *, delimiter: str) -> Cells:
+    rows = _rows(stream, name, delimiter)
+    header = _header(rows, name)
+    if all(header.count(str(each.column)) == 0 for each in wanted):
+        _check_separated(header, name, delimiter)
+    places = [_place(header, each.column, name) for each in wanted]
+    for place, row in rows:
+        if len(row) == len(header):
+            yield place, [row[index] for index in places]
+        elif row:
+            problem = f"{len(row)} fields, and the header has {len(header)}"
+            remedy = "Give every row as many fields as the header; quote a field that contains the delimiter."
+            bad(RecordError(Kind.FIELDS, name, place, problem, remedy))
+
+
+def _delimited_names(stream: BinaryIO, name: str, *, delimiter: str) -> list[str]:
+    return _header(_rows(stream, name, delimiter), name)
+
+
+def _header(rows: Iterator[tuple[Place, list[str]]], name: str) -> list[str]:
+    _, header = next(rows, (None, None))
     if header is None:
         raise DataError(f"{name!r} is empty.", "Give a file with a header and at least one row.")
-    places = [_place(header, each.column, name) for each in wanted]
-    for number, row in rows:
-        if row and len(row) != len(header):
-            raise DataError(
-                f"{name!r}, row {number}: {len(row)} fields, and the header has {len(header)}.",
-                "Give every row as many fields as the header; quote a field that contains the delimiter.",
-            )
-        if row:
-            yield number, [row[place] for place in places]
+    return header
 
 
-def _parsed(reader: Iterator[list[str]], name: str) -> Iterator[tuple[int, list[str]]]:
+def _check_separated(header: Sequence[str], name: str, delimiter: str) -> None:
+    """Refuse a file with one column that another sign would make several of, where the wanted one is not there."""
+    other = next((sign for sign in _SIGNS if sign != delimiter and len(header) == 1 and sign in header[0]), None)
+    if other is not None:
+        raise DataError(
+            f"{name!r} has one column; it looks separated by {_SIGNS[other]}, not by {_SIGNS[delimiter]}.",
+            "Save it with commas as .csv, or with tabs as .tsv.",
+        )
+
+
+def _rows(stream: BinaryIO, name: str, delimiter: str) -> Iterator[tuple[Place, list[str]]]:
+    """The header as row 0, then the rows."""
+    csv.field_size_limit(FIELD_LIMIT)
+    reader = csv.reader(_lines(stream, name), delimiter=delimiter, strict=True)
     number = 0
     while True:
+        place = Place(number, reader.line_num + 1)
         try:
             row = next(reader, None)
         except csv.Error:
             break
         if row is None:
             return
-        yield number, row
+        yield place, row
         number += 1
-    raise DataError(
-        f"{name!r}, row {number}: the quoting is broken, or a field is longer than {FIELD_LIMIT} characters.",
-        "Close every quote and double the quotes inside a quoted field, or use JSONL or Parquet.",
-    )
+    problem = f"the quoting is broken, or a field is longer than {FIELD_LIMIT} characters"
+    remedy = "Close every quote and double the quotes inside a quoted field, or use JSONL or Parquet."
+    raise RecordError(Kind.QUOTE, name, place, problem, remedy)
 
 
 def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
     for number, line in enumerate(stream):
-        if number == 0 and line.startswith(_UTF16_BOMS):
-            raise DataError(f"{name!r} is UTF-16.", "Save it as UTF-8.")
+        if number == 0:
+            _check_begins(line, name)
         text = line.removeprefix(_UTF8_BOM) if number == 0 else line
         yield text.decode("utf-8", "surrogateescape")
+
+
+def _check_begins(line: bytes, name: str) -> None:
+    for signs, problem, remedy in _FOREIGN:
+        if line.startswith(signs):
+            raise DataError(f"{name!r} {problem}.", remedy)
 
 
 def _place(header: Sequence[str], column: str | None, name: str) -> int:
     count = 0 if column is None else header.count(column)
     if column is None or count == 0:
-        raise DataError(
-            f"{name!r} has no column {column!r}; it has {len(header)} columns.",
-            "Check the column names in params.yaml, dataset section, and that the file names its columns.",
-        )
+        raise MissingColumn(name, str(column), len(header))
     if count > 1:
         raise DataError(f"{name!r} has {count} columns named {column!r}.", "Rename or drop all but one.")
     return header.index(column)
 
 
-def _json_lines(stream: BinaryIO, name: str, wanted: Sequence[Wanted]) -> Cells:
+def _json_lines(stream: BinaryIO, name: str, wanted: Sequence[Wanted], bad: Bad) -> Cells:
     seen: set[str] = set()
-    for number, line in enumerate(_lines(stream, name), start=1):
-        if line.strip():
-            row = _object(line, f"{name!r}, row {number}")
-            seen |= {each.column for each in wanted if each.column in row}
-            yield number, [_member(row, each, f"{name!r}, row {number}") for each in wanted]
+    for place, row in _objects(stream, name, bad):
+        if missing := [each.column for each in wanted if _lacks(row, each)]:
+            remedy = "Give every row the same keys; null stands for empty."
+            bad(RecordError(Kind.KEY, name, place, f"no key {missing[0]!r}", remedy, missing[0]))
+            continue
+        seen |= {each.column for each in wanted if each.column in row}
+        yield place, [row if each.column is None else row.get(each.column) for each in wanted]
     never = [each.column for each in wanted if each.optional and each.column not in seen]
     if seen and never:
         raise DataError(
@@ -189,36 +260,52 @@ def _json_lines(stream: BinaryIO, name: str, wanted: Sequence[Wanted]) -> Cells:
         )
 
 
-def _object(line: str, where: str) -> dict[str, Any]:
-    value = _parsed_json(line, where)
-    if not isinstance(value, dict):
-        raise DataError(f"{where}: not a JSON object.", "Write one object per line, a key per column.")
-    return value
+def _json_names(stream: BinaryIO, name: str) -> list[str]:
+    return next((list(row) for _, row in _objects(stream, name, stop)), [])
 
 
-def _member(row: dict[str, Any], wanted: Wanted, where: str) -> Any:
-    if wanted.column is None:
-        return row
-    if wanted.column not in row and not wanted.optional:
-        raise DataError(f"{where}: no key {wanted.column!r}.", "Give every row the same keys; null stands for empty.")
-    return row.get(wanted.column)
+def _objects(stream: BinaryIO, name: str, bad: Bad) -> Iterator[tuple[Place, dict[str, Any]]]:
+    first = True
+    for number, line in enumerate(_lines(stream, name), start=1):
+        if not line.strip():
+            continue
+        if first and line.lstrip().startswith("["):
+            raise DataError(f"{name!r} begins with a JSON array.", "Write one JSON object per line, without brackets.")
+        first, value = False, _parsed_json(line)
+        if isinstance(value, dict):
+            yield Place(number, number), value
+        else:
+            problem = "not valid JSON, or a key that occurs twice" if value is _BROKEN else "not a JSON object"
+            remedy = "Write one JSON object per line, a key per column."
+            bad(RecordError(Kind.LINE, name, Place(number, number), problem, remedy))
 
 
-def _parsed_json(line: str, where: str) -> Any:
+def _lacks(row: dict[str, Any], wanted: Wanted) -> bool:
+    return wanted.column is not None and wanted.column not in row and not wanted.optional
+
+
+def _parsed_json(line: str) -> Any:
     with suppress(ValueError, RecursionError):
         return json.loads(line, object_pairs_hook=unique)
-    raise DataError(f"{where}: not valid JSON, or a key that occurs twice.", "Write one JSON object per line.")
+    return _BROKEN
 
 
-def _parquet(stream: BinaryIO, name: str, wanted: Sequence[Wanted]) -> Cells:
-    # Parquet is read from its end, which a gzip stream cannot do; and no private copy may touch the disk.
-    source = pa.BufferReader(stream.read()) if isinstance(stream, gzip.GzipFile) else stream
-    file = pq.ParquetFile(source)
-    names = file.schema_arrow.names
-    columns_of = [names[_place(names, each.column, name)] for each in wanted]
+def _parquet(stream: BinaryIO, name: str, wanted: Sequence[Wanted], _: Bad) -> Cells:
+    file = _parquet_file(stream)
+    header = file.schema_arrow.names
+    columns_of = [header[_place(header, each.column, name)] for each in wanted]
     batches = file.iter_batches(_BATCH_ROWS, columns=list(dict.fromkeys(columns_of)))
     rows = (zip(*(_values(batch.column(column)) for column in columns_of), strict=True) for batch in batches)
-    yield from enumerate(chain.from_iterable(rows), 1)
+    yield from ((Place(number), row) for number, row in enumerate(chain.from_iterable(rows), 1))
+
+
+def _parquet_names(stream: BinaryIO, _: str) -> list[str]:
+    return list(_parquet_file(stream).schema_arrow.names)
+
+
+def _parquet_file(stream: BinaryIO) -> pq.ParquetFile:
+    # Parquet is read from its end, which a gzip stream cannot do; and no private copy may touch the disk.
+    return pq.ParquetFile(pa.BufferReader(stream.read()) if isinstance(stream, gzip.GzipFile) else stream)
 
 
 def _values(column: pa.Array) -> list[Any]:
@@ -231,9 +318,9 @@ def _values(column: pa.Array) -> list[Any]:
     return [None if raw is None else raw.decode("utf-8", "surrogateescape") for raw in column.cast(binary).to_pylist()]
 
 
-_READERS: dict[str, Reader] = {
-    ".csv": partial(_delimited, delimiter=","),
-    ".tsv": partial(_delimited, delimiter="\t"),
-    ".jsonl": _json_lines,
-    ".parquet": _parquet,
+_FORMATS: dict[str, _Format] = {
+    ".csv": _Format(partial(_delimited, delimiter=","), partial(_delimited_names, delimiter=",")),
+    ".tsv": _Format(partial(_delimited, delimiter="\t"), partial(_delimited_names, delimiter="\t")),
+    ".jsonl": _Format(_json_lines, _json_names),
+    ".parquet": _Format(_parquet, _parquet_names),
 }

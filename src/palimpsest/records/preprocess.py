@@ -1,9 +1,9 @@
 """From raw private rows to training, holdout and test rows, with a report for the private zone."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,13 +20,21 @@ Guessable = Callable[[Sequence[str], Sequence[str] | None], np.ndarray]
 _DECLARED_FACTOR = 1.25
 
 
+class Oddity(NamedTuple):
+    """Something that the owner of the data should know: with its counts for the private report, and without them."""
+
+    counted: str
+    told: str
+
+
 @dataclass(frozen=True)
 class Preprocessed:
     """What preprocessing returns.
 
     Attributes:
         split: the rows of the three private files.
-        report: counts and warnings, JSON-able; private zone.
+        report: counts and warnings, JSON-able; private zone. `told` has the warnings without their counts, for the
+            terminal of the data's owner.
     """
 
     split: Split
@@ -90,11 +98,12 @@ def _report(
     # Nothing where labels are free text, because they then are part of the record.
     labels = {label: carried[label] for label in schema.label_names}
     one_label = len(labels) > 1 and sum(count > 0 for count in labels.values()) == 1
-    warnings = [*_row_warnings(counts, schema), *_size_warnings(counts, schema, batch_size)]
-    if one_label:
-        warnings.append("All rows have the same label.")
-    elif absent := sum(count == 0 for count in labels.values()):
-        warnings.append(f"{absent} of the {len(labels)} labels have no row.")
+    odd = [
+        *_odd_rows(counts, schema),
+        *odd_sizes(counts["read"], counts["persons"], schema),
+        *_small(counts["train_units"], schema, batch_size),
+        *odd_labels(labels),
+    ]
     return {
         "zone": Zone.PRIVATE,
         "n_public": schema.n_public,
@@ -102,7 +111,8 @@ def _report(
         "rows": counts,
         "labels": {label: {"count": count, "share": count / max(len(kept), 1)} for label, count in labels.items()},
         "one_label": one_label,
-        "warnings": warnings,
+        "warnings": [each.counted for each in odd],
+        "told": [each.told for each in odd],
     }
 
 
@@ -138,7 +148,7 @@ def _invalid(rows: Sequence[RawRow], json_schema: Mapping[str, Any]) -> int:
     return sum(not valid(members_of(row.text)) for row in rows)
 
 
-def _row_warnings(counts: dict[str, int], schema: PublicSchema) -> list[str]:
+def _odd_rows(counts: dict[str, int], schema: PublicSchema) -> Iterator[Oddity]:
     problems = {
         "cut": f"texts were cut at {schema.max_length} characters",
         "empty": "texts are empty",
@@ -147,19 +157,35 @@ def _row_warnings(counts: dict[str, int], schema: PublicSchema) -> list[str]:
         "nobody": "rows were left out: they name no person",
         "over_cap": f"rows were left out: more than {schema.max_rows_per_unit} of one person",
     }
-    return [f"{counts[name]} {problem}." for name, problem in problems.items() if counts[name]]
+    for name, problem in problems.items():
+        if counts[name]:
+            yield Oddity(f"{counts[name]} {problem}.", f"Some {problem}.")
 
 
-def _size_warnings(counts: dict[str, int], schema: PublicSchema, batch_size: int) -> list[str]:
-    warnings = []
-    if _far(counts["read"], schema.n_public):
-        warnings.append(f"{counts['read']} rows were read; n_public says {schema.n_public}.")
-    if schema.n_persons is not None and _far(counts["persons"], schema.n_persons):
-        warnings.append(f"Rows of {counts['persons']} persons were read; unit.persons says {schema.n_persons}.")
-    if counts["train_units"] < batch_size:
+def odd_sizes(rows: int, persons: int, schema: PublicSchema) -> Iterator[Oddity]:
+    """What is far from the declared sizes, by which noise and sampling rates were chosen."""
+    if _far(rows, schema.n_public):
+        told = "The number of rows is far from dataset.n_public, which noise and sampling rates follow from."
+        yield Oddity(f"{rows} rows were read; n_public says {schema.n_public}.", told)
+    if schema.n_persons is not None and _far(persons, schema.n_persons):
+        told = "The number of persons is far from dataset.unit.persons, which noise and delta follow from."
+        yield Oddity(f"Rows of {persons} persons were read; unit.persons says {schema.n_persons}.", told)
+
+
+def _small(train_units: int, schema: PublicSchema, batch_size: int) -> Iterator[Oddity]:
+    if train_units < batch_size:
         units = f"training {'rows' if schema.unit == 'record' else 'persons'}"
-        warnings.append(f"{counts['train_units']} {units} are fewer than one batch of {batch_size}.")
-    return warnings
+        counted = f"{train_units} {units} are fewer than one batch of {batch_size}."
+        yield Oddity(counted, f"The {units} are fewer than one batch.")
+
+
+def odd_labels(labels: Mapping[str, int]) -> Iterator[Oddity]:
+    """Listed labels that no row has; label -> its rows."""
+    absent = sum(count == 0 for count in labels.values())
+    if len(labels) > 1 and absent == len(labels) - 1:
+        yield Oddity("All rows have the same label.", "All rows have the same label.")
+    elif absent:
+        yield Oddity(f"{absent} of the {len(labels)} labels have no row.", "A listed label has no row.")
 
 
 def _far(count: int, declared: int) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from palimpsest import validate
 from palimpsest.errors import DataError
+from palimpsest.records.faults import Bad, Kind, Place, RecordError, stop
 from palimpsest.records.formats import Wanted, cells
 from palimpsest.records.private import RawRow
 from palimpsest.records.structured import WHOLE_ROW, canonical, plain
@@ -47,6 +48,7 @@ def read_rows(
     max_length: int,
     labels: Sequence[str] | None = None,
     check: Callable[[], object] = lambda: None,
+    bad: Bad = stop,
 ) -> list[RawRow]:
     """All rows of one file, see `iter_rows`, which must stay as it is until the last one is read.
 
@@ -58,7 +60,7 @@ def read_rows(
     path = Path(path)
     before = _identity(path)
     check()
-    rows = list(iter_rows(path, columns, max_length, labels))
+    rows = list(iter_rows(path, columns, max_length, labels, bad))
     if _identity(path) != before:
         raise DataError(f"{path.name!r} changed while it was being read.", "Let nothing write to it, and run again.")
     return rows
@@ -73,7 +75,7 @@ def _identity(path: Path) -> tuple[int, int, str] | None:
 
 
 def iter_rows(
-    path: Path | str, columns: ColumnNames, max_length: int, labels: Sequence[str] | None = None
+    path: Path | str, columns: ColumnNames, max_length: int, labels: Sequence[str] | None = None, bad: Bad = stop
 ) -> Iterator[RawRow]:
     """Yield the rows of one file in its order, without holding the file.
 
@@ -82,25 +84,30 @@ def iter_rows(
     are read as their decimal digits. A record that is a JSON object is read as its canonical text. A row that names no
     person has no unit, or is an error: whether it may be is public (`ColumnNames.nobody`).
 
-    Guarantee: row i of the result is a function of row i of the file and of public settings alone (1-stable), and no
-    error carries anything of a row but its number.
+    Guarantee: with a policy of `faults.POLICIES`, whether row i of the file is left out, and what it is read as, is a
+    function of that row and of public settings alone (1-stable). No error carries anything of a row but its place.
 
     Args:
         path: a .csv, .tsv, .jsonl or .parquet file, plain or with .gz.
         columns: the names of the columns to read.
         max_length: public; longest text kept, in characters (Unicode code points).
         labels: the public list of labels, or None where the labels are free.
+        bad: what becomes of a row with a fault; public. By default the first is an error.
 
     Raises:
-        DataError: the file cannot be used; the message names the file, the column and the row number.
+        DataError: the file cannot be used; the message names the file, the column and the row's place.
     """
     validate.positive(max_length=max_length)
     path = Path(path)
     rule = _Rule(path.name, columns, max_length, None if labels is None else frozenset(labels))
-    number = 0
-    for number, values in cells(path, columns.wanted(labels is None)):
-        yield rule.row(number, *values)
-    if number == 0:
+    any_row = False
+    for place, values in cells(path, columns.wanted(labels is None), bad):
+        any_row, row = True, rule.read(place, values)
+        if isinstance(row, RecordError):
+            bad(row)
+        elif not any([bad(note) for note in rule.notes(place, row)]):
+            yield row
+    if not any_row:
         raise DataError(f"{path.name!r} has no rows.", "Give a file with at least one row.")
 
 
@@ -113,23 +120,39 @@ class _Rule:
     max_length: int
     labels: frozenset[str] | None
 
-    def row(self, number: int, text: Any, *others: Any) -> RawRow:
+    def read(self, place: Place, values: Sequence[Any]) -> RawRow | RecordError:
+        """The row, or what is wrong with it."""
+        try:
+            return self.row(place, *values)
+        except RecordError as error:
+            return error
+
+    def row(self, place: Place, text: Any, *others: Any) -> RawRow:
         rest = iter(others)
-        label = self._label(next(rest), number) if self.columns.label is not None else None
-        unit = self._unit(next(rest), number) if self.columns.unit is not None else None
-        whole = self._text(text if self.columns.keys is None else self._record(text, number), number)
-        kept = self._clean(whole[: self.max_length], number, self.columns.text)
+        label = self._label(next(rest), place) if self.columns.label is not None else None
+        unit = self._unit(next(rest), place) if self.columns.unit is not None else None
+        whole = self._text(text if self.columns.keys is None else self._record(text, place), place)
+        kept = self._clean(whole[: self.max_length], place, self.columns.text)
         named = label[: self.max_length] if label is not None and self.labels is None else label
         return RawRow(kept, named, unit, cut=len(whole) > self.max_length or named != label)
 
-    def _text(self, value: Any, number: int) -> str:
+    def notes(self, place: Place, row: RawRow) -> Iterator[RecordError]:
+        """What is odd about a row that can be read."""
+        if not row.text.strip():
+            remedy = "Write a text, or leave such records out with dataset.bad_rows: drop."
+            yield self._error(Kind.EMPTY, place, self.columns.text, "is empty", remedy)
+        if row.cut:
+            remedy = "Raise dataset.max_length, or let it be cut."
+            yield self._error(Kind.LONG, place, self.columns.text, f"is longer than {self.max_length}", remedy)
+
+    def _text(self, value: Any, place: Place) -> str:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise self._error(number, self.columns.text, "is not a string", "Write every text as a string.")
+            raise self._error(Kind.TYPE, place, self.columns.text, "is not a string", "Write every text as a string.")
         return value
 
-    def _record(self, value: Any, number: int) -> str | None:
+    def _record(self, value: Any, place: Place) -> str | None:
         """The canonical text of a JSON object; in a public file also plain text."""
         keys = self.columns.keys or ()
         beside = plain(value, keys) if self.columns.plain else None
@@ -138,54 +161,57 @@ class _Rule:
         with suppress(ValueError):
             return canonical(value, keys)
         raise self._error(
-            number,
+            Kind.RECORD,
+            place,
             self.columns.text,
             "is not a JSON object, or has a key twice, or a number that JSON has not",
             "Write every record as one JSON object.",
         )
 
-    def _label(self, value: Any, number: int) -> str | None:
-        label = self._name(value, number, self.columns.label)
+    def _label(self, value: Any, place: Place) -> str | None:
+        label = self._name(value, place, self.columns.label)
         if self.labels is not None and label not in self.labels:
             raise self._error(
-                number,
+                Kind.LABEL,
+                place,
                 self.columns.label,
                 f"is not one of the {len(self.labels)} public labels",
-                "Correct the row, or add its label to dataset.labels in params.yaml.",
+                "Correct the row, case and spaces too, or add its label to dataset.labels in params.yaml.",
             )
         return label
 
-    def _unit(self, value: Any, number: int) -> str | None:
-        named = self._name(value, number, self.columns.unit) or ""
+    def _unit(self, value: Any, place: Place) -> str | None:
+        named = self._name(value, place, self.columns.unit) or ""
         # Rows of nobody are never pooled: together they would be one person with the rows of several.
         unit = None if not named or named.isspace() else named
         if unit is None and not self.columns.nobody:
             raise self._error(
-                number,
+                Kind.NOBODY,
+                place,
                 self.columns.unit,
                 "is empty",
                 "Name the person behind every row, or leave such rows out with dataset.unit.missing: drop.",
             )
         return unit
 
-    def _name(self, value: Any, number: int, column: str | None) -> str | None:
+    def _name(self, value: Any, place: Place, column: str | None) -> str | None:
         if value is None:
             return None
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if not isinstance(value, str):
-            raise self._error(number, column, "is neither a string nor an integer", "Write it as a string.")
-        return self._clean(value, number, column)
+            raise self._error(Kind.TYPE, place, column, "is neither a string nor an integer", "Write it as a string.")
+        return self._clean(value, place, column)
 
-    def _clean(self, value: str, number: int, column: str | None) -> str:
+    def _clean(self, value: str, place: Place, column: str | None) -> str:
         if "\0" in value:
-            raise self._error(number, column, "contains a NUL character", "Remove it.")
+            raise self._error(Kind.CODING, place, column, "contains a NUL character", "Remove it.")
         if not _is_unicode(value):
-            raise self._error(number, column, "is not valid UTF-8", "Save the file as UTF-8.")
+            raise self._error(Kind.CODING, place, column, "is not valid UTF-8", "Save the file as UTF-8.")
         return value
 
-    def _error(self, number: int, column: str | None, problem: str, remedy: str) -> DataError:
-        return DataError(f"{self.name!r}, row {number}: column {column!r} {problem}.", remedy)
+    def _error(self, kind: Kind, place: Place, column: str | None, problem: str, remedy: str) -> RecordError:
+        return RecordError(kind, self.name, place, f"column {column!r} {problem}", remedy, column)
 
 
 def _is_unicode(value: str) -> bool:

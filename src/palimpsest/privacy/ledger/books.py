@@ -14,8 +14,10 @@ from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Cap, Charge
 from palimpsest.privacy.ledger.rules import balance
 from palimpsest.privacy.ledger.witness import Witnesses
 from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.records.keyed import digest
 
 _LATER = ("key", "after_loss", "unit_column")  # what a registration may lack: that of records has no column
+ROWS = "rows"  # the kind of the entries that know a data set's rows again
 _OF_RUN = ("stage", "variant", "purpose", "fingerprint")
 
 
@@ -95,6 +97,27 @@ class Books:
     def balance(self, name: str) -> Balance:
         """What the asset has spent and what its cap is."""
         return balance(self.asset(name), self.charges(name))
+
+    @property
+    def rows_key(self) -> bytes:
+        """The key under which the rows of all data sets of this ledger are known again: 32 secret bytes.
+
+        It follows from the key of the data set that was registered first, which no entry ever changes.
+        """
+        first = next(entry.asset for entry in self.chain.entries if entry.kind == "register")
+        return digest(bytes.fromhex(self.chain.keys[first]), "rows of a ledger")
+
+    def rows_known(self, name: str) -> frozenset[str]:
+        """Every likeness of rows that was written down of an asset; see `records.keyed.likeness`."""
+        with interpreted("What is known of rows"):
+            return frozenset(str(one.says["likeness"]) for one in self.chain.of(name, ROWS) if "likeness" in one.says)
+
+    def same_rows(self, name: str, likeness: str) -> str | None:
+        """Another asset with the same rows, unless the owner of the data gave a word for this one; None for none."""
+        if any("word" in entry.says for entry in self.chain.of(name, ROWS)):
+            return None
+        others = (other for other in self.chain.keys if other != name)
+        return next((other for other in others if likeness in self.rows_known(other)), None)
 
     def elsewhere(self, name: str) -> int:
         """How many other ledgers have charged an asset of this name, by what is noted here, while this knows none."""

@@ -79,8 +79,7 @@ class Ledger:
         require_unit(known, asset)
         if fixed_terms(known) != fixed_terms(asset):
             raise LedgerError(
-                f"Asset {asset.name!r} is registered with other terms: {fixed_terms(known)!r}, not "
-                f"{fixed_terms(asset)!r}.",
+                f"Asset {asset.name!r} is registered with other terms: {_differences(known, asset)}.",
                 "Delta, unit, size and adjacency of a data asset never change. Restore them in params.yaml; to change "
                 "the budget's epsilon alone, use `palimpsest register --amend`.",
             )
@@ -96,6 +95,45 @@ class Ledger:
             asset = replace(writing.books().asset(name), epsilon=epsilon)
             writing.amend(name, {"epsilon": epsilon})
         return asset
+
+    def know_rows(self, name: str, likeness: str) -> None:
+        """Write down by what an asset's rows are known again, once; nothing else is in the ledger of them.
+
+        Guarantee: within one ledger, the same rows are not read under a second name without the owner's word, so that
+        their total is not divided unseen. Rows that merely overlap with another asset's, a file that was edited, and
+        another ledger are not found.
+
+        Args:
+            likeness: `records.keyed.likeness` of all rows, under `Books.rows_key`.
+
+        Raises:
+            LedgerError: another asset has these rows.
+        """
+        with self._store.write() as writing:
+            books = writing.books()
+            books.asset(name)
+            if likeness in books.rows_known(name):
+                return
+            if other := books.same_rows(name, likeness):
+                raise LedgerError(
+                    f"The rows of asset {name!r} are those of {other!r}: under two names, each total counts a part of "
+                    "what is told about the same people.",
+                    f"Go on with {other!r} as dataset.asset, or, if the data's owner agrees, give a reason to "
+                    "`palimpsest register --same-rows`: both totals then add up.",
+                )
+            writing.rows(name, {"likeness": likeness})
+
+    def allow_same_rows(self, name: str, word: str) -> None:
+        """Write down the owner's word that an asset may have the rows of another one, with the reason.
+
+        Raises:
+            LedgerError: no reason is given.
+        """
+        if not word.strip():
+            raise LedgerError("--same-rows has no reason.", "Say in a few words why the data have two names.")
+        with self._store.write() as writing:
+            writing.books().asset(name)
+            writing.rows(name, {"word": word})
 
     def books(self, witnesses: Collection[str] = ()) -> Books:
         """Recompute the whole chain, hold it against all that was noted elsewhere, and return what it says.
@@ -231,3 +269,14 @@ class Ledger:
                     writing.move(charge, "refund")
                     count += 1
         return count
+
+
+def _differences(known: Asset, wanted: Asset) -> str:
+    """The terms that two registrations of an asset do not share, in words."""
+    before, now = fixed_terms(known), fixed_terms(wanted)
+    names = [name for name in before | now if before.get(name) != now.get(name)]
+    return ", ".join(f"{name} {_shown(before.get(name))}, not {_shown(now.get(name))}" for name in names)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -113,7 +113,7 @@ class Store:
     def write(self) -> Iterator["Transaction"]:
         """One transaction that no other writer can interleave with; then what it wrote is noted outside the ledger.
 
-        Registering alone is not noted: a ledger that never charged may be removed.
+        Registering, and knowing rows again, is not noted: a ledger that never charged may be removed.
         """
         with ExitStack() as files:
             with self._writing() as connection:
@@ -125,7 +125,7 @@ class Store:
                 note(last.head)
 
     def _noting(self, connection: Connection, last: Entry) -> AbstractContextManager[Callable[[Head], None] | None]:
-        if last.kind == "register":
+        if last.kind in ("register", books.ROWS):
             return nullcontext()
         key = connection.scalars(sa.select(assets.c.key).where(assets.c.name == last.asset)).one()
         return self.witnesses.noting(last.asset, digest_of(str(key)))
@@ -182,6 +182,10 @@ class Transaction:
     def amend(self, name: str, body: Mapping[str, Any]) -> None:
         """Write what is said of an asset from here on."""
         chain.append(self.connection, name, "amend", None, body)
+
+    def rows(self, name: str, body: Mapping[str, Any]) -> None:
+        """Write what is known of an asset's rows, or the owner's word on them."""
+        chain.append(self.connection, name, books.ROWS, None, body)
 
     def reserve(self, name: str, run: Run, number: int, index: int, query: PlannedQuery) -> Charge:
         body = books.reservation(run, number, index, query)

@@ -1,0 +1,186 @@
+"""What is wrong with the options of `palimpsest init`, found before a file is opened or params.yaml is thought of."""
+
+import math
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+from palimpsest.cli.decisions import DataSource
+from palimpsest.methods.registry import METHODS
+from palimpsest.methods.shared.method import Method
+from palimpsest.methods.shared.tools import Reads
+from palimpsest.params.sections import NAME
+from palimpsest.records.faults import POLICIES
+from palimpsest.records.structured import WHOLE_ROW
+
+PRESETS = ("modern", "paper")
+TASKS = ("classify", "span", "text", "json")
+LEAST_EPSILON, MOST_EPSILON = 0.05, 20.0
+_FEWEST = 20  # the smallest audit subset
+_PREFIX = "One row of the results: "
+
+Problem = tuple[str, str]
+
+
+def _first(known: Method) -> bool:
+    """Whether a first variant can be of that method: it builds on no other charge, and is no baseline."""
+    return not known.reads & {Reads.FITTED, Reads.SOURCE} and ".baselines." not in known.module
+
+
+FIRST: dict[str, Method] = {known.name: known for known in METHODS if _first(known)}
+
+
+def method_help() -> str:
+    """What `--method` may be, each with its sentence and the tasks that it can do."""
+    lines = [f"{name}: {_sentence(known)} ({', '.join(known.tasks)})" for name, known in FIRST.items()]
+    return "How the first variant's rows are made; none: dp_lm, and predict for span. " + "; ".join(lines) + "."
+
+
+def _sentence(known: Method) -> str:
+    words = known.title.removeprefix(_PREFIX).rstrip(".")
+    return words[0].lower() + words[1:]
+
+
+def problems(source: DataSource) -> Iterator[Problem]:
+    """Each with the option, its value and what is allowed, and what to do."""
+    return chain(_task(source), _columns(source), _method(source), _sizes(source), _budget(source), _files(source))
+
+
+def _task(source: DataSource) -> Iterator[Problem]:
+    """The columns, the labels and the schema are those of the task."""
+    task, label, labels = source.task, source.label is not None, bool(source.labels)
+    if task not in TASKS:
+        yield f"--task is {task!r}.", f"Choose one of {', '.join(TASKS)}."
+    if task in ("classify", "text") and label != labels:
+        remedy = "Give both, or none for text without labels, or --task span for labels that are free text."
+        yield "--label and --labels come together: labels are public, and are never taken from the data.", remedy
+    if len(source.labels) == 1:
+        yield f"--labels is {next(iter(source.labels))!r} alone; allowed are at least two.", "Name all labels, or none."
+    if task == "span" and (not label or labels):
+        yield "--task span takes --label and no --labels: a label is free text.", "Give the column alone."
+    if (task == "json") != (source.json_schema is not None):
+        yield "--task json and --json-schema come together.", "Give both, or none."
+    if task == "json" and (label or labels):
+        yield "--task json has no labels.", "Leave --label and --labels out."
+    if task != "json" and source.text == WHOLE_ROW:
+        yield f"--text is {WHOLE_ROW!r}.", "Name the text column; only for --task json is a row a record."
+
+
+def _columns(source: DataSource) -> Iterator[Problem]:
+    for option, column in (("--text", source.text), ("--label", source.label), ("--unit", source.unit)):
+        if column == "":
+            yield f"{option} is empty.", "Name a column of the file."
+    if source.text == source.label:
+        yield f"--text and --label are both {source.text!r}.", "Name two columns."
+    if source.public_labels and source.label is None:
+        yield "--public-labels is given without --label.", "Give --label and --labels, or leave it out."
+    if source.bad_rows not in POLICIES:
+        yield f"--bad-rows is {source.bad_rows!r}.", f"Choose one of {', '.join(POLICIES)}."
+
+
+def _method(source: DataSource) -> Iterator[Problem]:
+    """The first variant's method is one, and can do the task."""
+    known = FIRST.get(source.method)
+    if known is None:
+        yield f"--method is {source.method!r}.", f"Choose one of {', '.join(FIRST)}."
+    elif source.task in TASKS and source.task not in known.tasks:
+        able = [name for name, other in FIRST.items() if source.task in other.tasks]
+        yield (
+            f"--method {source.method} is for task {' or '.join(known.tasks)}; the task is {source.task}.",
+            f"Choose one of {', '.join(able)}; --label with --labels makes the task classify.",
+        )
+    if source.preset not in PRESETS:
+        yield f"--preset is {source.preset!r}.", f"Choose one of {', '.join(PRESETS)}."
+    if not source.lm:
+        yield "--lm is empty.", "Give embedded, a folder, or a hub name."
+    if not re.fullmatch(NAME, source.asset):
+        yield f"--asset is {source.asset!r}.", "Use lower-case letters, digits and _, a letter first."
+
+
+def _sizes(source: DataSource) -> Iterator[Problem]:
+    """How many records and persons there are, and what is kept of one."""
+    records, persons = source.n_public, source.persons
+    if records < _FEWEST:
+        remedy = "Give the approximate number of private records; with fewer than that no audit can be made."
+        yield f"--n-public is {records}; allowed is at least {_FEWEST}.", remedy
+    if (source.unit is None) != (persons is None):
+        yield (
+            "--unit and --persons come together: the person is then protected, and delta and noise follow from how "
+            "many persons there are.",
+            "Give both, or neither for data in which one row is one person.",
+        )
+    if source.max_rows < 1:
+        yield f"--max-rows is {source.max_rows}; allowed is at least 1.", "Keep one row of each person."
+    if persons is None and source.max_rows > 1:
+        yield "--max-rows is given without --unit: nothing would be capped.", "Name the column, too."
+    if persons is not None and not _FEWEST <= persons <= records:
+        yield (
+            f"--persons is {persons}; allowed is at least {_FEWEST} and at most --n-public, {records}.",
+            "Give the approximate number of different persons in the column.",
+        )
+    if source.max_length < 1:
+        yield (
+            f"--max-length is {source.max_length}; allowed is at least 1.",
+            "Give the most characters kept.",
+        )
+
+
+def _budget(source: DataSource) -> Iterator[Problem]:
+    """How private the first variant is, and the data set as a whole."""
+    epsilon, budget, units = source.epsilon, source.budget, source.persons or source.n_public
+    if not epsilon >= LEAST_EPSILON:
+        remedy = "Give 1 to 8, say 3; the smaller, the more private."
+        yield f"--epsilon is {epsilon:g}; allowed is at least {LEAST_EPSILON:g}: below, noise drowns any text.", remedy
+    if math.isinf(epsilon):
+        yield "--epsilon is inf.", "Give a finite one; params.yaml has a variant `inf` to add, a run without noise."
+    elif epsilon > MOST_EPSILON:
+        yield (
+            f"--epsilon is {epsilon:g}; allowed is at most {MOST_EPSILON:g}: beyond, the odds that somebody is in the "
+            f"data may grow by e^{MOST_EPSILON:g}, half a billion times, which promises nothing.",
+            "Give 1 to 8, say 3. If you mean it, write the larger one beside the variant in params.yaml.",
+        )
+    if not 0 < budget < math.inf:
+        yield f"--budget is {budget:g}; allowed is above 0 and finite.", "Give 10, say: the cap over all releases."
+    elif budget < epsilon:
+        yield _too_small(source, epsilon)
+    if source.delta is not None and not 0 < source.delta <= 1 / units:
+        unit = "records" if source.persons is None else "persons"
+        yield (
+            f"--delta is {source.delta:g}; allowed is above 0 and at most 1 / n for {units} {unit}, {1 / units:.3g}.",
+            "Leave it out: 1 / (n ln n) is the default.",
+        )
+
+
+def _too_small(source: DataSource, cost: float) -> Problem:
+    return (
+        f"--budget is {source.budget:g}; the first variant, at --epsilon {source.epsilon:g}, takes {cost:.2f} of it.",
+        f"Raise --budget to {math.ceil(cost * 10) / 10:g} at least, more for later releases, or lower --epsilon.",
+    )
+
+
+def budget_problem(source: DataSource, cost: float) -> Problem | None:
+    """Where the budget cannot pay what the first variant was found to cost: the same words."""
+    return _too_small(source, cost) if cost > source.budget else None
+
+
+def _files(source: DataSource) -> Iterator[Problem]:
+    """Each file is one, and none stands for another."""
+    named = {
+        "DATA": source.data, "--public": source.public, "--test": source.test, "--public-test": source.public_test,
+    }  # fmt: skip
+    seen: dict[Path, str] = {}
+    for option, path in named.items():
+        if path is None:
+            continue
+        real = path.expanduser().resolve()
+        if real in seen:
+            yield f"{option} is the same file as {seen[real]}, {str(path)!r}.", _APART[option]
+        seen.setdefault(real, option)
+
+
+_APART = {
+    "--public": "Name public text that holds none of the private rows.",
+    "--test": "Name other rows, or leave --test out: a test part is then cut from the private file.",
+    "--public-test": "Name other rows, which are public, or leave it out.",
+}

@@ -1,0 +1,167 @@
+"""What `palimpsest init` asks on a terminal, each thing in turn, where it was not told as an option."""
+
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from palimpsest.errors import ParamsError
+from palimpsest.params.sections import NAME
+
+NEEDED = ("data", "text", "public", "n_public", "asset")  # in no other way can these be known
+Given = Mapping[str, Any]
+
+
+def _always(_: Given) -> bool:
+    return True
+
+
+def _labelled(given: Given) -> bool:
+    return given["label"] is not None and given["labels_file"] is None
+
+
+def _of_persons(given: Given) -> bool:
+    return given["unit"] is not None
+
+
+def _file(answer: str) -> Path:
+    path = Path(answer).expanduser()
+    if not path.is_file():
+        raise ValueError("there is no such file")
+    return path
+
+
+def _name(answer: str) -> str:
+    if not re.fullmatch(NAME, answer):
+        raise ValueError("a name is lower-case letters, digits and _, a letter first")
+    return answer
+
+
+def _whole(answer: str) -> int:
+    if not answer.isdecimal():
+        raise ValueError("that is no whole number")
+    return int(answer)
+
+
+def _number(answer: str) -> float:
+    try:
+        return float(answer)
+    except ValueError:
+        raise ValueError("that is no number") from None
+
+
+@dataclass(frozen=True)
+class Question:
+    """One thing to ask.
+
+    Attributes:
+        name: the option's, as `init` has it.
+        words: what it is, in a line.
+        kind: how an answer is read.
+        needed: whether an empty answer is asked again.
+        asked: whether it is asked, by what is known so far.
+        again: what is said of an empty answer that is needed.
+    """
+
+    name: str
+    words: str
+    kind: Callable[[str], Any] = str
+    needed: bool = True
+    asked: Callable[[Given], bool] = _always
+    again: str = "This is needed."
+
+
+QUESTIONS = (
+    Question("data", "The private file: CSV, TSV, JSONL or Parquet.", _file),
+    Question("public", "Public text of the same kind, in a file of its own, with the same text column.", _file),
+    Question("text", "The column that holds the text."),
+    Question("label", "The column that holds the label; leave it empty for text without labels.", needed=False),
+    Question(
+        "labels",
+        "All labels, separated by commas; name=description describes one. They are public and come from you.",
+        asked=_labelled,
+        again="Labels are never taken from the data: a rare one would tell that somebody has it. Name them all.",
+    ),
+    Question(
+        "n_public",
+        "About how many private records there are. It is public: noise follows from it. A round number is best.",
+        _whole,
+    ),
+    Question("unit", "The column that names the person, where one has several rows; else empty.", needed=False),
+    Question(
+        "persons",
+        "About how many persons that column names. It is public: noise and delta follow from it.",
+        _whole,
+        asked=_of_persons,
+    ),
+    Question(
+        "max_rows",
+        "How many rows are kept of a person. It is public: the rest are left out.",
+        _whole,
+        needed=False,
+        asked=_of_persons,
+    ),
+    Question("asset", "A name for the data set in the ledger: lower-case letters, digits and _.", _name),
+    Question("epsilon", "How much the first variant may tell: 1 is strict, 8 is loose.", _number, False),
+    Question("budget", "The cap on epsilon over all that is ever made of these data.", _number, False),
+)
+
+
+def complete(given: Given, chosen: Mapping[str, bool]) -> dict[str, Any]:
+    """The options with what was missing asked for; they are left as they are where nothing is.
+
+    Args:
+        given: name -> value, None where there is none.
+        chosen: name -> whether the user gave the option, of those that have a default.
+
+    Raises:
+        ParamsError: something is missing, and there is no terminal to ask on.
+    """
+    missing = [name for name in NEEDED if given[name] is None]
+    if not missing:
+        return dict(given)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        option = "DATA" if missing[0] == "data" else f"--{missing[0].replace('_', '-')}"
+        remedy = "`palimpsest init --help` has an example; on a terminal, `palimpsest init` asks for each thing."
+        raise ParamsError(f"{option} is missing.", remedy)
+    answers = dict(given)
+    for question in QUESTIONS:
+        if _open(question, answers, chosen):
+            answers[question.name] = _answer(question, answers[question.name])
+    typer.echo(f"\nthe same without questions, beside what else you gave: palimpsest init {_line(answers)}\n")
+    return answers
+
+
+def _line(answers: Given) -> str:
+    """The options that give these answers."""
+    named = {question.name: answers[question.name] for question in QUESTIONS if question.name != "data"}
+    told = {name: value for name, value in named.items() if value is not None}
+    if told.get("unit") is None:
+        told.pop("max_rows", None)
+    options = [part for name, value in told.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    return shlex.join([str(answers["data"]), *options])
+
+
+def _open(question: Question, known: Given, chosen: Mapping[str, bool]) -> bool:
+    told = chosen.get(question.name, known[question.name] is not None)
+    return not told and question.asked(known)
+
+
+def _answer(question: Question, default: Any) -> Any:
+    typer.echo(f"\n{question.words}")
+    while True:
+        text = typer.prompt(question.name, default="" if default is None else str(default), show_default=bool(default))
+        if not text.strip():
+            if not question.needed:
+                return default
+            typer.echo(question.again)
+            continue
+        try:
+            return question.kind(text.strip())
+        except ValueError as error:
+            typer.echo(f"{text.strip()!r}: {error}.")

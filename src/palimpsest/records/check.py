@@ -1,0 +1,73 @@
+"""One pass through a file of records: every fault and where it is, without a value."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from palimpsest.records.faults import NOTES, Kind, RecordError
+from palimpsest.records.keyed import BEGINNING, likeness
+from palimpsest.records.read import ColumnNames, iter_rows
+
+
+class Found(NamedTuple):
+    """A fault: its kind, the record's number, the line that it begins on, and the column."""
+
+    kind: Kind
+    row: int
+    line: int | None
+    column: str | None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a pass through a file found. All of it follows from the rows, so it is for their owner alone.
+
+    Attributes:
+        faults: in the order of the file, to its end or to a broken quote.
+        rows: how many can be read.
+        persons: how many different ones these name.
+        labels: those that these have.
+        likeness: by what the rows are known again, see `keyed.likeness`; None without a key, or without rows.
+    """
+
+    faults: tuple[Found, ...]
+    rows: int
+    persons: int
+    labels: frozenset[str]
+    likeness: str | None = None
+
+
+def check(
+    path: Path, columns: ColumnNames, max_length: int, labels: Sequence[str] | None, key: bytes | None = None
+) -> Checked:
+    """Read a file as a run would, past every fault that leaves the rest readable.
+
+    Args:
+        path, columns, max_length, labels: as `iter_rows` has them.
+        key: under which the rows are known again; none leaves that out.
+
+    Raises:
+        DataError: the file as a whole cannot be read, or has no row.
+    """
+    faults: list[Found] = []
+    rows = 0
+    persons: set[str | None] = set()
+    seen: set[str | None] = set()
+    texts: list[str] = []
+
+    def bad(fault: RecordError) -> bool:
+        faults.append(Found(fault.kind, fault.place.row, fault.place.line, fault.column))
+        return fault.kind not in NOTES
+
+    try:
+        for row in iter_rows(path, columns, max_length, labels, bad):
+            rows += 1
+            persons.add(row.unit)
+            seen.add(row.label)
+            if key is not None:
+                texts.append(row.text[:BEGINNING])
+    except RecordError as broken:  # what follows a broken quote is no record any more
+        bad(broken)
+    alike = likeness(texts, key) if key is not None and texts else None
+    return Checked(tuple(faults), rows, len(persons - {None}), frozenset(filter(None, seen)), alike)
