@@ -33,7 +33,8 @@ class KeptVectors:
 
     With `batch` 1 each text is encoded by itself, and vectors that were encoded together are not taken from the folder:
     no vector depends on another text. With more, padding may move the last bits of a vector, and the vector of the
-    batch it was first encoded in stays; those that were encoded alone are taken, too.
+    batch it was first encoded in stays; those that were encoded alone are taken, too. With `takes_together` and `batch`
+    1 new texts are encoded alone, and what was encoded together is taken: for whom the last bits do not matter.
 
     A call that encodes anything writes at least one file: hand over many texts at once.
 
@@ -48,19 +49,23 @@ class KeptVectors:
         folder: Path,
         fingerprint: str,
         batch: int,
+        *,
+        takes_together: bool = False,
     ) -> None:
         """Nothing is read or written yet.
 
         Args:
             folder: where vectors are kept, made with mode 0700.
             batch: texts encoded at once, those of similar length together.
+            takes_together: whether vectors that were encoded together are taken though `batch` is 1.
         """
         validate.positive(dimension=dimension, batch=batch)
         self._encode_batch, self._batch = encode_batch, batch
         self._folder, self.dimension = Path(folder), dimension
         self._secret = hashlib.blake2b(fingerprint.encode(), digest_size=32).digest()
         alone, together = (self._marked(name) for name in (b"mark alone", b"mark"))
-        self._mark, self._known = (alone, {alone}) if batch == 1 else (together, {alone, together})
+        self._mark = alone if batch == 1 else together
+        self._known = {alone} if batch == 1 and not takes_together else {alone, together}
         self._seen: set[str] = set()  # names of files
         self._segments: list[np.ndarray] = []  # each (n, dimension), memory-mapped
         self._starts = np.zeros(1, dtype=np.int64)  # place of each segment's first vector, and of the next to come
