@@ -5,12 +5,19 @@ BIN := $(VENV)/bin
 DEMO := $(BIN)/.demo-installed
 TEST := $(BIN)/.test-installed
 
-.PHONY: demo test lint graph install mutants coverage
+.PHONY: demo demo-full test lint graph install mutants coverage
 
 demo: $(DEMO)  ## set up and run the main job on the embedded data set; offline after the install
 	$(BIN)/palimpsest register
 	$(BIN)/palimpsest keys new --keep
 	$(BIN)/palimpsest run --yes  # its rows are invented: whoever runs it owns them
+
+demo-full: $(DEMO)  ## the same with more of everything, as docs/results/demo.md has it, in the folder full/
+	mkdir -p full
+	cp params.full.yaml full/params.yaml
+	test -d full/.dvc || (cd full && $(CURDIR)/$(BIN)/dvc init --quiet --no-scm)
+	cd full && export PATH="$(CURDIR)/$(BIN):$$PATH" && palimpsest render && palimpsest register \
+		&& palimpsest keys new --keep && palimpsest run --yes
 
 test: $(TEST) lint  ## everything CI checks
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
