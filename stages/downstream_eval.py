@@ -74,7 +74,9 @@ class Judges:
             "tfidf_lr": self._tfidf,
             "finetuned": self._finetuned,
         }
-        evaluations = {name: evaluators[name](train, test) for name in self.params.utility.evaluators}
+        evaluations: dict[str, Evaluation] = {
+            name: evaluators[name](train, test) for name in self.params.utility.evaluators
+        }
         return UtilityAudit(len(train.rows), len(test.rows), evaluations)
 
     def _minilm(self, train: Part, test: Part) -> Evaluation:
