@@ -6,7 +6,7 @@
 ARG PYTHON=3.12
 FROM python:${PYTHON}-slim AS wheel
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE params.yaml ./
+COPY pyproject.toml README.md LICENSE params.yaml params.full.yaml ./
 COPY src src
 COPY stages stages
 COPY flows flows

@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 DEMO := $(BIN)/.demo-installed
 TEST := $(BIN)/.test-installed
 
-.PHONY: help demo test test-slow lint graph docs install mutants coverage
+.PHONY: help demo demo-full test test-slow lint graph docs install mutants coverage
 
 help:  ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(DEMO)  ## set up and run the main job on the embedded data set; offline after the install
 	$(BIN)/palimpsest demo
+
+demo-full: $(DEMO)  ## the same with more of everything, as docs/results/demo.md has it, in the folder full/
+	$(BIN)/palimpsest demo --full --dir full
 
 test: $(TEST) lint  ## everything CI checks
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

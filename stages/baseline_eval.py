@@ -11,15 +11,16 @@ from palimpsest.records.write import read_split
 from palimpsest.workspace import BASELINES, PRIVATE
 from stages.audited import records_of, save, written
 from stages.common import start
-from stages.downstream_eval import RESAMPLES, score
+from stages.downstream_eval import RESAMPLES, Judges, Part
 
 
 def run() -> None:
     """Private train and test rows, public_only rows -> utility.json of `real` and `public_only`, baselines.json."""
     params = load()
     real = [Record(row.text, row.label) for row in read_split(PRIVATE / "train.parquet")]
-    test = records_of("test")
-    audits = {"real": score(params, real, test), "public_only": score(params, written(params, "public_only"), test)}
+    judges, test = Judges(params), Part(records_of("test"), asset=True)
+    parts = {"real": Part(real, asset=True), "public_only": Part(written(params, "public_only"), asset=False)}
+    audits = {name: judges.score(part, test) for name, part in parts.items()}
     draws = Bootstrap(resamples=RESAMPLES, seed=params.seed)
     for name, audit in audits.items():
         save(name, "utility", kept(audit, audits["real"], draws).to_json(name))

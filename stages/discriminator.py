@@ -3,14 +3,17 @@
 Started by `torchrun`, or with PALIMPSEST_PROCESSES=n in the environment, n processes share every batch.
 """
 
+from functools import partial
+
 from stages import dp_train
 from stages.common import start_processes
+from stages.encoding_tools import EncodingTools
 from stages.vouching import vouched
 
 
 def run(name: str, _model: str) -> None:
     """data/private/train.parquet, models/<model> -> models/<name>, reports/receipts/models/<name>.json."""
-    dp_train.run(name, vouched)
+    dp_train.run(name, partial(EncodingTools, vouched=vouched))
 
 
 if __name__ == "__main__":

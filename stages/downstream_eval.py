@@ -1,7 +1,8 @@
 """Train classifiers on synthetic rows and score them on the real test rows."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,37 +21,96 @@ from palimpsest.audit.utility import (
     tfidf_lr,
 )
 from palimpsest.files import read_json
-from palimpsest.models.encoder import Encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
 from palimpsest.workspace import BASELINES
 from stages.audited import records_of, save, written
 from stages.common import start
+from stages.encoding import StoredEncoders, encoders
 from stages.vouching import vouched
 
 RESAMPLES = 2000
 Texts = list[str]
-Evaluator = Callable[[Params, Texts, Texts, Texts, Texts], Evaluation]  # texts and labels: of training, of test rows
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Labelled rows to train on, or to be scored on."""
+
+    rows: Sequence[Record]
+    asset: bool  # private rows of the asset, not synthetic or public ones
+
+    @property
+    def texts(self) -> Texts:
+        """Their texts."""
+        return [row.text for row in self.rows]
+
+    @property
+    def labels(self) -> Texts:
+        """Their labels."""
+        return [row.label or "" for row in self.rows]
 
 
 def run(name: str) -> None:
     """data/synthetic/<variant>.parquet, data/private/test.parquet -> utility.json of the variant."""
     params = load()
-    audit = score(params, written(params, name), records_of("test"))
+    audit = Judges(params).score(Part(written(params, name), asset=False), Part(records_of("test"), asset=True))
     baselines = read_json(BASELINES)
     scores = audit.scores(lambda evaluator, evaluation: compared(evaluation, baselines, evaluator, params.seed))
     save(name, "utility", scores.to_json(name))
 
 
-def score(params: Params, rows: Sequence[Record], test: Sequence[Record]) -> UtilityAudit:
-    """All evaluators of params.yaml, trained on these rows and scored on those."""
-    evaluators: Mapping[str, Evaluator] = {"minilm_lr": _minilm, "tfidf_lr": _tfidf, "finetuned": _finetuned}
-    train, truth = (([row.text for row in part], [row.label or "" for row in part]) for part in (rows, test))
-    evaluations: dict[str, Evaluation] = {
-        name: evaluators[name](params, *train, *truth) for name in params.utility.evaluators
-    }
-    return UtilityAudit(len(rows), len(test), evaluations)
+@dataclass(frozen=True)
+class Judges:
+    """All evaluators of params.yaml."""
+
+    params: Params
+
+    def score(self, train: Part, test: Part) -> UtilityAudit:
+        """Train on these rows and score on those."""
+        evaluators: Mapping[str, Callable[[Part, Part], Evaluation]] = {
+            "minilm_lr": self._minilm,
+            "tfidf_lr": self._tfidf,
+            "finetuned": self._finetuned,
+        }
+        evaluations: dict[str, Evaluation] = {
+            name: evaluators[name](train, test) for name in self.params.utility.evaluators
+        }
+        return UtilityAudit(len(train.rows), len(test.rows), evaluations)
+
+    def _minilm(self, train: Part, test: Part) -> Evaluation:
+        features, held = (self._vectors(part) for part in (train, test))
+        return minilm_lr(features, train.labels, held, test.labels, self._labels, self._linear)
+
+    def _tfidf(self, train: Part, test: Part) -> Evaluation:
+        return tfidf_lr(train.texts, train.labels, test.texts, test.labels, self._labels, self._linear)
+
+    def _finetuned(self, train: Part, test: Part) -> Evaluation:
+        utility = self.params.utility
+        tuning = FinetuneSettings(
+            seeds=range(utility.seeds),
+            device="cuda" if torch.cuda.is_available() else "cpu",
+            **utility.finetune.model_dump(),
+        )
+        folder = vouched(self.params, "models.classifier")
+        return finetuned(folder, train.texts, train.labels, test.texts, test.labels, self._labels, tuning)
+
+    def _vectors(self, part: Part) -> np.ndarray:
+        encode = self._encoders.rows if part.asset else self._encoders.others
+        return encode(part.texts)
+
+    @cached_property
+    def _encoders(self) -> StoredEncoders:
+        return encoders(self.params)
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(self.params.dataset.labels)
+
+    @property
+    def _linear(self) -> LinearSettings:
+        return LinearSettings(range(self.params.utility.seeds), self.params.utility.validation_share)
 
 
 def compared(evaluation: Evaluation, baselines: Mapping[str, Any], evaluator: str, seed: int) -> Scored:
@@ -60,29 +120,6 @@ def compared(evaluation: Evaluation, baselines: Mapping[str, Any], evaluator: st
     draws = Bootstrap(resamples=RESAMPLES, seed=seed)
     closed = gap_closed(own, public, real, draws)
     return replace(evaluation.scored, retention=retention(own, real, draws), gap_closed=closed, compared=True)
-
-
-def _minilm(params: Params, texts: Texts, labels: Texts, test: Texts, truth: Texts) -> Evaluation:
-    encode = Encoder(vouched(params, "models.encoder")).encode
-    return minilm_lr(encode(texts), labels, encode(test), truth, tuple(params.dataset.labels), _linear(params))
-
-
-def _tfidf(params: Params, texts: Texts, labels: Texts, test: Texts, truth: Texts) -> Evaluation:
-    return tfidf_lr(texts, labels, test, truth, tuple(params.dataset.labels), _linear(params))
-
-
-def _finetuned(params: Params, texts: Texts, labels: Texts, test: Texts, truth: Texts) -> Evaluation:
-    tuning = FinetuneSettings(
-        seeds=range(params.utility.seeds),
-        device="cuda" if torch.cuda.is_available() else "cpu",
-        **params.utility.finetune.model_dump(),
-    )
-    folder = vouched(params, "models.classifier")
-    return finetuned(folder, texts, labels, test, truth, tuple(params.dataset.labels), tuning)
-
-
-def _linear(params: Params) -> LinearSettings:
-    return LinearSettings(range(params.utility.seeds), params.utility.validation_share)
 
 
 if __name__ == "__main__":

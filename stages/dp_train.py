@@ -27,20 +27,20 @@ from stages.common import start_processes
 from stages.models import note_fitted, receipt_of
 from stages.spenders import spender
 from stages.spending import charged, identify, private_rows
-from stages.tools import Artifacts, nothing_vouched
+from stages.tools import Artifacts
 
 
-def run(name: str, vouched: Callable[[Params, str], Path] = nothing_vouched) -> None:
+def run(name: str, artifacts: Callable[..., Artifacts] = Artifacts) -> None:
     """data/private/train.parquet, models/base -> models/<name>, reports/receipts/models/<name>.json.
 
-    `vouched` says where a public source lies that params.yaml names.
+    `artifacts` makes what the method is built with: an `Artifacts`, or one that can hand over more.
     """
     params = load()
     model = spender(params, name)
     below = model.origin if Reads.FITTED in model.method.reads else None
     before = spender(params, below).plan(params, Basis()) if below else None
     plan = model.plan(params, Basis() if before is None else Basis(before.event, before.own_delta))
-    tools = Artifacts(params, model, vouched, CHECKPOINTS)
+    tools = artifacts(params, model, kept=CHECKPOINTS)
     identity = identify(params, model, plan, *tools.digests())
     training: Training[Saved] = model.method.build(model.settings, plan, tools)
     fit(params, identity, plan, training.ask, receipt_of(below) if below else None, training.assumptions())

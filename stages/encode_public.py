@@ -5,23 +5,29 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from palimpsest.files import atomic_path
-from palimpsest.models.encoder import Encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
-from palimpsest.records.write import read_public
-from palimpsest.workspace import EMBEDDINGS, PUBLIC
+from palimpsest.progress import track
+from palimpsest.workspace import EMBEDDINGS
 from stages.common import start
-from stages.vouching import vouched
+from stages.encoding import encoders
+from stages.public import public_texts
+
+_AT_ONCE = 1024  # texts handed to the memory: what a stopped encode loses at most
 
 
 def run() -> None:
     """data/public/train.parquet -> data/public/embeddings.npz: texts (n, d), descriptions (labels, d)."""
-    params = load()
-    encoder = Encoder(vouched(params, "models.encoder"))
-    texts = encoder.encode([row.text for row in read_public(PUBLIC / "train.parquet")])
-    descriptions = encoder.encode(list(params.dataset.labels.values()))
+    params, texts = load(), public_texts()
+    every, encode = [*texts, *params.dataset.labels.values()], encoders(params).others
+    starts = range(0, len(every), _AT_ONCE)
+    parts = [
+        encode(every[start : start + _AT_ONCE])
+        for start in track(starts, name="encode", total=len(starts), private=True)
+    ]
+    vectors, descriptions = np.split(np.concatenate(parts), [len(texts)])
     with atomic_path(EMBEDDINGS) as draft, draft.open("wb") as file:
-        np.savez(file, texts=texts, descriptions=descriptions)
+        np.savez(file, texts=vectors, descriptions=descriptions)
 
 
 def public_vectors(params: Params, texts: Sequence[str], encode: Callable[[Sequence[str]], np.ndarray]) -> np.ndarray:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
+from palimpsest.methods.shared.tools import Encode
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.schema import Params
@@ -13,7 +14,7 @@ from stages.vouching import vouched
 # Both are outside DVC's outputs, so that a stopped stage leaves them.
 OF_ROWS = PRIVATE / "vectors"
 OF_OTHERS = CHECKPOINTS / "vectors"
-_AT_ONCE = 64  # where no guarantee rests on the last bits of the vectors
+_AT_ONCE = 64  # public and synthetic texts: no guarantee rests on the last bits of their vectors
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,13 @@ class StoredEncoders:
     Attributes:
         rows: for private texts.
         others: for public and synthetic texts.
+        fresh: for public texts, each by itself, with no memory.
         fingerprint: of the encoder's weights and configuration.
     """
 
     rows: KeptVectors
     others: KeptVectors
+    fresh: Encode
     fingerprint: str
 
     @property
@@ -36,9 +39,14 @@ class StoredEncoders:
         return self.rows.dimension
 
 
-def encoders(params: Params, batch: int = _AT_ONCE) -> StoredEncoders:
-    """The configured encoder; private texts that are new are read `batch` at once."""
+def encoders(params: Params, batch: int | None = None) -> StoredEncoders:
+    """The configured encoder; private texts that are new are read `batch` at once.
+
+    Without a `batch` no guarantee rests on the last bits of the vectors. What is new is then read alone, so that every
+    other stage can take it; what another one read together is taken, too.
+    """
     folder = vouched(params, "models.encoder")
     encoder, mark = Encoder(folder), fingerprint_of(folder)
     stored = partial(KeptVectors, encoder.encode_batch, encoder.dimension)
-    return StoredEncoders(stored(OF_ROWS, mark, batch), stored(OF_OTHERS, mark, _AT_ONCE), mark)
+    rows = stored(OF_ROWS, mark, batch or 1, takes_together=batch is None)
+    return StoredEncoders(rows, stored(OF_OTHERS, mark, _AT_ONCE), encoder.encode_alone, mark)

@@ -5,7 +5,7 @@ from functools import partial
 
 from palimpsest.errors import ParamsError
 from palimpsest.methods.shared.method import Basis
-from palimpsest.methods.shared.tools import Encoders, Reads
+from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
@@ -16,10 +16,9 @@ from palimpsest.records.write import write_synthetic
 from palimpsest.workspace import EVOLVED, RECEIPTS, SYNTHETIC
 from stages import resuming
 from stages.common import start
-from stages.encoding import encoders
+from stages.encoding_tools import EncodingTools
 from stages.spenders import Spender, spender
 from stages.spending import charged, identify, record
-from stages.tools import Artifacts
 from stages.vouching import vouched
 
 
@@ -37,7 +36,7 @@ def run(name: str, *_origin: str) -> None:
     plan = who.plan(params, behind.basis)
     if not plan.feasible:
         raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
-    tools = FitTools(params, who, vouched)
+    tools = EncodingTools(params, who, vouched)
     identity = identify(params, who, plan, *tools.digests(), *behind.charges)
     kept = resuming.folder(method, identity, plan, params.testing.noise_seed is not None)
     fit = method.build(who.settings, plan, replace(tools, kept=kept))
@@ -49,16 +48,6 @@ def run(name: str, *_origin: str) -> None:
     counts = {"drawn": made.drawn, "removed": dict(made.removed), "rows": len(made.rows), **made.told}
     record(params, ledger, session, plan, counts, behind.charges, {*behind.assumptions, *made.assumptions})
     resuming.forget(method, name, ledger.charges(params.dataset.asset))
-
-
-@dataclass(frozen=True)
-class FitTools(Artifacts):
-    """What a method is built with, the encoder with its memories among it."""
-
-    def encoders(self, batch: int) -> Encoders:
-        """The configured encoder; private texts that are new are read `batch` at once."""
-        self.require(Reads.ENCODER)
-        return encoders(self.params, batch)
 
 
 @dataclass(frozen=True)

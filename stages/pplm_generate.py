@@ -11,16 +11,14 @@ from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import ENCODER
 from palimpsest.methods.dp_lm.sampling import Sampler
 from palimpsest.methods.shared.counts import GenerationCounts
-from palimpsest.models.encoder import Encoder
 from palimpsest.params.load import load
 from palimpsest.params.schema import DpLmVariant, Params
-from palimpsest.records.vouched import fingerprint_of
 from palimpsest.records.write import write_synthetic
 from palimpsest.workspace import METRICS, MODELS, RECEIPTS, SHARDS, SYNTHETIC
 from stages.common import start
+from stages.encoding import encoders
 from stages.filters import chain
 from stages.models import receipt_of
-from stages.vouching import vouched
 
 
 def run(name: str, model: str) -> None:
@@ -28,13 +26,11 @@ def run(name: str, model: str) -> None:
     params, receipt = load(), receipt_of(model)
     variant, artifact = params.variants[name], DpLmArtifact.load(MODELS / model)
     assert isinstance(variant, DpLmVariant)  # the schema lets no other run here
-    reads_encoder = artifact.model.head.shape.reads == ENCODER
-    folder = vouched(params, "models.encoder") if reads_encoder else None
-    encode = None if folder is None else Encoder(folder).encode_batch
+    encode = encoders(params) if artifact.model.head.shape.reads == ENCODER else None
     settings = variant.generate
     removing = chain(settings.filters, settings.max_tokens, settings.batch)
-    shards = shard_folder(name, digest(params, name, model, "" if folder is None else fingerprint_of(folder)))
-    sampler = Sampler(settings, variant.variant, params.seed, removing, encode, shards)
+    shards = shard_folder(name, digest(params, name, model, encode.fingerprint if encode else ""))
+    sampler = Sampler(settings, variant.variant, params.seed, removing, encode.others if encode else None, shards)
     rows = list(sampler.sample(artifact, artifact.counts(settings.rows)))
     write_synthetic(rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
     counts = GenerationCounts(drawn=removing.seen, removed=removing.removed, rows=len(rows))

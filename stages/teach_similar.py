@@ -3,15 +3,15 @@
 import shutil
 
 from palimpsest.files import atomic_path
-from palimpsest.models.encoder import Encoder, neighbours
+from palimpsest.models.encoder import neighbours
 from palimpsest.models.lm import learn_prompts
 from palimpsest.params.load import load
 from palimpsest.records.write import read_public
 from palimpsest.workspace import BASE_LM, PUBLIC, TAUGHT
 from stages.common import start
 from stages.encode_public import public_vectors
+from stages.encoding import encoders
 from stages.pretrain import guessed_labels
-from stages.vouching import vouched
 
 
 def run(name: str) -> None:
@@ -20,7 +20,7 @@ def run(name: str) -> None:
     settings, rows = params.taught[name], read_public(PUBLIC / "train.parquet")
     texts = [row.text for row in rows]
     labels = guessed_labels(params, rows) if params.dataset.labels else [""] * len(rows)
-    vectors = public_vectors(params, texts, lambda texts: Encoder(vouched(params, "models.encoder")).encode(texts))
+    vectors = public_vectors(params, texts, lambda texts: encoders(params).others(texts))
     pairs = neighbours(vectors, labels, settings.neighbours)
     with atomic_path(TAUGHT / name) as draft:
         shutil.copytree(BASE_LM, draft)

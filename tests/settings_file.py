@@ -1,5 +1,6 @@
 """Settings of a test's workspace: params.yaml as a person writes it, and the file with every value beside it."""
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,20 @@ from ruamel.yaml import YAML
 from palimpsest.errors import ParamsError
 from palimpsest.graph import render as graph
 from palimpsest.params.file import FILE, RESOLVED
-from palimpsest.params.load import parse, read, rendered, texts
+from palimpsest.params.load import loads, parse, read, rendered, texts
 from palimpsest.workspace import GRAPH
 
-DEMO = Path(__file__).parents[1] / RESOLVED
+FULL = Path(__file__).parents[1] / "params.full.yaml"
+
+
+@functools.cache
+def _resolved() -> str:
+    return rendered(loads(FULL.read_text(encoding="utf-8")))
 
 
 def demo() -> dict[str, Any]:
-    """Every value of the demo, to be changed."""
-    return dict(YAML(typ="safe", pure=True).load(DEMO.read_text(encoding="utf-8")))
+    """Every value of the demo at its full size, to be changed."""
+    return dict(YAML(typ="safe", pure=True).load(_resolved()))
 
 
 def write_settings(folder: Path, content: Mapping[str, Any]) -> None:

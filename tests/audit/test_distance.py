@@ -106,7 +106,7 @@ def test_wasserstein_on_a_line_pairs_rows_in_order() -> None:
 def test_wasserstein_is_the_best_of_all_pairings(seed: int) -> None:
     first, second = drawn(6, seed, 3), drawn(6, seed + 50, 3, shift=0.5)
     pairings = [np.linalg.norm(first - second[list(order)], axis=1).mean() for order in permutations(range(6))]
-    assert wasserstein(first, second) == pytest.approx(min(pairings), rel=1e-12)
+    assert wasserstein(first, second) == pytest.approx(min(pairings), rel=1e-9)  # the grid of distances
     assert wasserstein(first, second) < pairings[0]
 
 

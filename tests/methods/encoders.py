@@ -14,6 +14,10 @@ class Encoding:
     dimension: int
     fingerprint: str = "public"
 
+    @property
+    def fresh(self) -> Encode:
+        return self.others
+
 
 def encoding(encode: Encode, dimension: int, rows: Encode | None = None) -> Encoding:
     return Encoding(rows or encode, encode, dimension)

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,12 +14,14 @@ from palimpsest.errors import LedgerError, ModelError, ParamsError
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.discriminator import Discriminator, _Features, _losses, _StateReader
 from palimpsest.methods.dp_lm.fit import DpLm
+from palimpsest.methods.dp_lm.judge_declaration import DISCRIMINATOR
 from palimpsest.methods.dp_lm.model import DiscriminatorHead, HeadShape, new_head, new_model, with_reads
 from palimpsest.methods.dp_lm.plan import plan as planned_model
 from palimpsest.methods.dp_lm.plan import plan_discriminator as planned
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
 from palimpsest.methods.shared.base import Budget
+from palimpsest.models.vectors import KeptVectors
 from palimpsest.privacy.accounting import epsilon, is_private
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
@@ -50,7 +53,7 @@ def encode(texts: list[str]) -> np.ndarray:
 def trained_loss(artifact: DpLmArtifact, generator: Discriminator) -> float:
     """Mean loss of the saved head on the rows that it learned from, behind stand-ins that are drawn anew."""
     rows = serialiser(artifact.tokenizer, LABELS, 24, "text")
-    features = _Features(generator._reader(artifact.model, rows), LABELS)
+    features = _Features(generator._reader(artifact.model, rows, generator.encode), LABELS)
     return _losses(artifact.model.head, features.batch(private(two_class_records())))[0].mean().item()
 
 
@@ -212,19 +215,45 @@ def test_a_text_s_features_are_the_same_in_every_process(untrained) -> None:
     torch.testing.assert_close(here.batch(rows).features, there.batch(rows).features)
 
 
-def test_an_encoder_never_sees_two_texts_at_once(schema, untrained, open_view) -> None:
-    """One that mixes texts, or rounds one by what stands beside it, then has nothing to mix."""
-    together = []
+@dataclass
+class Noting:
+    """What a discriminator is built with; it notes how many texts the encoder reads at once, and which."""
 
-    def noting(texts: list[str]) -> np.ndarray:
-        together.append(len(texts))
+    folder: Path
+    schema: PublicSchema
+    seed: int = 3
+    kept: None = None
+    private: list[list[str]] = field(default_factory=list)
+    public: list[str] = field(default_factory=list)
+
+    def fitted(self) -> Path:
+        return self.folder / "fitted"
+
+    def encoders(self, batch: int) -> "Noting":
+        self.rows = KeptVectors(self._noted, encode([""]).shape[1], self.folder / "vectors", "public", batch)
+        return self
+
+    def _noted(self, texts: list[str]) -> np.ndarray:
+        self.private.append(texts)
         return encode(texts)
 
-    plan = planned(settings(reads="encoder"), schema, BUDGET, BEFORE)
-    generator = Discriminator(settings(reads="encoder"), schema, plan, untrained, 3, noting, None)
+    def fresh(self, texts: list[str]) -> np.ndarray:
+        self.public += texts
+        return encode(texts)
+
+
+def test_an_encoder_never_sees_two_texts_at_once(schema, untrained, open_view, tmp_path) -> None:
+    """One that mixes texts, or rounds one by what stands beside it, then has nothing to mix."""
+    tools, train = Noting(tmp_path, schema), settings(reads="encoder")
+    untrained.save(tools.fitted())
+    plan = planned(train, schema, BUDGET, BEFORE)
+    generator = DISCRIMINATOR.build(train, plan, tools)
+    generator.assumptions()
+    assert (tools.private, bool(tools.public)) == ([], True)  # the trial reads what nobody keeps
     with open_view(plan, "release") as view:
         generator.ask(view)
-    assert set(together) == {1}
+    assert {len(texts) for texts in tools.private} == {1}
+    assert len(list((tmp_path / "vectors").iterdir())) == 1  # handed over together, read one by one
 
 
 def test_features_are_a_text_s_own_to_the_last_bit(reader) -> None:

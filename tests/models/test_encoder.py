@@ -1,6 +1,7 @@
 """Embeddings are unit vectors in the order of the texts, whatever the batch size."""
 
 import numpy as np
+from sentence_transformers import SentenceTransformer
 
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
@@ -19,6 +20,14 @@ def test_unit_norm_order_and_batch_size() -> None:
     np.testing.assert_allclose(found, alone, atol=1e-4)
     np.testing.assert_array_equal(found, encoder.encode(TEXTS))
     assert found[0] @ found[2] > found[0] @ found[1]
+
+
+def test_vectors_are_computed_in_full_precision_whatever_the_weights_were_saved_in(tmp_path) -> None:
+    saved = SentenceTransformer(str(resolve_encoder("embedded")), device="cpu", trust_remote_code=False)
+    saved.bfloat16().save(str(tmp_path), create_model_card=False)
+    saved.float()
+    expected = saved.encode(TEXTS[:1], normalize_embeddings=True)
+    np.testing.assert_array_equal(Encoder(tmp_path).encode_batch(TEXTS[:1]), expected)
 
 
 def test_no_texts_give_no_rows() -> None:

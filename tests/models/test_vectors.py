@@ -224,6 +224,90 @@ def test_processes_write_into_one_folder(tmp_path):
     assert {path.suffix for path in files(tmp_path)} == {".vectors"}  # no draft is left
 
 
+# Many small files.
+
+
+@pytest.fixture
+def few(monkeypatch) -> None:
+    """More than three small files become one; a file of eight texts is no small one."""
+    monkeypatch.setattr(module, "_SMALL_FILES", 3)
+    monkeypatch.setattr(module, "_SEGMENT", 8)
+
+
+@pytest.mark.usefixtures("few")
+def test_small_files_become_one_and_every_vector_stays_what_it_was(tmp_path):
+    encode, other = kept(tmp_path, Counted()), kept(tmp_path, Counted())
+    for text in TEXTS[:4]:
+        other([text])  # holds the files open that are merged below
+        assert right(encode(TEXTS[:4]), TEXTS[:4])
+    for text in TEXTS[4:]:
+        encode([text])
+        assert len(files(tmp_path)) <= 4
+    assert right(kept(tmp_path, Counted(0))(TEXTS), TEXTS)
+    assert right(encode(TEXTS), TEXTS)
+    assert right(kept(tmp_path, Counted(0))(TEXTS[:4]), TEXTS[:4])
+
+
+@pytest.mark.usefixtures("few")
+def test_of_two_vectors_the_older_stays_where_files_become_one(tmp_path):
+    kept(tmp_path, lambda texts: np.full((len(texts), WIDTH), 1.0))(["text"])
+    aside = tmp_path / files(tmp_path)[0].name
+    files(tmp_path)[0].rename(aside)
+    kept(tmp_path, lambda texts: np.full((len(texts), WIDTH), 2.0))(["text"])
+    aside.rename(tmp_path / "kept" / aside.name)
+    for text in TEXTS[:2]:
+        kept(tmp_path, Counted())([text])
+    assert len(files(tmp_path)) == 1
+    assert kept(tmp_path, Counted(0))(["text"])[0, 0] == 1.0
+
+
+@pytest.mark.usefixtures("few")
+def test_only_files_of_one_kind_become_one(tmp_path):
+    """What was encoded together never turns into what was encoded alone, nor one encoder's vectors into another's."""
+
+    def wrong(texts: list[str]) -> np.ndarray:
+        return np.full((len(texts), WIDTH), 7.0)
+
+    kinds: dict[str, dict[str, object]] = {"two": {"batch": 1, "fingerprint": "two"}, "together": {}}
+    encoder, texts = Counted(), [f"{which} {number}" for which in kinds for number in range(3)]
+    for text in texts:
+        kept(tmp_path, wrong, **kinds[text.partition(" ")[0]])([text])
+    for text in TEXTS:
+        kept(tmp_path, Counted(), batch=1)([text])
+    assert right(kept(tmp_path, encoder, batch=1)(texts), texts)
+    assert sorted(encoder.texts) == sorted(texts)
+    assert right(kept(tmp_path, Counted(0), batch=1)(TEXTS), TEXTS)
+
+
+def merging(folder: Path, first: int, stop: int) -> None:
+    """A process that keeps many small files; it is killed when it has deleted `stop` of them."""
+    module._SMALL_FILES, module._SEGMENT = 3, 8  # noqa: SLF001
+    unlink, deleted = Path.unlink, []
+
+    def counted(path: Path, missing_ok: bool = False) -> None:
+        deleted.append(path)
+        unlink(path, missing_ok)
+        if len(deleted) == stop:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Path.unlink = counted
+    written(folder, first)
+
+
+def test_processes_that_merge_may_be_killed_and_nothing_is_lost(tmp_path):
+    context = multiprocessing.get_context("fork")
+    stops = (2, 9, 0, 0)
+    team = [context.Process(target=ended, args=(merging, tmp_path, 10 * n, stop)) for n, stop in enumerate(stops)]
+    for process in team:
+        process.start()
+    for process in team:
+        process.join()
+    assert [process.exitcode for process in team] == [-signal.SIGKILL, -signal.SIGKILL, 0, 0]
+    texts = [f"text {number}" for number in range(20, 74)]
+    assert right(kept(tmp_path, Counted(0))(texts), texts)
+    assert len(files(tmp_path)) < 40
+
+
 def test_what_another_process_has_encoded_meanwhile_is_found(tmp_path):
     encoder = Counted()
     encode = kept(tmp_path, encoder)

@@ -28,8 +28,8 @@ def update(content: Any, changes: Mapping[str, Any]) -> None:
 
 
 def documented() -> dict[str, Any]:
-    """The demo's settings with the changes that docs/world.md names."""
-    content = read((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    """The full demo's settings with the changes that docs/world.md names."""
+    content = read((ROOT / "params.full.yaml").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "world.md").read_text(encoding="utf-8")
     (changes,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
     update(content, read(changes))

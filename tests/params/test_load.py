@@ -260,6 +260,18 @@ def test_a_meaningless_epsilon_and_fixed_noise_are_flagged() -> None:
     assert "NOTHING" in second
 
 
+def test_the_two_sizes_of_the_demo_run_the_same_stages_on_the_same_terms() -> None:
+    small, full = (loads(DEMO.with_name(name).read_text(encoding="utf-8")) for name in (FILE, "params.full.yaml"))
+    assert small.run == full.run
+    assert {name: model.epsilon for name, model in small.charged.items()} == {
+        name: model.epsilon for name, model in full.charged.items()
+    }
+    assert (small.dataset.labels, small.release, small.privacy.ledger) == (
+        full.dataset.labels, full.release, full.privacy.ledger,
+    )  # fmt: skip
+    assert small.dataset.n_public < full.dataset.n_public
+
+
 def test_merge_keys_are_resolved() -> None:
     text = DEMO.read_text(encoding="utf-8")
     assert "<<: *" in text

@@ -57,7 +57,7 @@ def printed(*options: str) -> list[str]:
 
 def test_the_command_prints_all_or_what_was_changed() -> None:
     every, changed = printed("--all"), printed("--changed")
-    assert "lms.dp3.epochs: 4.0  # params.yaml" in changed
-    assert "lms.dp3.batch: 512  # worked out" in set(every) - set(changed)
+    assert "lms.dp3.epochs: 3.0  # params.yaml" in changed
+    assert "lms.dp3.batch: 256  # worked out" in set(every) - set(changed)
     assert [line for line in every if line in set(changed)] == changed == printed()
     assert len(every) > 3 * len(changed)

@@ -35,6 +35,7 @@ _VARIANCE = 0.9  # of the embeddings that their principal components keep
 _ROWS_PER_CLUSTER = 10  # of the smaller set
 _STARTS = 2  # of k-means
 _POINTS = 1001  # of MAUVE's frontier
+_GRID = 2.0**-36  # of squared distances, in squared lengths of the longest vector
 
 
 # --- distances of embeddings -----------------------------------------------------------------------------------
@@ -89,12 +90,8 @@ def mmd(first: np.ndarray, second: np.ndarray) -> float:
     Source: Gretton et al. 2012, equation 3 (the U-statistic), with the kernel exp(-|x - y|^2 / (2 s^2)), s the median
     distance within the second set: whoever is compared with the same rows is compared under nearly the same kernel.
     """
-    one, two = first.astype(np.float64), second.astype(np.float64)
-    within_one, within_two, between = (
-        pdist(one, "sqeuclidean"),
-        pdist(two, "sqeuclidean"),
-        cdist(one, two, "sqeuclidean"),
-    )
+    within_one, within_two = (_squares(side, side)[np.triu_indices(len(side), 1)] for side in (first, second))
+    between = _squares(first, second)
     scale = float(np.median(within_two)) or 1.0  # 1: where most rows are equal
     first_kernel, second_kernel, mixed = (
         np.exp(squares / (-2.0 * scale)).mean() for squares in (within_one, within_two, between)
@@ -112,7 +109,21 @@ def _moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _apart(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Euclidean distances; exactly 0 for equal rows, so that copies lie in each other's balls."""
-    return cdist(first.astype(np.float64), second.astype(np.float64))
+    return np.sqrt(_squares(first, second))
+
+
+def _squares(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Squared Euclidean distances, (n, m), from one product of matrices: many times as fast as pair by pair.
+
+    Where the product rounds a distance depends on its place in the matrix. So distances are put on a grid that is
+    coarser than these errors, and finer than what an encoder's own rounding makes of one text: equal rows are 0 apart,
+    and ties stay ties.
+    """
+    one, two = first.astype(np.float64), second.astype(np.float64)
+    lengths, others = (np.einsum("ij,ij->i", side, side) for side in (one, two))
+    step = _GRID * float(max(lengths.max(), others.max())) or 1.0
+    squares = lengths[:, None] + others - 2.0 * (one @ two.T)
+    return np.maximum(np.round(squares / step), 0.0) * step
 
 
 def _check(*sets: np.ndarray) -> None:

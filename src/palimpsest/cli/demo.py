@@ -12,11 +12,14 @@ from palimpsest.errors import DataError, ParamsError
 from palimpsest.params.file import FILE
 from palimpsest.params.load import loads, read
 
+_FULL = "params.full.yaml"
 _CLONE = Path(__file__).parents[3]  # of the sources; an installation has no params.yaml there
 
 
-def run_demo(folder: Path) -> int:
+def run_demo(folder: Path, *, full: bool = False) -> int:
     """Make the demo's workspace where there is none, and bring it up to date; the exit status of `run`.
+
+    `full` has more of everything: the world that docs/results/demo.md measures.
 
     Its rows are invented, so whoever runs it owns them: nobody is asked before the release.
 
@@ -24,7 +27,7 @@ def run_demo(folder: Path) -> int:
         ParamsError: the folder holds a workspace of other data.
     """
     if not (folder / FILE).exists():
-        text = _settings().read_text(encoding="utf-8")
+        text = _settings(_FULL if full else FILE).read_text(encoding="utf-8")
         make_workspace(folder, {FILE: text, **contents(loads(text))})
     elif read(folder).world is None:
         raise ParamsError("This folder has a workspace of other data.", "Name another folder with --dir.")
@@ -33,10 +36,10 @@ def run_demo(folder: Path) -> int:
     return run_workspace(folder, [], ui=False, stay=False, yes=True)
 
 
-def _settings() -> Path:
-    """The demo's params.yaml: of the clone, or as it was installed."""
-    installed = [Path(str(each.locate())) for each in files("palimpsest") or () if each.name == FILE]
-    found = next((path for path in (_CLONE / FILE, *installed) if path.is_file()), None)
+def _settings(name: str) -> Path:
+    """The demo's settings: of the clone, or as they were installed."""
+    installed = [Path(str(each.locate())) for each in files("palimpsest") or () if each.name == name]
+    found = next((path for path in (_CLONE / name, *installed) if path.is_file()), None)
     if found is None:
-        raise DataError("The demo's params.yaml is not in this installation.", "Install the wheel again.")
+        raise DataError(f"The demo's {name} is not in this installation.", "Install the wheel again.")
     return found

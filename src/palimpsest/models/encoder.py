@@ -29,7 +29,8 @@ class Encoder:
     def __init__(self, folder: Path, batch: int = 64) -> None:
         """Load the model in `folder`; `batch` texts are encoded at once.
 
-        Guarantee: no code of the folder runs, no pickle is opened and nothing outside the folder is read.
+        Guarantee: no code of the folder runs, no pickle is opened and nothing outside the folder is read. Vectors are
+        computed in float32, also where the weights were saved in half precision.
 
         Raises:
             ModelError: the folder holds no sentence encoder, or one with modules of its own.
@@ -39,7 +40,7 @@ class Encoder:
             self._model = SentenceTransformer(
                 str(folder), model_kwargs={"use_safetensors": True}, trust_remote_code=False, local_files_only=True
             )
-        self._model.eval()
+        self._model.float().eval()  # whatever the weights were saved in: votes and means read no coarser vectors
         self._batch = batch
         self.dimension = int(self._model.get_embedding_dimension() or 0)
 
@@ -57,6 +58,10 @@ class Encoder:
         return self._model.encode(
             texts, batch_size=len(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
         )
+
+    def encode_alone(self, texts: Sequence[str]) -> np.ndarray:
+        """The same, each text by itself: no vector depends on another text."""
+        return np.concatenate([self.encode_batch([text]) for text in texts])
 
 
 def nearest(texts: np.ndarray, descriptions: np.ndarray) -> np.ndarray:

@@ -3,9 +3,11 @@
 import hashlib
 import os
 import struct
+import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
 
 _SEGMENT = 4096  # texts in a file: what a stopped encode loses at most
+_SMALL_FILES = 32  # with fewer texts, side by side: more of them become one
 _MAGIC = b"palimpsestvec/1\n"
 _HEADER = struct.Struct("<16s16s16sQQ")  # magic, whose vectors, checksum of the keys, dimension, texts
 _KEY = np.dtype("S16")  # the zeros that numpy strips are the same as those it compares with: no two keys become one
@@ -28,12 +31,16 @@ class KeptVectors:
     file that is not whole, of another encoder, of another dimension or nobody's is passed over; a changed number inside
     a vector is not noticed. Where two files have a text, the older one counts.
 
+    Small files that lie side by side in time become one, which has the place of the first: it is written before they
+    are deleted, so whoever is stopped, or reads meanwhile, finds each vector in one file or in both.
+
     The folder tells of the texts what their vectors tell: keep it where the texts may be, nobody else can read it.
     Nothing is said while texts are encoded, not even whether any is new.
 
     With `batch` 1 each text is encoded by itself, and vectors that were encoded together are not taken from the folder:
     no vector depends on another text. With more, padding may move the last bits of a vector, and the vector of the
-    batch it was first encoded in stays; those that were encoded alone are taken, too.
+    batch it was first encoded in stays; those that were encoded alone are taken, too. With `takes_together` and `batch`
+    1 new texts are encoded alone, and what was encoded together is taken: for whom the last bits do not matter.
 
     A call that encodes anything writes at least one file: hand over many texts at once.
 
@@ -48,19 +55,23 @@ class KeptVectors:
         folder: Path,
         fingerprint: str,
         batch: int,
+        *,
+        takes_together: bool = False,
     ) -> None:
         """Nothing is read or written yet.
 
         Args:
             folder: where vectors are kept, made with mode 0700.
             batch: texts encoded at once, those of similar length together.
+            takes_together: whether vectors that were encoded together are taken though `batch` is 1.
         """
         validate.positive(dimension=dimension, batch=batch)
         self._encode_batch, self._batch = encode_batch, batch
         self._folder, self.dimension = Path(folder), dimension
         self._secret = hashlib.blake2b(fingerprint.encode(), digest_size=32).digest()
         alone, together = (self._marked(name) for name in (b"mark alone", b"mark"))
-        self._mark, self._known = (alone, {alone}) if batch == 1 else (together, {alone, together})
+        self._mark = alone if batch == 1 else together
+        self._known = {alone} if batch == 1 and not takes_together else {alone, together}
         self._seen: set[str] = set()  # names of files
         self._segments: list[np.ndarray] = []  # each (n, dimension), memory-mapped
         self._starts = np.zeros(1, dtype=np.int64)  # place of each segment's first vector, and of the next to come
@@ -123,6 +134,7 @@ class KeptVectors:
                 waiting = []
         self._keep(waiting)
         self._load()
+        self._merge()
 
     def _encoded(self, texts: list[str]) -> np.ndarray:
         vectors = np.asarray(self._encode_batch(texts), dtype=np.float32)
@@ -140,14 +152,39 @@ class KeptVectors:
         keys, vectors = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
         usable = np.isfinite(vectors).all(axis=1)
         if usable.any():
-            name = f"{time.time_ns():020d}-{uuid.uuid4().hex}.vectors"  # sorted by name is sorted by time
-            _write(self._folder / name, self._mark, keys[usable], vectors[usable])
+            _write(self._folder / _name(f"{time.time_ns():020d}"), self._mark, keys[usable], vectors[usable])
+
+    def _merge(self) -> None:
+        """Make one file of each long run of small ones; what this process has read stays what it was."""
+        whole = _HEADER.size + _SEGMENT * (_KEY.itemsize + 4 * self.dimension)  # bytes
+        for small, run in groupby(self._files(), key=lambda path: _size(path) < whole):
+            paths = list(run)
+            if small and len(paths) > _SMALL_FILES:
+                opened = [(path, _opened(path, {self._mark}, self.dimension)) for path in paths]
+                for _, own in groupby(opened, key=lambda one: one[1] is not None):  # no other's lies between
+                    self._merge_run([(path, part) for path, part in own if part is not None])
+
+    def _merge_run(self, parts: Sequence[tuple[Path, tuple[np.ndarray, np.ndarray]]]) -> None:
+        if len(parts) < 2:
+            return
+        keys, first = np.unique(np.concatenate([keys for _, (keys, _) in parts]), return_index=True)  # the oldest
+        vectors = np.concatenate([vectors for _, (_, vectors) in parts])[first]
+        merged = self._folder / _name(parts[0][0].name.partition("-")[0])
+        _write(merged, self._mark, keys, vectors)
+        self._seen.add(merged.name)
+        for path, _ in parts:
+            path.unlink(missing_ok=True)  # another process may have merged the same files
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob("*.vectors"))
 
     def _load(self) -> None:
         """Take in the files that are new in the folder; what was found before stays what it was."""
-        new = sorted(path for path in self._folder.glob("*.vectors") if path.name not in self._seen)
+        new = [path for path in self._files() if path.name not in self._seen]
         self._seen.update(path.name for path in new)
         parts = [part for path in new if (part := _opened(path, self._known, self.dimension))]
+        if any(not path.exists() for path in new):  # merged meanwhile, into a file that was not there yet
+            self._load()
         if not parts:
             return
         begin = self._starts[-1]
@@ -163,6 +200,17 @@ def by_length(lengths: Sequence[int], batch: int) -> list[list[int]]:
     """Indices in batches of similar length, shortest first, so that little is spent on padding."""
     order = sorted(range(len(lengths)), key=lambda index: lengths[index])
     return [order[start : start + batch] for start in range(0, len(order), batch)]
+
+
+def _name(time: str) -> str:
+    return f"{time}-{uuid.uuid4().hex}.vectors"  # sorted by name is sorted by time
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # merged by another process
+        return sys.maxsize
 
 
 def _write(path: Path, mark: bytes, keys: np.ndarray, vectors: np.ndarray) -> None:

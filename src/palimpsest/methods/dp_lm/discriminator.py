@@ -48,8 +48,10 @@ class Discriminator:
     Attributes:
         fitted: the model that it judges for; it is left as it is.
         seed: initialises the head; no private randomness comes from it.
-        encode: the public sentence encoder; needed where `settings.reads` is "encoder".
+        encode: the public sentence encoder, which reads each text by itself however many it is given; needed where
+            `settings.reads` is "encoder".
         checkpoints: the folder from which a stopped training continues; None keeps nothing.
+        fresh: the same encoder without a memory, for the trial on public records; None: `encode`.
 
     Raises:
         ModelError: the encoder is missing.
@@ -62,6 +64,7 @@ class Discriminator:
     seed: int
     encode: Encode | None
     checkpoints: Path | None
+    fresh: Encode | None = None
 
     def __post_init__(self) -> None:
         if (self.settings.reads == ENCODER) != (self.encode is not None):
@@ -76,7 +79,7 @@ class Discriminator:
             ModelError: before anything is spent: the model cannot read texts of this length.
         """
         model = self.fitted.model.to(own_device())
-        head = view.ask(self._training_query(model, float(self.plan.numbers["noise_multiplier"])))
+        head = view.ask(self._training_query(model, float(self.plan.numbers["noise_multiplier"]), self.encode))
         judged = ConditionalLm(model.lm, head.eval().requires_grad_(False), float(model.scale)).cpu()
         return replace(self.fitted, model=judged.eval())
 
@@ -86,17 +89,22 @@ class Discriminator:
         Raises:
             ModelError: the model cannot read texts of this length.
         """
-        return assumed(self._training_query(self.fitted.model.to(own_device()), 0.0))
+        return assumed(self._training_query(self.fitted.model.to(own_device()), 0.0, self._trial))
 
-    def _training_query(self, model: ConditionalLm, noise: float) -> TrainQuery:
+    @property
+    def _trial(self) -> Encode | None:
+        """What reads public records that the machine is tried on: a memory would answer for it."""
+        return self.fresh or self.encode
+
+    def _training_query(self, model: ConditionalLm, noise: float, encode: Encode | None) -> TrainQuery:
         names, train = self.schema.label_names, self.settings
         rows = serialiser(self.fitted.tokenizer, names, train.max_tokens, "text")
-        reader = self._reader(model, rows)
+        reader, probing = (self._reader(model, rows, one) for one in (encode, self._trial))
         features = _Features(reader, names)
         return TrainQuery(
             plan=training_plan(train, self.schema, noise),
             optimiser=optimiser(train),
-            model=new_head(self._shape(reader), self.seed).to(own_device()),
+            model=new_head(self._shape(probing), self.seed).to(own_device()),
             encode=features.batch,
             losses=_losses,
             micro_batch=train.micro_batch,
@@ -106,16 +114,16 @@ class Discriminator:
             name=DISCRIMINATOR,
             probe=probe(names, train.max_tokens),
             shapes=shapes(names, train.max_tokens),
-            encode_probe=lambda records: _Features(reader, names).batch(records),  # nothing kept between them
+            encode_probe=lambda records: _Features(probing, names).batch(records),  # nothing kept between them
             checkpoints=self.checkpoints,
             checkpoint_steps=train.checkpoint_steps,
         )
 
-    def _reader(self, model: ConditionalLm, rows: Serialiser) -> "_Reader":
-        if self.encode is None:
+    def _reader(self, model: ConditionalLm, rows: Serialiser, encode: Encode | None) -> "_Reader":
+        if encode is None:
             require_context(model, rows.longest_prompt + self.settings.max_tokens + 1)  # 1: EOS
             return _StateReader(with_reads(model, self.settings.reads), rows, self.settings.prefix_step)
-        return _EncoderReader(self.encode)
+        return _EncoderReader(encode)
 
     def _shape(self, reader: "_Reader") -> HeadShape:
         inputs = reader.read([_EXAMPLE])[0].features.shape[1]
@@ -131,7 +139,8 @@ class _Text:
 
 
 class _Reader(Protocol):
-    def read(self, texts: Sequence[str]) -> list[_Text]: ...
+    def read(self, texts: Sequence[str]) -> list[_Text]:
+        """Each text by itself: what is read of one is the same, to the last bit, whatever else is read with it."""
 
 
 @dataclass(frozen=True)
@@ -147,19 +156,22 @@ class _StateReader:
     rows: Serialiser
     prefix_step: int
 
-    @torch.no_grad()
     def read(self, texts: Sequence[str]) -> list[_Text]:
+        return [self._one(text) for text in texts]
+
+    @torch.no_grad()
+    def _one(self, text: str) -> _Text:
         label = next(iter(self.rows.prompts))
         blind = replace(self.rows, entropy=bytes)
-        batch = blind.batch([Record(text, label) for text in texts]).to(self.model.embedding.device)
-        weights = prefix_weights(batch.text, self.prefix_step)
-        means = self.model.prefix_means(batch.blinded, batch.text)
-        return [_Text(mean[weight > 0], weight[weight > 0]) for mean, weight in zip(means, weights, strict=True)]
+        batch = blind.batch([Record(text, label)]).to(self.model.embedding.device)
+        weight = prefix_weights(batch.text, self.prefix_step)[0]
+        mean = self.model.prefix_means(batch.blinded, batch.text)[0]
+        return _Text(mean[weight > 0], weight[weight > 0])
 
 
 @dataclass(frozen=True)
 class _EncoderReader:
-    """Reads whole texts as a public encoder embeds them."""
+    """Reads whole texts as a public encoder embeds them, which reads each by itself."""
 
     encode: Encode
 
@@ -180,7 +192,7 @@ class _Batch:
 class _Features:
     """Turns rows into batches; each text is read once, as far as memory allows.
 
-    Texts are read one at a time. What is kept of one is then a function of that text alone, to the last bit: it makes
+    Each text is read by itself. What is kept of one is then a function of that text alone, to the last bit: it makes
     no difference which texts found room, or in which process.
     """
 
@@ -205,14 +217,11 @@ class _Features:
         return [_prefixes(text.weights) for text in self._read(rows)]
 
     def _read(self, rows: Sequence[Serialisable]) -> list[_Text]:
-        texts: dict[str, _Text] = {}
-        for text in dict.fromkeys(row.text for row in rows):
-            if text in self._kept:
-                texts[text] = self._kept[text]
-            else:
-                texts[text] = self._reader.read([text])[0]
-                self._keep(text, texts[text])
-        return [texts[row.text] for row in rows]
+        missing = [text for text in dict.fromkeys(row.text for row in rows) if text not in self._kept]
+        read = dict(zip(missing, self._reader.read(missing), strict=True)) if missing else {}
+        for text in missing:
+            self._keep(text, read[text])
+        return [read.get(row.text) or self._kept[row.text] for row in rows]
 
     def _keep(self, text: str, read: _Text) -> None:
         size = read.features.nbytes + read.weights.nbytes

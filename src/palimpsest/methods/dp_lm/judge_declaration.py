@@ -4,7 +4,7 @@ from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
 from palimpsest.methods.shared.base import Budget, Plan, Saved, Training
 from palimpsest.methods.shared.columns import TRAINED
 from palimpsest.methods.shared.method import Basis, Family, Method, Resumes
-from palimpsest.methods.shared.tools import Files, Reads
+from palimpsest.methods.shared.tools import Reads, Tools
 from palimpsest.records.schema import PublicSchema
 
 
@@ -14,14 +14,14 @@ def _plan(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, ba
     return plan_discriminator(settings, schema, budget, basis.event)
 
 
-def _build(settings: DiscriminatorTrain, plan: Plan, tools: Files) -> Training[Saved]:
+def _build(settings: DiscriminatorTrain, plan: Plan, tools: Tools) -> Training[Saved]:
     from palimpsest.methods.dp_lm.artifact import DpLmArtifact
     from palimpsest.methods.dp_lm.discriminator import Discriminator
-    from palimpsest.models.encoder import Encoder
 
-    encode = Encoder(tools.encoder()).encode_batch if settings.reads == "encoder" else None
+    encoders = tools.encoders(1) if settings.reads == "encoder" else None  # 1: each text by itself
+    encode, fresh = (encoders.rows, encoders.fresh) if encoders else (None, None)
     fitted = DpLmArtifact.load(tools.fitted())
-    return Discriminator(settings, tools.schema, plan, fitted, tools.seed, encode, tools.kept)
+    return Discriminator(settings, tools.schema, plan, fitted, tools.seed, encode, tools.kept, fresh)
 
 
 DISCRIMINATOR = Method(

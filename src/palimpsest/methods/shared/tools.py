@@ -40,6 +40,10 @@ class Encoders(Protocol):
         """For public and synthetic texts."""
 
     @property
+    def fresh(self) -> Encode:
+        """For public texts, each by itself, with no memory: what the machine makes of a text now."""
+
+    @property
     def dimension(self) -> int:
         """Length of a vector."""
 

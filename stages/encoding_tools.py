@@ -1,0 +1,17 @@
+"""The artifacts that a method is built with, the sentence encoder with its memories among them."""
+
+from dataclasses import dataclass
+
+from palimpsest.methods.shared.tools import Encoders, Reads
+from stages.encoding import encoders
+from stages.tools import Artifacts
+
+
+@dataclass(frozen=True)
+class EncodingTools(Artifacts):
+    """What a method is built with that reads texts by embedding."""
+
+    def encoders(self, batch: int) -> Encoders:
+        """The configured encoder; private texts that are new are read `batch` at once."""
+        self.require(Reads.ENCODER)
+        return encoders(self.params, batch)
