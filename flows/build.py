@@ -19,11 +19,13 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, State
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.environment import environment
 from flows.graph import FlowNode, read_graph
 from flows.live import LiveLines
 from flows.runner import How, Runner, discard_broken_lock
-from flows.slots import Slots, Stopped, visible_devices
+from flows.slots import Slots, Stopped, share, visible_devices, workers_of
 from flows.summary import publish
+from stages.warm import serving
 
 _SECONDS_BETWEEN_POLLS = 2.0
 _STATE_NAMES = {How.CACHED: "Cached", How.RESTORED: "Restored", How.REPRODUCED: "Completed"}
@@ -39,7 +41,7 @@ def build(workspace: Path, targets: list[str] | None = None, workers: int | None
     Args:
         workspace: the folder with dvc.yaml.
         targets: stage names or matrix groups; all of dvc.yaml by default.
-        workers: stages that may run at once; one for each CPU core by default.
+        workers: stages that may run at once, with the CPU cores divided among them; see `slots.workers_of`.
 
     Returns:
         Completed; Failed, naming the stages that failed and those that could not run; or Cancelled.
@@ -48,13 +50,16 @@ def build(workspace: Path, targets: list[str] | None = None, workers: int | None
         DeviceError: a stage asks for more GPUs than there are. No stage has been started.
     """
     stages = read_graph(workspace, targets or ())
-    slots = Slots(workers or os.cpu_count() or 1, visible_devices())
+    cores = os.cpu_count() or 1
+    at_once = workers or workers_of(cores)
+    slots = Slots(at_once, visible_devices())
     slots.check(stages)
     discard_broken_lock(workspace)
-    runner = Runner(workspace, slots)
-    with _stopped_on_error(runner):
-        runs = _submit(stages, runner)
-        states = _wait(runs, runner)
+    with serving(environment(workspace)) as warm:
+        runner = Runner(workspace, slots, {**warm, **share(at_once, cores)})
+        with _stopped_on_error(runner):
+            runs = _submit(stages, runner)
+            states = _wait(runs, runner)
     publish(runner.workspace, stages, states, runner.outcomes)
     return _verdict(states)
 

@@ -5,10 +5,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 
 from dvc.lock import LockError, make_lock
 from dvc.repo import Repo
@@ -84,8 +85,10 @@ def _is_json(path: Path) -> bool:
 class Runner:
     """Runs the stages of one workspace, from several threads, until it is stopped."""
 
-    def __init__(self, workspace: Path, slots: Slots) -> None:
+    def __init__(self, workspace: Path, slots: Slots, variables: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`variables` are added to the environment of every stage."""
         self.workspace = workspace.resolve()
+        self._variables = variables
         self.outcomes: dict[str, StageOutcome] = {}
         self._slots = slots
         self._children = Children()
@@ -145,7 +148,7 @@ class Runner:
     def _environ(self, devices: dict[str, str]) -> dict[str, str]:
         # `python` in a stage's command must be this interpreter.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        return {**environment(self.workspace), "PATH": path, "PYTHONUNBUFFERED": "1", **devices}
+        return {**environment(self.workspace), "PATH": path, "PYTHONUNBUFFERED": "1", **self._variables, **devices}
 
 
 def _command(stage: FlowNode) -> list[str]:

@@ -41,7 +41,7 @@ def run_with_server(
         workspace: the folder with dvc.yaml.
         stay: keep the own server open afterwards, until Ctrl-C.
         targets: stages to bring up to date; all by default.
-        workers: stages that may run at once; one for each CPU core by default.
+        workers: stages that may run at once; by default two, or one for every four CPU cores.
         variables: set in the environment of the flow and its stages, beside what is inherited.
 
     Returns:

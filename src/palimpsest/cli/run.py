@@ -17,6 +17,7 @@ from palimpsest.graph.stages import SPENDERS
 from palimpsest.report.release.word import VARIABLE, YES, record
 from palimpsest.workspace import TWINS
 from stages.vouching import require_vouched
+from stages.warm import serving
 
 HELD_BACK = 3  # exit status: all went well, and the owner's word for the release was not given
 _FREE_BYTES = 300 * 1024**2
@@ -37,6 +38,11 @@ def run_workspace(
     """
     render(workspace)
     context = opened(workspace)
+    if not ui and up_to_date(workspace, targets):
+        print("Everything is up to date: nothing ran, and nothing was charged.")
+        if not targets:
+            show_report(workspace)
+        return 0
     check_files(context)
     check_budget(context, targets)
     for flag in context.params.flags():
@@ -47,13 +53,26 @@ def run_workspace(
     variables = {VARIABLE: YES if word else ""}  # what the shell exported is no answer to this run's question
     code = 0
     if chosen or not targets:
-        code = _flow(workspace, chosen, stay, variables) if ui else _repro(workspace, chosen, variables)
+        with serving({**environment(), **variables}) as warm:
+            variables |= warm
+            code = _flow(workspace, chosen, stay, variables) if ui else _repro(workspace, chosen, variables)
     if code == 0 and not targets:
         show_report(workspace)
     if word is False:
         print(f"Nothing was released: the owner's word was not given. Exit status {code or HELD_BACK}.")
         return code or HELD_BACK
     return code
+
+
+def up_to_date(workspace: Path, targets: Sequence[str]) -> bool:
+    """Whether a run of these stages, or of all where none is named, would find nothing to do; asked of DVC once.
+
+    Of a target that is no stage's whole name DVC itself must tell.
+    """
+    changed = stale(workspace)
+    if not changed or not targets:
+        return not changed and set(targets) <= set(stage_names(workspace) if targets else ())
+    return not changed & upstream(workspace, targets)
 
 
 def _owners_word(context: Context, targets: Sequence[str], *, yes: bool, reason: str | None) -> bool | None:
