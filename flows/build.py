@@ -3,10 +3,8 @@
 Call `flows.environment.apply_environment` before importing it: Prefect reads its settings when it is imported.
 """
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,13 +17,11 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, State
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.environment import environment
 from flows.graph import FlowNode, read_graph
 from flows.live import LiveLines
-from flows.runner import How, Runner, discard_broken_lock
-from flows.slots import Slots, Stopped, share, visible_devices, workers_of
+from flows.runner import How, Runner, running
+from flows.slots import Stopped
 from flows.summary import publish
-from stages.warm import serving
 
 _SECONDS_BETWEEN_POLLS = 2.0
 _STATE_NAMES = {How.CACHED: "Cached", How.RESTORED: "Restored", How.REPRODUCED: "Completed"}
@@ -50,16 +46,8 @@ def build(workspace: Path, targets: list[str] | None = None, workers: int | None
         DeviceError: a stage asks for more GPUs than there are. No stage has been started.
     """
     stages = read_graph(workspace, targets or ())
-    cores = os.cpu_count() or 1
-    at_once = workers or workers_of(cores)
-    slots = Slots(at_once, visible_devices())
-    slots.check(stages)
-    discard_broken_lock(workspace)
-    with serving(environment(workspace)) as warm:
-        runner = Runner(workspace, slots, {**warm, **share(at_once, cores)})
-        with _stopped_on_error(runner):
-            runs = _submit(stages, runner)
-            states = _wait(runs, runner)
+    with running(workspace, stages, workers) as runner:
+        states = _wait(_submit(stages, runner), runner)
     publish(runner.workspace, stages, states, runner.outcomes)
     return _verdict(states)
 
@@ -89,16 +77,6 @@ def _submit(stages: Sequence[FlowNode], runner: Runner) -> dict[str, Run]:
 def _literal(name: str) -> Callable[[], str]:
     # Prefect would read braces in a string as a template.
     return lambda: name
-
-
-@contextmanager
-def _stopped_on_error(runner: Runner) -> Iterator[None]:
-    """End the children on whatever ends the flow early: Ctrl-C, SIGTERM (which Prefect raises), or an error."""
-    try:
-        yield
-    except BaseException:
-        runner.stop()
-        raise
 
 
 def _wait(runs: Mapping[str, Run], runner: Runner) -> dict[str, State[Any]]:

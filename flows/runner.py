@@ -5,7 +5,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -18,9 +19,10 @@ from dvc.rwlock import RWLOCK_FILE, RWLOCK_LOCK
 from flows.children import Children
 from flows.environment import environment
 from flows.graph import DVC, FlowNode
-from flows.slots import Slots, Stopped
+from flows.slots import Slots, Stopped, share, visible_devices, workers_of
 from palimpsest.errors import PalimpsestError
 from stages import inputs
+from stages.warm import serving
 
 GRACE_SECONDS = 5.0
 WAITING = "Waiting for another DVC process."
@@ -160,6 +162,38 @@ def _failure(stage: FlowNode, code: int) -> StageFailed:
     return StageFailed(
         f"Stage {stage.name!r} failed with exit code {code}.", "Read the stage's log for the cause, then run again."
     )
+
+
+@contextmanager
+def running(
+    workspace: Path,
+    stages: Sequence[FlowNode],
+    workers: int | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Runner]:
+    """A runner for these stages, for as long as they run; whatever ends that early ends them.
+
+    Args:
+        workspace: the folder with dvc.yaml.
+        stages: all that it may be asked to run.
+        workers: how many at once; see `slots.workers_of`.
+        variables: set in the environment of every stage, beside what is inherited.
+
+    Raises:
+        DeviceError: a stage asks for more GPUs than there are.
+    """
+    cores = os.cpu_count() or 1
+    at_once = workers or workers_of(cores)
+    slots = Slots(at_once, visible_devices())
+    slots.check(stages)
+    discard_broken_lock(workspace)
+    with serving({**environment(workspace), **variables}) as warm:
+        runner = Runner(workspace, slots, {**variables, **warm, **share(at_once, cores)})
+        try:
+            yield runner
+        except BaseException:  # Ctrl-C, SIGTERM (which Prefect raises), or an error
+            runner.stop()
+            raise
 
 
 class _Watch:

@@ -52,7 +52,7 @@ def run_with_server(
     """
     command = [sys.executable, "-P", "-m", "flows", str(workspace), *targets]
     command += [] if workers is None else ["--workers", str(workers)]
-    with _sigterm_interrupts(), _api(workspace) as (url, is_ours):
+    with sigterm_interrupts(), _api(workspace) as (url, is_ours):
         print(f"Prefect UI: {url.removesuffix('/api')}", flush=True)
         code = _run(command, {**environment(workspace), **variables, "PREFECT_API_URL": url})
         if stay and is_ours and code in (0, 1):
@@ -144,7 +144,8 @@ def _end(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
 
 
 @contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
+def sigterm_interrupts() -> Iterator[None]:
+    """Have SIGTERM do what Ctrl-C does, in a main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

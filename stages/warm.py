@@ -47,6 +47,7 @@ LIBRARIES = (
     "numba", "pandas", "pyarrow.parquet", "dp_accounting.pld", "sqlalchemy.orm", "pydantic.main", "jsonschema",
     "cryptography.hazmat.primitives.ciphers", "ruamel.yaml", "threadpoolctl", "psutil",
 )  # fmt: skip
+_LIGHT = "stages.inputs"  # runs even where nothing else does, and needs none of them
 _OURS = {"palimpsest", "stages", "flows"}
 _KEPT_OUT = ("opendp", "libcuda.so")  # native code that a fork may not share, as files that a process has mapped
 _FORKS_WELL = {"jemalloc_bg_thd"}  # threads that a library starts anew in a fork
@@ -111,7 +112,7 @@ def _server(place: str, variables: Mapping[str, str]) -> Iterator[None]:
 def hand_over() -> None:
     """Run this process's module in a fork of the server and end as it ends; return where it must start as it is."""
     with socket.socket(socket.AF_UNIX) as server:
-        if not _asked(server):
+        if sys.orig_argv[3] == _LIGHT or not _asked(server):
             return
         with _signals_held():
             if server.recv(1) != _TAKEN:  # so no fork has begun
@@ -166,14 +167,16 @@ class Request(NamedTuple):
 
 
 def serve(listener: socket.socket) -> None:
-    """Import the libraries, then answer each that asks, until standard input ends."""
+    """Import the libraries once the first stage asks, then answer each that does, until standard input ends."""
+    if not _is_asked(listener):
+        return
     given = dict(os.environ)  # libraries add to it
     for name in LIBRARIES:
         import_module(name)
     _require_fit()
     gc.freeze()  # what all forks share
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are waited for by nobody
-    while listener.fileno() in select.select([listener.fileno(), 0], [], [])[0]:
+    while _is_asked(listener):
         connection = listener.accept()[0]
         if os.fork() == 0:
             listener.close()
@@ -181,6 +184,11 @@ def serve(listener: socket.socket) -> None:
             keep(connection, given)
             return
         connection.close()
+
+
+def _is_asked(listener: socket.socket) -> bool:
+    """Wait for a stage; whether one came before standard input ended."""
+    return listener.fileno() in select.select([listener.fileno(), 0], [], [])[0]
 
 
 def _require_fit() -> None:

@@ -94,12 +94,16 @@ def run(
     stay: Annotated[bool, typer.Option("--stay", help="With --ui: keep the server open until Ctrl-C.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Give the word of the data's owner for a release.")] = False,
     reason: Annotated[str | None, typer.Option(help="Why the word is given or not; kept in the private zone.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Stages that may run at once, the CPU cores divided among them; none: one."),
+    ] = None,
     workspace: Workspace = Path(),
 ) -> None:
     """Bring the workspace up to date: `dvc repro`, after checks that cost nothing, and a question before a release."""
     from palimpsest.cli.run import run_workspace
 
-    raise typer.Exit(run_workspace(workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason))
+    raise typer.Exit(run_workspace(workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason, workers=workers))
 
 
 @app.command()

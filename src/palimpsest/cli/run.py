@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from palimpsest.cli.context import Context, environment, opened
@@ -29,7 +30,14 @@ _QUESTION = (
 
 
 def run_workspace(
-    workspace: Path, targets: list[str], *, ui: bool, stay: bool, yes: bool = False, reason: str | None = None
+    workspace: Path,
+    targets: list[str],
+    *,
+    ui: bool,
+    stay: bool,
+    yes: bool = False,
+    reason: str | None = None,
+    workers: int | None = None,
 ) -> int:
     """Bring the workspace up to date; the exit status of the runner, or `HELD_BACK`. No targets are all stages.
 
@@ -55,7 +63,11 @@ def run_workspace(
     if chosen or not targets:
         with serving({**environment(), **variables}) as warm:
             variables |= warm
-            code = _flow(workspace, chosen, stay, variables) if ui else _repro(workspace, chosen, variables)
+            if ui:
+                code = _flow(workspace, chosen, stay, variables, workers)
+            else:
+                run = _repro if workers is None else partial(_side_by_side, workers)
+                code = run(workspace, chosen, variables)
     if code == 0 and not targets:
         show_report(workspace)
     if word is False:
@@ -168,9 +180,17 @@ def _repro(workspace: Path, targets: list[str], variables: Mapping[str, str]) ->
             continue
 
 
-def _flow(workspace: Path, targets: list[str], stay: bool, variables: Mapping[str, str]) -> int:
+def _side_by_side(workers: int, workspace: Path, targets: list[str], variables: Mapping[str, str]) -> int:
+    from flows.side_by_side import bring
+
+    return bring(workspace, targets, workers, variables)
+
+
+def _flow(
+    workspace: Path, targets: list[str], stay: bool, variables: Mapping[str, str], workers: int | None = None
+) -> int:
     try:
         from flows.ui import run_with_server
     except ModuleNotFoundError:
         raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
-    return run_with_server(workspace, stay, targets, variables=variables)
+    return run_with_server(workspace, stay, targets, workers, variables)
