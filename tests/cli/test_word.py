@@ -17,6 +17,7 @@ from palimpsest.cli.run import HELD_BACK, _repro
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.report.release.word import VARIABLE
 from palimpsest.workspace import RELEASES
+from stages.warm import VARIABLE as WARM
 
 Runs = list[tuple[list[str], dict[str, str]]]
 
@@ -26,6 +27,7 @@ def runs(place: Place, monkeypatch: pytest.MonkeyPatch) -> Runs:
     """What would have run in a workspace that releases: targets and variables; the shell has exported a word."""
     place.edit("release", variants=["dp3"])
     monkeypatch.setenv(VARIABLE, "yes")
+    monkeypatch.setenv(WARM, "")  # stages start as they are
     found: Runs = []
 
     def noted(workspace: Path, targets: list[str], *more: Any) -> int:

@@ -46,12 +46,12 @@ def run_workspace(
     """
     render(workspace)
     context = opened(workspace)
+    check_files(context)
     if not ui and up_to_date(workspace, targets):
         print("Everything is up to date: nothing ran, and nothing was charged.")
         if not targets:
             show_report(workspace)
         return 0
-    check_files(context)
     check_budget(context, targets)
     for flag in context.params.flags():
         print(f"flag: {flag}", file=sys.stderr)
@@ -64,7 +64,7 @@ def run_workspace(
         with serving({**environment(), **variables}) as warm:
             variables |= warm
             if ui:
-                code = _flow(workspace, chosen, stay, variables, workers)
+                code = _flow(workspace, chosen, stay, workers, variables)
             else:
                 run = _repro if workers is None else partial(_side_by_side, workers)
                 code = run(workspace, chosen, variables)
@@ -186,9 +186,7 @@ def _side_by_side(workers: int, workspace: Path, targets: list[str], variables: 
     return bring(workspace, targets, workers, variables)
 
 
-def _flow(
-    workspace: Path, targets: list[str], stay: bool, variables: Mapping[str, str], workers: int | None = None
-) -> int:
+def _flow(workspace: Path, targets: list[str], stay: bool, workers: int | None, variables: Mapping[str, str]) -> int:
     try:
         from flows.ui import run_with_server
     except ModuleNotFoundError:
