@@ -109,6 +109,16 @@ def test_who_releases_nothing_is_not_asked(
     assert (done.exit_code, runs, recorded(place)) == (0, [(targets, {VARIABLE: ""})], [])
 
 
+@pytest.mark.parametrize(("targets", "started"), [([], []), (["report"], []), (["no_stage"], [["no_stage"]])])
+def test_where_nothing_is_stale_nothing_is_started_and_dvc_tells_of_a_target_that_is_none(
+    place: Place, runs: Runs, monkeypatch: pytest.MonkeyPatch, targets: list[str], started: list[list[str]]
+) -> None:
+    monkeypatch.setattr("palimpsest.cli.run.stale", lambda workspace: set())
+    done = run(place, *targets)
+    assert (done.exit_code, [own for own, _ in runs]) == (0, started)
+    assert ("nothing was charged" in done.stdout) == (not started)
+
+
 @pytest.mark.parametrize("given", ["yes", ""])
 def test_a_stage_finds_the_answer_and_not_what_the_shell_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
