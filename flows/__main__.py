@@ -36,7 +36,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m flows", description=main.__doc__)
     parser.add_argument("workspace", type=Path, help="the folder with dvc.yaml")
     parser.add_argument("targets", nargs="*", help="stages to bring up to date; all by default")
-    parser.add_argument("--workers", type=int, help="stages that may run at once; one per CPU core by default")
+    parser.add_argument(
+        "--workers", type=int, help="stages that may run at once; by default two, or one for every four CPU cores"
+    )
     return parser
 
 

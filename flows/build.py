@@ -4,7 +4,6 @@ Call `flows.environment.apply_environment` before importing it: Prefect reads it
 """
 
 import logging
-import os
 import signal
 import threading
 import time
@@ -23,12 +22,11 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, State
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.graph import DVC, FlowNode, read_graph
+from flows.graph import FlowNode, read_graph
 from flows.live import LiveLines
-from flows.runner import How, Runner
-from flows.slots import Slots, Stopped, visible_devices
+from flows.runner import How, Runner, running
+from flows.slots import Stopped
 from flows.summary import publish
-from palimpsest.cli.repro import discard_broken_lock
 
 _SECONDS_BETWEEN_POLLS = 2.0
 _SECONDS_BETWEEN_LOOKS = 0.1
@@ -45,7 +43,7 @@ def build(workspace: Path, targets: list[str] | None = None, workers: int | None
     Args:
         workspace: the folder with dvc.yaml.
         targets: stage names or matrix groups; all of dvc.yaml by default.
-        workers: stages that may run at once; one for each CPU core by default.
+        workers: stages that may run at once, with the CPU cores divided among them; see `slots.workers_of`.
 
     Returns:
         Completed; Failed, naming the stages that failed and those that could not run; or Cancelled.
@@ -54,14 +52,8 @@ def build(workspace: Path, targets: list[str] | None = None, workers: int | None
         DeviceError: a stage asks for more GPUs than there are. No stage has been started.
     """
     stages = read_graph(workspace, targets or ())
-    slots = Slots(workers or os.cpu_count() or 1, visible_devices())
-    slots.check(stages)
-    with DVC:
-        discard_broken_lock(workspace)
-    runner = Runner(workspace, slots)
-    with _stopped_on_error(runner), _heeded() as stop:
-        runs = _submit(stages, runner)
-        states = _wait(runs, runner, stop)
+    with running(workspace, stages, workers) as runner, _heeded() as stop:
+        states = _wait(_submit(stages, runner), runner, stop)
     if not stop.is_set():
         publish(runner.workspace, stages, states, runner.outcomes)
     return _verdict(states)
@@ -92,16 +84,6 @@ def _submit(stages: Sequence[FlowNode], runner: Runner) -> dict[str, Run]:
 def _literal(name: str) -> Callable[[], str]:
     # Prefect would read braces in a string as a template.
     return lambda: name
-
-
-@contextmanager
-def _stopped_on_error(runner: Runner) -> Iterator[None]:
-    """End the children on an error that ends the flow early."""
-    try:
-        yield
-    except BaseException:
-        runner.stop()
-        raise
 
 
 @contextmanager

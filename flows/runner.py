@@ -4,10 +4,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 
 from dvc.lock import LockError
 from dvc.repo import Repo
@@ -15,10 +17,11 @@ from dvc.repo import Repo
 from flows.children import Children
 from flows.environment import environment
 from flows.graph import DVC, FlowNode
-from flows.slots import Slots, Stopped
+from flows.slots import Slots, Stopped, share, visible_devices, workers_of
 from palimpsest.cli import processes, repro
 from palimpsest.errors import PalimpsestError
 from stages import inputs
+from stages.warm import serving
 
 WAITING = "Waiting for another DVC process."
 _LOCK_SECONDS = 0.5
@@ -60,8 +63,10 @@ def up_to_date(stage: FlowNode, workspace: Path) -> bool:
 class Runner:
     """Runs the stages of one workspace, from several threads, until it is stopped."""
 
-    def __init__(self, workspace: Path, slots: Slots) -> None:
+    def __init__(self, workspace: Path, slots: Slots, variables: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`variables` are added to the environment of every stage."""
         self.workspace = workspace.resolve()
+        self._variables = variables
         self.outcomes: dict[str, StageOutcome] = {}
         self._slots = slots
         self._children = Children()
@@ -121,7 +126,7 @@ class Runner:
     def _environ(self, devices: dict[str, str]) -> dict[str, str]:
         # `python` in a stage's command must be this interpreter.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        return {**environment(self.workspace), "PATH": path, "PYTHONUNBUFFERED": "1", **devices}
+        return {**environment(self.workspace), "PATH": path, "PYTHONUNBUFFERED": "1", **self._variables, **devices}
 
 
 def _command(stage: FlowNode) -> list[str]:
@@ -132,6 +137,39 @@ def _failure(stage: FlowNode, code: int) -> StageFailed:
     return StageFailed(
         f"Stage {stage.name!r} failed with exit code {code}.", "Read the stage's log for the cause, then run again."
     )
+
+
+@contextmanager
+def running(
+    workspace: Path,
+    stages: Sequence[FlowNode],
+    workers: int | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Runner]:
+    """A runner for these stages, for as long as they run; whatever ends that early ends them.
+
+    Args:
+        workspace: the folder with dvc.yaml.
+        stages: all that it may be asked to run.
+        workers: how many at once; see `slots.workers_of`.
+        variables: set in the environment of every stage, beside what is inherited.
+
+    Raises:
+        DeviceError: a stage asks for more GPUs than there are.
+    """
+    cores = os.cpu_count() or 1
+    at_once = workers or workers_of(cores)
+    slots = Slots(at_once, visible_devices())
+    slots.check(stages)
+    with DVC:
+        repro.discard_broken_lock(workspace)
+    with serving({**environment(workspace), **variables}) as warm:
+        runner = Runner(workspace, slots, {**variables, **warm, **share(at_once, cores)})
+        try:
+            yield runner
+        except BaseException:  # Ctrl-C, SIGTERM (which Prefect raises), or an error
+            runner.stop()
+            raise
 
 
 class _Watch:

@@ -18,7 +18,7 @@ def serve(workspace: Path, cron: str | None = None, workers: int | None = None) 
     Args:
         workspace: the folder with dvc.yaml; its name is the deployment's.
         cron: when to run by itself, as `minute hour day month weekday`; only when asked, by default.
-        workers: stages that may run at once; one for each CPU core by default.
+        workers: stages that may run at once; by default two, or one for every four CPU cores.
     """
     workspace = workspace.resolve()
     with owner_only():

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from flows.graph import FlowNode
 from palimpsest import validate
 from palimpsest.errors import PalimpsestError
+from stages.common import PROCESSES
 
 
 class DeviceError(PalimpsestError):
@@ -72,6 +73,25 @@ class Slots:
             self._workers += 1
             self._devices.extend(held)
             self._changed.notify_all()
+
+
+def workers_of(cores: int) -> int:
+    """How many stages run at once where nobody says: two on few cores, else as many as leave each four.
+
+    >>> [workers_of(cores) for cores in (1, 2, 4, 8, 16)]
+    [1, 2, 2, 2, 4]
+    """
+    return max(min(2, cores), cores // 4)
+
+
+def share(workers: int, cores: int, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables that divide the cores among so many stages; none where the environment says it already.
+
+    >>> share(2, 16, {}), share(32, 16, {}), share(2, 16, {"OMP_NUM_THREADS": "3"}), share(2, 16, {PROCESSES: "4"})
+    ({'OMP_NUM_THREADS': '8'}, {'OMP_NUM_THREADS': '1'}, {}, {})
+    """
+    said = "OMP_NUM_THREADS" in environ or PROCESSES in environ  # several processes of a stage divide by themselves
+    return {} if said else {"OMP_NUM_THREADS": str(max(1, cores // workers))}
 
 
 def visible_devices(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:

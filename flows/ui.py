@@ -45,7 +45,7 @@ def run_with_server(
         workspace: the folder with dvc.yaml.
         stay: keep the own server open afterwards, until Ctrl-C.
         targets: stages to bring up to date; all by default.
-        workers: stages that may run at once; one for each CPU core by default.
+        workers: stages that may run at once; by default two, or one for every four CPU cores.
         variables: set in the environment of the flow and its stages, beside what is inherited.
         courses: what runs, one flow after another, in place of `targets`: it is handed a flow of targets, and gives
             the exit code of all.
@@ -59,7 +59,7 @@ def run_with_server(
     """
     command = [sys.executable, "-P", "-m", "flows", str(workspace)]
     options = [] if workers is None else ["--workers", str(workers)]
-    with _sigterm_interrupts(), _api(workspace) as (url, is_ours):
+    with sigterm_interrupts(), _api(workspace) as (url, is_ours):
         print(f"Prefect UI: {url.removesuffix('/api')}", flush=True)
         own = {**environment(workspace), **variables, "PREFECT_API_URL": url}
 
@@ -151,7 +151,8 @@ def _end(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
 
 
 @contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
+def sigterm_interrupts() -> Iterator[None]:
+    """Have SIGTERM do what Ctrl-C does, in a main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -211,17 +211,18 @@ def create(folder: Path | str, data: Table, public: Table, *, force: bool = Fals
             workspace, readable by you alone.
         public: public text of the same kind, with the same text column.
         force: overwrite params.yaml.
-        decisions: what `DataSource` takes: text, n_public and asset always; labels as names or name -> description.
+        decisions: text, n_public and asset always; label with labels, as names or name -> description; whatever else
+            `palimpsest init` takes, under the names of `DataSource`, and method and task.
 
     Raises:
         PalimpsestError: a decision or a table is wrong, or the ledger knows the data set on other terms.
     """
-    folder = Path(folder)
-    labels = decisions.pop("labels", None) or {}
+    folder, labels = Path(folder), decisions.pop("labels", ())
     named = dict(labels) if isinstance(labels, Mapping) else {name: name for name in labels}
+    made = {"wanted": decisions.pop("method", None), "chosen": decisions.pop("task", None), **decisions}
     with owner_only():
-        paths = {key: _path(table, folder, key) for key, table in {"data": data, "public": public}.items()}
-        init_workspace(folder, DataSource(**paths, labels=named, **decisions), force=force)
+        private, open_text = _path(data, folder, "data"), _path(public, folder, "public")
+        init_workspace(folder, DataSource(data=private, public=open_text, labels=named, **made), force=force)
     return Workspace(folder)
 
 

@@ -17,6 +17,7 @@ from palimpsest.cli.run import HELD_BACK, _repro
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.report.release.word import VARIABLE
 from palimpsest.workspace import RELEASES
+from stages.warm import VARIABLE as WARM
 
 Runs = list[tuple[list[str], dict[str, str]]]
 
@@ -26,6 +27,7 @@ def runs(place: Place, monkeypatch: pytest.MonkeyPatch) -> Runs:
     """What would have run in a workspace that releases: targets and variables; the shell has exported a word."""
     place.edit("release", variants=["dp3"])
     monkeypatch.setenv(VARIABLE, "yes")
+    monkeypatch.setenv(WARM, "")  # stages start as they are
     found: Runs = []
 
     def noted(workspace: Path, targets: list[str], *more: Any) -> int:
@@ -105,6 +107,16 @@ def test_who_releases_nothing_is_not_asked(
         monkeypatch.setattr("palimpsest.cli.consent.stale", lambda workspace: stale(workspace) - {"release"})
     done = run(place, *targets, typed="y\n")
     assert (done.exit_code, runs, recorded(place)) == (0, [(targets, {VARIABLE: ""})], [])
+
+
+@pytest.mark.parametrize(("targets", "started"), [([], []), (["report"], []), (["no_stage"], [["no_stage"]])])
+def test_where_nothing_is_stale_nothing_is_started_and_dvc_tells_of_a_target_that_is_none(
+    place: Place, runs: Runs, monkeypatch: pytest.MonkeyPatch, targets: list[str], started: list[list[str]]
+) -> None:
+    monkeypatch.setattr("palimpsest.cli.run.stale", lambda workspace: set())
+    done = run(place, *targets)
+    assert (done.exit_code, [own for own, _ in runs]) == (0, started)
+    assert ("nothing was charged" in done.stdout) == (not started)
 
 
 @pytest.mark.parametrize("given", ["yes", ""])

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dvc.repo import Repo
 from ruamel.yaml import YAML
 
+from palimpsest.graph.expand import MADE, expand
 from palimpsest.graph.render import document, features, render
 from palimpsest.graph.stage import PUBLIC_TEST_FILE, TEST_FILE, Feature, Stage
 from palimpsest.graph.stages import SPENDERS, STAGES
+from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import load
 from palimpsest.workspace import CODE, PUBLIC_FILES, SOURCES, Zone
 
@@ -127,3 +130,13 @@ def test_only_what_reads_no_private_row_is_tried_again() -> None:
 
 def test_the_demo_has_all_but_records_of_json() -> None:
     assert features(load(ROOT)) == EVERY - {Feature.JSON}
+
+
+def test_a_run_changes_nothing_that_git_knows_and_dvc_allows_for_it() -> None:
+    graph, values = (YAML(typ="safe").load((ROOT / name).read_text()) for name in ("dvc.yaml", RESOLVED))
+    paths = ["dvc.lock", *(path for one in expand(graph["stages"], values) for path in one.paths(*MADE))]
+    made = {f"{path}/part" for path in paths}  # a folder need not be there
+    done = subprocess.run(["git", "check-ignore", "--stdin"], cwd=ROOT, input="\n".join(made), stdout=-1, text=True)
+    assert set(done.stdout.splitlines()) == made
+    with Repo(str(ROOT)) as repo:  # beside a lock file that it knows git to ignore, it would run nothing
+        assert repo.config["core"]["no_scm"]

@@ -1,5 +1,6 @@
 """A private file, its ledger and its workspace in one folder, with what a test does to them."""
 
+import atexit
 import csv
 import io
 import os
@@ -7,9 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 
@@ -21,7 +22,7 @@ from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge
 from stages.common import start
-from tests.pipeline.warm import bin_folder
+from stages.warm import serving
 from tests.settings_file import edit_settings
 
 MARKER = "qvxzkwjy"  # a word that only planted private rows hold
@@ -79,7 +80,7 @@ class Place:
     @property
     def variables(self) -> dict[str, str]:
         """The environment of child processes."""
-        return {**environment(), LEDGER_VARIABLE: str(self.books), "OMP_NUM_THREADS": "1"}
+        return {**_environment(), LEDGER_VARIABLE: str(self.books), "OMP_NUM_THREADS": "1"}
 
     def start(self, *module: str, **variables: str) -> "subprocess.Popen[str]":
         """Start `python -m ...` in the workspace as the leader of a process group; its output goes to a file."""
@@ -97,8 +98,7 @@ class Place:
 
     def run(self, *module: str, **variables: str) -> tuple[int, str]:
         """Run `python -m ...` in the workspace: its exit status and all it printed. Stages of DVC start warm."""
-        path = f"{bin_folder()}{os.pathsep}{self.variables['PATH']}"
-        return self.start(*module, PATH=path, **variables).wait(), self.output
+        return self.start(*module, **warm(), **variables).wait(), self.output
 
     def stop_in_training(self, signal_number: int, *module: str) -> tuple[int, str]:
         """Run `python -m ...` and signal its whole process group once a step of `train` has begun."""
@@ -172,6 +172,19 @@ def asked_word(code: int, output: str) -> str:
     """The word that a stage asked for which refused a second charge."""
     assert code == 1, output
     return output.partition(f"{again.VARIABLE}=")[2].split()[0]
+
+
+@cache
+def warm() -> dict[str, str]:
+    """What lets stages start warm, as long as this process lasts."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(serving(_environment()))
+
+
+def _environment() -> dict[str, str]:
+    """The same for every test: libraries are imported once for all."""
+    return {name: text for name, text in environment().items() if name != "PYTEST_CURRENT_TEST"}
 
 
 def _alive_after(child: "subprocess.Popen[str]", seconds: float) -> bool:

@@ -1,36 +1,191 @@
-"""The `python` of the stages here against the real one: what a module sees, what it prints, how it ends."""
+"""A stage that starts warm against one that starts as it is: what it sees, how it ends, what is drawn in it."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.pipeline.warm import bin_folder
+from stages import warm
 
-pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(300)]
 
 PROBE = """
-import os, signal, sys
-ours = [name for name in sys.modules if name.startswith(("palimpsest", "stages", "tests"))]
-print(__name__, __spec__.name, sys.argv, sys.path[0], sys.flags, os.getcwd(), os.environ["TOLD"], ours)
-print("to the other", file=sys.stderr)
-{"fail": lambda: 1 / 0, "kill": lambda: os.kill(os.getpid(), signal.SIGKILL)}.get(sys.argv[1], lambda: 0)()
-sys.exit(int(sys.argv[2]))
+import sys
+libraries = sorted({"torch", "numpy", "opendp", "palimpsest"} & sys.modules.keys())  # before it imports any
+import json, os, signal, threading
+from pathlib import Path
+
+def see():
+    print(__name__, __spec__.name, sys.argv, sys.path, sys.flags, os.getcwd(), os.environ["TOLD"])
+    print(signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGCHLD), sys.stdin.read(), sys.stdout.write_through)
+    print("to the other", file=sys.stderr)
+
+def draw():
+    import random, ssl, uuid, numpy, torch, opendp.prelude as dp
+    from palimpsest.privacy.entropy import NoiseSource
+    dp.enable_features("contrib", "honest-but-curious")
+    space = dp.atom_domain(T=int), dp.absolute_distance(T=int)
+    steps = [dp.m.make_laplace(*space, scale=1e9), dp.m.make_gaussian(*space, scale=1e9)]
+    told = {
+        "random": random.random(), "uuid": str(uuid.uuid4()), "openssl": ssl.RAND_bytes(16).hex(),
+        "numpy": numpy.random.random(), "numpy generator": numpy.random.default_rng().random(),
+        "torch": torch.rand(1).item(), "torch seed": torch.initial_seed(),
+        "opendp": [step(0) for step in steps], "ours": NoiseSource().uniform(2).tolist(),
+    }
+    print(json.dumps(told))
+
+def threads():
+    import torch, threadpoolctl
+    pools = {pool["num_threads"] for pool in threadpoolctl.threadpool_info()}
+    print(torch.get_num_threads(), pools, torch.cuda.is_initialized())
+
+def sleep():
+    Path("began").write_text(json.dumps([os.getpid(), os.getppid()]))
+    try:
+        threading.Event().wait(60)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        threading.Event().wait(60 if sys.argv[2:] else 0)
+        sys.exit(130)
+
+ends = {"fail": lambda: 1 / 0, "kill": lambda: os.kill(os.getpid(), signal.SIGKILL), "leave": lambda: sys.exit(3)}
+print(libraries) if sys.argv[1] == "libraries" else {**globals(), **ends}[sys.argv[1]]()
 """
+WARM, COLD = "['numpy', 'torch']\n", "[]\n"
 
 
-@pytest.mark.parametrize("arguments", [("end", "0"), ("end", "3"), ("fail", "0"), ("kill", "0")], ids=" ".join)
-def test_a_module_runs_as_it_does_in_the_real_one(tmp_path: Path, arguments: tuple[str, str]) -> None:
-    (tmp_path / "probe.py").write_text(PROBE)
-    places = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    variables = {**os.environ, "PYTHONUNBUFFERED": "1", "TOLD": "so", "PYTHONPATH": places}
-    ends = []
-    for python in (Path(sys.executable), bin_folder() / "python"):
-        command = [str(python), "-P", "-m", "probe", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
-        status = done.returncode if done.returncode >= 0 else 128 - done.returncode  # as a shell tells a signal
-        ends.append((status, done.stdout, done.stderr.splitlines()[0], done.stderr.splitlines()[-1]))
-    assert ends[0] == ends[1]
-    assert ends[0][0] == {"end": int(arguments[1]), "fail": 1, "kill": 137}[arguments[0]]
+class Probe:
+    """A module among the stages' own, in a folder of its own, and a server that may be asked to run it."""
+
+    def __init__(self, folder: Path) -> None:
+        stages = folder / "stages"
+        stages.mkdir()
+        for name in ("__init__.py", "warm.py"):
+            (stages / name).symlink_to(Path(warm.__file__).with_name(name))
+        (stages / "probe.py").write_text(PROBE)
+        places = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+        own = {"PYTHONPATH": os.pathsep.join(places), "PYTHONUNBUFFERED": "1", "TOLD": "so"}
+        self.folder, self.cold = folder, {**os.environ, **own}
+        self.cold.pop(warm.VARIABLE, None)
+
+    def start(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "stages.probe", *arguments], cwd=self.folder, env={**self.cold, **variables},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self, *arguments: str, **variables: str) -> tuple[int, str, str]:
+        process = self.start(*arguments, **variables)
+        printed = process.communicate("typed")
+        return process.returncode, *printed
+
+    def began(self, **variables: str) -> tuple["subprocess.Popen[str]", psutil.Process, psutil.Process]:
+        """A process that sleeps: itself, its fork and the fork's keeper."""
+        (self.folder / "began").unlink(missing_ok=True)
+        process = self.start("sleep", **variables)
+        while not (self.folder / "began").exists() or not (self.folder / "began").read_text():
+            assert process.poll() is None
+            time.sleep(0.02)
+        stage, keeper = map(psutil.Process, json.loads((self.folder / "began").read_text()))
+        return process, stage, keeper
+
+
+@pytest.fixture(scope="module")
+def probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
+    return Probe(tmp_path_factory.mktemp("warm"))
+
+
+@pytest.fixture(scope="module")
+def served(probe: Probe) -> Iterator[dict[str, str]]:
+    with warm.serving(probe.cold) as variables:
+        place = Path(variables[warm.VARIABLE])
+        assert place.parent.stat().st_mode & 0o777 == 0o700
+        yield variables
+    assert not place.parent.exists()
+
+
+def test_a_stage_starts_where_the_libraries_are_imported_and_nothing_of_ours(
+    probe: Probe, served: dict[str, str]
+) -> None:
+    assert probe.run("libraries", **served)[1] == WARM
+    assert probe.run("libraries")[1] == COLD
+
+
+@pytest.mark.parametrize("how", ["see", "leave", "fail", "kill"])
+def test_it_sees_prints_and_ends_as_it_does_in_a_process_of_its_own(
+    probe: Probe, served: dict[str, str], how: str
+) -> None:
+    status, *printed = probe.run(how)
+    assert status == {"see": 0, "leave": 3, "fail": 1, "kill": -9}[how]
+    there, *same = probe.run(how, **served)
+    assert there == (status if status >= 0 else 128 - status)  # as a shell tells a signal
+    assert same[0] == printed[0]
+    assert same[1].splitlines()[-1:] == printed[1].splitlines()[-1:]
+
+
+def test_no_two_forks_draw_the_same_from_any_source(probe: Probe, served: dict[str, str]) -> None:
+    first, second = (json.loads(probe.run("draw", **served)[1]) for _ in range(2))
+    assert len(first) == 9
+    assert [source for source in first if first[source] == second[source]] == []
+
+
+def test_a_fork_has_the_threads_that_its_environment_says_and_no_gpu_is_in_use(
+    probe: Probe, served: dict[str, str]
+) -> None:
+    assert probe.run("threads", **served, OMP_NUM_THREADS="3")[1] == "3 {3} False\n"
+
+
+@pytest.mark.parametrize("differs", [{"HF_HOME": "elsewhere"}, {"OMP_NUM_THREADS": "2,1"}, {"PYTHONHASHSEED": "1"}])
+def test_with_settings_that_a_library_may_read_at_its_import_it_starts_as_it_is(
+    probe: Probe, served: dict[str, str], differs: dict[str, str]
+) -> None:
+    assert probe.run("libraries", **served, **differs)[1] == COLD
+
+
+def test_a_signal_reaches_the_stage_once_and_its_end_is_waited_for(probe: Probe, served: dict[str, str]) -> None:
+    process, stage, _ = probe.began(**served)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate()[0] == "interrupted\n"
+    assert process.returncode == 130
+    assert not stage.is_running()
+
+
+def test_a_stage_that_nobody_waits_for_is_ended(probe: Probe, served: dict[str, str]) -> None:
+    process, stage, keeper = probe.began(**served)
+    process.kill()
+    psutil.wait_procs([stage, keeper])
+    assert process.communicate()[0] == "interrupted\n"
+
+
+def test_a_stage_whose_keeper_is_lost_is_ended_and_says_so(probe: Probe, served: dict[str, str]) -> None:
+    process, stage, keeper = probe.began(**served)
+    keeper.kill()
+    assert process.communicate()[1] == "error: A stage's process was lost.\n  what to do: Run again.\n"
+    assert process.returncode == 1
+    psutil.wait_procs([stage])
+
+
+def test_where_the_server_is_lost_a_stage_starts_as_it_is(probe: Probe) -> None:
+    before = psutil.Process().children()
+    with warm.serving(probe.cold) as variables:
+        (server,) = (process for process in psutil.Process().children() if process not in before)
+        server.kill()
+        psutil.wait_procs([server])
+        assert probe.run("libraries", **variables)[1] == COLD
+
+
+@pytest.mark.parametrize(
+    ("loaded", "told"), [("json", ""), ("opendp.prelude", "['opendp']"), ("palimpsest", "palimpsest")]
+)
+def test_a_server_that_holds_what_no_fork_may_share_does_not_serve(loaded: str, told: str) -> None:
+    code = f"import runpy; warm = runpy.run_path({warm.__file__!r}); import {loaded}; warm['_require_fit']()"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == (told == "")
+    assert told in done.stderr.rpartition("RuntimeError")[2]

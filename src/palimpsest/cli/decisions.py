@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,19 +38,19 @@ class DataSource:
     public: Path
     n_public: int
     asset: str
-    label: str | None
-    labels: Mapping[str, str]
-    test: Path | None
-    public_test: Path | None
-    public_labels: bool
-    unit: str | None
-    max_rows: int
-    persons: int | None
-    max_length: int
-    epsilon: float
-    budget: float
-    delta: float | None
-    lm: str
+    label: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    test: Path | None = None
+    public_test: Path | None = None
+    public_labels: bool = False
+    unit: str | None = None
+    max_rows: int = 1
+    persons: int | None = None
+    max_length: int = 1000
+    epsilon: float = 3.0
+    budget: float = 10.0
+    delta: float | None = None
+    lm: str = "embedded"
     preset: str = "modern"
     chosen: str | None = None
     json_schema: Mapping[str, Any] | None = None

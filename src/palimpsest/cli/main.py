@@ -180,6 +180,10 @@ def run(
     stay: Annotated[bool, typer.Option("--stay", help="With --ui: keep the server open until Ctrl-C.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="The owner's word: to release, and to charge again.")] = False,
     reason: Annotated[str | None, typer.Option(help="Why the word is given or not; kept in the private zone.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Stages that may run at once, the CPU cores divided among them; none: one."),
+    ] = None,
     workspace: Workspace = Path(),
 ) -> None:
     """Bring the workspace up to date: `dvc repro`, after checks that cost nothing.
@@ -191,7 +195,7 @@ def run(
     from palimpsest.cli.repro import STOPPED
     from palimpsest.cli.run import run_workspace
 
-    code = run_workspace(workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason)
+    code = run_workspace(workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason, workers=workers)
     if code == STOPPED:
         leave(code)
     raise typer.Exit(code)

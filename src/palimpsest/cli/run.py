@@ -12,22 +12,32 @@ from palimpsest.cli.checks import check_budget, check_files, check_release
 from palimpsest.cli.consent import asked, without_release
 from palimpsest.cli.context import Context, environment, opened
 from palimpsest.cli.first_page import Bring, in_courses
+from palimpsest.cli.graph import standings
 from palimpsest.cli.processes import shown
 from palimpsest.cli.render import render
 from palimpsest.cli.report import show_report
 from palimpsest.errors import ParamsError
 from palimpsest.files import make_folder
+from palimpsest.graph.state import State
 from palimpsest.workspace import TWINS
+from stages.warm import serving
 
 HELD_BACK = 3  # exit status: all went well, and the owner's word for the release was not given
 
 
 def run_workspace(
-    workspace: Path, targets: list[str], *, ui: bool, stay: bool, yes: bool = False, reason: str | None = None
+    workspace: Path,
+    targets: list[str],
+    *,
+    ui: bool,
+    stay: bool,
+    yes: bool = False,
+    reason: str | None = None,
+    workers: int | None = None,
 ) -> int:
     """Bring the workspace up to date; the exit status of the runner, 130 after Ctrl-C, or `HELD_BACK`.
 
-    No targets are all stages.
+    No targets are all stages. `workers` are how many stages run at once.
 
     Raises:
         PalimpsestError: found by the checks, before any stage starts and before any charge.
@@ -37,6 +47,10 @@ def run_workspace(
         context = opened(workspace)
         check_release(context.params, targets)
         check_files(context)
+        if not (ui or targets) and all(one.state is State.CACHED for one in standings(context)):
+            print("Everything is up to date: nothing ran, and nothing was charged.")
+            show_report(workspace)
+            return 0
         check_budget(context, targets)
         for flag in context.params.flags():
             print(f"flag: {flag}", file=sys.stderr)
@@ -46,10 +60,10 @@ def run_workspace(
             print("Nothing ran and nothing was charged: a second charge was not wanted.")
             return 1
         chosen = without_release(context, targets) if answers.release is False else targets
-        how = partial(_flow, stay=stay) if ui else _repro
+        runner = partial(_flow, stay, workers) if ui else partial(_repro, workers)
         courses = partial(in_courses, workspace, targets, chosen)
-        bring = partial(how, workspace, answers.variables, [lock], courses)
-        code = _finished(context, bring) if chosen or not targets else 0
+        run = partial(_warm, partial(runner, workspace, [lock], courses), answers.variables)
+        code = _finished(context, run) if chosen or not targets else 0
         tell_of_rows(workspace)
     if code == 0 and not targets:
         show_report(workspace)
@@ -59,11 +73,11 @@ def run_workspace(
     return code
 
 
-def _finished(context: Context, bring: Callable[[], int]) -> int:
+def _finished(context: Context, run: Callable[[], int]) -> int:
     """Run, and say after a Ctrl-C what this run charged and how to go on."""
     before = context.ledger.balance(context.asset.name).spent
     try:
-        code = bring()
+        code = run()
     except KeyboardInterrupt:
         code = repro.STOPPED
     if code == repro.STOPPED:
@@ -76,22 +90,38 @@ def _finished(context: Context, bring: Callable[[], int]) -> int:
     return code
 
 
-def _repro(workspace: Path, variables: Mapping[str, str], keeps: Sequence[int], courses: Callable[[Bring], int]) -> int:
-    """0 or 1; KeyboardInterrupt after a Ctrl-C."""
+def _warm(run: Callable[[Mapping[str, str]], int], variables: Mapping[str, str]) -> int:
+    """Run with these variables in the environment of stages, which start from one process that knows the libraries."""
+    with serving({**environment(), **variables}) as warm:
+        return run({**variables, **warm})
+
+
+def _repro(
+    workers: int | None,
+    workspace: Path,
+    keeps: Sequence[int],
+    courses: Callable[[Bring], int],
+    variables: Mapping[str, str],
+) -> int:
+    """0 or 1; KeyboardInterrupt after a Ctrl-C. One stage after the other, or `workers` at once."""
+    if workers is not None:
+        from flows.side_by_side import bring
+
+        return courses(lambda targets: bring(workspace, targets, workers, variables))
     command, own = [sys.executable, "-P", "-m", "palimpsest.cli.repro"], {**environment(), **variables}
     return courses(lambda targets: int(shown([*command, *targets], workspace, own, keeps) != 0))
 
 
 def _flow(
+    stay: bool,
+    workers: int | None,
     workspace: Path,
-    variables: Mapping[str, str],
     keeps: Sequence[int],
     courses: Callable[[Bring], int],
-    *,
-    stay: bool,
+    variables: Mapping[str, str],
 ) -> int:
     try:
         from flows.ui import run_with_server
     except ModuleNotFoundError:
         raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
-    return run_with_server(workspace, stay, variables=variables, keeps=keeps, courses=courses)
+    return run_with_server(workspace, stay, (), workers, variables, courses, keeps)

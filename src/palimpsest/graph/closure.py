@@ -30,7 +30,8 @@ PLUMBING: Mapping[str, str] = {
     "palimpsest.params.load": "reads params.yaml, and the values that it stands for",
     "palimpsest.params.file": "what a person writes there",
     "palimpsest.params.schema": "checks params.yaml; what it says is in `params:` of each stage and in a run's key",
-    "stages": "empty",
+    "stages": "has a stage start warm",
+    "stages.warm": "where a stage runs: in a fork instead of a process of its own",
     "stages.common": "how a stage starts and fails",
 }
 
@@ -46,7 +47,9 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.models.sources": (),  # the folder of a package with an encoder
     "palimpsest.report.page": ("palimpsest/report/templates/*",),
     "palimpsest.report.statement": ("palimpsest/report/*.json",),
+    "stages": (),  # looks how it was started
     "stages.common": (),  # torchrun, on the stage that is running
+    "stages.warm": (),  # starts itself, and the stage that is asked for
 }
 
 
