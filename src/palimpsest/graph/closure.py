@@ -40,7 +40,6 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest": (),  # what is used from Python; no stage uses it
     "palimpsest.cli.demo": (),  # the demo's params.yaml, wherever it is installed
     "palimpsest.cli.first_page": (),  # starts the stage that draws the page
-    "palimpsest.cli.init": (),  # starts DVC
     "palimpsest.cli.parts": (),  # the modules of the accountants, each by itself
     "palimpsest.cli.run": (),  # starts DVC
     "palimpsest.models.chat.wire": (),  # the package openai
