@@ -7,14 +7,16 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from flows.slots import Stopped
-from palimpsest.cli.processes import end
+from palimpsest.cli.processes import GRACE_SECONDS, end
 from palimpsest.files import OWNER_UMASK
 
 
 class Children:
     """The running children of one flow, each in a process session of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps: Sequence[int] = ()) -> None:
+        """`keeps` are descriptors that every child holds open as long as it lives."""
+        self._keeps = keeps
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._stopped = False
@@ -32,11 +34,8 @@ class Children:
             with self._lock:
                 self._running.discard(child)
 
-    def stop(self, grace: float) -> None:
-        """End every child and start no more.
-
-        See `processes.end`.
-        """
+    def stop(self, grace: float = GRACE_SECONDS) -> None:
+        """End every child and start no more; see `processes.end`."""
         with self._lock:
             self._stopped = True
             running = list(self._running)
@@ -52,7 +51,7 @@ class Children:
                 raise Stopped
             child = subprocess.Popen(
                 command, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, start_new_session=True, umask=OWNER_UMASK,
+                stderr=subprocess.STDOUT, start_new_session=True, umask=OWNER_UMASK, pass_fds=self._keeps,
             )  # fmt: skip
             self._running.add(child)
             return child

@@ -18,7 +18,7 @@ from flows.children import Children
 from flows.environment import environment
 from flows.graph import DVC, FlowNode
 from flows.slots import Slots, Stopped, share, visible_devices, workers_of
-from palimpsest.cli import processes, repro
+from palimpsest.cli import repro
 from palimpsest.errors import PalimpsestError
 from stages import inputs
 from stages.warm import serving
@@ -63,13 +63,19 @@ def up_to_date(stage: FlowNode, workspace: Path) -> bool:
 class Runner:
     """Runs the stages of one workspace, from several threads, until it is stopped."""
 
-    def __init__(self, workspace: Path, slots: Slots, variables: Mapping[str, str] = MappingProxyType({})) -> None:
-        """`variables` are added to the environment of every stage."""
+    def __init__(
+        self,
+        workspace: Path,
+        slots: Slots,
+        variables: Mapping[str, str] = MappingProxyType({}),
+        keeps: Sequence[int] = (),
+    ) -> None:
+        """`variables` are added to the environment of every stage, which holds the descriptors `keeps` open."""
         self.workspace = workspace.resolve()
         self._variables = variables
         self.outcomes: dict[str, StageOutcome] = {}
         self._slots = slots
-        self._children = Children()
+        self._children = Children(keeps)
         self._stopping = threading.Event()
 
     def run(self, stage: FlowNode, on_line: Callable[[str], None]) -> StageOutcome:
@@ -90,7 +96,7 @@ class Runner:
         """End every running stage, with all its processes, and start no more."""
         self._stopping.set()
         self._slots.stop()
-        self._children.stop(processes.GRACE_SECONDS)
+        self._children.stop()
 
     def _run(self, stage: FlowNode, on_line: Callable[[str], None]) -> How:
         if self._up_to_date(stage, on_line):
@@ -145,6 +151,7 @@ def running(
     stages: Sequence[FlowNode],
     workers: int | None = None,
     variables: Mapping[str, str] = MappingProxyType({}),
+    keeps: Sequence[int] = (),
 ) -> Iterator[Runner]:
     """A runner for these stages, for as long as they run; whatever ends that early ends them.
 
@@ -153,6 +160,7 @@ def running(
         stages: all that it may be asked to run.
         workers: how many at once; see `slots.workers_of`.
         variables: set in the environment of every stage, beside what is inherited.
+        keeps: descriptors that every stage holds open as long as it lives.
 
     Raises:
         DeviceError: a stage asks for more GPUs than there are.
@@ -161,10 +169,10 @@ def running(
     at_once = workers or workers_of(cores)
     slots = Slots(at_once, visible_devices())
     slots.check(stages)
-    with DVC:
-        repro.discard_broken_lock(workspace)
+    with DVC, Repo(str(workspace), _wait_for_lock=True) as repo:
+        repro.discard_broken_lock(repo)
     with serving({**environment(workspace), **variables}) as warm:
-        runner = Runner(workspace, slots, {**variables, **warm, **share(at_once, cores)})
+        runner = Runner(workspace, slots, {**variables, **warm, **share(at_once, cores)}, keeps)
         try:
             yield runner
         except BaseException:  # Ctrl-C, SIGTERM (which Prefect raises), or an error

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from flows.graph import FlowNode, read_graph
 from flows.runner import Runner, StageFailed, StageOutcome, running
-from flows.ui import sigterm_interrupts
+from palimpsest.cli.processes import terminated
 
 
 def bring(
@@ -16,6 +16,7 @@ def bring(
     targets: Sequence[str] = (),
     workers: int | None = None,
     variables: Mapping[str, str] = MappingProxyType({}),
+    keeps: Sequence[int] = (),
 ) -> int:
     """Bring the workspace up to date, as `dvc repro TARGETS` would; 0, or 1 if a stage failed.
 
@@ -26,17 +27,18 @@ def bring(
         targets: stage names or matrix groups; all of dvc.yaml by default.
         workers: stages that may run at once, with the CPU cores divided among them; see `slots.workers_of`.
         variables: set in the environment of every stage, beside what is inherited.
+        keeps: descriptors that every stage holds open as long as it lives.
 
     Raises:
         DeviceError: a stage asks for more GPUs than there are. No stage has been started.
-        KeyboardInterrupt: on Ctrl-C or SIGTERM, once every stage has been ended.
+        KeyboardInterrupt: on Ctrl-C, SIGTERM or a closed terminal, once every stage has been ended.
     """
     stages = read_graph(workspace, targets)
-    run = partial(running, workspace, stages, workers, variables)
-    with sigterm_interrupts(), ThreadPoolExecutor(len(stages) or 1) as pool, run() as runner:
+    run = partial(running, workspace, stages, workers, variables, keeps)
+    with terminated(), ThreadPoolExecutor(len(stages) or 1) as pool, run() as runner:
         failed = _failures(stages, runner, pool)
     for failure in failed:
-        print(f"error: {failure.problem}\n  what to do: {failure.remedy}", flush=True)
+        print(failure.lines, flush=True)
     return int(bool(failed))
 
 

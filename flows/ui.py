@@ -12,10 +12,10 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import MappingProxyType
 
 from flows.environment import environment
-from palimpsest.cli.processes import shown
+from palimpsest.cli.processes import shown, terminated
 from palimpsest.cli.repro import STOPPED
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import OWNER_UMASK, make_folder
@@ -59,7 +59,7 @@ def run_with_server(
     """
     command = [sys.executable, "-P", "-m", "flows", str(workspace)]
     options = [] if workers is None else ["--workers", str(workers)]
-    with sigterm_interrupts(), _api(workspace) as (url, is_ours):
+    with terminated(), _api(workspace) as (url, is_ours):
         print(f"Prefect UI: {url.removesuffix('/api')}", flush=True)
         own = {**environment(workspace), **variables, "PREFECT_API_URL": url}
 
@@ -148,23 +148,6 @@ def _end(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-@contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """Have SIGTERM do what Ctrl-C does, in a main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _until_interrupted() -> None:

@@ -88,7 +88,7 @@ def _processes() -> int:
 
 
 def _fail(error: PalimpsestError) -> NoReturn:
-    print(f"error: {error.problem}\n  what to do: {error.remedy}", file=sys.stderr, flush=True)
+    print(error.lines, file=sys.stderr, flush=True)
     raise SystemExit(1)
 
 

@@ -3,6 +3,7 @@
 The graph runs it every time, and what it writes is small: a stage that reads the same facts as before stays cached.
 """
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -57,8 +58,9 @@ def as_files(codes: Mapping[str, object], sources: Mapping[str, object]) -> dict
     return {f"{path.as_posix()}.json": f"{json.dumps(body, indent=2)}\n".encode() for path, body in bodies.items()}
 
 
+@functools.cache
 def codes() -> dict[str, dict[str, object]]:
-    """Stage -> what its code is."""
+    """Stage -> what its code is. A process looks once: what it has imported stays as it is."""
     return {name: _code(*modules) for name, modules in programs().items()}
 
 

@@ -57,16 +57,6 @@ class Prices:
         return drawn.get(str(who.origin), who.origin) if Reads.SOURCE in who.method.reads else None
 
 
-def planned(params: Params, name: str) -> Plan:
-    """See `Prices.planned`."""
-    return Prices(params).planned(name)
-
-
-def whole(params: Params, name: str) -> tuple[DpEvent, float]:
-    """See `Prices.whole`."""
-    return Prices(params).whole(name)
-
-
 def continues(charge: Charge, workspace: Path) -> bool:
     """Whether what began and was stopped goes on in this workspace, under the same charge."""
     method = next(method for method in METHODS if method.stage == charge.stage)

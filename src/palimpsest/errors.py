@@ -14,6 +14,11 @@ class PalimpsestError(Exception):
         self.problem = problem
         self.remedy = remedy
 
+    @property
+    def lines(self) -> str:
+        """Both parts, as the commands and the stages print them."""
+        return f"error: {self.problem}\n  what to do: {self.remedy}"
+
 
 class ParamsError(PalimpsestError):
     """A value in params.yaml is missing, unknown or out of range."""

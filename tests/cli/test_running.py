@@ -122,7 +122,7 @@ def test_a_failed_stage_is_named_without_a_traceback(make: Callable[[str], Path]
     folder = make("raise SystemExit(3)")
     run = start(folder, "-c", RUN)
     assert run.wait(60) == 1
-    assert (folder / "output").read_text().splitlines()[-1] == "failed to reproduce 'first'; see above."
+    assert (folder / "output").read_text().splitlines()[-2] == "error: failed to reproduce 'first'."
 
 
 @pytest.fixture

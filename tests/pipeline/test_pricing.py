@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from palimpsest.params.load import load
-from stages.pricing import planned, whole
+from stages.pricing import Prices
 from stages.spenders import spenders
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,8 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_everything_that_the_demo_spends_has_a_price() -> None:
     params = load(ROOT)
     assert {"dp3", "inf"} <= set(params.lms) & set(params.variants)
+    prices = Prices(params)
     for each in spenders(params):
-        plan, (_, own_delta) = planned(params, each.name), whole(params, each.name)
+        plan, (_, own_delta) = prices.planned(each.name), prices.whole(each.name)
         assert plan.queries
         assert math.isfinite(own_delta)
 
@@ -25,8 +26,9 @@ def test_a_discriminator_is_charged_behind_its_model() -> None:
     params = load(ROOT)
     behind = {each.name: each for each in spenders(params)}
     assert behind["judge3"].origin == "dp3"
-    event, _ = whole(params, "judge3")
-    assert len(event.events) == len(planned(params, "dp3").queries) + len(planned(params, "judge3").queries)
+    prices = Prices(params)
+    event, _ = prices.whole("judge3")
+    assert len(event.events) == sum(len(prices.planned(name).queries) for name in ("dp3", "judge3"))
 
 
 PLANS = """

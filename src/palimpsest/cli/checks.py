@@ -2,14 +2,18 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from palimpsest.cli.context import Context
-from palimpsest.cli.graph import stale, upstream
+from palimpsest.cli.graph import upstream
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 from palimpsest.graph.stages import SPENDERS
 from palimpsest.params.schema import Params
 from stages.vouching import require_vouched
+
+if TYPE_CHECKING:
+    from palimpsest.cli.plan import Priced  # it loads the accountants
 
 RELEASING = "release"  # the stage
 _FREE_BYTES = 300 * 1024**2
@@ -41,24 +45,34 @@ def check_files(context: Context) -> None:
         raise DataError("The disk is nearly full.", f"Free at least {_FREE_BYTES // 1024**2} MB and run again.")
 
 
-def check_budget(context: Context, targets: Sequence[str]) -> None:
-    """Stop before the first stage if the pending models, those that `targets` need or all, would pass the budget.
+def due(context: Context, targets: Sequence[str], changed: Collection[str]) -> "list[Priced]":
+    """What would spend: those that `targets` need or all, of the stages that changed, with their plans."""
+    names = {name for name in changed if name.partition("@")[0] in SPENDERS}
+    if targets and names:
+        names &= upstream(context.workspace, targets)
+    if not names:
+        return []  # and the accountants need not be loaded
+    from palimpsest.cli.plan import priced
+
+    return [item for item in priced(context, only_pending=True) if item.stage in names]
+
+
+def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
+    """Stop before the first stage if what is due would pass the budget.
 
     Raises:
         BudgetExceeded: saying what is spent, what is asked and what is left.
     """
-    asked = spending(context, targets)
-    if not asked:
-        return  # nothing will spend, and pricing would load the models' libraries
-    from palimpsest.cli.plan import asked_delta, asked_total, priced
+    if not spending:
+        return
+    from palimpsest.cli.plan import asked_delta, asked_total
 
-    pending = priced(context, only_pending=True)
-    for item in pending:
-        if item.stage in asked and not item.plan.feasible:
+    for item in spending:
+        if not item.plan.feasible:
             raise ParamsError(
                 f"{item.name}: {' '.join(item.plan.notes)}.", "Change its settings, or take it out of run."
             )
-    variants = [item for item in pending if item.purpose == "release" and item.stage in asked]
+    variants = [item for item in spending if item.purpose == "release"]
     after, beside = asked_total(context, variants), asked_delta(context, variants)
     most = context.asset.delta - context.asset.filter_delta
     if beside > most:
@@ -77,9 +91,3 @@ def check_budget(context: Context, targets: Sequence[str]) -> None:
         "Nothing was charged and no row was read. Lower an epsilon, take a model out of `run`, or, if the data's "
         "owner agrees, raise the cap with `palimpsest register --amend`.",
     )
-
-
-def spending(context: Context, targets: Sequence[str]) -> set[str]:
-    """The stages that would spend: those that `targets` need or all, and that something changed for."""
-    spenders = {name for name in stale(context.workspace) if name.partition("@")[0] in SPENDERS}
-    return spenders & upstream(context.workspace, targets) if targets and spenders else spenders

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from palimpsest.cli.checks import RELEASING, spending
+from palimpsest.cli.checks import RELEASING
 from palimpsest.cli.context import Context
-from palimpsest.cli.graph import stage_names, stale
+from palimpsest.cli.graph import stage_names
 from palimpsest.files import read_json
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import Charge
@@ -49,12 +49,17 @@ class Answers:
         return {word.VARIABLE: given, again.VARIABLE: " ".join(sorted(self.again or ()))}
 
 
-def asked(context: Context, targets: Sequence[str], *, yes: bool, reason: str | None) -> Answers:
-    """Ask what this run needs to know; `yes` answers all of it in place of the terminal."""
-    words = _words_again(context, targets, yes=yes)
+def asked(context: Context, spending: "Sequence[Priced]", *, releases: bool, yes: bool, reason: str | None) -> Answers:
+    """Ask what this run needs to know; `yes` answers all of it in place of the terminal.
+
+    Args:
+        spending: what would spend.
+        releases: whether the stage that releases would run.
+    """
+    words = _words_again(context, spending, yes=yes)
     if words is None:
         return Answers(None, None)
-    return Answers(_owners_word(context, targets, yes=yes, reason=reason), words)
+    return Answers(_owners_word(context, yes=yes, reason=reason) if releases else None, words)
 
 
 def without_release(context: Context, targets: Sequence[str]) -> list[str]:
@@ -62,24 +67,24 @@ def without_release(context: Context, targets: Sequence[str]) -> list[str]:
     return [name for name in targets or stage_names(context.workspace) if name != RELEASING]
 
 
-def _owners_word(context: Context, targets: Sequence[str], *, yes: bool, reason: str | None) -> bool | None:
-    """The answer, recorded with its reason in the private zone."""
+def _owners_word(context: Context, *, yes: bool, reason: str | None) -> bool | None:
+    """The answer, recorded with its reason in the private zone; None where nothing is named to leave."""
     variants = context.params.release.variants
-    if not variants or (targets and RELEASING not in targets) or RELEASING not in stale(context.workspace):
+    if not variants:
         return None
     given = yes or _said_yes(_QUESTION.format(", ".join(variants)))
     word.record(context.workspace, variants, given, reason)
     return given
 
 
-def _words_again(context: Context, targets: Sequence[str], *, yes: bool) -> frozenset[str] | None:
+def _words_again(context: Context, spending: "Sequence[Priced]", *, yes: bool) -> frozenset[str] | None:
     """The words for what may be charged again: those in the environment, and those for what is asked now.
 
     None after a no. Where nobody can be asked, the stage itself refuses what has no word: it alone knows for certain
     that it is the same run.
     """
     known = again.given(os.environ)
-    pending = _repeated(context, targets, known)
+    pending = _repeated(context, spending, known)
     if not pending or not (yes or sys.stdin.isatty()):
         return known
     told = _cost(context, [item for item, _ in pending])
@@ -98,38 +103,30 @@ def _cost(context: Context, pending: "list[Priced]") -> str:
     return _AGAIN.format(names, before, asked_total(context, pending), context.asset.epsilon)
 
 
-def _repeated(context: Context, targets: Sequence[str], known: frozenset[str]) -> "list[tuple[Priced, set[str]]]":
+def _repeated(context: Context, spending: "Sequence[Priced]", known: frozenset[str]) -> "list[tuple[Priced, set[str]]]":
     """What this run may charge again, with the words for it but for those that are known."""
-    from palimpsest.cli.plan import priced
-
     charges = context.ledger.charges(context.asset.name)
     looked = {f"{charge.stage}@{charge.variant}" for charge in charges if charge.looked}
-    if not looked or not looked & (stages := spending(context, targets)):
-        return []
-    pending = [item for item in priced(context, only_pending=True) if item.stage in stages]
-    found = [(item, _words(context, item, charges) - known) for item in pending if item.purpose == "release"]
+    pending = [item for item in spending if item.purpose == "release" and item.stage in looked]
+    found = [(item, _words(context, item, charges) - known) for item in pending]
     return [(item, words) for item, words in found if words]
 
 
 def _words(context: Context, item: "Priced", charges: Sequence[Charge]) -> set[str]:
     """The words for the runs of this plan, on the rows as they are now, that would be charged again."""
+    from palimpsest.cli.plan import planned_by
     from stages.pricing import continues
 
     rows = _fingerprint(context)
     stage, _, variant = item.stage.partition("@")
     own = [charge for charge in charges if (charge.stage, charge.variant) == (stage, variant)]
-    keys = {charge.run_key for charge in own if rows in (None, charge.fingerprint) and _asked_by(charge, item)}
+    keys = {charge.run_key for charge in own if rows in (None, charge.fingerprint) and planned_by(charge, item)}
     found = set()
     for key in keys:
         now = attempt(key, charges, lambda charge: continues(charge, context.workspace))
         if now.repeats(range(len(item.plan.queries)) - now.kept.keys()):
             found.add(again.word(stage, variant, key, charges))
     return found
-
-
-def _asked_by(charge: Charge, item: "Priced") -> bool:
-    own = charge.query, charge.event, charge.own_delta, charge.partition
-    return any(own == (each.name, each.event, each.own_delta, each.partition) for each in item.plan.queries)
 
 
 def _fingerprint(context: Context) -> str | None:

@@ -1,19 +1,20 @@
 """A run in two courses: rows with their utility and n-grams, and a first page; then all that takes longer."""
 
-import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from palimpsest.cli.context import environment
-from palimpsest.cli.graph import stale, upstream
+from palimpsest.cli.graph import upstream
+from palimpsest.cli.processes import shown
 from palimpsest.graph.stage import NAME
 from palimpsest.graph.stages import STAGES
 from palimpsest.workspace import PAGE
 
 Bring: TypeAlias = Callable[[Sequence[str]], int]  # targets, none for all -> exit status
+Courses: TypeAlias = Callable[[Mapping[str, str], Bring], int]  # what brings them up to date, one after another
 _FIRST = frozenset(stage.name for stage in STAGES if stage.first)
 
 
@@ -30,7 +31,14 @@ class FirstCourse:
     awaited: tuple[str, ...]
 
 
-def in_courses(workspace: Path, targets: Sequence[str], chosen: Sequence[str], bring: Bring) -> int:
+def in_courses(
+    workspace: Path,
+    targets: Sequence[str],
+    chosen: Sequence[str],
+    changed: Collection[str],
+    variables: Mapping[str, str],
+    bring: Bring,
+) -> int:
     """Bring up to date what the first page shows, draw it, then bring up to date what was chosen; the exit status.
 
     A run of named targets, or one that leaves nothing for later, is one course.
@@ -38,24 +46,25 @@ def in_courses(workspace: Path, targets: Sequence[str], chosen: Sequence[str], b
     Args:
         targets: as they were named; none for all.
         chosen: what of them is brought up to date.
+        changed: the stages that something changed for.
+        variables: of the environment of stages, beside what is inherited.
     """
-    course = None if targets else first_course(workspace)
+    course = None if targets else first_course(workspace, changed)
     if course is None:
         return bring(chosen)
     code = bring(course.targets)
     if code == 0:
-        _draw(workspace, course.awaited)
+        _draw(workspace, course.awaited, variables)
         code = bring(chosen)
     return code
 
 
-def first_course(workspace: Path) -> FirstCourse | None:
+def first_course(workspace: Path, changed: Collection[str]) -> FirstCourse | None:
     """None where nothing of it would run, or no measurement is left for later."""
-    changed = stale(workspace)
     targets = tuple(sorted(name for name in changed if _stage(name) in _FIRST))
     if not targets:
         return None
-    awaited = measured(changed - upstream(workspace, targets))
+    awaited = measured(set(changed) - upstream(workspace, targets))
     return FirstCourse(targets, awaited) if awaited else None
 
 
@@ -70,10 +79,10 @@ def _stage(name: str) -> str:
     return name.partition("@")[0]
 
 
-def _draw(workspace: Path, awaited: Sequence[str]) -> None:
+def _draw(workspace: Path, awaited: Sequence[str], variables: Mapping[str, str]) -> None:
     """Write the page whole in place of what lies there. The stage `report` writes it anew at the end of the run."""
     command = [sys.executable, "-P", "-m", "stages.report", *awaited]
-    if subprocess.run(command, cwd=workspace, env=environment(), check=False).returncode:
+    if shown(command, workspace, {**environment(), **variables}):
         print("The first page could not be drawn; the run goes on, and draws the page at its end.", file=sys.stderr)
         return
     print(f"First page (private zone): {(workspace / PAGE).resolve()}", flush=True)

@@ -71,15 +71,18 @@ def status(context: Context) -> StatusSummary:
     return StatusSummary(asset.name, asset.delta, asset.epsilon, spent, left, tuple(standings(context)))
 
 
-def standings(context: Context) -> list[Standing]:
+def standings(context: Context, *, fresh: bool = False) -> list[Standing]:
     """Every stage, each after those it needs, by the files as they lie; see `survey`.
+
+    `fresh` looks at code and models anew, and takes nothing from what an earlier command kept.
 
     Raises:
         ParamsError: the folder has no graph.
     """
     if not (context.workspace / GRAPH).is_file():
         raise _no_workspace(context.workspace)
-    return survey(context.workspace, partial(_facts, context.params, context.workspace))
+    facts = inputs.facts if fresh else _facts
+    return survey(context.workspace, partial(facts, context.params, context.workspace))
 
 
 def _facts(params: Params, workspace: Path) -> dict[str, bytes]:

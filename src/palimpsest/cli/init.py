@@ -200,10 +200,11 @@ def check_budget(source: DataSource, params: Params) -> None:
     """
     if source.budget >= 2 * source.epsilon + 1:
         return
-    from stages import pricing
+    from stages.pricing import Prices
     from stages.spenders import spenders
 
-    queries = {(each.name, 1): pricing.planned(params, each.name).queries for each in spenders(params)}
+    prices = Prices(params)
+    queries = {(each.name, 1): prices.planned(each.name).queries for each in spenders(params)}
     if found := budget_problem(source, preview(asset_of(params), [], queries)):
         raise ParamsError(*found)
 

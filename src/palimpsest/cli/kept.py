@@ -1,7 +1,7 @@
 """What commands worked out before, kept in the workspace so that they answer at once.
 
-It is for the eye alone. What is reserved, charged, verified or released is computed from its events, and reads none of
-this; a file here that somebody edited changes what is shown, until the ledger, the settings or the code change.
+It is for the eye alone. What runs, and what is reserved, charged, verified or released, reads none of this. A file here
+that somebody edited changes what is shown, until the ledger, the settings or the code change.
 """
 
 import hashlib
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest.files import read_json, write_json
+from palimpsest.workspace import SEEN
 
-FOLDER = Path(".palimpsest/plans")
 _OURS, _LIBRARIES = ("palimpsest", "stages"), ("dp_accounting", "numpy", "scipy")
 
 
@@ -29,7 +29,7 @@ def kept(workspace: Path, name: str, about: object, compute: Callable[[], Any]) 
         about: all that the result depends on but the code, as JSON values.
     """
     key = hashlib.sha256(json.dumps([code_stamp(), about], sort_keys=True, default=str).encode()).hexdigest()
-    path = workspace / FOLDER / f"{name}.json"
+    path = workspace / SEEN / f"{name}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):
         body = read_json(path)
         if body["key"] == key:

@@ -61,7 +61,7 @@ class Commands(TyperGroup):
             with owner_only():
                 return super().invoke(ctx)
         except PalimpsestError as error:
-            print(f"error: {error.problem}\n  what to do: {error.remedy}", file=sys.stderr)
+            print(error.lines, file=sys.stderr)
             raise typer.Exit(1) from None
 
 
@@ -182,11 +182,14 @@ def run(
     reason: Annotated[str | None, typer.Option(help="Why the word is given or not; kept in the private zone.")] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Stages that may run at once, the CPU cores divided among them; none: one."),
+        typer.Option(
+            min=1,
+            help="Stages that run at once, sharing the CPU cores; none: one, with --ui two or more.",
+        ),
     ] = None,
     workspace: Workspace = Path(),
 ) -> None:
-    """Bring the workspace up to date: `dvc repro`, after checks that cost nothing.
+    """Bring the workspace up to date, after checks that cost nothing.
 
     It asks before a release, and before a run that was charged is charged again. Ctrl-C ends it within seconds and says
     what was charged; the next run goes on from there.

@@ -138,7 +138,7 @@ class PlanSummary:
 
 def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
     """Everything that spends, with its plan, each after what it builds on. Reads no row."""
-    return _priced(context, {one.name: one for one in standings(context)}, only_pending)
+    return _priced(context, {one.name: one for one in standings(context, fresh=True)}, only_pending)
 
 
 def _priced(context: Context, found: Mapping[str, Standing], only_pending: bool = False) -> list[Priced]:
@@ -179,12 +179,12 @@ def _asked(
     standing = [
         charge
         for charge in (context.ledger.charges(context.asset.name) if charges is None else charges)
-        if not (_planned(charge, pending.get(charge.variant)) and _reusable(context, charge))
+        if not (planned_by(charge, pending.get(charge.variant)) and _reusable(context, charge))
     ]
     return standing, {name: item.plan.queries for name, item in pending.items()}
 
 
-def _planned(charge: Charge, item: Priced | None) -> bool:
+def planned_by(charge: Charge, item: Priced | None) -> bool:
     """Whether the charge is one that the plan would make."""
     queries = item.plan.queries if item else ()
     own = charge.query, charge.event, charge.own_delta, charge.partition

@@ -12,6 +12,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
+
+from palimpsest.errors import PalimpsestError
+
+if TYPE_CHECKING:
+    from dvc.repo import Repo
 
 BUSY, STOPPED = 75, 130  # exit status: another DVC process is at the same files; Ctrl-C
 _STARTS = "Running stage "
@@ -42,36 +48,37 @@ def reproduce(targets: Sequence[str], *, single_item: bool) -> int:
     from dvc.stage.exceptions import StageCmdFailedError
 
     quiet()
-    discard_broken_lock(Path())
     logging.getLogger("dvc.stage.run").addFilter(_is_allowed)
     try:
         with Repo(_wait_for_lock=True) as repo:  # whoever asks for the state holds it for a moment
+            discard_broken_lock(repo)
             repo.reproduce(list(targets) or None, single_item=single_item)
     except DvcException as error:
         causes = list(_causes(error))
         if any(isinstance(cause, LockError) for cause in causes):
             return _busy()
         failed = any(isinstance(cause, StageCmdFailedError) for cause in causes)
-        print(f"{error}; see above." if failed else ": ".join(map(str, causes)), file=sys.stderr, flush=True)
+        _tell(
+            f"{error}." if failed else f"{': '.join(map(str, causes))}.",
+            "Read the stage's own lines above, then run again." if failed else "Correct it, then run again.",
+        )
         return 1
     except Stopping:
         return STOPPED
     return STOPPED if _stopping else 0
 
 
-def discard_broken_lock(workspace: Path) -> None:
+def discard_broken_lock(repo: "Repo") -> None:
     """Remove DVC's list of busy files if a killed DVC process left half of it: every later run would fail on it."""
     from dvc.lock import make_lock
-    from dvc.repo import Repo
     from dvc.rwlock import RWLOCK_FILE, RWLOCK_LOCK
 
-    with Repo(str(workspace), _wait_for_lock=True) as repo:
-        folder = Path(repo.tmp_dir or workspace)
-        hardlink = repo.config["core"].get("hardlink_lock", False)
-        guard = make_lock(str(folder / RWLOCK_LOCK), tmp_dir=str(folder), hardlink_lock=hardlink, wait=True)
-        with guard:  # nobody is writing it now
-            if not _is_json(folder / RWLOCK_FILE):
-                (folder / RWLOCK_FILE).unlink()
+    folder = Path(repo.tmp_dir or repo.root_dir)
+    hardlink = repo.config["core"].get("hardlink_lock", False)
+    guard = make_lock(str(folder / RWLOCK_LOCK), tmp_dir=str(folder), hardlink_lock=hardlink, wait=True)
+    with guard:  # nobody is writing it now
+        if not _is_json(folder / RWLOCK_FILE):
+            (folder / RWLOCK_FILE).unlink()
 
 
 def _is_json(path: Path) -> bool:
@@ -91,13 +98,15 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _busy() -> int:
-    print(
-        "error: Another DVC process is at files that this run needs.\n  what to do: Wait for it to end, or end it, and "
-        "run again. Nothing of its work is lost; remove no lock by hand.",
-        file=sys.stderr,
-        flush=True,
+    _tell(
+        "Another DVC process is at files that this run needs.",
+        "Wait for it to end, or end it, and run again. Nothing of its work is lost; remove no lock by hand.",
     )
     return BUSY
+
+
+def _tell(problem: str, remedy: str) -> None:
+    print(PalimpsestError(problem, remedy).lines, file=sys.stderr, flush=True)
 
 
 def _is_no_hint(record: logging.LogRecord) -> bool:

@@ -8,11 +8,11 @@ from pathlib import Path
 from palimpsest.cli import repro
 from palimpsest.cli.alone import alone
 from palimpsest.cli.check import tell_of_rows
-from palimpsest.cli.checks import check_budget, check_files, check_release
+from palimpsest.cli.checks import RELEASING, check_budget, check_files, check_release, due
 from palimpsest.cli.consent import asked, without_release
 from palimpsest.cli.context import Context, environment, opened
-from palimpsest.cli.first_page import Bring, in_courses
-from palimpsest.cli.graph import standings
+from palimpsest.cli.first_page import Courses, in_courses
+from palimpsest.cli.graph import stale, standings
 from palimpsest.cli.processes import shown
 from palimpsest.cli.render import render
 from palimpsest.cli.report import show_report
@@ -47,21 +47,24 @@ def run_workspace(
         context = opened(workspace)
         check_release(context.params, targets)
         check_files(context)
-        if not (ui or targets) and all(one.state is State.CACHED for one in standings(context)):
+        if not (ui or targets) and all(one.state is State.CACHED for one in standings(context, fresh=True)):
             print("Everything is up to date: nothing ran, and nothing was charged.")
             show_report(workspace)
             return 0
-        check_budget(context, targets)
+        changed = stale(workspace)  # asked once: nothing moves before the first stage
+        spending = due(context, targets, changed)
+        check_budget(context, spending)
         for flag in context.params.flags():
             print(f"flag: {flag}", file=sys.stderr)
         make_folder(workspace / TWINS)
-        answers = asked(context, targets, yes=yes, reason=reason)
+        releases = RELEASING in changed and (not targets or RELEASING in targets)
+        answers = asked(context, spending, releases=releases, yes=yes, reason=reason)
         if answers.again is None:
             print("Nothing ran and nothing was charged: a second charge was not wanted.")
             return 1
         chosen = without_release(context, targets) if answers.release is False else targets
         runner = partial(_flow, stay, workers) if ui else partial(_repro, workers)
-        courses = partial(in_courses, workspace, targets, chosen)
+        courses = partial(in_courses, workspace, targets, chosen, changed)
         run = partial(_warm, partial(runner, workspace, [lock], courses), answers.variables)
         code = _finished(context, run) if chosen or not targets else 0
         tell_of_rows(workspace)
@@ -100,16 +103,16 @@ def _repro(
     workers: int | None,
     workspace: Path,
     keeps: Sequence[int],
-    courses: Callable[[Bring], int],
+    courses: Courses,
     variables: Mapping[str, str],
 ) -> int:
     """0 or 1; KeyboardInterrupt after a Ctrl-C. One stage after the other, or `workers` at once."""
     if workers is not None:
         from flows.side_by_side import bring
 
-        return courses(lambda targets: bring(workspace, targets, workers, variables))
+        return courses(variables, lambda targets: bring(workspace, targets, workers, variables, keeps))
     command, own = [sys.executable, "-P", "-m", "palimpsest.cli.repro"], {**environment(), **variables}
-    return courses(lambda targets: int(shown([*command, *targets], workspace, own, keeps) != 0))
+    return courses(variables, lambda targets: int(shown([*command, *targets], workspace, own, keeps) != 0))
 
 
 def _flow(
@@ -117,11 +120,11 @@ def _flow(
     workers: int | None,
     workspace: Path,
     keeps: Sequence[int],
-    courses: Callable[[Bring], int],
+    courses: Courses,
     variables: Mapping[str, str],
 ) -> int:
     try:
         from flows.ui import run_with_server
     except ModuleNotFoundError:
         raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
-    return run_with_server(workspace, stay, (), workers, variables, courses, keeps)
+    return run_with_server(workspace, stay, (), workers, variables, partial(courses, variables), keeps)

@@ -11,13 +11,12 @@ from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.rounds import by_label, selected
 from palimpsest.methods.shared.tools import Encoders
 from palimpsest.methods.vote_select.declaration import VoteSelectSettings
+from palimpsest.methods.vote_select.plan import QUERY
 from palimpsest.privacy.nearest import require_exact
 from palimpsest.privacy.query import View
 from palimpsest.privacy.votes import Ballot, Round, Slate, Vote, device, parts_of
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
-
-_QUERY = "vote"
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +53,7 @@ class VoteSelect:
         slate = Slate(texts, {label: np.asarray(self.encoders.others(own)) for label, own in texts.items()})
         neighbours, sigma = self.settings.votes.neighbours, float(self.plan.numbers["sigma"])
         ballot = Ballot(self.encoders.rows, neighbours, sigma, parts_of(self.schema))
-        return Round(texts, view.ask(Vote(ballot, slate, _QUERY)))
+        return Round(texts, view.ask(Vote(ballot, slate, QUERY)))
 
     def made(self, artifact: Round) -> Made:
         """The share of each label's rows that is kept, those with the most votes first."""
