@@ -11,7 +11,7 @@ from palimpsest.models.decoder.training import sentences_of, train_decoder
 from palimpsest.params.load import load
 from palimpsest.workspace import BASE_LM, DECODER_METRICS, DECODERS
 from stages.common import start
-from stages.encoding import encoders
+from stages.encoding import OF_PUBLIC, encoders
 from stages.filters import heldout_limit, public_losses
 from stages.public import heldout_texts, public_texts
 
@@ -23,7 +23,7 @@ _AT_ONCE = 64  # public texts that the encoder reads together
 def run(name: str) -> None:
     """models/base, data/public -> models/decoders/<name>, reports/metrics/decoders/<name>.json."""
     params = load()
-    settings, encode = params.decoders[name], encoders(params, _AT_ONCE)
+    settings, encode = params.decoders[name], encoders(params, _AT_ONCE, OF_PUBLIC)
     sentences = sentences_of(public_texts())[: settings.sentences]
     vectors = encode.others(sentences)
     trained = train_decoder(BASE_LM, sentences, vectors, settings, params.seed, DECODERS / name, encode.fingerprint)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from palimpsest.records.record import Record
 from palimpsest.workspace import BASELINES
 from stages.audited import records_of, save, written
 from stages.common import start
-from stages.encoding import StoredEncoders, encoders
+from stages.encoding import OF_MEASURED, StoredEncoders, encoders
 from stages.vouching import vouched
 
 RESAMPLES = 2000
@@ -63,9 +64,14 @@ def run(name: str) -> None:
 
 @dataclass(frozen=True)
 class Judges:
-    """All evaluators of params.yaml."""
+    """All evaluators of params.yaml.
+
+    Attributes:
+        others: the memory for vectors of texts that are not private.
+    """
 
     params: Params
+    others: Path = OF_MEASURED
 
     def score(self, train: Part, test: Part) -> UtilityAudit:
         """Train on these rows and score on those."""
@@ -102,7 +108,7 @@ class Judges:
 
     @cached_property
     def _encoders(self) -> StoredEncoders:
-        return encoders(self.params)
+        return encoders(self.params, others=self.others)
 
     @property
     def _labels(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from palimpsest.params.schema import Params
 from palimpsest.progress import track
 from palimpsest.workspace import EMBEDDINGS
 from stages.common import start
-from stages.encoding import encoders
+from stages.encoding import OF_PUBLIC, encoders
 from stages.public import public_texts
 
 _AT_ONCE = 1024  # texts handed to the memory: what a stopped encode loses at most
@@ -19,7 +19,7 @@ _AT_ONCE = 1024  # texts handed to the memory: what a stopped encode loses at mo
 def run() -> None:
     """data/public/train.parquet -> data/public/embeddings.npz: texts (n, d), descriptions (labels, d)."""
     params, texts = load(), public_texts()
-    every, encode = [*texts, *params.dataset.labels.values()], encoders(params).others
+    every, encode = [*texts, *params.dataset.labels.values()], encoders(params, others=OF_PUBLIC).others
     starts = range(0, len(every), _AT_ONCE)
     parts = [
         encode(every[start : start + _AT_ONCE])

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from palimpsest.methods.shared.tools import Encode
 from palimpsest.models.encoder import Encoder
@@ -11,10 +12,14 @@ from palimpsest.records.vouched import fingerprint_of
 from palimpsest.workspace import CHECKPOINTS, PRIVATE
 from stages.vouching import vouched
 
-# Both are outside DVC's outputs, so that a stopped stage leaves them.
+# All are outside DVC's outputs, so that a stopped stage leaves them. A text that is read together with others has the
+# last bits of its vector from them. So texts of references and of audits never meet those of what may leave, and these
+# never reach a public file.
 OF_ROWS = PRIVATE / "vectors"
-OF_OTHERS = CHECKPOINTS / "vectors"
-_AT_ONCE = 64  # public and synthetic texts: no guarantee rests on the last bits of their vectors
+OF_MEASURED = PRIVATE / "other_vectors"  # what audits read, and what runs without noise write
+OF_PAID = CHECKPOINTS / "vectors"  # what the ledger paid for, and the public texts beside it
+OF_PUBLIC = CHECKPOINTS / "public_vectors"  # what public stages read
+_AT_ONCE = 64  # public and synthetic texts
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,7 @@ class StoredEncoders:
 
     Attributes:
         rows: for private texts.
-        others: for public and synthetic texts.
+        others: for public and synthetic texts, of one zone.
         fresh: for public texts, each by itself, with no memory.
         fingerprint: of the encoder's weights and configuration.
     """
@@ -39,8 +44,16 @@ class StoredEncoders:
         return self.rows.dimension
 
 
-def encoders(params: Params, batch: int | None = None) -> StoredEncoders:
+def memory_of(purpose: str) -> Path:
+    """The memory for public and synthetic texts of a stage that makes rows of this purpose."""
+    return OF_PAID if purpose == "release" else OF_MEASURED
+
+
+def encoders(params: Params, batch: int | None = None, others: Path = OF_MEASURED) -> StoredEncoders:
     """The configured encoder; private texts that are new are read `batch` at once.
+
+    Guarantee: with `others` `OF_PAID` or `OF_PUBLIC`, vectors of other texts are functions of public texts and of what
+    the ledger paid for, to the last bit; with `OF_PUBLIC`, of public texts.
 
     Without a `batch` no guarantee rests on the last bits of the vectors. What is new is then read alone, so that every
     other stage can take it; what another one read together is taken, too.
@@ -49,4 +62,4 @@ def encoders(params: Params, batch: int | None = None) -> StoredEncoders:
     encoder, mark = Encoder(folder), fingerprint_of(folder)
     stored = partial(KeptVectors, encoder.encode_batch, encoder.dimension)
     rows = stored(OF_ROWS, mark, batch or 1, takes_together=batch is None)
-    return StoredEncoders(rows, stored(OF_OTHERS, mark, _AT_ONCE), encoder.encode_alone, mark)
+    return StoredEncoders(rows, stored(others, mark, _AT_ONCE), encoder.encode_alone, mark)

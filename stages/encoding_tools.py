@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from palimpsest.methods.shared.tools import Encoders, Reads
-from stages.encoding import encoders
+from stages.encoding import encoders, memory_of
 from stages.tools import Artifacts
 
 
@@ -14,4 +14,4 @@ class EncodingTools(Artifacts):
     def encoders(self, batch: int) -> Encoders:
         """The configured encoder; private texts that are new are read `batch` at once."""
         self.require(Reads.ENCODER)
-        return encoders(self.params, batch)
+        return encoders(self.params, batch, memory_of(self.spender.target.purpose))

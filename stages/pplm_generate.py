@@ -16,7 +16,7 @@ from palimpsest.params.schema import DpLmVariant, Params
 from palimpsest.records.write import write_synthetic
 from palimpsest.workspace import METRICS, MODELS, RECEIPTS, SHARDS, SYNTHETIC
 from stages.common import start
-from stages.encoding import encoders
+from stages.encoding import encoders, memory_of
 from stages.filters import chain
 from stages.models import receipt_of
 
@@ -26,7 +26,8 @@ def run(name: str, model: str) -> None:
     params, receipt = load(), receipt_of(model)
     variant, artifact = params.variants[name], DpLmArtifact.load(MODELS / model)
     assert isinstance(variant, DpLmVariant)  # the schema lets no other run here
-    encode = encoders(params) if artifact.model.head.shape.reads == ENCODER else None
+    memory = memory_of(receipt.purpose)
+    encode = encoders(params, others=memory) if artifact.model.head.shape.reads == ENCODER else None
     settings = variant.generate
     removing = chain(settings.filters, settings.max_tokens, settings.batch)
     shards = shard_folder(name, digest(params, name, model, encode.fingerprint if encode else ""))

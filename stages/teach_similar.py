@@ -10,7 +10,7 @@ from palimpsest.records.write import read_public
 from palimpsest.workspace import BASE_LM, PUBLIC, TAUGHT
 from stages.common import start
 from stages.encode_public import public_vectors
-from stages.encoding import encoders
+from stages.encoding import OF_PUBLIC, encoders
 from stages.pretrain import guessed_labels
 
 
@@ -20,7 +20,7 @@ def run(name: str) -> None:
     settings, rows = params.taught[name], read_public(PUBLIC / "train.parquet")
     texts = [row.text for row in rows]
     labels = guessed_labels(params, rows) if params.dataset.labels else [""] * len(rows)
-    vectors = public_vectors(params, texts, lambda texts: encoders(params).others(texts))
+    vectors = public_vectors(params, texts, lambda texts: encoders(params, others=OF_PUBLIC).others(texts))
     pairs = neighbours(vectors, labels, settings.neighbours)
     with atomic_path(TAUGHT / name) as draft:
         shutil.copytree(BASE_LM, draft)

@@ -28,6 +28,7 @@ import runpy
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -131,6 +132,8 @@ def _asked(server: socket.socket) -> bool:
     request = Request(os.getcwd(), sys.path, dict(os.environ), sys.orig_argv[3:])
     try:
         server.connect(os.environ[VARIABLE])
+        if _user_of(server) != os.getuid():  # nobody else is told what a stage is told
+            return False
         socket.send_fds(server, [b"."], [0, 1, 2])
         server.sendall(f"{json.dumps(request)}\n".encode())
         return bool(select.select([server], [], [])[0])
@@ -138,6 +141,11 @@ def _asked(server: socket.socket) -> bool:
         return False
     except KeyboardInterrupt:
         os._exit(_STOPPED)
+
+
+def _user_of(server: socket.socket) -> int:
+    told = server.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", told)[1])
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.decisions import DataSource
-from palimpsest.cli.init import init_workspace
+from palimpsest.cli.init import init_workspace, require_free
 from palimpsest.cli.plan import PlanSummary, summarised
 from palimpsest.cli.render import render
 from palimpsest.cli.run import HELD_BACK, run_workspace
@@ -144,7 +144,10 @@ class Workspace:
         with owner_only():
             code = run_workspace(self.folder, list(targets), ui=False, stay=False, yes=yes, reason=reason)
         if code == HELD_BACK:
-            raise RunFailed("Nothing was released: the owner's word was not given.", "Give it with yes=True.")
+            raise RunFailed(
+                "Nothing was released: the owner's word was not given.",
+                "Give it with yes=True, which also answers for what would be charged again.",
+            )
         if code:
             raise RunFailed(f"The run ended with status {code}.", "Read what it printed above, then run again.")
 
@@ -202,7 +205,9 @@ def open(folder: Path | str = ".") -> Workspace:
     return Workspace(Path(folder))
 
 
-def create(folder: Path | str, data: Table, public: Table, *, force: bool = False, **decisions: Any) -> Workspace:
+def create(
+    folder: Path | str, data: Table, public: Table, *, check: bool = True, force: bool = False, **decisions: Any
+) -> Workspace:
     """Make a workspace for a private table and register it in the ledger, as `palimpsest init` does.
 
     Args:
@@ -210,6 +215,7 @@ def create(folder: Path | str, data: Table, public: Table, *, force: bool = Fals
         data: the private table: a path, a DataFrame or a `datasets.Dataset`. One that is no path is written into the
             workspace, readable by you alone.
         public: public text of the same kind, with the same text column.
+        check: go through both tables once, to find what a run would stop at.
         force: overwrite params.yaml.
         decisions: text, n_public and asset always; label with labels, as names or name -> description; whatever else
             `palimpsest init` takes, under the names of `DataSource`, and method and task.
@@ -218,11 +224,13 @@ def create(folder: Path | str, data: Table, public: Table, *, force: bool = Fals
         PalimpsestError: a decision or a table is wrong, or the ledger knows the data set on other terms.
     """
     folder, labels = Path(folder), decisions.pop("labels", ())
+    require_free(folder, force=force)  # before a table is written over one that is there
     named = dict(labels) if isinstance(labels, Mapping) else {name: name for name in labels}
     made = {"wanted": decisions.pop("method", None), "chosen": decisions.pop("task", None), **decisions}
     with owner_only():
         private, open_text = _path(data, folder, "data"), _path(public, folder, "public")
-        init_workspace(folder, DataSource(data=private, public=open_text, labels=named, **made), force=force)
+        source = DataSource(data=private, public=open_text, labels=named, **made)
+        init_workspace(folder, source, force=force, check=check)
     return Workspace(folder)
 
 
@@ -232,8 +240,20 @@ def _path(table: Table, folder: Path, name: str) -> Path:
     frame = table.to_pandas() if isinstance(table, Frameable) else table
     path = folder / GIVEN / f"{name}.parquet"
     with atomic_path(path) as draft:
-        frame.to_parquet(draft, index=False)
+        _write(frame, draft, name)
     return path
+
+
+def _write(frame: "DataFrame", path: Path, name: str) -> None:
+    """As Parquet; whole numbers beside empty cells stay whole. What cannot be written is told without a value."""
+    try:
+        frame.convert_dtypes().to_parquet(path, index=False)
+        return
+    except (TypeError, ValueError):  # Arrow's are of both kinds, and quote the cell
+        pass
+    raise DataError(
+        f"The table {name!r} has a column of mixed types.", "Make each column texts, or whole numbers, and try again."
+    )
 
 
 def _frame(rows: Iterable[Mapping[str, Any]]) -> "DataFrame":

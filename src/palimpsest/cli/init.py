@@ -107,11 +107,7 @@ def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bo
         DataError: if a file is missing or cannot be read.
         LedgerError: if the ledger knows the asset on other terms, or another ledger has charged it that is not `lost`.
     """
-    taken = [name for name in (FILE, GRAPH.name) if (workspace / name).exists()]
-    if taken and not force:
-        raise ParamsError(
-            f"{taken[0]} exists here.", "Choose another folder with --workspace, or overwrite it with --force."
-        )
+    require_free(workspace, force=force)
     check_source(source)
     made = rendered(source)
     params = loads(made[FILE])
@@ -149,6 +145,15 @@ def rendered(source: DataSource) -> dict[str, str]:
     """File name -> content of the workspace's settings."""
     text = params_text(source)
     return {FILE: text, **contents(loads(text))}
+
+
+def require_free(workspace: Path, *, force: bool) -> None:
+    """Raise ParamsError where the folder is a workspace already, unless that may be overwritten."""
+    taken = [name for name in (FILE, GRAPH.name) if (workspace / name).exists()]
+    if taken and not force:
+        raise ParamsError(
+            f"{taken[0]} exists here.", "Choose another folder with --workspace, or overwrite it with --force."
+        )
 
 
 def make_workspace(workspace: Path, files: Mapping[str, str]) -> None:

@@ -3,11 +3,13 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palimpsest.methods.dp_lm.settings import VARIANTS, Kind
 from palimpsest.methods.registry import CHARGED, METHODS, method, stages_that_spend
 from palimpsest.records.schema import CUSTOMER
+from palimpsest.workspace import RAW
 
 if TYPE_CHECKING:
     from palimpsest.params.schema import Fitted, Params
@@ -40,8 +42,14 @@ def _delta(params: "Params") -> Iterator[str]:
 
 
 def _world(params: "Params") -> Iterator[str]:
-    world, column = params.world, params.dataset.unit.column
-    if world is None or world.authors is None:
+    world, data, column = params.world, params.dataset, params.dataset.unit.column
+    if world is None:
+        return
+    for key in ("private", "test", "public", "public_test"):
+        path = getattr(data, key)
+        if path is not None and Path(path).parent != RAW:  # guards for real people are off where a world is set
+            yield f"dataset.{key} is {path!r}; where world is set, all files are the invented ones in {RAW.as_posix()}"
+    if world.authors is None:
         return
     if world.authors > world.private_rows:
         yield f"world.authors is {world.authors}; allowed is at most world.private_rows"

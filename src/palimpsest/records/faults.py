@@ -63,7 +63,7 @@ def drop(fault: RecordError) -> bool:
     """A record with a fault in its own fields is left out; a fault of the file's structure is an error.
 
     Guarantee: whether a record is left out is a function of that record and of public settings alone, so that adding
-    or removing one leaves out no other. A broken quote swallows its neighbours, and therefore always stops.
+    or removing one leaves out no other. A quote that is never closed swallows its neighbours, so it always stops.
     """
     if fault.kind in OF_THE_RECORD:
         return True

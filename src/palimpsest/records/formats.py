@@ -294,9 +294,24 @@ def _parquet(stream: BinaryIO, name: str, wanted: Sequence[Wanted], _: Bad) -> C
     file = _parquet_file(stream)
     header = file.schema_arrow.names
     columns_of = [header[_place(header, each.column, name)] for each in wanted]
+    _require_no_fractions(file.schema_arrow, columns_of, name)
     batches = file.iter_batches(_BATCH_ROWS, columns=list(dict.fromkeys(columns_of)))
     rows = (zip(*(_values(batch.column(column)) for column in columns_of), strict=True) for batch in batches)
     yield from ((Place(number), row) for number, row in enumerate(chain.from_iterable(rows), 1))
+
+
+def _require_no_fractions(schema: pa.Schema, columns: Sequence[str], name: str) -> None:
+    """A column has one type: where whole numbers became fractions, one missing value changed every record.
+
+    So it is a fault of the file's structure and stops, whatever becomes of single records.
+    """
+    for column in columns:
+        kind = schema.field(column).type
+        if pa.types.is_floating(kind.value_type if pa.types.is_dictionary(kind) else kind):
+            raise DataError(
+                f"Column {column!r} of {name} holds numbers with a point, and neither texts nor whole numbers.",
+                "Write the column as text. A table that has one empty cell turns whole numbers into such.",
+            )
 
 
 def _parquet_names(stream: BinaryIO, _: str) -> list[str]:
