@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from cli_place import call
 
+from palimpsest.cli.main import app
 from palimpsest.privacy.ledger.witness import VARIABLE
 
 PAGE = Path(__file__).parents[2] / "docs/results/mistakes.md"
@@ -167,6 +168,7 @@ def _a_terminal() -> Iterator[None]:
     with contextlib.ExitStack() as patches:
         for name in ("check", "console"):
             patches.enter_context(patch(f"palimpsest.cli.{name}.owners_terminal", lambda: True))
+        patches.enter_context(patch.object(app, "rich_markup_mode", "rich"))
         patches.enter_context(patch.dict(os.environ, {VARIABLE: str(Path("witnesses").resolve())}))
         patches.enter_context(patch("palimpsest.records.formats.FIELD_LIMIT", 1000))
         yield

@@ -20,6 +20,7 @@ from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.params.load import LEDGER_VARIABLE, ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.ledger.summary import ledger_summary
@@ -206,7 +207,8 @@ def mutations(place: Place) -> list[tuple[str, list[str]]]:
 
 def read(ledger: Ledger) -> list[object]:
     """Everything that commands and stages ask of a ledger."""
-    reserved = ledger.reserve("notes", RUN, [ASKED])
+    said = again.word(RUN.stage, RUN.variant, RUN.key, ledger.charges("notes"))  # what ran may be charged again
+    reserved = ledger.reserve("notes", RUN, [ASKED], again=(said,))
     return [ledger.asset("notes"), ledger_summary(ledger.books(), "notes"), ledger.charges("notes"), reserved]
 
 

@@ -22,7 +22,6 @@ from palimpsest.audit.statistics import Estimate
 from palimpsest.cli.console import show
 from palimpsest.cli.context import opened
 from palimpsest.cli.graph import stage_names, upstream
-from palimpsest.cli.kept import FOLDER
 from palimpsest.cli.plan import Cost, PlanLine, PlanSummary, asked_delta, budget_cost, plan_table, priced
 from palimpsest.cli.report import result_tables
 from palimpsest.files import read_json, write_json
@@ -42,6 +41,7 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.view import PrivateView
 from palimpsest.report.row import Excess, Fraction, Membership, Row, Score, Summary
+from palimpsest.workspace import SEEN
 from tests.reading import reading
 
 RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
@@ -143,7 +143,7 @@ def test_what_was_kept_for_the_eye_is_not_what_is_charged(place: Place) -> None:
     place.edit("privacy", "budget", epsilon=2.0)
     assert place.call("register", "--amend").exit_code == 0
     assert json.loads(place.call("plan", "--json").stdout)["fits"] is False
-    kept = place.workspace / FOLDER / "plan.json"
+    kept = place.workspace / SEEN / "plan.json"
     body = read_json(kept)
     write_json(kept, {**body, "value": {**body["value"], "after": 0.0}})
     assert json.loads(place.call("plan", "--json").stdout)["fits"] is True, "shown as it was edited"

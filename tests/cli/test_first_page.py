@@ -1,6 +1,6 @@
 """A run comes in two courses: what the first page shows, then the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -8,7 +8,9 @@ from cli_place import Place
 
 from palimpsest.cli import first_page
 from palimpsest.cli.first_page import FirstCourse, first_course, in_courses
+from palimpsest.cli.graph import stale
 
+CHANGED, VARIABLES = {"ngram_audit@dp3", "report"}, {"A_WORD": "given"}
 COURSE = FirstCourse(("ngram_audit@dp3",), ("reports/metrics/dp3/fidelity.json",))
 
 
@@ -18,8 +20,12 @@ class Runner:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, course: FirstCourse | None, code: int = 0) -> None:
         self.asked: list[Sequence[str] | str] = []
         self.code = code
-        monkeypatch.setattr(first_page, "first_course", lambda _: course)
-        monkeypatch.setattr(first_page, "_draw", lambda _, awaited: self.asked.append(f"page before {awaited[0]}"))
+        monkeypatch.setattr(first_page, "first_course", lambda _, changed: course if changed == CHANGED else None)
+        monkeypatch.setattr(first_page, "_draw", self.draw)
+
+    def draw(self, workspace: Path, awaited: Sequence[str], variables: Mapping[str, str]) -> None:
+        assert variables == VARIABLES
+        self.asked.append(f"page before {awaited[0]}")
 
     def __call__(self, targets: Sequence[str]) -> int:
         self.asked.append(targets)
@@ -28,24 +34,25 @@ class Runner:
 
 def test_the_page_is_drawn_before_what_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = Runner(monkeypatch, COURSE)
-    assert in_courses(Path(), [], [], runner) == 0
+    assert in_courses(Path(), [], [], CHANGED, VARIABLES, runner) == 0
     assert runner.asked == [COURSE.targets, "page before reports/metrics/dp3/fidelity.json", []]
 
 
 def test_what_fails_first_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = Runner(monkeypatch, COURSE, code=3)
-    assert in_courses(Path(), [], ["report"], runner) == 3
+    assert in_courses(Path(), [], ["report"], CHANGED, VARIABLES, runner) == 3
     assert runner.asked == [COURSE.targets]
 
 
 def test_a_run_of_named_targets_and_one_with_nothing_for_later_are_one_course(monkeypatch: pytest.MonkeyPatch) -> None:
     named, alone = Runner(monkeypatch, COURSE), Runner(monkeypatch, None)
-    assert in_courses(Path(), ["select"], ["select"], named) == in_courses(Path(), [], [], alone) == 0
+    assert in_courses(Path(), ["select"], ["select"], CHANGED, VARIABLES, named) == 0
+    assert in_courses(Path(), [], [], CHANGED, VARIABLES, alone) == 0
     assert (named.asked, alone.asked) == ([["select"]], [[]])
 
 
 def test_the_first_course_is_rows_their_utility_and_their_n_grams(place: Place) -> None:
-    course = first_course(place.workspace)
+    course = first_course(place.workspace, stale(place.workspace))
     assert course is not None
     assert set(course.targets) == {"downstream_eval@dp3", "ngram_audit@dp3"}
     own = {f"dp3/{name}" for name in ("membership", "text_membership", "memorisation", "anonymity", "fidelity")}

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from palimpsest.cli.kept import FOLDER, kept, stamp
+from palimpsest.cli.kept import kept, stamp
 from palimpsest.files import read_json, write_json
+from palimpsest.workspace import SEEN
 
 
 def test_it_is_worked_out_anew_when_what_it_follows_from_is_another(tmp_path: Path) -> None:
@@ -18,7 +19,7 @@ def test_it_is_worked_out_anew_when_what_it_follows_from_is_another(tmp_path: Pa
 
     assert [told("a"), told("a"), told("b"), told("a")] == ["of a", "of a", "of b", "of a"]
     assert asked == ["a", "b", "a"]
-    path = tmp_path / FOLDER / "name.json"
+    path = tmp_path / SEEN / "name.json"
     write_json(path, {**read_json(path), "value": "edited"})
     assert told("a") == "edited", "it is for the eye alone"
     path.write_text("{", encoding="utf-8")

@@ -27,6 +27,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge, Run
 from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.workspace import READING
 from stages import inputs
 
 DATA = Path(__file__).parents[1] / "data"
@@ -89,9 +90,10 @@ def old_params(workspace: Path) -> Params:
 
 
 def held(workspace: Path) -> dict[str, bytes]:
-    """Every file of the workspace but DVC's own."""
+    """Every file of the workspace but DVC's own, among them the locks of who reads meanwhile."""
     paths = (path for path in workspace.rglob("*") if path.is_file() and ".dvc" not in path.parts)
-    return {path.relative_to(workspace).as_posix(): path.read_bytes() for path in paths}
+    own = (path for path in paths if workspace / READING not in path.parents)
+    return {path.relative_to(workspace).as_posix(): path.read_bytes() for path in own}
 
 
 def test_afterwards_nothing_that_spent_is_stale_and_the_plan_asks_nothing(

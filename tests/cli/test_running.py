@@ -47,7 +47,7 @@ from palimpsest.cli.alone import alone
 from palimpsest.cli.run import _repro
 with alone(Path()) as lock:
     try:
-        sys.exit(_repro(Path(), [], {}, [lock]))
+        sys.exit(_repro(None, Path(), [lock], lambda variables, bring: bring([]), {}))
     except KeyboardInterrupt:
         print("closing")
         sys.exit(130)
@@ -189,7 +189,7 @@ class Asked:
     def __init__(self, patch: pytest.MonkeyPatch, words: set[str], terminal: bool, answer: bool) -> None:
         self.questions: list[str] = []
         patch.setattr(
-            consent, "_repeated", lambda context, targets, known: [(None, words - known)] if words - known else []
+            consent, "_repeated", lambda context, spending, known: [(None, words - known)] if words - known else []
         )
         patch.setattr(consent, "_cost", lambda context, pending: "It costs.")
         patch.setattr(consent, "_owners_word", lambda *_, **__: None)
@@ -222,7 +222,7 @@ def test_a_word_for_a_second_charge_comes_from_a_person(
     if "fit@a:0" in words:
         monkeypatch.setenv(again.VARIABLE, "fit@a:0")
     person = Asked(monkeypatch, words, terminal, answer)
-    answers = consent.asked(None, [], yes=yes, reason=None)  # type: ignore[arg-type]
+    answers = consent.asked(None, [], releases=True, yes=yes, reason=None)  # type: ignore[arg-type]
     assert (answers.again is None) == (given is None)
     if given is not None:
         assert answers.variables[again.VARIABLE] == given

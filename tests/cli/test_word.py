@@ -1,6 +1,8 @@
 """The owner's word: asked at every release in the same words, and given to the stage that releases alone."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,13 @@ from click.testing import Result
 from dvc.repo import Repo
 from typer.testing import CliRunner
 
+import palimpsest.cli.first_page
 import palimpsest.cli.run
-from palimpsest.cli.graph import stage_names, stale
+from palimpsest.cli.context import Context
+from palimpsest.cli.graph import stage_names, stale, standings
 from palimpsest.cli.main import app
 from palimpsest.cli.run import HELD_BACK, _repro
+from palimpsest.graph.state import Standing, State
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.report.release.word import VARIABLE
 from palimpsest.workspace import RELEASES
@@ -30,10 +35,16 @@ def runs(place: Place, monkeypatch: pytest.MonkeyPatch) -> Runs:
     monkeypatch.setenv(WARM, "")  # stages start as they are
     found: Runs = []
 
-    def noted(workspace: Path, targets: list[str], *more: Any) -> int:
-        found.append((targets, {VARIABLE: more[0][VARIABLE]}))
-        return 0
+    def noted(*given: Any) -> int:
+        *_, courses, variables = given
 
+        def bring(targets: Sequence[str]) -> int:
+            found.append((list(targets), {VARIABLE: variables[VARIABLE]}))
+            return 0
+
+        return int(courses(variables, bring))
+
+    monkeypatch.setattr(palimpsest.cli.first_page, "first_course", lambda *_: None)  # all comes in one course
     monkeypatch.setattr(palimpsest.cli.run, "_repro", noted)
     monkeypatch.setattr(palimpsest.cli.run, "_flow", noted)
     monkeypatch.setattr(palimpsest.cli.run, "show_report", lambda workspace: None)
@@ -104,15 +115,20 @@ def test_who_releases_nothing_is_not_asked(
 ) -> None:
     place.edit("release", variants=variants)
     if not changed:
-        monkeypatch.setattr("palimpsest.cli.consent.stale", lambda workspace: stale(workspace) - {"release"})
+        monkeypatch.setattr("palimpsest.cli.run.stale", lambda workspace: stale(workspace) - {"release"})
     done = run(place, *targets, typed="y\n")
     assert (done.exit_code, runs, recorded(place)) == (0, [(targets, {VARIABLE: ""})], [])
 
 
-@pytest.mark.parametrize(("targets", "started"), [([], []), (["report"], []), (["no_stage"], [["no_stage"]])])
-def test_where_nothing_is_stale_nothing_is_started_and_dvc_tells_of_a_target_that_is_none(
+@pytest.mark.parametrize(("targets", "started"), [([], []), (["report"], [["report"]]), (["no_stage"], [["no_stage"]])])
+def test_where_nothing_is_stale_nothing_is_started_and_of_targets_dvc_tells(
     place: Place, runs: Runs, monkeypatch: pytest.MonkeyPatch, targets: list[str], started: list[list[str]]
 ) -> None:
+    def cached(context: Context, *, fresh: bool) -> list[Standing]:
+        assert fresh, "nothing that was kept for the eye decides what runs"
+        return [replace(one, state=State.CACHED) for one in standings(context, fresh=fresh)]
+
+    monkeypatch.setattr("palimpsest.cli.run.standings", cached)
     monkeypatch.setattr("palimpsest.cli.run.stale", lambda workspace: set())
     done = run(place, *targets)
     assert (done.exit_code, [own for own, _ in runs]) == (0, started)
@@ -126,5 +142,5 @@ def test_a_stage_finds_the_answer_and_not_what_the_shell_exported(
     Repo.init(str(tmp_path), no_scm=True).close()
     (tmp_path / "dvc.yaml").write_text("stages: {release: {cmd: 'echo \"$PALIMPSEST_RELEASE\" > out', outs: [out]}}\n")
     monkeypatch.setenv(VARIABLE, "yes")
-    assert _repro(tmp_path, ["release"], {VARIABLE: given}) == 0
+    assert _repro(None, tmp_path, [], lambda variables, bring: bring(["release"]), {VARIABLE: given}) == 0
     assert (tmp_path / "out").read_text().strip() == given

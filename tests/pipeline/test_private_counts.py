@@ -57,7 +57,8 @@ class Quick:
 
     def eval(self) -> None: ...
 
-    def float(self) -> None: ...
+    def float(self) -> "Quick":
+        return self
 
     def get_embedding_dimension(self) -> int:
         return 384

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import stages.downstream_eval
-import stages.encode_public
+import stages.encoding
 import stages.inputs
 import stages.preprocess
 import stages.pretrain
@@ -61,7 +61,8 @@ def text(key: str) -> Callable[[Place, str], None]:
 
 
 def _classify(params: Params) -> None:
-    stages.downstream_eval._finetuned(params, [], [], [], [])  # noqa: SLF001
+    nothing = stages.downstream_eval.Part([], asset=False)
+    stages.downstream_eval.Judges(params)._finetuned(nothing, nothing)  # noqa: SLF001
 
 
 def written_by_here(params: Params) -> Artifacts:
@@ -74,7 +75,7 @@ def written_by_here(params: Params) -> Artifacts:
 # Key of params.yaml -> how to set it, what is private, and the code of the stage that loads it.
 SOURCES: dict[str, tuple[Callable[[Place, str], None], str, Callable[[Params], Any]]] = {
     "models.lm": (models("lm"), "models", lambda _: stages.pretrain.run()),
-    "models.encoder": (models("encoder"), "models", lambda _: stages.encode_public.run()),
+    "models.encoder": (models("encoder"), "models", stages.encoding.encoders),
     "models.classifier": (models("classifier"), "models", _classify),
     "authors.here.model": (author, "models", lambda params: written_by_here(params).author_model()),
     "dataset.public": (text("public"), "rows", stages.preprocess.write_public_rows),
@@ -140,10 +141,13 @@ def test_the_first_stage_refuses_it(named: Place, key: str):
 def test_init_refuses_it(place: Place, tmp_path: Path):
     options = ["--text", "body", "--label", "team", "--labels", "a,b", "--n-public", "400", "--asset", "another"]
     shutil.copy(place.private, tmp_path / "innocent.csv")
-    for public in (place.private, tmp_path / "innocent.csv"):
+    (tmp_path / "linked.csv").symlink_to(place.private)
+    itself, copied = "error: --public is the same file as DATA", "error: --public points at a copy of private rows"
+    refused = {place.private: itself, tmp_path / "linked.csv": itself, tmp_path / "innocent.csv": copied}
+    for public, said in refused.items():
         own = ["--epsilon", "1", "--workspace", str(tmp_path / "new"), "--public", str(public)]
         done = CliRunner().invoke(app, ["init", str(place.private), *options, *own])
-        assert (done.exit_code, done.stderr.partition(" points at")[0]) == (1, "error: dataset.public in params.yaml")
+        assert (done.exit_code, done.stderr[: len(said)]) == (1, said)
     assert not (tmp_path / "new").exists()
 
 
@@ -196,6 +200,7 @@ def test_another_model_of_an_author_makes_another_run(place: Place):
 
 
 def test_what_a_method_does_not_declare_is_not_handed_out(place: Place):
+    author(place, str(place.home / "author"))
     with pytest.raises(ValueError, match="evolve does not declare that it reads the public language model"):
         written_by_here(load()).base()
 
