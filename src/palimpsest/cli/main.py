@@ -329,7 +329,7 @@ def init(
     max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = 1,
     persons: Annotated[int | None, typer.Option(help="With --unit: public, approximate number of persons.")] = None,
     max_length: Annotated[int, typer.Option(help="Longest text kept, in characters.")] = 1000,
-    epsilon: Annotated[float, typer.Option(help="Epsilon of the first variant, above 0 and at most 20.")] = 3.0,
+    epsilon: Annotated[float, typer.Option(help="Epsilon of the first variant, at least 0.05 and at most 20.")] = 3.0,
     budget: Annotated[
         float, typer.Option(help="Cap on the data set's total epsilon; it must pay the first variant.")
     ] = 10.0,
