@@ -30,6 +30,7 @@ PRINTS = {
     "stages/preprocess.py": "where the warnings are, without them",
     "stages/release.py": "what was released, and what signed it",
     "stages/spending.py": "the budget",
+    "stages/warm.py": "that a stage's process was lost",
 }
 
 

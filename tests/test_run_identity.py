@@ -69,6 +69,7 @@ class Place:
         self.home = home
         self.content = demo()
         every_spender(self.content)
+        self.content["world"] = None  # its files are no others than the invented ones
         self.content["dataset"] |= {"private": "rows.jsonl", "test": None, "test_share": 0.2, "public": "public.jsonl"}
         self.write("rows", rows(60))
         self.write("more", rows(100))  # any one of them might miss the training part
@@ -82,8 +83,8 @@ class Place:
 
     def register(self, name: str) -> None:
         """A new ledger with the asset, whose key is its own."""
-        self.content["privacy"]["ledger"] = f"{name}.db"
-        self.ledger = Ledger.create(f"sqlite:///{self.home / name}.db")
+        self.content["privacy"]["ledger"] = str(self.home.parent / f"{name}.db")
+        self.ledger = Ledger.create(f"sqlite:///{self.home.parent / name}.db")
         column = self.content["dataset"]["unit"]["column"]
         unit = "record" if column is None else "person"
         self.ledger.register(Asset("demo", 1e-6, 10.0, 10_000, unit, unit_column=column))
@@ -101,9 +102,11 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "workspace"
+    home.mkdir()
+    monkeypatch.chdir(home)
     monkeypatch.delenv(LEDGER_VARIABLE, raising=False)
-    return Place(tmp_path)
+    return Place(home)
 
 
 OTHER_ROWS: dict[str, Edit] = {
@@ -259,7 +262,7 @@ class Following(Team):
     """A process that another one leads, which has sent the asset's key."""
 
     def share(self, value: Any) -> Any:
-        return Ledger.open(f"sqlite:///{Path.cwd() / 'first.db'}").asset("demo").key
+        return Ledger.open(f"sqlite:///{Path.cwd().parent / 'first.db'}").asset("demo").key
 
     def meet(self) -> None:
         Path("met").touch()
