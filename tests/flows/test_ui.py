@@ -67,7 +67,7 @@ def test_a_given_server_is_used(
 def test_courses_are_flows_on_one_server_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[list[str]] = []
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    monkeypatch.setattr(ui, "_run", lambda command, _: begun.append(command[5:]) or 0)
+    monkeypatch.setattr(ui, "_run", lambda command, *_: begun.append(command[5:]) or 0)
     assert run_with_server(tmp_path, stay=False, workers=2, courses=lambda bring: bring(["a"]) + bring(["b", "c"])) == 0
     assert begun == [["a", "--workers", "2"], ["b", "c", "--workers", "2"]]
 
