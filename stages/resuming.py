@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from palimpsest.files import remove
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.method import Method, Resumes
 from palimpsest.privacy import accounting
@@ -43,4 +44,4 @@ def forget(method: Method, name: str, charges: Iterable[Charge]) -> None:
     if method.resumes is Resumes.WAVES:
         for charge in charges:
             if (charge.stage, charge.variant) == (method.stage, name):
-                (CHECKPOINTS / method.name / f"{charge.id}.json").unlink(missing_ok=True)
+                remove(CHECKPOINTS / method.name / f"{charge.id}.json")

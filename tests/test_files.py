@@ -12,7 +12,7 @@ import pytest
 
 from flows.children import Children
 from palimpsest.errors import DataError
-from palimpsest.files import atomic_path, close_workspace, make_folder, owner_only
+from palimpsest.files import atomic_path, close_workspace, make_folder, owner_only, remove
 from stages import common
 from stages.common import start, start_processes
 
@@ -68,6 +68,19 @@ def test_an_existing_folder_stays_as_it_is() -> None:
     Path("mine").mkdir()
     make_folder(Path("mine/own/deep"))
     assert [mode(name) for name in ("mine", "mine/own", "mine/own/deep")] == [0o777, 0o700, 0o700]
+
+
+def test_what_is_removed_takes_along_what_a_killed_writer_left(tmp_path: Path) -> None:
+    killed = "import os, sys\nfrom pathlib import Path\nfrom palimpsest.files import atomic_path\n"
+    killed += "with atomic_path(Path('kept.json')) as draft:\n    draft.write_text('{')\n    os._exit(9)"
+    subprocess.run([sys.executable, "-c", killed])
+    with atomic_path(tmp_path / "kept.json") as draft, atomic_path(tmp_path / "kept.json.other") as other:
+        draft.write_text("{}")
+        other.write_text("{}")
+    assert len(list(tmp_path.glob(".kept.json.*"))) == 1
+    remove(tmp_path / "kept.json")
+    remove(tmp_path / "never.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.json.other"]
 
 
 def test_children_make_what_they_make_for_the_owner_alone() -> None:

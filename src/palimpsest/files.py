@@ -1,5 +1,6 @@
 """Writing files whole, to a temporary path beside the target that is then renamed, and for their owner alone."""
 
+import glob
 import json
 import os
 import shutil
@@ -37,6 +38,13 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
         _replace(draft, target)
     finally:
         shutil.rmtree(room)
+
+
+def remove(path: Path) -> None:
+    """Remove a file that `atomic_path` wrote, if it is there, and what processes left that were killed while at it."""
+    path.unlink(missing_ok=True)
+    for room in path.parent.glob(f".{glob.escape(path.name)}.????????.part"):
+        shutil.rmtree(room, ignore_errors=True)
 
 
 def make_folder(folder: Path) -> None:
@@ -102,15 +110,8 @@ def workspace_of(path: Path) -> Path | None:
 
 def _replace(draft: Path, target: Path) -> None:
     if target.is_dir():
-        _remove(target)
+        target.unlink() if target.is_symlink() else shutil.rmtree(target)
     os.replace(draft, target)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _finite(value: Any) -> Any:

@@ -51,7 +51,7 @@ def test_a_killed_run_keeps_its_finished_wave_and_what_began(killed: list[Charge
 def test_what_is_kept_is_for_the_owner_and_holds_no_record(place: Place, killed: list[Charge]):
     folder = place.workspace / KEPT
     assert folder.stat().st_mode & 0o077 == 0
-    text = "".join(path.read_text() for path in folder.iterdir())
+    text = "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
     assert "begun" in text
     assert MARKER not in text
 

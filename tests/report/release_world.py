@@ -33,7 +33,7 @@ from palimpsest.records.world.facts import Canary, Facts, save_facts
 from palimpsest.records.write import write_synthetic
 from palimpsest.report.release import word
 from palimpsest.report.release.keys import VARIABLE, new_key
-from tests.reading import reading
+from tests.reading import EVERYTHING, reading
 from tests.settings_file import demo, edit_settings, write_settings
 
 PERSONS = {"column": "customer", "max_rows": 4, "persons": 2500, "missing": "drop"}
@@ -184,7 +184,8 @@ class Workspace:
         run = Run("select", variant, purpose, "", f"plan of {variant} {seed}", "code")
         run = reading(run, ledger, params.dataset.asset, rows)
         asked = [PlannedQuery(query.name, query.event())]
-        with metered(ledger, params.schema_of_data, run, asked, lambda: rows, NoiseSource(seed)) as session:
+        noise = NoiseSource(seed)
+        with metered(ledger, params.schema_of_data, run, asked, lambda: rows, noise, again=EVERYTHING) as session:
             session.view.ask(query)
         asset = ledger.asset(params.dataset.asset)
         found = receipt(ledger, asset, session, method="select", target=3.0)

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import nn
 
-from palimpsest.files import atomic_path
+from palimpsest.files import atomic_path, remove
 from palimpsest.training.engine import EngineError
 
 
@@ -55,7 +55,7 @@ def forget_checkpoints(folder: Path, charge: str, keep: Path | None = None) -> N
     """Remove the checkpoints of a charge, but for one."""
     for path in folder.glob(f"{charge}.*.safetensors"):
         if path != keep:
-            path.unlink()
+            remove(path)
 
 
 def load_checkpoint(path: Path, model: nn.Module, updates: Sequence[torch.optim.Optimizer]) -> None:
