@@ -17,6 +17,7 @@ from transformers import DynamicCache
 from palimpsest.methods.dp_lm.model import ConditionalLm
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.models.tokens import Specials
+from palimpsest.models.writing import draw
 
 Past = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per layer: keys and values, (batch, heads, time, head width)
 _LABELS = 1 << 40  # more texts than any label gets: each label has its own range of streams
@@ -45,7 +46,7 @@ class StepDraw:
 
     def pick(self, log_probs: torch.Tensor) -> torch.Tensor:
         """Draw a column for each text: int64 (B,), from log-probabilities (B, columns)."""
-        return nucleus(log_probs, self.top_p, self.uniforms, self.top_k)
+        return draw(log_probs, self.top_p, self.uniforms, self.top_k)
 
 
 class Walk(Protocol):
@@ -101,23 +102,6 @@ class PlainWalk:
         """Drop the other texts."""
         self._last, self._mask = self._last[rows], self._mask[rows]
         self._cache.batch_select_indices(rows)
-
-
-def nucleus(log_probs: torch.Tensor, top_p: float, uniforms: torch.Tensor, top_k: int = 0) -> torch.Tensor:
-    """Columns, int64 (B,), of log-probabilities (B, columns), by one draw in [0, 1) per row, (B,).
-
-    They come from the smallest set of likeliest tokens whose probability reaches `top_p` (Holtzman et al. 2019), among
-    the `top_k` likeliest; 0 means all.
-    """
-    width = log_probs.shape[1]
-    probs, columns = log_probs.exp().sort(dim=-1, descending=True, stable=True)
-    probs = probs[:, : top_k or width]
-    bounds = probs.cumsum(dim=-1)
-    probs = torch.where(bounds - probs < top_p * bounds[:, -1:], probs, 0.0)
-    bounds = probs.cumsum(dim=-1)
-    place = torch.searchsorted(bounds, uniforms[:, None].to(bounds) * bounds[:, -1:], right=True)
-    last = (probs > 0).sum(dim=-1, keepdim=True) - 1  # rounding must not reach a token outside the set
-    return columns.gather(1, torch.minimum(place, last)).squeeze(1)
 
 
 def uniforms(seed: int, label: int, number: int, steps: int) -> np.ndarray:
