@@ -1,6 +1,5 @@
 """`palimpsest demo`: the invented data set, from an empty folder to a signed release."""
 
-import os
 from importlib.metadata import files
 from pathlib import Path
 
@@ -32,11 +31,9 @@ def run_demo(folder: Path, *, full: bool = False) -> int:
         make_workspace(folder, {FILE: text, **contents(loads(text))})
     elif read(folder).world is None:
         raise ParamsError("This folder has a workspace of other data.", "Name another folder with --dir.")
-    from flows.slots import workers_of
-
     register_asset(folder)
     make_key(None, keep=True)
-    return run_workspace(folder, [], ui=False, stay=False, yes=True, workers=workers_of(os.cpu_count() or 1))
+    return run_workspace(folder, [], ui=False, stay=False, yes=True, workers=0)
 
 
 def _settings(name: str) -> Path:

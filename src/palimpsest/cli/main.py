@@ -1,5 +1,6 @@
 """The command line. Each command calls a plain function in its own module; heavy imports wait until then."""
 
+import gc
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from palimpsest.errors import PalimpsestError
 from palimpsest.files import owner_only
 
 in_parts("dp_accounting")
+gc.set_threshold(100_000)  # what an import makes stays: looking through it for garbage takes a tenth of a command's time
 
 # In the order of use; what is not named here comes last.
 ORDER = (

@@ -37,7 +37,7 @@ def run_workspace(
 ) -> int:
     """Bring the workspace up to date; the exit status of the runner, 130 after Ctrl-C, or `HELD_BACK`.
 
-    No targets are all stages. `workers` are how many stages run at once.
+    No targets are all stages. `workers` are how many stages run at once; 0 are as many as suit the machine.
 
     Raises:
         PalimpsestError: found by the checks, before any stage starts and before any charge.
