@@ -66,6 +66,18 @@ def test_every_block_of_a_page_runs(page: str) -> None:
     assert blocks
 
 
+def test_what_troubleshooting_quotes_is_said() -> None:
+    """What the first column of a table quotes stands in the code, or among the mistakes; dots stand for a value."""
+    code = [path.read_text(encoding="utf-8") for folder in ("src", "stages") for path in (ROOT / folder).rglob("*.py")]
+    said = [re.sub(r'"\s*\n\s*f?"', "", each) for each in code]  # a text over several lines as one
+    said.append((ROOT / "docs" / "results" / "mistakes.md").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| ([^|]*) \|", page, re.MULTILINE)
+    quoted = [part.strip() for cell in cells for quote in re.findall(r'"([^"]+)"', cell) for part in quote.split("...")]
+    assert len(quoted) > 20
+    assert [part for part in quoted if not any(part in text for text in said)] == []
+
+
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     """Every page is in the navigation, every link and anchor is there."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
