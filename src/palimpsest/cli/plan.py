@@ -252,7 +252,7 @@ def _cost(context: Context, item: Priced, charges: Sequence[Charge], spent: floa
     plan, delta = item.plan, context.asset.delta - item.own_delta
     own = rdp = None
     if plan.feasible and accounting.is_private(item.whole):
-        own, rdp = accounting.epsilon(item.whole, delta), accounting.epsilon(item.whole, delta, "rdp")
+        own, rdp = accounting.planned_epsilon(item.whole, delta), accounting.epsilon(item.whole, delta, "rdp")
     adds = asked_total(context, [item], charges) - spent if plan.feasible else 0.0
     return Cost(
         item.name, dict(plan.numbers), plan.notes, plan.feasible, own, accounting.primary(item.whole), rdp, adds
