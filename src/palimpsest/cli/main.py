@@ -27,7 +27,7 @@ EXAMPLES = {
     "demo": ("palimpsest demo --dir demo",),
     "plan": ("palimpsest plan", "palimpsest plan --json | jq '.after'"),
     "run": ("palimpsest run", "palimpsest run pplm_generate@dp3", "palimpsest run --ui"),
-    "report": ("palimpsest report",),
+    "report": ("palimpsest report", "palimpsest report --json | jq '.rows[].variant'"),
     "status": ("palimpsest status", "palimpsest status -w ~/reviews --json"),
     "ledger": ("palimpsest ledger", "palimpsest ledger --verify", "palimpsest ledger --refund 3f2a91c0"),
     "params": ("palimpsest params", "palimpsest params --all"),
@@ -228,11 +228,11 @@ def ledger(
 
 
 @app.command()
-def report(workspace: Workspace = Path()) -> None:
+def report(as_json: Json = False, workspace: Workspace = Path()) -> None:
     """The final table, and where the pages are."""
     from palimpsest.cli.report import show_report
 
-    show_report(workspace)
+    show_report(workspace, as_json=as_json)
 
 
 @app.command()
@@ -249,9 +249,9 @@ def verify(
     that lies in the folder shows that it is whole, and not whose it is.
     """
     if release is not None:
-        from palimpsest.cli.verify_release import check_release
+        from palimpsest.cli.verify_release import verify_folder
 
-        raise typer.Exit(check_release(release, key))
+        raise typer.Exit(verify_folder(release, key))
     from palimpsest.cli.verify import verify_workspace
 
     raise typer.Exit(verify_workspace(workspace))
