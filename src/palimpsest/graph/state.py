@@ -18,6 +18,7 @@ from typing import Any
 from platformdirs import site_config_path, user_config_path
 from ruamel.yaml import YAML
 
+from palimpsest.files import read_json
 from palimpsest.graph.expand import MADE, Repetition, at, expand, filled, params_keys
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.resolve import as_written
@@ -25,7 +26,6 @@ from palimpsest.workspace import CODE, GRAPH, INPUTS, LOCK, SOURCES
 
 _NEVER = "it has not run here"
 _SHOWN = 24  # characters of a value that are told
-_BLOCK = 1 << 20
 
 Noted = Mapping[str, Any]  # what the lock file says of a stage
 Facts = Callable[[], Mapping[str, bytes]]
@@ -131,11 +131,11 @@ class Cache:
         path = self._path(value)
         if not path.is_file():
             return False
-        return not value.endswith(".dir") or all(self._path(part["md5"]).is_file() for part in _json(path))
+        return not value.endswith(".dir") or all(self._path(part["md5"]).is_file() for part in read_json(path))
 
     def inside(self, value: str, name: str) -> str | None:
         """The hash of a file in the folder of that hash."""
-        parts = _json(self._path(value)) if value.endswith(".dir") else []
+        parts = read_json(self._path(value)) if value.endswith(".dir") else []
         return next((part["md5"] for part in parts if part["relpath"] == name), None)
 
     @property
@@ -307,11 +307,8 @@ def md5_of(path: Path) -> str | None:
 
 @cache
 def _md5(path: str, _size: int, _time: int, _inode: int) -> str:
-    known = hashlib.md5(usedforsecurity=False)
     with open(path, "rb") as file:
-        while block := file.read(_BLOCK):
-            known.update(block)
-    return known.hexdigest()
+        return hashlib.file_digest(file, "md5").hexdigest()
 
 
 def _uncached(one: Repetition) -> set[str]:
@@ -327,7 +324,3 @@ def _in(path: str, folder: str) -> bool:
 def _yaml(path: Path) -> Any:
     """As DVC reads it; empty where there is no file."""
     return (YAML(typ="safe").load(path.read_text(encoding="utf-8")) if path.is_file() else None) or {}
-
-
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
