@@ -1,8 +1,10 @@
 """Keep how long a stage took, and what sizes it was told, for `palimpsest plan` to tell what the next run may take.
 
-It is for the eye alone, as all that lies beside it. A size is a setting of params.yaml, never a count of private rows.
+It is for the eye alone, as all that lies beside it, in a folder that is closed to others. A size is a setting of
+params.yaml, never a count of private rows. A time may follow from them: it is kept in whole seconds.
 """
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,7 +28,7 @@ def note(program: str, name: str, seconds: float) -> None:
         name: what it is repeated for; empty where it is not.
         seconds: that it took, without what starting Python took.
     """
-    write_json(place(program, name), {"seconds": seconds, "cores": os.cpu_count(), "sizes": sizes(Path())})
+    write_json(place(program, name), {"seconds": math.ceil(seconds), "cores": os.cpu_count(), "sizes": sizes(Path())})
 
 
 def place(program: str, name: str) -> Path:

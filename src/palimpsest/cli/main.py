@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from palimpsest import __version__
+from palimpsest.cli.decisions import DataSource
 from palimpsest.cli.parts import in_parts
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import owner_only
@@ -326,18 +327,20 @@ def init(
         str | None,
         typer.Option(help="Column whose value is the person; the person is then protected, not the single record."),
     ] = None,
-    max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = 1,
+    max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = DataSource.max_rows,
     persons: Annotated[int | None, typer.Option(help="With --unit: public, approximate number of persons.")] = None,
-    max_length: Annotated[int, typer.Option(help="Longest text kept, in characters.")] = 1000,
-    epsilon: Annotated[float, typer.Option(help="Epsilon of the first variant, at least 0.05 and at most 20.")] = 3.0,
+    max_length: Annotated[int, typer.Option(help="Longest text kept, in characters.")] = DataSource.max_length,
+    epsilon: Annotated[
+        float, typer.Option(help="Epsilon of the first variant, at least 0.05 and at most 20.")
+    ] = DataSource.epsilon,
     budget: Annotated[
         float, typer.Option(help="Cap on the data set's total epsilon; it must pay the first variant.")
-    ] = 10.0,
+    ] = DataSource.budget,
     delta: Annotated[float | None, typer.Option(help="The data set's delta; none: 1 / (n ln n), n units.")] = None,
-    lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name.")] = "embedded",
+    lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name.")] = DataSource.lm,
     preset: Annotated[
         str, typer.Option(help="Training settings: modern, or paper (those of the published method).")
-    ] = "modern",
+    ] = DataSource.preset,
     task: Annotated[
         str | None, typer.Option(help="classify, span, text or json; none: classify where there is a label, else text.")
     ] = None,
@@ -354,7 +357,7 @@ def init(
             help="A record with a label that is not listed, or a field that cannot be decoded: stop, or drop it, and "
             "empty texts too. A public choice, kept in params.yaml."
         ),
-    ] = "stop",
+    ] = DataSource.bad_rows,
     check: Annotated[
         bool,
         typer.Option(
