@@ -4,18 +4,19 @@ import errno
 import logging
 import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
 from palimpsest.errors import DataError, PalimpsestError, ParamsError
 from palimpsest.files import OWNER_UMASK, close_workspace, owner_only
+from stages.warm import STOPPED
 
 PROCESSES = "PALIMPSEST_PROCESSES"  # the environment's, because it is a fact about the machine
-_STOPPED = 130  # the shell's number for Ctrl-C
 _ALLOW = ("A file or folder may not be written.", "Give yourself write permission in the workspace and run again.")
 _DISK = {
     errno.ENOSPC: ("The disk is full.", "Free some space and run again; what was finished is kept."),
@@ -35,12 +36,14 @@ def start(stage: Callable[..., None]) -> None:
     with owner_only(), _silent_libraries():
         try:
             close_workspace(Path())
+            began = time.monotonic()
             stage(*sys.argv[1:])
+            _keep_time(time.monotonic() - began)
         except PalimpsestError as error:
             _fail(error)
         except KeyboardInterrupt:
             print("stopped: no half-written output is left; what had begun stays charged", file=sys.stderr, flush=True)
-            raise SystemExit(_STOPPED) from None
+            raise SystemExit(STOPPED) from None
         except Exception as error:
             if isinstance(error, OSError) and error.errno in _DISK:
                 _fail(DataError(*_DISK[error.errno]))
@@ -62,6 +65,14 @@ def start_processes(stage: Callable[..., None]) -> None:
         safe = {**os.environ, "PYTHONSAFEPATH": "1"}  # as `-P` in the stage's own command, for each process
         os.execve(sys.executable, [*launcher, "-m", module.name, *sys.argv[1:]], safe)
     start(stage)
+
+
+def _keep_time(seconds: float) -> None:
+    """Keep it for `palimpsest plan`. It is told and no more: nothing fails where it cannot be kept."""
+    with suppress(Exception):
+        from stages.timing import note
+
+        note(Path(sys.argv[0]).stem, "".join(sys.argv[1:2]), seconds)
 
 
 @contextmanager

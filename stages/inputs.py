@@ -14,12 +14,12 @@ from palimpsest.graph.stages import STAGES
 from palimpsest.methods.registry import METHODS, stages_that_spend
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
-from palimpsest.workspace import CODE, SOURCES
+from palimpsest.workspace import CODE, INPUTS, SOURCES
 from stages import spenders
 from stages.common import start
 from stages.vouching import digest_of, named, require_vouched, vouched
 
-STAGE = "inputs"
+STAGE = INPUTS.name
 MODEL_KEYS = ("models.lm", "models.encoder", "models.classifier")
 
 

@@ -6,13 +6,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from palimpsest.audit.membership import (
-    loss_attack,
-    min_k_attack,
-    record_losses,
-    reference_attack,
-    zlib_attack,
-)
+from palimpsest.audit.membership import loss_attack, min_k_attack, record_losses, reference_attack, zlib_attack
 from palimpsest.audit.units import Scores
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact

@@ -18,7 +18,7 @@ from palimpsest.records.private import RawRow
 from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
-from palimpsest.workspace import PRIVATE, PUBLIC, Zone
+from palimpsest.workspace import MANIFEST, PRIVATE, PUBLIC, ROWS_REPORT, Zone
 from stages.common import start
 from stages.vouching import public_rows
 
@@ -47,11 +47,11 @@ def run() -> None:
     )
     for part in ("train", "holdout", "test"):
         write_split(PRIVATE / f"{part}.parquet", getattr(done.split, part))
-    write_json(PRIVATE / "report.json", done.report)
+    write_json(ROWS_REPORT, done.report)
     manifest = {"zone": Zone.PRIVATE, "fingerprint": fingerprint(done.split.train, asset.key)}
-    write_json(PRIVATE / "manifest.json", manifest)
+    write_json(MANIFEST, manifest)
     # Always: whether there are warnings is a function of the rows.
-    print("preprocess: what the data's owner should know is in data/private/report.json (private zone)")
+    print(f"preprocess: what the data's owner should know is in {ROWS_REPORT} (private zone)")
 
 
 def read_private(params: Params) -> tuple[list[RawRow], list[RawRow] | None]:

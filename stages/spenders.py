@@ -29,6 +29,11 @@ class Spender:
     settings: Any
     target: Fitted
 
+    @property
+    def stage(self) -> str:
+        """The stage that asks, as DVC names it."""
+        return f"{self.method.stage}@{self.name}"
+
     def plan(self, params: Params, basis: Basis) -> Plan:
         """What it asks and costs, given what it builds on; no row is read."""
         self.require_protection()

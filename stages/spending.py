@@ -22,7 +22,7 @@ from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.records.write import read_split
-from palimpsest.workspace import METRICS, PRIVATE, RECEIPTS
+from palimpsest.workspace import MANIFEST, METRICS, PRIVATE, RECEIPTS
 from stages.spenders import Spender, modules
 
 
@@ -41,7 +41,7 @@ def identify(params: Params, who: Spender, plan: Plan, *behind: str) -> Run:
         stage=who.method.stage,
         variant=who.name,
         purpose=who.target.purpose,
-        fingerprint=read_json(PRIVATE / "manifest.json")["fingerprint"],
+        fingerprint=read_json(MANIFEST)["fingerprint"],
         plan=known.hexdigest(),
         code=digest(*modules(who.method)),
     )

@@ -34,6 +34,7 @@ from palimpsest.twins.settings import ASSET, invented_params
 from palimpsest.workspace import (
     BASE_LM,
     EVOLVED,
+    MANIFEST,
     MODEL_RECEIPTS,
     MODELS,
     PRIVATE,
@@ -131,7 +132,7 @@ class Place:
 def _write_rows(records: list[Record], key: bytes) -> None:
     rows = [SplitRow(record.text, record.label, guess=True) for record in records]
     write_split(PRIVATE / "train.parquet", rows)
-    write_json(PRIVATE / "manifest.json", {"zone": Zone.PRIVATE, "fingerprint": fingerprint(rows, key)})
+    write_json(MANIFEST, {"zone": Zone.PRIVATE, "fingerprint": fingerprint(rows, key)})
 
 
 def _run(steps: tuple[Step, ...]) -> None:

@@ -39,7 +39,8 @@ from types import FrameType
 from typing import NamedTuple
 
 VARIABLE = "PALIMPSEST_WARM"  # the socket's place; set but empty, all stages start as they are
-GRACE_SECONDS = 1.5
+GRACE_SECONDS = 1.5  # from an interrupt to a terminate; a Ctrl-C ends all within three seconds
+STOPPED = 130  # the shell's number for Ctrl-C
 
 LIBRARIES = (
     "torch", "transformers.modeling_utils", "transformers.models.auto.modeling_auto",
@@ -62,7 +63,6 @@ _OWN = ("PALIMPSEST_", "DVC_", "PREFECT_")
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 _TAKEN = b"+"
-_STOPPED = 130  # the shell's number for Ctrl-C
 _PR_SET_PDEATHSIG = 1
 _PROCESS = Path("/proc/self")
 
@@ -140,7 +140,7 @@ def _asked(server: socket.socket) -> bool:
     except OSError:
         return False
     except KeyboardInterrupt:
-        os._exit(_STOPPED)
+        os._exit(STOPPED)
 
 
 def _user_of(server: socket.socket) -> int:

@@ -166,7 +166,7 @@ def say(mistake: Mistake) -> tuple[str, str, int]:
 @contextlib.contextmanager
 def _a_terminal() -> Iterator[None]:
     with contextlib.ExitStack() as patches:
-        for name in ("check", "console"):
+        for name in ("console", "init_files"):
             patches.enter_context(patch(f"palimpsest.cli.{name}.owners_terminal", lambda: True))
         patches.enter_context(patch.object(app, "rich_markup_mode", "rich"))
         patches.enter_context(patch.dict(os.environ, {VARIABLE: str(Path("witnesses").resolve())}))

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from cli_place import Place, call, init, write_files
 
-from palimpsest.cli import check, console
+from palimpsest.cli import console, init_files
 from palimpsest.cli.run import check_release
 from palimpsest.errors import LedgerError, ParamsError
 from palimpsest.files import write_json
 from palimpsest.params.load import LEDGER_VARIABLE, load
+from palimpsest.workspace import ROWS_REPORT
 from stages import preprocess
 
 SECRET = "ZANZIBAR-7731"
@@ -31,7 +32,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (check, console):
+    for module in (console, init_files):
         monkeypatch.setattr(module, "owners_terminal", lambda: True)
 
 
@@ -40,8 +41,10 @@ def test_kinds_and_the_first_place_are_said_and_all_is_listed(home: Path, termin
     assert done.exit_code == 1
     words = "a label is not one of those listed. The first is row 2 (line 3)"
     assert f"DATA is {str(home / 'own.csv')!r}, which has records that a run would stop at: {words}." in done.stderr
-    path = home / "work" / check.LIST
-    assert [each.relative_to(home / "work") for each in (home / "work").rglob("*") if each.is_file()] == [check.LIST]
+    path = home / "work" / init_files.LIST
+    assert [each.relative_to(home / "work") for each in (home / "work").rglob("*") if each.is_file()] == [
+        init_files.LIST
+    ]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     entry = json.loads(path.read_text())["files"][0]
@@ -55,7 +58,7 @@ def test_kinds_and_the_first_place_are_said_and_all_is_listed(home: Path, termin
 def test_where_there_is_no_terminal_nothing_of_a_record_is_said(home: Path) -> None:
     done = init(home, home / "work")
     assert done.exit_code == 1
-    place = str(home / "work" / check.LIST)
+    place = str(home / "work" / init_files.LIST)
     assert done.stderr == (
         f"error: DATA is {str(home / 'own.csv')!r}, which has records that a run would stop at.\n"
         f"  what to do: Correct them. {place!r} lists each with its kind and place.\n"
@@ -91,19 +94,19 @@ def test_what_was_odd_at_preprocessing_is_told_on_a_terminal_alone(
     place: Place, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = {"warnings": ["7 texts are empty."], "told": ["Some texts are empty."]}
-    write_json(place.workspace / check.REPORT, report)
-    check.tell_of_rows(place.workspace)
+    write_json(place.workspace / ROWS_REPORT, report)
+    init_files.tell_of_rows(place.workspace)
     assert capfd.readouterr() == ("", "")
-    for module in (check, console):
+    for module in (console, init_files):
         monkeypatch.setattr(module, "owners_terminal", lambda: True)
-    check.tell_of_rows(place.workspace)
+    init_files.tell_of_rows(place.workspace)
     assert capfd.readouterr() == ("", "note: Some texts are empty.\n")
 
 
 def test_without_a_check_only_the_first_rows_are_looked_at(home: Path) -> None:
     done = init(home, home / "work", "--no-check")
     assert done.exit_code == 0, done.output
-    assert not (home / "work" / check.LIST).exists()
+    assert not (home / "work" / init_files.LIST).exists()
 
 
 def test_a_release_of_nothing_is_an_error(place: Place) -> None:

@@ -22,7 +22,7 @@ from palimpsest.audit.statistics import Estimate
 from palimpsest.cli.console import show
 from palimpsest.cli.context import opened
 from palimpsest.cli.graph import stage_names, upstream
-from palimpsest.cli.plan import Cost, PlanLine, PlanSummary, asked_delta, budget_cost, plan_table, priced
+from palimpsest.cli.plan import Cost, PlanLine, PlanSummary, asked_delta, asked_total, plan_table, priced
 from palimpsest.cli.report import result_tables
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.columns import TRAINED
@@ -41,7 +41,8 @@ from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
 from palimpsest.privacy.view import PrivateView
 from palimpsest.report.row import Excess, Fraction, Membership, Row, Score, Summary
-from palimpsest.workspace import SEEN
+from palimpsest.workspace import SEEN, SUMMARY
+from stages.timing import note
 from tests.reading import reading
 
 RUN = Run("dp_train", "dp3", "release", "data", "plan", "code")
@@ -117,7 +118,7 @@ def test_a_plan_needs_neither_data_nor_base_model_and_prices_every_variant(place
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("dp_train@dp3 ")]
     pld, rdp, cost = re.findall(r"epsilon (\d\.\d+) \(pld\)  epsilon RDP (\d\.\d+)  budget cost (\d\.\d+)", line)[0]
     assert 2.99 < float(pld) <= 3.0 < float(rdp) < float(cost) < 9
-    assert "will run  it has not run here" in line
+    assert "will run – min  it has not run here" in line
     assert f"after the pending runs {cost}: fits." in " ".join(done.stdout.split())
     (free,) = [line for line in done.stdout.splitlines() if line.startswith("dp_train@inf ")]
     assert "budget cost 0.000" in free
@@ -137,6 +138,17 @@ def test_a_plan_fits_on_eighty_columns_of_a_terminal(place: Place, capsys: pytes
     drawn = capsys.readouterr().out
     assert "dp_lm release" in drawn
     assert max(map(len, drawn.splitlines())) <= 80
+
+
+def test_a_plan_tells_the_minutes_of_what_was_measured(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.workspace)
+    note("dp_train", "dp3", 90.0)
+    told = json.loads(place.call("plan", "--json").stdout)
+    assert (told["minutes"], told["lines"][0]["minutes"]) == ({"dp_train@dp3": 1.5}, 1.5)
+    total = 1 + told["unmeasured"]
+    lines = place.call("plan").stdout.splitlines()
+    assert f"Expected: 1.5 min for what was measured here, 1 of {total} stages." in lines
+    assert "will run 1.5 min  it has not run here" in lines[0]
 
 
 def test_what_was_kept_for_the_eye_is_not_what_is_charged(place: Place) -> None:
@@ -160,10 +172,14 @@ def test_an_epsilon_that_protects_nobody_is_refused_at_once(place: Place, epsilo
 
 def test_a_cost_is_what_the_next_run_adds_to_the_total(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
-    alone = budget_cost(opened(place.workspace), priced(opened(place.workspace))[0])
+
+    def added() -> float:
+        context = opened(place.workspace)
+        return asked_total(context, priced(context)) - context.ledger.balance("notes").spent
+
+    alone = added()
     charged(place)
-    context = opened(place.workspace)
-    assert 0 < budget_cost(context, priced(context)[0]) < alone
+    assert 0 < added() < alone
 
 
 def test_deltas_beside_the_events_are_counted_and_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -472,6 +488,7 @@ def test_the_final_table_is_whole_at_its_width(place: Place, monkeypatch: pytest
     tables = [line for line in done.stdout.splitlines() if "internal.html" not in line]
     assert max(map(len, tables)) <= width
     assert len(result_tables(summary().to_json()["rows"], width)) == (2 if width == 80 else 1)
+    assert json.loads(place.call("report", "--json").stdout) == read_json(place.workspace / SUMMARY)
 
 
 @pytest.mark.parametrize("verdict", ["inconclusive", "refuted"])

@@ -8,7 +8,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from palimpsest.cli.main import app
-from palimpsest.cli.verify_release import check_release
+from palimpsest.cli.verify_release import verify_folder
 from palimpsest.report.release.keys import fingerprint, load_key
 from tests.report.release_world import REFERENCE, VARIANT, Workspace, released
 
@@ -34,7 +34,7 @@ def test_a_release_that_holds_ends_with_0_for_a_pinned_key_alone(made: Workspace
 
 
 def test_every_look_is_shown_with_its_day(made: Workspace, capsys: pytest.CaptureFixture[str]):
-    check_release(made.folder / "release", None)
+    verify_folder(made.folder / "release", None)
     told = capsys.readouterr().out.splitlines()
     shown = [line.split("  ", 1)[1] for line in told if line.startswith("shows")]
     assert [line.partition(" from ")[0] for line in shown[:1]] == ["the cap was epsilon 10"]
@@ -49,10 +49,10 @@ def test_a_release_that_does_not_hold_ends_with_1_and_says_why(
 ):
     shutil.copytree(made.folder / "release", tmp_path / "release")
     (tmp_path / "release" / "README.md").write_text("changed")
-    assert check_release(tmp_path / "release", None) == 1
+    assert verify_folder(tmp_path / "release", None) == 1
     assert "'README.md' was changed" in capsys.readouterr().out
 
 
 def test_another_key_ends_with_1(made: Workspace, capsys: pytest.CaptureFixture[str]):
-    assert check_release(made.folder / "release", "SHA256:" + "0" * 64) == 1
+    assert verify_folder(made.folder / "release", "SHA256:" + "0" * 64) == 1
     assert "Another key than the given one" in capsys.readouterr().out

@@ -101,6 +101,14 @@ def test_calibration_agrees_with_the_exact_gaussian(target):
     assert found == pytest.approx(exact, rel=2e-3)
 
 
+@pytest.mark.parametrize(("rate", "steps"), [(1.0, 1), (0.05, 50), (0.001, 20_000)])
+def test_a_planned_epsilon_is_hardly_above_the_stated_one(rate, steps):
+    """The coarse grids say far too much of very many steps: they are then not asked."""
+    event = training(1.0, rate, steps)
+    stated = accounting.epsilon(event, 1e-6)
+    assert stated <= accounting.planned_epsilon(event, 1e-6) <= 1.002 * stated
+
+
 def test_calibration_gives_up_when_the_fixed_part_alone_costs_too_much():
     fixed = lambda scale: dpa.ComposedDpEvent([dpa.GaussianDpEvent(0.5), dpa.GaussianDpEvent(scale)])  # noqa: E731
     with pytest.raises(ValueError, match="fixed part"):

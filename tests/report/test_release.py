@@ -32,6 +32,7 @@ from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.records import keyed
 from palimpsest.records.record import Record
+from palimpsest.records.vouched import sha256
 from palimpsest.records.world.facts import load_facts
 from palimpsest.records.write import read_synthetic, write_synthetic
 from palimpsest.report.release import allowed, gates, word
@@ -41,7 +42,6 @@ from palimpsest.report.release.bundle import (
     PREDICATE,
     MeasuredDocuments,
     audit_document,
-    digest,
     digests,
     swapped,
 )
@@ -172,7 +172,7 @@ def test_rows_leave_as_they_are_and_alone(own: Workspace, made: Workspace):
         rows = read_synthetic(f"data/synthetic/{VARIANT}", data.text, data.label)
         write_synthetic(rows, "again", data.text, data.label)
     for suffix in (".jsonl", ".parquet"):
-        assert digest(own.folder / f"again{suffix}") == digest(made.folder / f"release/data/{VARIANT}{suffix}")
+        assert sha256(own.folder / f"again{suffix}") == sha256(made.folder / f"release/data/{VARIANT}{suffix}")
 
 
 def test_the_audit_has_what_may_be_published(made: Workspace):
@@ -197,7 +197,7 @@ def test_croissant_describes_the_files(made: Workspace):
     assert {"name", "description", "license", "url", "creator", "datePublished", "citeAs"} <= found.keys()
     files = {file["@id"]: file["sha256"] for file in found["distribution"]}
     assert files == {
-        name: digest(made.folder / "release" / name) for name in (f"data/{VARIANT}.jsonl", f"data/{VARIANT}.parquet")
+        name: sha256(made.folder / "release" / name) for name in (f"data/{VARIANT}.jsonl", f"data/{VARIANT}.parquet")
     }
     (records,) = found["recordSet"]
     columns = {field["source"]["extract"]["column"] for field in records["field"]}
@@ -529,11 +529,11 @@ def test_the_planted_secrets_of_the_workspace_stop_a_row(own: Workspace):
 
 def test_a_secret_in_a_document_stops_the_release_and_the_old_one_stays(made: Workspace, tmp_path: Path):
     own = copied(made, tmp_path)
-    before = {path: digest(own.folder / "release" / path) for path in FILES}
+    before = {path: sha256(own.folder / "release" / path) for path in FILES}
     own.change("reports/metrics/twins/select.json", test=SECRET)
     error = refused(own)
     assert "'audit.json' would hold a planted secret" in error.problem
-    assert {path: digest(own.folder / "release" / path) for path in FILES} == before
+    assert {path: sha256(own.folder / "release" / path) for path in FILES} == before
 
 
 @pytest.mark.parametrize(("least", "refuses"), [(0.81, False), (0.82, True)])

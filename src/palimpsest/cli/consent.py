@@ -14,7 +14,7 @@ from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.privacy.ledger.rules import attempt
 from palimpsest.report.release import word
-from palimpsest.workspace import PRIVATE
+from palimpsest.workspace import MANIFEST
 
 if TYPE_CHECKING:
     from palimpsest.cli.plan import Priced  # it loads the accountants
@@ -131,7 +131,7 @@ def _words(context: Context, item: "Priced", charges: Sequence[Charge]) -> set[s
 
 def _fingerprint(context: Context) -> str | None:
     """The keyed hash of the training rows that are there; None where none are."""
-    path = context.workspace / PRIVATE / "manifest.json"
+    path = context.workspace / MANIFEST
     return str(read_json(path)["fingerprint"]) if path.is_file() else None
 
 

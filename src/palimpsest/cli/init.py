@@ -9,9 +9,9 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from palimpsest.cli.check import check_all, check_first_rows, keep
 from palimpsest.cli.context import asset_of, enter
 from palimpsest.cli.decisions import DataSource, params_text
+from palimpsest.cli.init_files import check_all, check_first_rows, keep
 from palimpsest.cli.options import budget_problem, problems
 from palimpsest.cli.render import contents
 from palimpsest.errors import DataError, LedgerError, ParamsError
@@ -111,7 +111,7 @@ def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bo
     check_source(source)
     made = rendered(source)
     params = loads(made[FILE])
-    check_budget(source, params)
+    check_payable(source, params)
     _require_vouched(params, workspace)
     found = check_all(source, params.schema_of_data, workspace, _books(params, workspace)) if check else None
     enter(params, workspace, lost=lost)
@@ -195,7 +195,7 @@ def check_source(source: DataSource) -> None:
     check_first_rows(source)
 
 
-def check_budget(source: DataSource, params: Params) -> None:
+def check_payable(source: DataSource, params: Params) -> None:
     """The budget can pay the first variant, of which the price is known without a row.
 
     It is worked out only where it may matter: one release costs the total at most twice its epsilon and 1 more.

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from palimpsest import __version__
+from palimpsest.cli.decisions import DataSource
 from palimpsest.cli.parts import in_parts
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import owner_only
@@ -29,7 +30,7 @@ EXAMPLES = {
     "demo": ("palimpsest demo --dir demo",),
     "plan": ("palimpsest plan", "palimpsest plan --json | jq '.after'"),
     "run": ("palimpsest run", "palimpsest run pplm_generate@dp3", "palimpsest run --ui"),
-    "report": ("palimpsest report",),
+    "report": ("palimpsest report", "palimpsest report --json | jq '.rows[].variant'"),
     "status": ("palimpsest status", "palimpsest status -w ~/reviews --json"),
     "ledger": ("palimpsest ledger", "palimpsest ledger --verify", "palimpsest ledger --refund 3f2a91c0"),
     "params": ("palimpsest params", "palimpsest params --all"),
@@ -230,11 +231,11 @@ def ledger(
 
 
 @app.command()
-def report(workspace: Workspace = Path()) -> None:
+def report(as_json: Json = False, workspace: Workspace = Path()) -> None:
     """The final table, and where the pages are."""
     from palimpsest.cli.report import show_report
 
-    show_report(workspace)
+    show_report(workspace, as_json=as_json)
 
 
 @app.command()
@@ -251,9 +252,9 @@ def verify(
     that lies in the folder shows that it is whole, and not whose it is.
     """
     if release is not None:
-        from palimpsest.cli.verify_release import check_release
+        from palimpsest.cli.verify_release import verify_folder
 
-        raise typer.Exit(check_release(release, key))
+        raise typer.Exit(verify_folder(release, key))
     from palimpsest.cli.verify import verify_workspace
 
     raise typer.Exit(verify_workspace(workspace))
@@ -328,18 +329,20 @@ def init(
         str | None,
         typer.Option(help="Column whose value is the person; the person is then protected, not the single record."),
     ] = None,
-    max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = 1,
+    max_rows: Annotated[int, typer.Option(help="With --unit: most rows kept of one person.")] = DataSource.max_rows,
     persons: Annotated[int | None, typer.Option(help="With --unit: public, approximate number of persons.")] = None,
-    max_length: Annotated[int, typer.Option(help="Longest text kept, in characters.")] = 1000,
-    epsilon: Annotated[float, typer.Option(help="Epsilon of the first variant, at least 0.05 and at most 20.")] = 3.0,
+    max_length: Annotated[int, typer.Option(help="Longest text kept, in characters.")] = DataSource.max_length,
+    epsilon: Annotated[
+        float, typer.Option(help="Epsilon of the first variant, at least 0.05 and at most 20.")
+    ] = DataSource.epsilon,
     budget: Annotated[
         float, typer.Option(help="Cap on the data set's total epsilon; it must pay the first variant.")
-    ] = 10.0,
+    ] = DataSource.budget,
     delta: Annotated[float | None, typer.Option(help="The data set's delta; none: 1 / (n ln n), n units.")] = None,
-    lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name.")] = "embedded",
+    lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name.")] = DataSource.lm,
     preset: Annotated[
         str, typer.Option(help="Training settings: modern, or paper (those of the published method).")
-    ] = "modern",
+    ] = DataSource.preset,
     task: Annotated[
         str | None, typer.Option(help="classify, span, text or json; none: classify where there is a label, else text.")
     ] = None,
@@ -356,7 +359,7 @@ def init(
             help="A record with a label that is not listed, or a field that cannot be decoded: stop, or drop it, and "
             "empty texts too. A public choice, kept in params.yaml."
         ),
-    ] = "stop",
+    ] = DataSource.bad_rows,
     check: Annotated[
         bool,
         typer.Option(

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,21 +14,19 @@ from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import standings
 from palimpsest.cli.kept import kept
 from palimpsest.cli.render import render
-from palimpsest.files import read_json
+from palimpsest.cli.timing import expected
 from palimpsest.graph.state import Standing, State
 from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.columns import PlanTable
-from palimpsest.methods.shared.method import Method
 from palimpsest.params.file import RESOLVED
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.report.formats import MISSING, number
-from palimpsest.workspace import MODEL_RECEIPTS, RECEIPTS
 from stages.pricing import Prices, continues
-from stages.spenders import spenders
+from stages.spenders import Spender, spenders
 from stages.vouching import require_vouched
 
 
@@ -40,24 +37,20 @@ class Priced:
     Attributes:
         stage: the stage's name, as in dvc.yaml.
         name: the model's or the variant's.
-        method: how it is made.
         purpose: release or reference.
         plan: what its stage asks.
         whole: all that it costs: its own plan and that of the model it builds on.
         own_delta: what that takes of delta beside its event.
         pending: whether the stage would run, and be charged.
-        variants: what is drawn from a model, free.
     """
 
     stage: str
     name: str
-    method: Method
     purpose: str
     plan: Plan
     whole: dpa.DpEvent
     own_delta: float
     pending: bool
-    variants: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -93,7 +86,7 @@ class PlanLine:
         why: what changed since it ran, in words.
         after: stages before it that will run.
         draws: variants that are drawn from it, free.
-        minutes: how long it took when it last ran here; None where that is unknown.
+        minutes: expected of it, where it will run; None where it was never measured here.
     """
 
     stage: str
@@ -119,6 +112,8 @@ class PlanSummary:
         flags: warnings about the settings.
         lines: the stages that spend.
         others: of the stages that spend nothing, how many are cached, restorable, will run.
+        minutes: expected of each stage, by its name, that will run and was measured here before.
+        unmeasured: how many others will run.
     """
 
     asset: str
@@ -134,6 +129,8 @@ class PlanSummary:
     flags: tuple[str, ...]
     lines: tuple[PlanLine, ...]
     others: Mapping[str, int]
+    minutes: Mapping[str, float]
+    unmeasured: int
 
 
 def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
@@ -142,16 +139,17 @@ def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
 
 
 def _priced(context: Context, found: Mapping[str, Standing], only_pending: bool = False) -> list[Priced]:
-    params, prices, made = context.params, Prices(context.params), []
-    for each in spenders(params):
-        name, stage = each.name, f"{each.method.stage}@{each.name}"
-        pending = stage not in found or found[stage].state is State.RUNS
-        if only_pending and not pending:
-            continue
-        plan, (whole, own_delta) = prices.planned(name), prices.whole(name)
-        draws = tuple(variant for variant, model in params.run.dp_lm.items() if model == name)
-        made.append(Priced(stage, name, each.method, each.target.purpose, plan, whole, own_delta, pending, draws))
+    prices, made = Prices(context.params), []
+    for each in spenders(context.params):
+        pending = _runs(found, each)
+        if pending or not only_pending:
+            plan, (whole, own_delta) = prices.planned(each.name), prices.whole(each.name)
+            made.append(Priced(each.stage, each.name, each.target.purpose, plan, whole, own_delta, pending))
     return made
+
+
+def _runs(found: Mapping[str, Standing], each: Spender) -> bool:
+    return each.stage not in found or found[each.stage].state is State.RUNS
 
 
 def asked_total(context: Context, variants: list[Priced], charges: Sequence[Charge] | None = None) -> float:
@@ -196,11 +194,6 @@ def _reusable(context: Context, charge: Charge) -> bool:
     return begun or charge.state in ("reserved", "answered")
 
 
-def budget_cost(context: Context, item: Priced) -> float:
-    """The epsilon that one run of a model would take from the budget now; 0 for a reference and for a cached one."""
-    return asked_total(context, [item]) - context.ledger.balance(context.asset.name).spent
-
-
 def show_plan(workspace: Path, *, as_json: bool = False) -> None:
     """Print what would run and why, the cost of it by both accountants and to the budget, and what would be left."""
     render(workspace)
@@ -216,14 +209,16 @@ def show_plan(workspace: Path, *, as_json: bool = False) -> None:
 def summarised(context: Context) -> PlanSummary:
     """What a run of a workspace would do and cost. Reads no row."""
     found = {one.name: one for one in standings(context)}
-    spending = [(each, found.get(f"{each.method.stage}@{each.name}")) for each in spenders(context.params)]
-    for each, _ in spending:
+    spending = spenders(context.params)
+    for each in spending:
         each.require_protection()
-    runs = [each.name for each, standing in spending if standing is None or standing.state is State.RUNS]
-    about = [(context.workspace / RESOLVED).read_text(encoding="utf-8"), context.ledger.head(), runs]
+    pending = [each.name for each in spending if _runs(found, each)]
+    about = [(context.workspace / RESOLVED).read_text(encoding="utf-8"), context.ledger.head(), pending]
     costs = kept(context.workspace, "plan", [*about, asdict(context.asset)], lambda: _costs(context, found))
-    by_name = {body["name"]: Cost(**{**body, "notes": tuple(body["notes"])}) for body in costs["lines"]}
-    lines = [_line(context, each.method, by_name[each.name], each.target.purpose, where) for each, where in spending]
+    due = [one.name for one in found.values() if one.state is State.RUNS]
+    minutes = expected(context.workspace, due)
+    pairs = zip(spending, costs["lines"], strict=True)
+    lines = [_line(context, each, body, found.get(each.stage), minutes.get(each.stage)) for each, body in pairs]
     own = {line.stage for line in lines}
     states = Counter(str(one.state) for one in found.values() if one.name not in own)
     asset, most = context.asset, context.asset.delta - context.asset.filter_delta
@@ -231,7 +226,7 @@ def summarised(context: Context) -> PlanSummary:
     return PlanSummary(
         asset.name, asset.unit, asset.delta, asset.epsilon, costs["spent"], max(0.0, asset.epsilon - costs["spent"]),
         costs["after"], fits, costs["beside"], most, tuple(context.params.flags()), tuple(lines),
-        {str(state): states[str(state)] for state in State},
+        {str(state): states[str(state)] for state in State}, minutes, len(due) - len(minutes),
     )  # fmt: skip
 
 
@@ -252,27 +247,22 @@ def _cost(context: Context, item: Priced, charges: Sequence[Charge], spent: floa
     plan, delta = item.plan, context.asset.delta - item.own_delta
     own = rdp = None
     if plan.feasible and accounting.is_private(item.whole):
-        own, rdp = accounting.epsilon(item.whole, delta), accounting.epsilon(item.whole, delta, "rdp")
+        own, rdp = accounting.planned_epsilon(item.whole, delta), accounting.epsilon(item.whole, delta, "rdp")
     adds = asked_total(context, [item], charges) - spent if plan.feasible else 0.0
     return Cost(
         item.name, dict(plan.numbers), plan.notes, plan.feasible, own, accounting.primary(item.whole), rdp, adds
     )
 
 
-def _line(context: Context, known: Method, cost: Cost, purpose: str, where: Standing | None) -> PlanLine:
-    draws = tuple(variant for variant, model in context.params.run.dp_lm.items() if model == cost.name)
-    stage = f"{known.stage}@{cost.name}"
-    standing = where or Standing(known.stage, stage, State.RUNS, ("it is not in dvc.yaml",))
-    folder = MODEL_RECEIPTS if cost.name in context.params.fitted else RECEIPTS
-    minutes = _minutes(context.workspace / folder / f"{cost.name}.json")
-    return PlanLine(stage, known.name, purpose, str(standing.state), standing.why, standing.after, draws, minutes, cost)
-
-
-def _minutes(receipt: Path) -> float | None:
-    """How long the run took that a receipt is of; None where there is none, or it does not say."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return float(read_json(receipt)["seconds"]) / 60.0
-    return None
+def _line(
+    context: Context, each: Spender, cost: Mapping[str, Any], where: Standing | None, minutes: float | None
+) -> PlanLine:
+    draws = tuple(variant for variant, model in context.params.run.dp_lm.items() if model == each.name)
+    standing = where or Standing(each.method.stage, each.stage, State.RUNS, ("it is not in dvc.yaml",))
+    return PlanLine(
+        each.stage, each.method.name, each.target.purpose, str(standing.state), standing.why, standing.after, draws,
+        minutes, Cost(**{**cost, "notes": tuple(cost["notes"])}),
+    )  # fmt: skip
 
 
 def _print(summary: PlanSummary) -> None:
@@ -296,6 +286,9 @@ def _sentences(summary: PlanSummary) -> Iterator[str]:
         yield from (f"{line.cost.name}: {note}" for note in line.cost.notes)
     others = ", ".join(f"{count} {state}" for state, count in summary.others.items())
     yield f"Stages that spend nothing: {others}."
+    if summary.minutes:
+        measured, total = len(summary.minutes), _time(sum(summary.minutes.values()))
+        yield f"Expected: {total} for what was measured here, {measured} of {measured + summary.unmeasured} stages."
     yield (
         f"Budget of {summary.asset}: epsilon {summary.cap:g} at delta {summary.delta:.3g} for adding or removing one "
         f"{summary.unit}; spent {summary.spent:.3f}, after the pending runs {summary.after:.3f}: "
@@ -353,10 +346,13 @@ def _prices(line: PlanLine) -> list[str]:
 def _state(line: PlanLine) -> str:
     if not line.cost.feasible:
         return "infeasible"
-    if line.state != State.RUNS or line.minutes is None:
-        return line.state
-    took = f"{line.minutes:.1f} min" if line.minutes >= 1.0 else f"{60 * line.minutes:.0f} s"
-    return f"{line.state}\n(took {took})"
+    return f"{line.state}\n{_time(line.minutes)}" if line.state == State.RUNS else line.state
+
+
+def _time(minutes: float | None) -> str:
+    if minutes is None:
+        return f"{MISSING} min"
+    return f"{minutes:.1f} min" if minutes >= 1.0 else f"{60 * minutes:.0f} s"
 
 
 def _reason(line: PlanLine) -> str:

@@ -18,7 +18,8 @@ from typing import IO, NoReturn
 
 import psutil
 
-GRACE_SECONDS = 1.5  # from an interrupt to a terminate; a Ctrl-C ends all within three seconds
+from stages.warm import GRACE_SECONDS
+
 _POLL_SECONDS = 0.05
 _CHUNK = 65536
 

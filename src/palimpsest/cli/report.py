@@ -1,5 +1,6 @@
 """`palimpsest report`: the final table and the pages."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ Columns = Sequence[tuple[str, Callable[[Row], str]]]
 _ONE_TABLE = 120  # columns of text from which the whole result fits on a line
 
 
-def show_report(workspace: Path) -> None:
-    """Print the final table, what is left of the budget, and the report's path.
+def show_report(workspace: Path, *, as_json: bool = False) -> None:
+    """Print the final table, what is left of the budget, and the report's path; or as JSON what the table is made of.
 
     Raises:
         DataError: if there is no report yet.
@@ -31,6 +32,9 @@ def show_report(workspace: Path) -> None:
     if not path.is_file():
         raise DataError("There is no report yet.", "Make it with `palimpsest run`.")
     summary = read_json(path)
+    if as_json:
+        print(json.dumps(summary, indent=2, ensure_ascii=False))
+        return
     rows = summary["rows"]
     for name, sentence in summary.get("conclusions", {}).items():
         out.print(f"[bold]{escape(name)}[/bold]: {escape(sentence)}", soft_wrap=True)

@@ -15,11 +15,12 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from palimpsest.errors import PalimpsestError
+from stages.warm import STOPPED
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
 
-BUSY, STOPPED = 75, 130  # exit status: another DVC process is at the same files; Ctrl-C
+BUSY = 75  # exit status: another DVC process is at the same files
 _STARTS = "Running stage "
 _HINTS = (
     "To track the changes with git", "To enable auto staging", "Updating lock file", "Generating lock file",

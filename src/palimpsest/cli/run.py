@@ -1,18 +1,18 @@
 """`palimpsest run`: checks that cost nothing, questions to a person, then DVC or the flow, alone in the workspace."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from palimpsest.cli import repro
 from palimpsest.cli.alone import alone
-from palimpsest.cli.check import tell_of_rows
 from palimpsest.cli.checks import RELEASING, check_budget, check_files, check_release, due
-from palimpsest.cli.consent import asked, without_release
+from palimpsest.cli.consent import Answers, asked, without_release
 from palimpsest.cli.context import Context, environment, opened
 from palimpsest.cli.first_page import Courses, in_courses
 from palimpsest.cli.graph import stale, standings
+from palimpsest.cli.init_files import tell_of_rows
 from palimpsest.cli.processes import shown
 from palimpsest.cli.render import render
 from palimpsest.cli.report import show_report
@@ -43,22 +43,13 @@ def run_workspace(
         PalimpsestError: found by the checks, before any stage starts and before any charge.
     """
     with alone(workspace) as lock:
-        render(workspace)
-        context = opened(workspace)
-        check_release(context.params, targets)
-        check_files(context)
+        context = checked(workspace, targets)
         if not (ui or targets) and all(one.state is State.CACHED for one in standings(context, fresh=True)):
             print("Everything is up to date: nothing ran, and nothing was charged.")
             show_report(workspace)
             return 0
         changed = stale(workspace)  # asked once: nothing moves before the first stage
-        spending = due(context, targets, changed)
-        check_budget(context, spending)
-        for flag in context.params.flags():
-            print(f"flag: {flag}", file=sys.stderr)
-        make_folder(workspace / TWINS)
-        releases = RELEASING in changed and (not targets or RELEASING in targets)
-        answers = asked(context, spending, releases=releases, yes=yes, reason=reason)
+        answers = _answered(context, targets, changed, yes, reason)
         if answers.again is None:
             print("Nothing ran and nothing was charged: a second charge was not wanted.")
             return 1
@@ -74,6 +65,32 @@ def run_workspace(
         print(f"Nothing was released: the owner's word was not given. Exit status {code or HELD_BACK}.")
         return code or HELD_BACK
     return code
+
+
+def checked(workspace: Path, targets: Sequence[str]) -> Context:
+    """The opened workspace, after the checks that need not know what changed.
+
+    Raises:
+        PalimpsestError: one of them fails.
+    """
+    render(workspace)
+    context = opened(workspace)
+    check_release(context.params, targets)
+    check_files(context)
+    return context
+
+
+def _answered(
+    context: Context, targets: Sequence[str], changed: Collection[str], yes: bool, reason: str | None
+) -> Answers:
+    """What a person says, after the checks that know what changed."""
+    spending = due(context, targets, changed)
+    check_budget(context, spending)
+    for flag in context.params.flags():
+        print(f"flag: {flag}", file=sys.stderr)
+    make_folder(context.workspace / TWINS)
+    releases = RELEASING in changed and (not targets or RELEASING in targets)
+    return asked(context, spending, releases=releases, yes=yes, reason=reason)
 
 
 def _finished(context: Context, run: Callable[[], int]) -> int:

@@ -28,7 +28,7 @@ def make_key(path: Path | None, *, keep: bool = False) -> None:
     print("Keep the file to yourself, and tell the fingerprint to those who will check your releases.")
 
 
-def check_release(path: Path, key: str | None) -> int:
+def verify_folder(path: Path, key: str | None) -> int:
     """Print one line per check, and every cap and charge of the data set; whether all holds.
 
     Args:

@@ -33,6 +33,7 @@ PLUMBING: Mapping[str, str] = {
     "stages": "has a stage start warm",
     "stages.warm": "where a stage runs: in a fork instead of a process of its own",
     "stages.common": "how a stage starts and fails",
+    "stages.timing": "how long a stage took, for `palimpsest plan`",
 }
 
 # Modules that reach something otherwise than by an import statement -> the project's files among it, as patterns.

@@ -87,6 +87,13 @@ def filled(texts: Iterable[str], values: Mapping[str, Any]) -> list[str]:
     return written_out
 
 
+def at(values: Any, key: str) -> Any:
+    """What lies at a key with dots; None where nothing does."""
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values
+
+
 def _repetitions(stage: str, entry: Mapping[str, Any], params: Mapping[str, Any]) -> Iterator[Repetition]:
     if "matrix" in entry:
         lists = {key: _known(names, params) for key, names in entry["matrix"].items()}
@@ -115,8 +122,4 @@ def _known(text: Any, values: Mapping[str, Any]) -> Any:
 def _value(text: Any, values: Any) -> Any:
     """What `${a.b}` stands for; anything else stands for itself."""
     named = _NAMED.fullmatch(text) if isinstance(text, str) else None
-    if named is None:
-        return text
-    for key in named[1].split("."):
-        values = values.get(key) if isinstance(values, Mapping) else None
-    return values
+    return text if named is None else at(values, named[1])

@@ -33,6 +33,7 @@ from palimpsest.workspace import (
     EVOLVED,
     FACTS,
     INPUTS,
+    MANIFEST,
     METRICS,
     MODEL_METRICS,
     MODEL_RECEIPTS,
@@ -44,6 +45,7 @@ from palimpsest.workspace import (
     RAW,
     RECEIPTS,
     RELEASE,
+    ROWS_REPORT,
     SCORES,
     SOURCES,
     STATEMENT,
@@ -55,7 +57,6 @@ from palimpsest.workspace import (
 )
 
 _TRAIN, _HOLDOUT, _TEST = (PRIVATE / f"{part}.parquet" for part in ("train", "holdout", "test"))
-_MANIFEST = PRIVATE / "manifest.json"
 _TEXTS, _HELD = PUBLIC / "train.parquet", PUBLIC / "heldout.parquet"
 _MODEL, _MODEL_RECEIPT, _MODEL_BELOW = MODELS / NAME, MODEL_RECEIPTS / f"{NAME}.json", MODELS / BELOW
 _ROWS, _RECEIPT = SYNTHETIC / f"{NAME}.parquet", RECEIPTS / f"{NAME}.json"
@@ -63,7 +64,7 @@ _EVALUATED, _AUDITED = Each("run.evaluate", "variant"), Each("run.audit", "varia
 _COLUMNS, _LABELLED = ("dataset.text", "dataset.label"), ("dataset.label", "dataset.labels")
 _CLASSIFIERS = ("models.encoder", "models.classifier", "utility")
 # What every stage reads that asks private rows something under a charge of its own.
-_ASKED, _MEMBERS = ("dataset", "privacy.budget.delta", "testing"), (_TRAIN, _MANIFEST)
+_ASKED, _MEMBERS = ("dataset", "privacy.budget.delta", "testing"), (_TRAIN, MANIFEST)
 _GUESSING = ("seed", "dataset", "privacy.budget.delta", "audit.guesses", "audit.alpha")
 
 
@@ -128,7 +129,8 @@ _fetches = partial(Stage, zone=Zone.PUBLIC, retries=1)  # public work, which may
 _written = {stage: _writes(stage) for stage in sorted({known.stage for known in CHARGED})}
 STAGES = (
     Stage(
-        "inputs", "Write down what the other stages run on that no stage makes, the code of each and the public models",
+        INPUTS.name,
+        "Write down what the other stages run on that no stage makes, the code of each and the public models",
         Zone.PUBLIC, outs=(INPUTS,), always=True, cached=False,
     ),
     Stage(
@@ -140,7 +142,7 @@ STAGES = (
         "preprocess", "Read and check the files, draw the audit subset and its coins, write the splits", Zone.PRIVATE,
         params=("seed", "dataset", "audit.size", "audit.similarity", "audit.shingle"),
         deps=(PRIVATE_FILE, TEST_FILE, PUBLIC_FILE),
-        outs=(_TRAIN, _HOLDOUT, _TEST, PRIVATE / "report.json", _MANIFEST, _TEXTS, _HELD),
+        outs=(_TRAIN, _HOLDOUT, _TEST, ROWS_REPORT, MANIFEST, _TEXTS, _HELD),
     ),
     _fetches(
         "encode_public", "Embed the public texts and the labels' public descriptions",

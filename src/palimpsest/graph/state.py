@@ -18,15 +18,14 @@ from typing import Any
 from platformdirs import site_config_path, user_config_path
 from ruamel.yaml import YAML
 
-from palimpsest.graph.expand import MADE, Repetition, expand, params_keys
+from palimpsest.files import read_json
+from palimpsest.graph.expand import MADE, Repetition, at, expand, filled, params_keys
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.resolve import as_written
 from palimpsest.workspace import CODE, GRAPH, INPUTS, LOCK, SOURCES
 
-_INPUTS = "inputs"  # the stage that always runs, and writes small files about the world outside
 _NEVER = "it has not run here"
 _SHOWN = 24  # characters of a value that are told
-_BLOCK = 1 << 20
 
 Noted = Mapping[str, Any]  # what the lock file says of a stage
 Facts = Callable[[], Mapping[str, bytes]]
@@ -132,11 +131,11 @@ class Cache:
         path = self._path(value)
         if not path.is_file():
             return False
-        return not value.endswith(".dir") or all(self._path(part["md5"]).is_file() for part in _json(path))
+        return not value.endswith(".dir") or all(self._path(part["md5"]).is_file() for part in read_json(path))
 
     def inside(self, value: str, name: str) -> str | None:
         """The hash of a file in the folder of that hash."""
-        parts = _json(self._path(value)) if value.endswith(".dir") else []
+        parts = read_json(self._path(value)) if value.endswith(".dir") else []
         return next((part["md5"] for part in parts if part["relpath"] == name), None)
 
     @property
@@ -173,7 +172,7 @@ class _Look:
 
     def at(self, one: Repetition) -> Standing:
         """Where a stage stands, those before it having been looked at."""
-        standing = self._inputs(one) if one.stage == _INPUTS else self._standing(one)
+        standing = self._inputs(one) if one.stage == INPUTS.name else self._standing(one)
         for path in one.paths(*MADE):
             self.writers[path] = one.name
             if standing.state is State.RUNS:
@@ -193,14 +192,16 @@ class _Look:
         noted = self.lock.get(one.name)
         if noted is None and (after or not self.cache.has_runs):
             return Standing(one.stage, one.name, State.RUNS, (_NEVER,), after)
-        now = self._now(one, after)
+        now = self._now(one)
         why = (_NEVER,) if noted is None else tuple(_changes(noted, now))
-        if noted is not None and not why and not after and self._whole(one, noted):
+        if after:
+            return Standing(one.stage, one.name, State.RUNS, why, after)
+        made = self.cache.made_of(now) if why else noted
+        if noted is not None and not why and self._whole(one, noted):
             return self._known(one, State.CACHED, noted, ())
-        made = noted if noted is not None and not why else None if after else self.cache.made_of(now)
-        if not after and made is not None and all(self.cache.holds(out["md5"]) for out in made.get("outs", [])):
+        if made is not None and all(self.cache.holds(out["md5"]) for out in made.get("outs", [])):
             return self._known(one, State.RESTORABLE, made, why or ("its files are not as it wrote them",))
-        return Standing(one.stage, one.name, State.RUNS, why or (() if after else ("its files are gone",)), after)
+        return Standing(one.stage, one.name, State.RUNS, why or ("its files are gone",))
 
     def _known(self, one: Repetition, state: State, made: Noted, why: tuple[str, ...]) -> Standing:
         self.hashes |= {out["path"]: out["md5"] for out in made["outs"]}
@@ -215,12 +216,14 @@ class _Look:
                 yield self.writers[place]
         yield from (self.writers[made] for made, value in self.hashes.items() if value is None and _in(made, path))
 
-    def _now(self, one: Repetition, after: Sequence[str]) -> Noted:
+    def _now(self, one: Repetition) -> Noted:
         """What the lock file would say of it, were it run now; a file that is open has no hash."""
-        values = {key: _value(self.values, _filled(one, key)) for key in params_keys(one.body)}
-        deps = [{"path": path, "hash": "md5", "md5": self._hash(path)} for path in sorted(one.paths("deps"))]
-        params = {RESOLVED: {_filled(one, key): value for key, value in sorted(values.items())}} if values else None
-        body = {"cmd": _filled(one, one.body["cmd"]), "deps": deps, "params": params}
+        settings = {key: at(self.values, key) for key in filled(sorted(params_keys(one.body)), one.values)}
+        body = {
+            "cmd": filled([one.body["cmd"]], one.values)[0],
+            "deps": [{"path": path, "hash": "md5", "md5": self._hash(path)} for path in sorted(one.paths("deps"))],
+            "params": {RESOLVED: settings} if settings else None,
+        }
         return {key: value for key, value in body.items() if value} | {"outs": sorted(one.paths(*MADE))}
 
     def _hash(self, path: str) -> str | None:
@@ -304,29 +307,14 @@ def md5_of(path: Path) -> str | None:
 
 @cache
 def _md5(path: str, _size: int, _time: int, _inode: int) -> str:
-    known = hashlib.md5(usedforsecurity=False)
     with open(path, "rb") as file:
-        while block := file.read(_BLOCK):
-            known.update(block)
-    return known.hexdigest()
+        return hashlib.file_digest(file, "md5").hexdigest()
 
 
 def _uncached(one: Repetition) -> set[str]:
     """Paths that it writes and DVC keeps no copy of."""
     written = (entry for key in MADE for entry in one.body.get(key, []) if not isinstance(entry, str))
     return {path for entry in written for path, how in entry.items() if how.get("cache") is False}
-
-
-def _filled(one: Repetition, text: str) -> str:
-    from palimpsest.graph.expand import filled
-
-    return filled([text], one.values)[0]
-
-
-def _value(values: Any, key: str) -> Any:
-    for part in key.split("."):
-        values = values.get(part) if isinstance(values, Mapping) else None
-    return values
 
 
 def _in(path: str, folder: str) -> bool:
@@ -336,7 +324,3 @@ def _in(path: str, folder: str) -> bool:
 def _yaml(path: Path) -> Any:
     """As DVC reads it; empty where there is no file."""
     return (YAML(typ="safe").load(path.read_text(encoding="utf-8")) if path.is_file() else None) or {}
-
-
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))

@@ -17,17 +17,17 @@ from palimpsest.errors import DataError
 from palimpsest.graph.expand import MADE, Repetition, expand, filled, params_keys
 from palimpsest.params.file import RESOLVED
 from palimpsest.records.vouched import EMBEDDED
-from palimpsest.workspace import FACTS, PUBLIC_FILES, Zone
+from palimpsest.workspace import FACTS, INPUTS, MANIFEST, PUBLIC_FILES, Zone
 from palimpsest.workspace import PRIVATE as SPLITS
 from palimpsest.workspace import RELEASE as FOLDER
 
 RELEASE, PRIVATE = FOLDER.as_posix(), SPLITS.as_posix()
-DOOR = (f"{PRIVATE}/train.parquet", f"{PRIVATE}/manifest.json")
+DOOR = (f"{PRIVATE}/train.parquet", str(MANIFEST))
 GATES = (FACTS.as_posix(),)
 _WORDS = re.compile(r"[^\w./~-]+")
 _MODEL = re.compile(r"models\.(lm|encoder|classifier)|authors\.\w+\.model")  # keys of what may be a local folder
 _KEYS = {"desc", "cmd", "params", "deps", *MADE, "meta", "matrix", "foreach", "do"}
-_ALWAYS = "inputs"  # the one stage that may run every time: it looks at facts, not at rows
+_ALWAYS = INPUTS.name  # the one stage that may run every time: it looks at facts, not at rows
 _SECRET, _DECLARED = ("private", "test"), ("private", "test", "public", "public_test")
 
 Path = tuple[str, ...]

@@ -185,13 +185,7 @@ def _sequences(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], context
     return [[ids.bos, *text, ids.eos][:context] for text in encoded if text]
 
 
-def train(
-    model: PreTrainedModel,
-    rows: list[list[int]],
-    settings: Schooling,
-    seed: int,
-    private: bool,
-) -> list[float]:
+def train(model: PreTrainedModel, rows: list[list[int]], settings: Schooling, seed: int, private: bool) -> list[float]:
     """Ordinary training on token sequences, `private` ones for an audit alone; the loss of each step.
 
     Raises:

@@ -1,12 +1,12 @@
 """A model's folder is read as data: its code never runs, no pickle is opened, and it cannot send to another folder."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from palimpsest.errors import ModelError
+from palimpsest.files import read_json
 
 _ADAPTER = "adapter_config.json"  # names a base model, which the library would load from wherever that is
 _OWN = "sentence_transformers."
@@ -60,18 +60,14 @@ def require_own_modules(folder: Path) -> None:
             _refuse(folder, "has an adapter on top of a model that lies elsewhere")
         if (place / "pytorch_model.bin").exists() and not (place / "model.safetensors").exists():
             _refuse(folder, "has pickled weights")
-        for settings in (read for path in sorted(place.glob("*.json")) if isinstance(read := _json(path), dict)):
+        for settings in (read for path in sorted(place.glob("*.json")) if isinstance(read := read_json(path), dict)):
             if any(settings.get(key) for key in _OPTIONS):
                 _refuse(folder, "hands options to the library that loads it")
 
 
 def _modules(folder: Path) -> list[dict[str, Any]]:
     path = folder / "modules.json"
-    return list(_json(path)) if path.is_file() else [{"type": f"{_OWN}Transformer"}]
-
-
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return list(read_json(path)) if path.is_file() else [{"type": f"{_OWN}Transformer"}]
 
 
 def _refuse(folder: Path, what: str) -> None:

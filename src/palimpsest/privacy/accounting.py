@@ -35,8 +35,10 @@ _MOST_EPSILON = 700.0  # e to this power is near the largest float; a curve says
 _LEAST_SHARE, _SHARES = 1e-12, 600  # of delta, tried one after the other for what an event may take in a group
 _MOST_RHO = 1e6  # beyond it the tight conversion gains next to nothing
 _TOLERANCE = 1e-3  # relative width at which the search for a noise multiplier stops
-_SLACK = 1e-3  # of a target that a search may leave
-_GRID, _COARSE_GRID = 1e-4, 2e-3  # steps of losses: of what is stated, and of what a search looks at first
+_SLACK = 2e-3  # of a target that a search may leave
+# Steps of losses: of what is stated, of what is planned, of what a search looks at first.
+_GRID, _PLANNED_GRID, _COARSE_GRID = 1e-4, 5e-4, 2e-3
+_LEAST_EPSILON = 1e-9  # below it a search sees none
 _FEW_ORDERS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 128, 256, 1024)
 
 
@@ -209,10 +211,10 @@ def _leaf_rdp(body: str, orders: tuple[float, ...]) -> np.ndarray:
 
 
 def calibrate_noise(make_event: Callable[[float], dpa.DpEvent], target: float, at_delta: float) -> float:
-    """The smallest noise multiplier, to one part in a thousand, whose event meets (target, at_delta).
+    """The smallest noise multiplier, to two parts in a thousand, whose event meets (target, at_delta).
 
-    Renyi bounds at a few orders bracket it, losses on a coarse grid find it, and the event's primary accountant has
-    the last word: the returned value is always on the private side.
+    Renyi bounds at a few orders bracket it, losses on a coarse grid find it, and `planned_epsilon` has the last word:
+    the returned value is always on the private side.
 
     Args:
         make_event: noise multiplier -> the whole composition that must meet the target.
@@ -223,21 +225,26 @@ def calibrate_noise(make_event: Callable[[float], dpa.DpEvent], target: float, a
     validate.positive(target=target, at_delta=at_delta)
     validate.in_range(0.0, MOST_TARGET, target=target)
 
-    def excess(noise: float) -> float:
-        return epsilon(make_event(noise), at_delta) - target
+    def excess(of: Callable[[dpa.DpEvent, float], float], noise: float) -> float:
+        """In logarithms, so that it is nearly a straight line over that of the noise."""
+        return math.log(max(of(make_event(noise), at_delta), _LEAST_EPSILON) / target)
 
-    if _bound(make_event(_MOST_NOISE), at_delta) > target and excess(_MOST_NOISE) > 0:
-        raise ValueError(f"no noise multiplier meets epsilon {target!r}: the fixed part of the plan alone passes it")
-    noise = _root(lambda trial: _coarse(make_event(trial), at_delta) - target, _bracket(make_event, target, at_delta))
-    if excess(noise) < -_SLACK * target:  # the coarse grid said far too much, as of very many mechanisms
-        noise = _root(excess, noise)
-    while excess(noise) > 0:
+    last_word = functools.partial(excess, planned_epsilon)
+    most, aim = make_event(_MOST_NOISE), target
+    if (renyi := _bound(most, at_delta)) > target:
+        aim += renyi - planned_epsilon(most, at_delta)  # what Renyi bounds say too much of the fixed part
+        if aim < renyi:
+            raise ValueError(f"no noise multiplier meets epsilon {target!r}: the fixed part of the plan passes it")
+    noise = _root(functools.partial(excess, _coarse), _bracket(make_event, aim, at_delta))
+    if last_word(noise) < -_SLACK:  # the coarse grid said far too much, as of very many mechanisms
+        noise = _root(last_word, noise)
+    while last_word(noise) > 0:
         noise *= 1.0 + _TOLERANCE / 2
     return noise
 
 
 def _bracket(make_event: Callable[[float], dpa.DpEvent], target: float, at_delta: float) -> float:
-    """A noise multiplier that suffices, by Renyi bounds: at most a tenth or so too large."""
+    """A noise multiplier to begin with: by Renyi bounds, at most a tenth or so too large."""
 
     def passes(noise: float) -> bool:
         return _bound(make_event(noise), at_delta) <= target
@@ -251,25 +258,36 @@ def _bracket(make_event: Callable[[float], dpa.DpEvent], target: float, at_delta
     return _bisect(low, high, passes, tolerance=0.05)[1]
 
 
-def _root(excess: Callable[[float], float], high: float) -> float:
-    """Where an excess that falls with the noise is about 0, at or below `high`."""
-    step = 0.95  # the cost of a distribution grows fast as the noise falls
-    while excess(high) > 0:
-        high *= 1.0 + _TOLERANCE
-    low = high * step
-    while excess(low) <= 0:
-        step *= step
-        low, high = low * step, low
+def _root(excess: Callable[[float], float], start: float) -> float:
+    """Where an excess that falls with the noise is about 0, on the private side; the search goes out from `start`."""
+    low = high = start
+    step = 1.05  # the cost of a distribution grows fast as the noise falls
+    if excess(start) > 0:
+        while excess(high := high * step) > 0:
+            low, step = high, step * step
+    else:
+        while excess(low := low / step) <= 0:
+            high, step = low, step * step
     ends = math.log(low), math.log(high)
     root = scipy.optimize.brentq(lambda x: excess(math.exp(x)), *ends, xtol=_TOLERANCE / 5)
-    return math.exp(root + _TOLERANCE / 5)
+    return math.exp(root + 2 * _TOLERANCE / 5)
 
 
-def _coarse(event: dpa.DpEvent, at_delta: float) -> float:
-    """As `epsilon`, and sooner: on a coarse grid, which may only say more, where losses have one."""
-    if primary(event) != "pld":
+def planned_epsilon(event: dpa.DpEvent, at_delta: float) -> float:
+    """At most two parts in a thousand above `epsilon`, never below it, and sooner.
+
+    It is worked out on two coarser grids of losses, which may only say more. Where the two differ, as of very many
+    mechanisms, it is `epsilon`.
+    """
+    quick = _coarse(event, at_delta, _PLANNED_GRID)
+    return quick if _coarse(event, at_delta) <= quick * (1.0 + _SLACK) else epsilon(event, at_delta)
+
+
+def _coarse(event: dpa.DpEvent, at_delta: float, grid: float = _COARSE_GRID) -> float:
+    """As `epsilon`, on this grid of losses where the event has them."""
+    if primary(event) != "pld" or not is_private(event):
         return epsilon(event, at_delta)
-    return float(_pld(json.dumps(events.to_json(event)), _COARSE_GRID).get_epsilon_for_delta(at_delta))
+    return float(_pld(json.dumps(events.to_json(event)), grid).get_epsilon_for_delta(at_delta))
 
 
 def _bound(event: dpa.DpEvent, at_delta: float) -> float:

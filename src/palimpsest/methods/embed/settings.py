@@ -4,13 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from palimpsest.methods.shared.settings import (
-    ClassMeansSettings,
-    Filters,
-    InRounds,
-    ModelFreeFilters,
-    VotesEach,
-)
+from palimpsest.methods.shared.settings import ClassMeansSettings, Filters, InRounds, ModelFreeFilters, VotesEach
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.settings import Settings
 

@@ -83,12 +83,10 @@ HistogramShare = Annotated[
     float, Field(gt=0, lt=1, description="Share of the budget (rho) that the histogram may take.")
 ]
 Joint = Annotated[
-    str,
-    Field(min_length=1, description="Task span: stands between a record's label, which comes first, and its text."),
+    str, Field(min_length=1, description="Task span: stands between a record's label, which comes first, and its text.")
 ]
 Ends = Annotated[
-    Literal["eos", "line"],
-    Field(description="What ends a written text: the model's end of text, or a new line too."),
+    Literal["eos", "line"], Field(description="What ends a written text: the model's end of text, or a new line too.")
 ]
 EncodedBatch = Annotated[
     int,

@@ -16,14 +16,7 @@ from palimpsest import validate
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.ledger.books import Books, fixed_terms, key_hash
 from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Charge, Reservation, Run, digest_of, require_unit
-from palimpsest.privacy.ledger.rules import (
-    attempt,
-    check_advance,
-    check_plan,
-    never,
-    require_budget,
-    require_consent,
-)
+from palimpsest.privacy.ledger.rules import attempt, check_advance, check_plan, never, require_budget, require_consent
 from palimpsest.privacy.ledger.store import Store
 from palimpsest.privacy.planned import PlannedQuery
 

@@ -4,7 +4,6 @@ Guarantee: nothing gets in but what `Contents` names. Rows are written anew from
 column nor a file's metadata comes along; measurements pass `allowed`; and each name has its place in `FILES`.
 """
 
-import hashlib
 import os
 import shutil
 import uuid
@@ -20,6 +19,7 @@ from palimpsest.files import write_json
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.records.record import Record
+from palimpsest.records.vouched import sha256
 from palimpsest.records.write import write_synthetic
 from palimpsest.report.release import allowed
 from palimpsest.report.release.card import Described, readme
@@ -165,13 +165,7 @@ def _predicate(described: Described) -> dict[str, Any]:
 def digests(folder: Path) -> dict[str, str]:
     """Name -> SHA-256 of every file below a folder, sorted."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): digest(path) for path in paths}
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, read in pieces."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
 
 
 @contextmanager

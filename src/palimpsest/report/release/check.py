@@ -17,6 +17,7 @@ from palimpsest.privacy.ledger.records import Asset, Cap, Charge
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.receipt import Receipt, close, equal
 from palimpsest.records.structured import PLAIN
+from palimpsest.records.vouched import sha256
 from palimpsest.records.write import differences
 from palimpsest.report.formats import number
 from palimpsest.report.release import bundle
@@ -143,7 +144,7 @@ def _files(path: Path, signed: Signed) -> Iterator[str]:
             yield f"{name!r} is no plain file"
         elif kind == "file" and name not in listed:
             yield f"there is a further file {name!r}"
-        elif kind == "file" and name != bundle.ENVELOPE and bundle.digest(path / name) != signed.files[name]:
+        elif kind == "file" and name != bundle.ENVELOPE and sha256(path / name) != signed.files[name]:
             yield f"{name!r} was changed"
     yield from (f"{name!r} is missing" for name in sorted(listed) if found.get(name) is None)
 

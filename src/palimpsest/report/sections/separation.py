@@ -59,8 +59,7 @@ def scores_chart(rows: Rows) -> Chart:
     """How often a forest reads the label off each model's hidden states; a tick where chance lies."""
     near = alt.Scale(zero=False, padding=16)
     base = alt.Chart(data(rows)).encode(
-        y=by_line(rows, "name"),
-        tooltip=tips("name:N", "accuracy:Q", "low:Q", "high:Q", "chance:Q", "lm_loss:Q"),
+        y=by_line(rows, "name"), tooltip=tips("name:N", "accuracy:Q", "low:Q", "high:Q", "chance:Q", "lm_loss:Q")
     )
     chance = base.mark_tick(thickness=3, size=18, opacity=1, color=GREY).encode(
         x=alt.X("chance:Q", title="test labels read off hidden states", axis=alt.Axis(format="%"), scale=near)

@@ -21,10 +21,10 @@ from palimpsest.records.formats import MissingColumn, names
 from palimpsest.records.preprocess import odd_labels, odd_sizes
 from palimpsest.records.read import ColumnNames, iter_rows
 from palimpsest.records.schema import PublicSchema
-from palimpsest.workspace import PRIVATE, Zone
+from palimpsest.workspace import PRIVATE, ROWS_REPORT, Zone
 
 _FOR_EVER = "What is declared never changes for a data set: to correct it, run init again with another --asset."
-LIST, REPORT = PRIVATE / "check.json", PRIVATE / "report.json"
+LIST = PRIVATE / "check.json"
 _MOST_NAMES, _LONGEST_NAME, _MOST_WORDS = 30, 40, 3
 
 
@@ -206,6 +206,6 @@ def _odd(checked: Checked, schema: PublicSchema) -> list[str]:
 
 def tell_of_rows(workspace: Path) -> None:
     """What `preprocess` found odd about the rows, on the terminal of their owner: no count, and nothing in a log."""
-    if owners_terminal() and (workspace / REPORT).is_file():
-        for told in read_json(workspace / REPORT).get("told", ()):
+    if owners_terminal() and (workspace / ROWS_REPORT).is_file():
+        for told in read_json(workspace / ROWS_REPORT).get("told", ()):
             tell_owner(f"note: {told}")

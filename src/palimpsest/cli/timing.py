@@ -1,0 +1,65 @@
+"""How long stages may take that will run, by how long they took here when they had other sizes."""
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from palimpsest.files import read_json
+from palimpsest.graph.stage import NAME, Stage
+from palimpsest.graph.stages import STAGES
+from palimpsest.workspace import Zone
+from stages.timing import PASSES, RECORDS, ROWS, place, sizes
+
+
+@dataclass(frozen=True)
+class Work:
+    """What there is to do in a stage; 1 stands for what does not concern it.
+
+    Attributes:
+        records: n_public, where it reads private rows.
+        rows: asked for, of what it is repeated for.
+        passes: over these: epochs, rounds, steps and tokens, multiplied.
+    """
+
+    records: float
+    rows: float
+    passes: float
+
+    def beside(self, before: "Work") -> float:
+        """How many times as much it is, by the size that grew most."""
+        return max(self.records / before.records, self.rows / before.rows) * self.passes / before.passes
+
+
+def expected(workspace: Path, names: Iterable[str]) -> dict[str, float]:
+    """Stage, as DVC names it -> the minutes to expect of it; those alone that were measured on this machine."""
+    declared, now = {stage.name: stage for stage in STAGES}, sizes(workspace)
+    minutes: dict[str, float] = {}
+    for full in names:
+        stage, _, name = full.partition("@")
+        with suppress(OSError, ValueError, KeyError, TypeError, ZeroDivisionError):  # it was not measured, or edited
+            known = declared[stage]
+            kept = read_json(workspace / place(known.code, name))
+            if kept["cores"] == os.cpu_count():
+                grown = work(known, name, now).beside(work(known, name, kept["sizes"]))
+                minutes[full] = kept["seconds"] / 60.0 * grown
+    return minutes
+
+
+def work(stage: Stage, name: str, told: Mapping[str, float]) -> Work:
+    """By the settings that a stage depends on, and the rows of the variant that it measures."""
+    keys = [key.replace(NAME, name) for key in stage.params]
+    own = [pair for key in keys for pair in _below(key, told)]
+    measured = [] if keys != list(stage.params) else _below(f"variants.{name}", told)
+    return Work(
+        told[f"dataset.{RECORDS}"] if stage.zone is Zone.PRIVATE else 1.0,
+        max((size for last, size in (*own, *measured) if last == ROWS), default=1.0),
+        math.prod(size for last, size in own if last in PASSES),
+    )
+
+
+def _below(key: str, told: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """The sizes at a key and below it, each with the last part of its own."""
+    return ((full.rpartition(".")[2], size) for full, size in told.items() if f"{full}.".startswith(f"{key}."))
