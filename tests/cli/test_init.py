@@ -26,7 +26,7 @@ def source(**changes: object) -> DataSource:
         "data": Path("/data/own.csv"), "text": "body", "public": Path("/data/public.csv"), "n_public": 600,
         "asset": "notes", "label": "team", "labels": {"a": "A", "b": "B"}, "test": None, "public_test": None,
         "public_labels": False, "unit": None, "max_rows": 1, "persons": None, "max_length": 1000, "epsilon": 3.0,
-        "budget": 10.0, "delta": None, "lm": "embedded",
+        "budget": 10.0, "delta": None, "lm": "embedded", "wanted": "dp_lm",
     }  # fmt: skip
     return DataSource(**(values | changes))  # type: ignore[arg-type]
 
@@ -218,7 +218,7 @@ def test_force_overwrites_settings_and_keeps_ignore_files(place: Place) -> None:
     options = [
         "--text", "body", "--label", "team", "--labels", "a=The first, b=The second",
         "--public", place.home / "public.csv",
-        "--n-public", 600, "--asset", "notes", "--budget", 9, "--force",
+        "--n-public", 600, "--asset", "notes", "--budget", 9, "--method", "dp_lm", "--force",
     ]  # fmt: skip
     done = place.call("init", place.home / "own.csv", *options)
     assert done.exit_code == 0, done.output

@@ -11,7 +11,7 @@ from palimpsest.cli.check import tell_of_rows
 from palimpsest.cli.checks import RELEASING, check_budget, check_files, check_release, due
 from palimpsest.cli.consent import asked, without_release
 from palimpsest.cli.context import Context, environment, opened
-from palimpsest.cli.first_page import Courses, in_courses
+from palimpsest.cli.first_page import Courses, Then, in_courses
 from palimpsest.cli.graph import stale, standings
 from palimpsest.cli.processes import shown
 from palimpsest.cli.render import render
@@ -34,10 +34,11 @@ def run_workspace(
     yes: bool = False,
     reason: str | None = None,
     workers: int | None = None,
+    then: Then = lambda: None,
 ) -> int:
     """Bring the workspace up to date; the exit status of the runner, 130 after Ctrl-C, or `HELD_BACK`.
 
-    No targets are all stages. `workers` are how many stages run at once.
+    No targets are all stages. `workers` are how many stages run at once; `then` is done once the first page is there.
 
     Raises:
         PalimpsestError: found by the checks, before any stage starts and before any charge.
@@ -64,7 +65,7 @@ def run_workspace(
             return 1
         chosen = without_release(context, targets) if answers.release is False else targets
         runner = partial(_flow, stay, workers) if ui else partial(_repro, workers)
-        courses = partial(in_courses, workspace, targets, chosen, changed)
+        courses = partial(in_courses, workspace, targets, chosen, changed, then)
         run = partial(_warm, partial(runner, workspace, [lock], courses), answers.variables)
         code = _finished(context, run) if chosen or not targets else 0
         tell_of_rows(workspace)
