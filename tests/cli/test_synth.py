@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from cli_place import Place, call
 from click.testing import Result
 from test_commands import charged, receipts, summary
 
-from palimpsest.cli import sample, synth
+from palimpsest.cli import run, sample, synth
 from palimpsest.cli.questions import complete
 from palimpsest.cli.readme import README
 from palimpsest.cli.sample import picked
@@ -20,9 +21,10 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_synthetic
 from palimpsest.workspace import CARD, DATA, GRAPH, LOCK, MODELS, PARAMS, PRIVATE, PUBLIC, RELEASE, SUMMARY, SYNTHETIC
+from tests.pipeline.place import warm
 from tests.settings_file import edit_settings
 
-pytestmark = [pytest.mark.xdist_group("synth"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(600)]  # whose stages start warm, as these do
 
 CLEARS = "\x1b[2J"  # a screen
 WORDS = {"bills": "invoice payment charge refund", "parcels": "parcel box courier delivery"}
@@ -69,7 +71,10 @@ def ran(asked: tuple[Home, Result]) -> tuple[Home, Result]:
     edit_settings(home.workspace, "runs", audit=[], twins=[])
     edit_settings(home.workspace, "utility", evaluators=["tfidf_lr"])
     edit_settings(home.workspace, "audit", resamples=100)
-    return home, home.line("--yes")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTEST_CURRENT_TEST")  # which the process that has the libraries does not know
+        patch.setattr(run, "serving", lambda _: nullcontext(warm()))
+        return home, home.line("--yes")
 
 
 def test_without_a_word_a_plan_is_shown_and_nothing_is_charged(asked: tuple[Home, Result]) -> None:
@@ -85,6 +90,7 @@ def test_a_no_charges_nothing(asked: tuple[Home, Result], monkeypatch: pytest.Mo
     home, questions = asked[0], list[str]()
     monkeypatch.setattr(synth, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.setattr(synth, "said_yes", lambda question: questions.append(question) or False)
+    monkeypatch.setattr(synth, "run_workspace", lambda *_, **__: pytest.fail("it ran"))
     done = home.line()
     assert (done.exit_code, home.spent) == (1, 0)
     assert "This run charges epsilon" in questions[0]

@@ -38,9 +38,10 @@ def in_courses(
     targets: Sequence[str],
     chosen: Sequence[str],
     changed: Collection[str],
-    then: Then,
     variables: Mapping[str, str],
     bring: Bring,
+    *,
+    then: Then = lambda: None,
 ) -> int:
     """Bring up to date what the first page shows, draw it, then bring up to date what was chosen; the exit status.
 
@@ -50,8 +51,8 @@ def in_courses(
         targets: as they were named; none for all.
         chosen: what of them is brought up to date.
         changed: the stages that something changed for.
-        then: what is done once the first page is there.
         variables: of the environment of stages, beside what is inherited.
+        then: what is done once the first page is there.
     """
     course = None if targets else first_course(workspace, changed)
     if course is None:

@@ -65,7 +65,7 @@ def run_workspace(
             return 1
         chosen = without_release(context, targets) if answers.release is False else targets
         runner = partial(_flow, stay, workers) if ui else partial(_repro, workers)
-        courses = partial(in_courses, workspace, targets, chosen, changed, then)
+        courses = partial(in_courses, workspace, targets, chosen, changed, then=then)
         run = partial(_warm, partial(runner, workspace, [lock], courses), answers.variables)
         code = _finished(context, run) if chosen or not targets else 0
         tell_of_rows(workspace)
@@ -86,9 +86,10 @@ def _finished(context: Context, run: Callable[[], int]) -> int:
         code = repro.STOPPED
     if code == repro.STOPPED:
         balance = context.ledger.balance(context.asset.name)
+        elsewhere = "" if context.workspace == Path() else f" -w {context.workspace}"
         print(
             f"Stopped. This run charged epsilon {max(0.0, balance.spent - before):.3f}; {balance.spent:.3f} of "
-            f"{balance.cap:g} is spent now. `palimpsest run` goes on from here, and asks before it charges again.",
+            f"{balance.cap:g} is spent now. `palimpsest run{elsewhere}` goes on, and asks before it charges again.",
             flush=True,
         )
     return code

@@ -63,8 +63,13 @@ def show_sample(
 
 
 def with_rows(params: Params, workspace: Path) -> list[str]:
-    """The variants that are meant for release and have rows."""
-    return [name for name in params.may_leave if _file(workspace, name).is_file()]
+    """The variants that are meant for release and have rows under a receipt that lets them be shown."""
+    return [name for name in params.may_leave if _file(workspace, name).is_file() and _may_be_shown(workspace, name)]
+
+
+def _may_be_shown(workspace: Path, name: str) -> bool:
+    """By the receipt that came with the rows: params.yaml may say another purpose since."""
+    return read_receipt(workspace / RECEIPTS / f"{name}.json").private
 
 
 def picked(records: Sequence[Record], count: int, *, by_label: bool, seed: int | None) -> list[Record]:
@@ -106,8 +111,7 @@ def _require_there(params: Params, workspace: Path, name: str) -> None:
 
 
 def _require_shown(workspace: Path, name: str, *, private: bool) -> None:
-    """By the receipt that came with the rows: params.yaml may say another purpose since."""
-    if read_receipt(workspace / RECEIPTS / f"{name}.json").private:
+    if _may_be_shown(workspace, name):
         return
     if not private:
         raise DataError(

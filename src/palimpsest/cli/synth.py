@@ -44,7 +44,7 @@ def synthesise(decided: Decided, folder: Path | None, *, yes: bool) -> int:
     if not _may_charge(workspace, yes=yes):
         print(f"Nothing ran and nothing was charged. The workspace {workspace} stays; the same line asks again.")
         return 1
-    code = run_workspace(workspace, [], ui=False, stay=False, then=lambda: _show_rows(workspace))
+    code = run_workspace(workspace, [], ui=False, stay=False, then=lambda: _show_first(workspace))
     if code == 0:
         _show_rows(workspace)
         print(f"{workspace / 'README.md'} says what the folders hold, what may be shared, and how to go on.")
@@ -92,6 +92,11 @@ def _may_charge(workspace: Path, *, yes: bool) -> bool:
             "Give the word with --yes. The workspace is made, and nothing was charged.",
         )
     return said_yes(f"This run charges {charge}. What is charged is never given back. Go on? [y/N]")
+
+
+def _show_first(workspace: Path) -> None:
+    _show_rows(workspace)
+    print("\nThe rows are made. Audits of them follow; Ctrl-C stops these, and the same line goes on.", flush=True)
 
 
 def _show_rows(workspace: Path) -> None:
