@@ -218,7 +218,15 @@ def test_the_comparison_has_the_values_of_the_page(place: Place) -> None:
     assert dp3["attacks"].keys() == {"membership", "text_membership"}
     assert (dp3["conclusion"], inf["conclusion"], told["coming"]) == ("Better.", None, ["fidelity (dp3)"])
     shown = " ".join(place.call("compare").stdout.split())
-    words = ["dp3", "epsilon 3", "80.0% (78.0 to 82.0%)", "51% (42 to 63%)", "inconclusive AUC 0.512", "Still to come"]
+    words = [
+        "dp3",
+        "epsilon 2.997",
+        "3 a word",
+        "80.0% (78.0 to 82.0%)",
+        "51% (42 to 63%)",
+        "inconclusive AUC 0.512",
+        "Still to come",
+    ]
     assert [word for word in words if word not in shown] == []
     assert "VARIANT is 'dp4', which was not measured" in place.call("compare", "dp4").stderr
 

@@ -19,6 +19,7 @@ class Compared:
     Attributes:
         role: release, reference, real (the private rows) or public_only.
         epsilon: proved; None of what has none.
+        token_epsilon: of one word, where a method protects words alone.
         evaluator: the classifier behind utility and gain; None where none was used.
         utility: its accuracy on real test rows.
         gain: the share of the gap between public text alone and the private rows that is closed.
@@ -32,6 +33,7 @@ class Compared:
     role: str
     method: str | None
     epsilon: float | None
+    token_epsilon: float | None
     evaluator: str | None
     utility: Estimate | None
     gain: Estimate | None
@@ -95,7 +97,7 @@ def _compared(row: Row, conclusion: str | None) -> Compared:
     score = row.scores[0] if row.scores else None
     baseline = row.role in ("real", "public_only")
     return Compared(
-        row.variant, row.role, row.method, row.epsilon_proved,
+        row.variant, row.role, row.method, row.epsilon_proved, row.token_epsilon,
         evaluator=None if score is None else score.evaluator,
         utility=None if score is None else score.accuracy,
         gain=None if score is None or baseline else score.gap_closed,
@@ -105,7 +107,11 @@ def _compared(row: Row, conclusion: str | None) -> Compared:
 
 
 def _epsilon(one: Compared) -> str:
-    return number(one.epsilon) if one.epsilon is not None else {"public_only": "0"}.get(one.role, MISSING)
+    if one.epsilon is not None:
+        return f"{one.epsilon:.3f}"
+    if one.token_epsilon is not None:
+        return f"{number(one.token_epsilon)} a\nword"  # another unit: never beside the others without its name
+    return {"public_only": "0", "reference": "∞"}.get(one.role, MISSING)
 
 
 def _gain(one: Compared) -> str:
@@ -134,5 +140,5 @@ def _sentences(found: Comparison) -> list[str]:
             f"Utility: accuracy of {evaluator}, trained on the rows, on real test rows. Gain: how much of the gap from "
             "public text alone to the private rows is closed. Intervals are of 95%."
         )
-    told += [f"n/a, {one.variant}: {one.no_gain}." for one in found.variants if one.no_gain]
+    told += [f"n/a, {one.variant}: {one.no_gain}." for one in found.variants if one.no_gain and not one.conclusion]
     return [*told, *([f"Still to come: {'; '.join(found.coming)}."] if found.coming else [])]
