@@ -174,11 +174,11 @@ def test_rows_that_are_not_private_are_shown_on_the_owners_terminal_alone(
     """By the receipt: params.yaml, which a person edits, still says release."""
     path = receipts(sampled)[0]
     write_json(path, read_json(path) | change)
-    for flags, said in (([], "--private shows them"), (["--private", "--json"], "no terminal")):
+    for flags, said in (([], "--reference shows them"), (["--reference", "--json"], "no terminal")):
         done = sampled.call("sample", "dp3", *flags)
         assert (done.exit_code, said in done.stderr, "text" in done.stdout) == (1, True, False)
     monkeypatch.setattr(sample, "on_a_terminal", lambda: True)
-    assert "text 1" in sampled.call("sample", "dp3", "--private", "--rows", "9").stdout
+    assert "text 1" in sampled.call("sample", "dp3", "--reference", "--rows", "9").stdout
 
 
 @pytest.mark.parametrize(

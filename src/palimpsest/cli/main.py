@@ -445,8 +445,8 @@ def sample(
     rows: Annotated[int, typer.Option(min=1, help="Rows of each label; without labels, rows in all.")] = 3,
     label: Annotated[str | None, typer.Option(help="Rows of this label alone.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same rows each time; none: others.")] = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="The owner's word: a reference's rows too, on a terminal alone.")
+    reference: Annotated[
+        bool, typer.Option("--reference", help="The owner's word: rows of a reference, too, on a terminal alone.")
     ] = False,
     as_json: Json = False,
     workspace: Workspace = Path(),
@@ -454,7 +454,7 @@ def sample(
     """Some synthetic rows of a variant. To share them, release them: `palimpsest run release`."""
     from palimpsest.cli.sample import show_sample
 
-    show_sample(workspace, variant, rows=rows, label=label, seed=seed, private=private, as_json=as_json)
+    show_sample(workspace, variant, rows=rows, label=label, seed=seed, reference=reference, as_json=as_json)
 
 
 @app.command()

@@ -25,12 +25,12 @@ def show_sample(
     rows: int = ROWS,
     label: str | None = None,
     seed: int | None = None,
-    private: bool = False,
+    reference: bool = False,
     as_json: bool = False,
 ) -> None:
     """Print some rows of a variant, under each label.
 
-    Guarantee: rows that are not private by their receipt, such as a reference's, are shown on a terminal alone, and
+    Guarantee: rows whose receipt does not let them leave, such as a reference's, are shown on a terminal alone, and
     there on the owner's word.
 
     Args:
@@ -38,7 +38,7 @@ def show_sample(
         rows: how many of each label, or in all where there are no labels.
         label: of this one alone.
         seed: the same rows each time; None for others.
-        private: the owner's word for rows of a reference.
+        reference: the owner's word for rows that are private.
 
     Raises:
         ParamsError: no such variant, or no such label.
@@ -47,7 +47,7 @@ def show_sample(
     params = read(workspace)
     name = variant or _only(params, workspace)
     _require_there(params, workspace, name)
-    _require_shown(workspace, name, private=private)
+    _require_shown(workspace, name, reference=reference)
     data = params.dataset
     records = read_synthetic(workspace / SYNTHETIC / name, data.text, data.label)
     if label is not None:
@@ -110,13 +110,13 @@ def _require_there(params: Params, workspace: Path, name: str) -> None:
         raise DataError(f"{name} has no rows yet; {_having(with_rows(params, workspace))}.", "Run `palimpsest run`.")
 
 
-def _require_shown(workspace: Path, name: str, *, private: bool) -> None:
+def _require_shown(workspace: Path, name: str, *, reference: bool) -> None:
     if _may_be_shown(workspace, name):
         return
-    if not private:
+    if not reference:
         raise DataError(
             f"The rows of {name} are not differentially private: they are a reference's, or their noise was fixed.",
-            "They stay in the private zone. If you may see the private rows, --private shows them on your terminal.",
+            "They stay in the private zone. If you may see the private rows, --reference shows them on your terminal.",
         )
     if not on_a_terminal():
         raise DataError(f"The rows of {name} are private, and standard output is no terminal.", "Look at them on one.")
