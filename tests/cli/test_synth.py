@@ -90,8 +90,13 @@ def test_without_a_word_a_plan_is_shown_and_nothing_is_charged(asked: tuple[Home
 
 def test_a_no_charges_nothing(asked: tuple[Home, Result], monkeypatch: pytest.MonkeyPatch) -> None:
     home, questions = asked[0], list[str]()
+
+    def no(question: str) -> bool:
+        questions.append(question)
+        return False
+
     monkeypatch.setattr(synth, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr(synth, "said_yes", lambda question: questions.append(question) or False)
+    monkeypatch.setattr(synth, "said_yes", no)
     monkeypatch.setattr(synth, "run_workspace", lambda *_, **__: pytest.fail("it ran"))
     done = home.line()
     assert (done.exit_code, home.spent) == (1, 0)
