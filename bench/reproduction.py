@@ -107,7 +107,7 @@ def fresh(workspace: Path, args: argparse.Namespace, **more: Any) -> dict[str, A
     options = {
         "text": "text", "label": "label", "labels-file": files / "labels.yaml", "public": files / "public.jsonl",
         "test": files / "test.jsonl", "n-public": task["n"], "asset": args.task, "lm": args.lm.resolve(),
-        "max-length": task["characters"], "budget": 100, "workspace": workspace, **more,
+        "max-length": task["characters"], "budget": 100, "method": "dp_lm", "workspace": workspace, **more,
     }  # fmt: skip
     words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
     command = [sys.executable, "-m", "palimpsest.cli.main", "init", str(files / "train.jsonl"), *words]

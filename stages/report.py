@@ -21,10 +21,11 @@ from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.receipt import Receipt, read_receipt
 from palimpsest.report import sections
 from palimpsest.report.card import render_card
-from palimpsest.report.coming import coming, without
+from palimpsest.report.coming import Coming, coming, unattacked, without
 from palimpsest.report.conclusion import conclusions
 from palimpsest.report.page import render_internal
 from palimpsest.report.results import Metric, Results
+from palimpsest.report.row import Summary
 from palimpsest.report.sections.base import Page
 from palimpsest.report.sections.twins import TWINS
 from palimpsest.report.sections.utility import PUBLIC
@@ -40,7 +41,8 @@ _PACKAGES = ("torch", "transformers", "dp-accounting", "opendp", "dvc", "scikit-
 def run(*awaited: str) -> None:
     """reports/metrics, reports/receipts, the ledger -> the pages of the private zone.
 
-    With metric files that a run has yet to write, by their paths: the first page alone, which says what is to come.
+    With metric files that a run has yet to write, by their paths: the first page and the table alone, which say what is
+    to come.
     """
     params = load()
     still = coming(params, {Path(path).relative_to(METRICS).as_posix() for path in awaited})
@@ -51,6 +53,7 @@ def run(*awaited: str) -> None:
     summary = summarise(results, receipts, books)
     document = statement(receipts, books, asdict(params.schema_of_data), stages, sources=told(params))
     _write(PAGE, render_internal(summary, results, receipts, books, document, stages, provenance(), still))
+    write_json(SUMMARY, table(summary, still))
     if awaited:
         return
     scores, twins = read_scores(params), results.of(TWINS)
@@ -59,10 +62,15 @@ def run(*awaited: str) -> None:
     )
     _write(CARD, card)
     write_json(STATEMENT, document)
-    write_json(SUMMARY, {**summary.to_json(), "conclusions": conclusions(summary)})
     page = Page(summary, results, receipts, books)
     for name, rows in (plot for section in sections.SECTIONS for plot in section.plots.items()):
         write_json(PLOTS / f"{name}.json", rows(page))
+
+
+def table(summary: Summary, still: Sequence[Coming]) -> dict[str, Any]:
+    """What the terminal shows of the page: the final table, the conclusions, and what is still to come."""
+    told = conclusions(summary, unattacked(still))
+    return {**summary.to_json(), "conclusions": told, "coming": [one.words for one in still]}
 
 
 def _write(path: Path, page: str) -> None:

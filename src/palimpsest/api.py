@@ -4,7 +4,7 @@ import palimpsest as p
 work = p.create("work", tickets, public, text="body", label="team", labels=teams, n_public=12000, asset="tickets")
 work.plan()
 work.run()
-work.samples("dp3")
+work.samples("select3")
 work.audit()
 """
 

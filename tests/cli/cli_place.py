@@ -12,7 +12,7 @@ from tests.settings_file import edit_settings
 
 _OPTIONS = {
     "text": "body", "label": "team", "labels": "a=The first, b=The second",
-    "n-public": 600, "asset": "notes", "budget": 9,
+    "n-public": 600, "asset": "notes", "budget": 9, "method": "dp_lm",
 }  # fmt: skip
 
 

@@ -516,7 +516,7 @@ def run_python(code: str, place: Place) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=place.workspace, env=environment, capture_output=True, text=True, check=True)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["plan"], ["status"], ["ledger"], ["report"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["plan"], ["status"], ["ledger"], ["report"], ["compare"]])
 def test_heavy_packages_wait_until_they_are_needed(place: Place, arguments: list[str]) -> None:
     write_json(place.workspace / "reports" / "summary.json", summary().to_json())
     code = (

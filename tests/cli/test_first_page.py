@@ -1,6 +1,7 @@
 """A run comes in two courses: what the first page shows, then the rest."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,10 @@ class Runner:
         monkeypatch.setattr(first_page, "first_course", lambda _, changed: course if changed == CHANGED else None)
         monkeypatch.setattr(first_page, "_draw", self.draw)
 
-    def draw(self, workspace: Path, awaited: Sequence[str], variables: Mapping[str, str]) -> None:
+    def draw(self, workspace: Path, awaited: Sequence[str], variables: Mapping[str, str]) -> bool:
         assert variables == VARIABLES
         self.asked.append(f"page before {awaited[0]}")
+        return True
 
     def __call__(self, targets: Sequence[str]) -> int:
         self.asked.append(targets)
@@ -34,8 +36,9 @@ class Runner:
 
 def test_the_page_is_drawn_before_what_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = Runner(monkeypatch, COURSE)
-    assert in_courses(Path(), [], [], CHANGED, VARIABLES, runner) == 0
-    assert runner.asked == [COURSE.targets, "page before reports/metrics/dp3/fidelity.json", []]
+    then = partial(runner.asked.append, "rows")
+    assert in_courses(Path(), [], [], CHANGED, VARIABLES, runner, then=then) == 0
+    assert runner.asked == [COURSE.targets, "page before reports/metrics/dp3/fidelity.json", "rows", []]
 
 
 def test_what_fails_first_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

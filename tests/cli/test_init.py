@@ -26,7 +26,7 @@ def source(**changes: object) -> DataSource:
         "data": Path("/data/own.csv"), "text": "body", "public": Path("/data/public.csv"), "n_public": 600,
         "asset": "notes", "label": "team", "labels": {"a": "A", "b": "B"}, "test": None, "public_test": None,
         "public_labels": False, "unit": None, "max_rows": 1, "persons": None, "max_length": 1000, "epsilon": 3.0,
-        "budget": 10.0, "delta": None, "lm": "embedded",
+        "budget": 10.0, "delta": None, "lm": "embedded", "wanted": "dp_lm",
     }  # fmt: skip
     return DataSource(**(values | changes))  # type: ignore[arg-type]
 
@@ -218,7 +218,7 @@ def test_force_overwrites_settings_and_keeps_ignore_files(place: Place) -> None:
     options = [
         "--text", "body", "--label", "team", "--labels", "a=The first, b=The second",
         "--public", place.home / "public.csv",
-        "--n-public", 600, "--asset", "notes", "--budget", 9, "--force",
+        "--n-public", 600, "--asset", "notes", "--budget", 9, "--method", "dp_lm", "--force",
     ]  # fmt: skip
     done = place.call("init", place.home / "own.csv", *options)
     assert done.exit_code == 0, done.output
@@ -320,7 +320,7 @@ def test_records_of_json_keep_their_schema(preset: str) -> None:
 
 
 def test_span_names_a_column_and_no_model_that_would_lose_it() -> None:
-    params = settings(chosen="span", labels={})
+    params = settings(chosen="span", labels={}, wanted=None)
     data = params.dataset
     assert (data.task, data.label, dict(data.labels), data.json_schema) == ("span", "team", {}, None)
     assert (params.run.dp_train, params.run.dp_lm, params.run.evaluate) == ((), {}, ("predict3",))
@@ -353,9 +353,15 @@ def test_the_first_variant_is_evolved_as_embeddings_where_that_is_wanted(task: d
     assert (params.variants["embed3"].embed.class_means is None) == bool(task)
 
 
-def test_the_first_variant_is_selected_where_that_is_wanted() -> None:
-    params = settings(wanted="select")
+@pytest.mark.parametrize("wanted", ["select", None])
+def test_the_first_variant_is_selected_where_there_are_labels(wanted: str | None) -> None:
+    params = settings(wanted=wanted)
     assert (params.run.select, params.run.evaluate, params.run.teach_similar) == (("select3",), ("select3",), ())
+
+
+@pytest.mark.parametrize("changes", [{"preset": "paper"}, {"label": None, "labels": {}}])
+def test_where_nothing_is_selected_a_model_is_trained(changes: dict[str, Any]) -> None:
+    assert settings(wanted=None, **changes).run.evaluate == ("dp3",)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +384,7 @@ def test_a_method_that_there_is_not_is_named() -> None:
 
 @pytest.mark.parametrize(
     "task",
-    [{"chosen": "span", "labels": {}}, {"chosen": "json", "json_schema": ODD_SCHEMA, "label": None, "labels": {}}],
+    [{"chosen": "span", "labels": {}, "wanted": None}, JSON],
     ids=["span", "json"],
 )
 def test_without_classes_nothing_is_classified(task: dict[str, object]) -> None:

@@ -194,7 +194,7 @@ class Asked:
         patch.setattr(consent, "_cost", lambda context, pending: "It costs.")
         patch.setattr(consent, "_owners_word", lambda *_, **__: None)
         patch.setattr("sys.stdin.isatty", lambda: terminal, raising=False)
-        patch.setattr(consent, "_said_yes", lambda question: self.questions.append(question) or answer)
+        patch.setattr(consent, "said_yes", lambda question: self.questions.append(question) or answer)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def _initialised(place: Place, settings: WorldSettings, **unit: object) -> Place
     place.public.write_text("".join(json.dumps({"body": row.text}) + "\n" for row in world.public))
     options = {
         "text": "body", "label": "team", "labels": ",".join(LABELS), "public": place.public, "n-public": N_PUBLIC,
-        "asset": "tickets", "epsilon": 0.5, "budget": 20, "workspace": place.workspace, **unit,
+        "asset": "tickets", "epsilon": 0.5, "budget": 20, "method": "dp_lm", "workspace": place.workspace, **unit,
     }  # fmt: skip
     arguments = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
     own = {LEDGER_VARIABLE: str(place.books), WITNESSES: str(place.home / "witnesses")}

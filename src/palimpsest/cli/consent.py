@@ -72,7 +72,7 @@ def _owners_word(context: Context, *, yes: bool, reason: str | None) -> bool | N
     variants = context.params.release.variants
     if not variants:
         return None
-    given = yes or _said_yes(_QUESTION.format(", ".join(variants)))
+    given = yes or said_yes(_QUESTION.format(", ".join(variants)))
     word.record(context.workspace, variants, given, reason)
     return given
 
@@ -90,7 +90,7 @@ def _words_again(context: Context, spending: "Sequence[Priced]", *, yes: bool) -
     told = _cost(context, [item for item, _ in pending])
     if yes:
         print(f"{told} --yes was given.", flush=True)
-    elif not _said_yes(f"{told} {_CHARGE}"):
+    elif not said_yes(f"{told} {_CHARGE}"):
         return None
     return known.union(*(words for _, words in pending))
 
@@ -135,7 +135,7 @@ def _fingerprint(context: Context) -> str | None:
     return str(read_json(path)["fingerprint"]) if path.is_file() else None
 
 
-def _said_yes(question: str) -> bool:
+def said_yes(question: str) -> bool:
     """The answer on the terminal; no answer is a no."""
     print(question, flush=True)
     try:

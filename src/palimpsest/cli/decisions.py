@@ -15,8 +15,9 @@ _HEAD = """\
 """
 _VARIANTS = """\
 # Rows of the results, each named once; what runs follows. Others to add (embed3 with `decoders: {small: {}}`):
-#   predict3: {method: predict, epsilon: 3, from: base}    select3: {method: select, epsilon: 3}
-#   evolve3: {method: evolve, epsilon: 3, from: base}      embed3: {method: embed, epsilon: 3, from: small}
+#   select1: {method: select, epsilon: 1}                  dp3: {method: dp_lm}  # with lms: {dp3: {epsilon: 3}}
+#   predict3: {method: predict, epsilon: 3, from: base}    embed3: {method: embed, epsilon: 3, from: small}
+#   evolve3: {method: evolve, epsilon: 3, from: base}
 #   inf: {method: dp_lm}  # with lms: inf: {epsilon: .inf}, a reference without noise that stays in the private zone
 """
 _RELEASE = """\
@@ -27,6 +28,7 @@ _PAPER = {
     "discriminator_reads": "hidden", "loss_on": "all", "freeze_embeddings": False,
 }  # fmt: skip
 _PAPER_BATCH = 128
+_BEGINS = {"classify": "select", "span": "predict"}  # the method to begin with; the preset of the paper is of dp_lm
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ class DataSource:
 
     @property
     def method(self) -> str:
-        """How the first variant's rows are made: as wanted, else by dp_lm, which does not write a free label."""
-        return self.wanted or ("predict" if self.task == "span" else "dp_lm")
+        """How the first variant's rows are made: as wanted, else by the simplest method that can do the task."""
+        return self.wanted or _BEGINS.get("paper" if self.preset == "paper" else self.task, "dp_lm")
 
     @property
     def task(self) -> str:
@@ -76,6 +78,14 @@ class DataSource:
     def row(self) -> str:
         """The name of the first variant: dp3, dp0_5, predict3."""
         return re.sub(r"[^a-z0-9]", "_", f"{self.method.removesuffix('_lm')}{self.epsilon:g}")
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a command was told: the data, and whether the files are gone through once."""
+
+    source: DataSource
+    check: bool
 
 
 def params_text(source: DataSource) -> str:

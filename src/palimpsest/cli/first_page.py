@@ -9,11 +9,13 @@ from typing import TypeAlias
 from palimpsest.cli.context import environment
 from palimpsest.cli.graph import upstream
 from palimpsest.cli.processes import shown
+from palimpsest.cli.report import read_summary, show_conclusions
 from palimpsest.graph.stage import NAME
 from palimpsest.graph.stages import STAGES
 from palimpsest.workspace import PAGE
 
 Bring: TypeAlias = Callable[[Sequence[str]], int]  # targets, none for all -> exit status
+Then: TypeAlias = Callable[[], None]
 Courses: TypeAlias = Callable[[Mapping[str, str], Bring], int]  # what brings them up to date, one after another
 _FIRST = frozenset(stage.name for stage in STAGES if stage.first)
 
@@ -38,6 +40,8 @@ def in_courses(
     changed: Collection[str],
     variables: Mapping[str, str],
     bring: Bring,
+    *,
+    then: Then = lambda: None,
 ) -> int:
     """Bring up to date what the first page shows, draw it, then bring up to date what was chosen; the exit status.
 
@@ -48,13 +52,15 @@ def in_courses(
         chosen: what of them is brought up to date.
         changed: the stages that something changed for.
         variables: of the environment of stages, beside what is inherited.
+        then: what is done once the first page is there.
     """
     course = None if targets else first_course(workspace, changed)
     if course is None:
         return bring(chosen)
     code = bring(course.targets)
     if code == 0:
-        _draw(workspace, course.awaited, variables)
+        if _draw(workspace, course.awaited, variables):
+            then()
         code = bring(chosen)
     return code
 
@@ -79,11 +85,15 @@ def _stage(name: str) -> str:
     return name.partition("@")[0]
 
 
-def _draw(workspace: Path, awaited: Sequence[str], variables: Mapping[str, str]) -> None:
-    """Write the page whole in place of what lies there. The stage `report` writes it anew at the end of the run."""
+def _draw(workspace: Path, awaited: Sequence[str], variables: Mapping[str, str]) -> bool:
+    """Write the page and the table whole in place of what lies there; whether that went well.
+
+    The stage `report` writes them anew at the end of the run.
+    """
     command = [sys.executable, "-P", "-m", "stages.report", *awaited]
     if shown(command, workspace, {**environment(), **variables}):
         print("The first page could not be drawn; the run goes on, and draws the page at its end.", file=sys.stderr)
-        return
+        return False
     print(f"First page (private zone): {(workspace / PAGE).resolve()}", flush=True)
-    print(f"Still to come: {len(awaited)} measurements, which the page names.", flush=True)
+    show_conclusions(read_summary(workspace))
+    return True

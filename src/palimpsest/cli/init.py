@@ -13,6 +13,7 @@ from palimpsest.cli.context import asset_of, enter
 from palimpsest.cli.decisions import DataSource, params_text
 from palimpsest.cli.init_files import check_all, check_first_rows, keep
 from palimpsest.cli.options import budget_problem, problems
+from palimpsest.cli.readme import README
 from palimpsest.cli.render import contents
 from palimpsest.errors import DataError, LedgerError, ParamsError
 from palimpsest.files import close_workspace, make_folder, write_text
@@ -119,7 +120,7 @@ def init_workspace(workspace: Path, source: DataSource, *, force: bool, lost: bo
     if found is not None:
         keep(found, workspace)
     print("git: dvc.lock is left out by .gitignore, which says how to keep it in a private repository")
-    print(f"workspace ready: {workspace.resolve()}\nnext: palimpsest plan, then palimpsest run")
+    print(f"workspace ready: {workspace.resolve()}")
 
 
 def _require_vouched(params: Params, workspace: Path) -> None:
@@ -157,7 +158,7 @@ def require_free(workspace: Path, *, force: bool) -> None:
 
 
 def make_workspace(workspace: Path, files: Mapping[str, str]) -> None:
-    """Write the settings of a workspace and the ignore files, and initialise DVC.
+    """Write the settings of a workspace, a page about it and the ignore files, and initialise DVC.
 
     Raises:
         DataError: the folder cannot be written.
@@ -180,6 +181,8 @@ def _write(workspace: Path, files: Mapping[str, str]) -> None:
         kept = path.read_text(encoding="utf-8") if path.exists() else ""
         if lines not in kept:
             path.write_text(kept + lines, encoding="utf-8")
+    if not (workspace / "README.md").exists():
+        write_text(workspace / "README.md", README)
     for name, content in files.items():
         write_text(workspace / name, content)
 

@@ -3,7 +3,7 @@
 import gc
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -11,18 +11,28 @@ from typer.core import TyperCommand, TyperGroup
 from palimpsest import __version__
 from palimpsest.cli.decisions import DataSource
 from palimpsest.cli.parts import in_parts
+from palimpsest.cli.signature import takes
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import owner_only
 
+if TYPE_CHECKING:
+    from palimpsest.cli.decisions import Decided
+
 in_parts("dp_accounting")
-gc.set_threshold(100_000)  # what an import makes stays: looking through it for garbage takes a tenth of a command's time
+gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in it takes a tenth of a command's time
 
 # In the order of use; what is not named here comes last.
 ORDER = (
-    "demo", "init", "plan", "run", "report", "status", "ledger", "params", "verify", "keys", "register", "render",
-    "migrate",
+    "demo", "synth", "init", "plan", "run", "sample", "compare", "report", "status", "ledger", "params", "verify",
+    "keys", "register", "render", "migrate",
 )  # fmt: skip
 EXAMPLES = {
+    "synth": (
+        "palimpsest synth reviews.csv --text review --label stars --labels one,two,three,four,five --public public.csv "
+        "--n-public 8000 --epsilon 3",
+    ),
+    "sample": ("palimpsest sample", "palimpsest sample select3 --rows 5 --label five --seed 1"),
+    "compare": ("palimpsest compare", "palimpsest compare select3 dp3 --json"),
     "init": (
         "palimpsest init reviews.csv --text review --label stars --labels one,two,three,four,five --public public.csv "
         "--n-public 8000 --asset reviews --epsilon 3",
@@ -69,7 +79,7 @@ class Commands(TyperGroup):
 
 
 class Init(TyperCommand):
-    """`init`, whose help lists the methods there are: they are looked up when it is shown, and not before."""
+    """A command whose help lists the methods there are: they are looked up when it is shown, and not before."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, that of `--method` from the registry."""
@@ -197,11 +207,16 @@ def run(
     It asks before a release, and before a run that was charged is charged again. Ctrl-C ends it within seconds and says
     what was charged; the next run goes on from there.
     """
-    from palimpsest.cli.processes import leave
-    from palimpsest.cli.repro import STOPPED
     from palimpsest.cli.run import run_workspace
 
-    code = run_workspace(workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason, workers=workers)
+    _end(run_workspace(workspace, targets or [], ui=ui, stay=stay, yes=yes, reason=reason, workers=workers))
+
+
+def _end(code: int) -> NoReturn:
+    """End with the exit status of a run."""
+    from palimpsest.cli.processes import leave
+    from palimpsest.cli.repro import STOPPED
+
     if code == STOPPED:
         leave(code)
     raise typer.Exit(code)
@@ -300,8 +315,7 @@ def register(
     register_asset(workspace, amend=amend, lost=lost, same_rows=same_rows)
 
 
-@app.command(cls=Init)
-def init(
+def decisions(
     context: typer.Context,
     data: Annotated[
         Path | None, typer.Argument(help="The private file: CSV, TSV, JSONL or Parquet, plain or gzipped.")
@@ -313,7 +327,9 @@ def init(
         Path | None, typer.Option(help="Public text of the same kind, with the same text column.")
     ] = None,
     n_public: Annotated[int | None, typer.Option(help="Public, approximate number of private records.")] = None,
-    asset: Annotated[str | None, typer.Option(help="A name for the data set in the ledger.")] = None,
+    asset: Annotated[
+        str | None, typer.Option(help="A name for the data set in the ledger; none: that of the file.")
+    ] = None,
     label: Annotated[str | None, typer.Option(help="Name of the label column.")] = None,
     labels: Annotated[
         str | None, typer.Option(help="All labels, separated by commas; name=description describes one.")
@@ -368,16 +384,10 @@ def init(
             "the whole list is in data/private/check.json.",
         ),
     ] = True,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite params.yaml.")] = False,
-    lost: Lost = False,
-    workspace: Workspace = Path(),
-) -> None:
-    """Make a workspace for a file of your own and register it. Reads neither labels nor sizes out of the data.
-
-    Without DATA or another thing that is needed, it asks for each in turn, on a terminal.
-    """
-    from palimpsest.cli.decisions import DataSource
-    from palimpsest.cli.init import init_workspace, read_labels, read_schema
+) -> "Decided":
+    """What a person decides of a data set; what is missing is asked for on a terminal."""
+    from palimpsest.cli.decisions import Decided
+    from palimpsest.cli.init import read_labels, read_schema
     from palimpsest.cli.questions import complete
 
     said = complete(
@@ -386,7 +396,8 @@ def init(
             "labels": labels, "labels_file": labels_file, "unit": unit, "persons": persons, "max_rows": max_rows,
             "epsilon": epsilon, "budget": budget,
         },
-        {name: _chosen(context, name) for name in ("epsilon", "budget", "max_rows")},
+        {name: _chosen(context, name) for name in ("asset", "epsilon", "budget", "max_rows")},
+        str(context.info_name),
     )  # fmt: skip
     named = read_labels(said.pop("labels"), said.pop("labels_file"))
     source = DataSource(
@@ -394,7 +405,73 @@ def init(
         delta=delta, lm=lm, preset=preset, chosen=task, json_schema=read_schema(json_schema), wanted=method,
         bad_rows=bad_rows,
     )  # fmt: skip
-    init_workspace(workspace, source, force=force, lost=lost, check=check)
+    return Decided(source, check)
+
+
+@app.command(cls=Init)
+@takes(decisions)
+def init(
+    decided: "Decided",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite params.yaml.")] = False,
+    lost: Lost = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """Make a workspace for a file of your own and register it. Reads neither labels nor sizes out of the data.
+
+    Without DATA or another thing that is needed, it asks for each in turn, on a terminal.
+    """
+    from palimpsest.cli.init import init_workspace
+
+    init_workspace(workspace, decided.source, force=force, lost=lost, check=decided.check)
+    print("next: palimpsest plan, then palimpsest run")
+
+
+@app.command(cls=Init)
+@takes(decisions)
+def synth(
+    decided: "Decided",
+    yes: Annotated[bool, typer.Option("--yes", help="Charge without asking, for scripts.")] = False,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="A folder for the workspace; none: one named after the asset, here.")
+    ] = None,
+) -> None:
+    """From a file of your own to rows in one line: make a workspace, show the plan, ask, run, print some rows.
+
+    The same line again goes on where it stopped, and charges nothing again. On a terminal, what is missing is asked.
+    """
+    from palimpsest.cli.synth import synthesise
+
+    _end(synthesise(decided, folder, yes=yes))
+
+
+@app.command()
+def sample(
+    variant: Annotated[str | None, typer.Argument(help="Whose rows; none: the one that there is.")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of each label; without labels, rows in all.")] = 3,
+    label: Annotated[str | None, typer.Option(help="Rows of this label alone.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same rows each time; none: others.")] = None,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="The owner's word: rows of a reference, too, on a terminal alone.")
+    ] = False,
+    as_json: Json = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """Some synthetic rows of a variant. To share them, release them: `palimpsest run release`."""
+    from palimpsest.cli.sample import show_sample
+
+    show_sample(workspace, variant, rows=rows, label=label, seed=seed, reference=reference, as_json=as_json)
+
+
+@app.command()
+def compare(
+    variants: Annotated[list[str] | None, typer.Argument(help="Which; none: all, and the baselines.")] = None,
+    as_json: Json = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """The variants side by side: epsilon, utility, gain over public text alone, attacks. Of the private zone."""
+    from palimpsest.cli.compare import show_comparison
+
+    show_comparison(workspace, variants or [], as_json=as_json)
 
 
 def _chosen(context: typer.Context, name: str) -> bool:

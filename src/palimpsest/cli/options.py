@@ -34,7 +34,8 @@ FIRST: dict[str, Method] = {known.name: known for known in METHODS if _first(kno
 def method_help() -> str:
     """What `--method` may be, each with its sentence and the tasks that it can do."""
     lines = [f"{name}: {_sentence(known)} ({', '.join(known.tasks)})" for name, known in FIRST.items()]
-    return "How the first variant's rows are made; none: dp_lm, and predict for span. " + "; ".join(lines) + "."
+    begin = "none: select where there are labels, predict for span, dp_lm for the rest and for the preset paper"
+    return f"How the first variant's rows are made; {begin}. {'; '.join(lines)}."
 
 
 def _sentence(known: Method) -> str:

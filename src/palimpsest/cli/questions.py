@@ -13,12 +13,16 @@ import typer
 from palimpsest.errors import ParamsError
 from palimpsest.params.sections import NAME
 
-NEEDED = ("data", "text", "public", "n_public", "asset")  # in no other way can these be known
+NEEDED = ("data", "text", "public", "n_public")  # in no other way can these be known
 Given = Mapping[str, Any]
 
 
 def _always(_: Given) -> bool:
     return True
+
+
+def _nothing(_: Given) -> None:
+    return None
 
 
 def _labelled(given: Given) -> bool:
@@ -40,6 +44,12 @@ def _name(answer: str) -> str:
     if not re.fullmatch(NAME, answer):
         raise ValueError("a name is lower-case letters, digits and _, a letter first")
     return answer
+
+
+def _of_file(given: Given) -> str:
+    """A name for a data set: that of its file, as far as names go."""
+    name = re.sub(r"[^a-z0-9]+", "_", given["data"].name.partition(".")[0].lower()).strip("_")
+    return name if re.fullmatch(NAME, name) else f"data_{name}".strip("_")
 
 
 def _whole(answer: str) -> int:
@@ -66,6 +76,7 @@ class Question:
         needed: whether an empty answer is asked again.
         asked: whether it is asked, by what is known so far.
         again: what is said of an empty answer that is needed.
+        offered: what an empty answer stands for where there is no default.
     """
 
     name: str
@@ -74,6 +85,7 @@ class Question:
     needed: bool = True
     asked: Callable[[Given], bool] = _always
     again: str = "This is needed."
+    offered: Callable[[Given], Any] = _nothing
 
 
 QUESTIONS = (
@@ -106,34 +118,48 @@ QUESTIONS = (
         needed=False,
         asked=_of_persons,
     ),
-    Question("asset", "A name for the data set in the ledger: lower-case letters, digits and _.", _name),
-    Question("epsilon", "How much the first variant may tell: 1 is strict, 8 is loose.", _number, False),
-    Question("budget", "The cap on epsilon over all that is ever made of these data.", _number, False),
+    Question(
+        "asset",
+        "A name for the data set in the ledger: lower-case letters, digits and _. It is public.",
+        _name,
+        needed=False,
+        offered=_of_file,
+    ),
+    Question(
+        "epsilon",
+        "How much the first variant may tell of one record, or person: 1 is strict, 8 is loose. It is public.",
+        _number,
+        False,
+    ),
+    Question("budget", "The cap on epsilon over all that is ever made of these data. It is public.", _number, False),
 )
 
 
-def complete(given: Given, chosen: Mapping[str, bool]) -> dict[str, Any]:
-    """The options with what was missing asked for; they are left as they are where nothing is.
+def complete(given: Given, chosen: Mapping[str, bool], command: str) -> dict[str, Any]:
+    """The options with what was missing asked for; where nothing is, nothing is asked.
 
     Args:
         given: name -> value, None where there is none.
         chosen: name -> whether the user gave the option, of those that have a default.
+        command: which one it is for.
 
     Raises:
         ParamsError: something is missing, and there is no terminal to ask on.
     """
     missing = [name for name in NEEDED if given[name] is None]
     if not missing:
-        return dict(given)
+        return {**given, "asset": _of_file(given) if given["asset"] is None else given["asset"]}
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         option = "DATA" if missing[0] == "data" else f"--{missing[0].replace('_', '-')}"
-        remedy = "`palimpsest init --help` has an example; on a terminal, `palimpsest init` asks for each thing."
+        remedy = (
+            f"`palimpsest {command} --help` has an example; on a terminal, `palimpsest {command}` asks for each thing."
+        )
         raise ParamsError(f"{option} is missing.", remedy)
     answers = dict(given)
     for question in QUESTIONS:
         if _open(question, answers, chosen):
-            answers[question.name] = _answer(question, answers[question.name])
-    typer.echo(f"\nthe same without questions, beside what else you gave: palimpsest init {_line(answers)}\n")
+            answers[question.name] = _answer(question, answers[question.name] or question.offered(answers))
+    typer.echo(f"\nthe same without questions, beside what else you gave: palimpsest {command} {_line(answers)}\n")
     return answers
 
 

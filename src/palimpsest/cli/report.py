@@ -28,16 +28,12 @@ def show_report(workspace: Path, *, as_json: bool = False) -> None:
         DataError: if there is no report yet.
     """
     context, out = opened(workspace), console()
-    path = workspace / SUMMARY
-    if not path.is_file():
-        raise DataError("There is no report yet.", "Make it with `palimpsest run`.")
-    summary = read_json(path)
+    summary = read_summary(workspace)
     if as_json:
         print(json.dumps(summary, indent=2, ensure_ascii=False))
         return
     rows = summary["rows"]
-    for name, sentence in summary.get("conclusions", {}).items():
-        out.print(f"[bold]{escape(name)}[/bold]: {escape(sentence)}", soft_wrap=True)
+    show_conclusions(summary)
     for part in result_tables(rows, out.width):
         out.print(part)
     refuted = [row["variant"] for row in rows if row["role"] == "release" and _verdict(row) == "refuted"]
@@ -51,6 +47,27 @@ def show_report(workspace: Path, *, as_json: bool = False) -> None:
     )
     page = escape(str((workspace / PAGE).resolve()))
     out.print(f"Report (private zone): [bold]{page}[/bold]", soft_wrap=True)
+
+
+def read_summary(workspace: Path) -> dict[str, Any]:
+    """The final table, or that of the first page, as stage `report` wrote it.
+
+    Raises:
+        DataError: there is none yet.
+    """
+    path = workspace / SUMMARY
+    if not path.is_file():
+        raise DataError("There is no report yet.", "Make it with `palimpsest run`.")
+    return dict(read_json(path))
+
+
+def show_conclusions(summary: Row) -> None:
+    """Print a sentence or two about each release, and what is still to be measured."""
+    out = console()
+    for name, sentence in summary.get("conclusions", {}).items():
+        out.print(f"[bold]{escape(name)}[/bold]: {escape(sentence)}", soft_wrap=True)
+    if coming := summary.get("coming"):
+        out.print(f"Still to come: {escape('; '.join(coming))}.", soft_wrap=True)
 
 
 def result_tables(rows: list[Row], width: int) -> list[Table]:

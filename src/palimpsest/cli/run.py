@@ -10,7 +10,7 @@ from palimpsest.cli.alone import alone
 from palimpsest.cli.checks import RELEASING, check_budget, check_files, check_release, due
 from palimpsest.cli.consent import Answers, asked, without_release
 from palimpsest.cli.context import Context, environment, opened
-from palimpsest.cli.first_page import Courses, in_courses
+from palimpsest.cli.first_page import Courses, Then, in_courses
 from palimpsest.cli.graph import stale, standings
 from palimpsest.cli.init_files import tell_of_rows
 from palimpsest.cli.processes import shown
@@ -34,10 +34,12 @@ def run_workspace(
     yes: bool = False,
     reason: str | None = None,
     workers: int | None = None,
+    then: Then = lambda: None,
 ) -> int:
     """Bring the workspace up to date; the exit status of the runner, 130 after Ctrl-C, or `HELD_BACK`.
 
-    No targets are all stages. `workers` are how many stages run at once; 0 are as many as suit the machine.
+    No targets are all stages. `workers` are how many stages run at once; 0 are as many as suit the machine. `then` is
+    done once the first page is there.
 
     Raises:
         PalimpsestError: found by the checks, before any stage starts and before any charge.
@@ -55,7 +57,7 @@ def run_workspace(
             return 1
         chosen = without_release(context, targets) if answers.release is False else targets
         runner = partial(_flow, stay, workers) if ui else partial(_repro, workers)
-        courses = partial(in_courses, workspace, targets, chosen, changed)
+        courses = partial(in_courses, workspace, targets, chosen, changed, then=then)
         run = partial(_warm, partial(runner, workspace, [lock], courses), answers.variables)
         code = _finished(context, run) if chosen or not targets else 0
         tell_of_rows(workspace)
@@ -102,9 +104,10 @@ def _finished(context: Context, run: Callable[[], int]) -> int:
         code = repro.STOPPED
     if code == repro.STOPPED:
         balance = context.ledger.balance(context.asset.name)
+        elsewhere = "" if context.workspace == Path() else f" -w {context.workspace}"
         print(
             f"Stopped. This run charged epsilon {max(0.0, balance.spent - before):.3f}; {balance.spent:.3f} of "
-            f"{balance.cap:g} is spent now. `palimpsest run` goes on from here, and asks before it charges again.",
+            f"{balance.cap:g} is spent now. `palimpsest run{elsewhere}` goes on, and asks before it charges again.",
             flush=True,
         )
     return code

@@ -6,6 +6,7 @@ from typing import Any
 
 from palimpsest.params.schema import Params
 from palimpsest.report.results import Metric, Results
+from palimpsest.report.row import ATTACKS
 from palimpsest.report.sections import HEADINGS, SECTIONS
 from palimpsest.report.sections.base import Section
 
@@ -50,6 +51,11 @@ def without(results: Results, still: Collection[Coming]) -> Results:
         kept = documents.get(one.metric.name, {})
         documents[one.metric.name] = {name: body for name, body in kept.items() if name not in one.names}
     return replace(results, documents=documents)
+
+
+def unattacked(still: Collection[Coming]) -> set[str]:
+    """The variants whose attacks are still to come."""
+    return {name for one in still for name in one.names if one.metric.name in ATTACKS}
 
 
 def notes(still: Collection[Coming]) -> dict[str, str]:

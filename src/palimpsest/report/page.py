@@ -15,7 +15,7 @@ from markupsafe import Markup
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
 from palimpsest.report.claims import claims
-from palimpsest.report.coming import Coming, notes
+from palimpsest.report.coming import Coming, notes, unattacked
 from palimpsest.report.conclusion import conclusions
 from palimpsest.report.formats import number, percent
 from palimpsest.report.results import Results
@@ -53,7 +53,7 @@ def render_internal(
         stages=stages,
         provenance=provenance,
         claims=claims(summary, results, receipts, ledger, statement),
-        conclusions=conclusions(summary, _unattacked(still)),
+        conclusions=conclusions(summary, unattacked(still)),
         alerts=[*_first(still, provenance), *_alerts(summary, statement, still)],
         bar=_bar(ledger),
         verdicts=verdicts(page, still),
@@ -133,14 +133,9 @@ def _first(still: Sequence[Coming], provenance: Mapping[str, str]) -> list[tuple
     return [("look", f"{drawn} Still to come: {listed}. The run draws the page anew when they are there.")]
 
 
-def _unattacked(still: Sequence[Coming]) -> set[str]:
-    """The variants whose attacks are still to come."""
-    return {name for one in still for name in one.names if one.metric.name in ATTACKS}
-
-
 def _alerts(summary: Summary, statement: Mapping[str, Any], still: Sequence[Coming] = ()) -> list[tuple[str, str]]:
     """What a reader must see first: (level, sentence)."""
-    later = _unattacked(still)
+    later = unattacked(still)
     alerts = [("stop", f"{statement['status']}: {reason}") for reason in statement["reasons"]]
     for row in summary.of("release"):
         if row.verdict == "refuted":

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from palimpsest.audit.statistics import Estimate
+from palimpsest.plain import Plain
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.report.formats import per_word
 from palimpsest.workspace import INTERNAL
@@ -15,7 +16,7 @@ EVALUATORS = ("tfidf_lr", "minilm_lr")  # first the one that shares no weights w
 
 
 @dataclass(frozen=True)
-class Fraction:
+class Fraction(Plain):
     """`count` of `total`."""
 
     count: int
@@ -23,7 +24,7 @@ class Fraction:
 
 
 @dataclass(frozen=True)
-class Score:
+class Score(Plain):
     """What one evaluator, trained on a variant's rows, scores on the real test rows.
 
     Attributes:
@@ -42,7 +43,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Membership:
+class Membership(Plain):
     """The strongest attack on one variant (highest AUC) and the verdict over all of them, with the claim's p value."""
 
     attack: str
@@ -56,7 +57,7 @@ class Membership:
 
 
 @dataclass(frozen=True)
-class Excess:
+class Excess(Plain):
     """n-gram overlap with the members minus overlap with the holdout."""
 
     order: int
@@ -65,7 +66,7 @@ class Excess:
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Plain):
     """One variant; a measurement that was not made is None.
 
     `token_epsilon` is the epsilon of one word, where a method protects words alone.

@@ -1,0 +1,144 @@
+"""`palimpsest compare`: the variants side by side, from the table that the page shows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from palimpsest.audit.statistics import Estimate
+from palimpsest.cli.console import Rows, console, show, show_json
+from palimpsest.cli.report import read_summary
+from palimpsest.errors import ParamsError
+from palimpsest.report.formats import MISSING, number, percent
+from palimpsest.report.row import Membership, Row
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One variant, or a baseline.
+
+    Attributes:
+        role: release, reference, real (the private rows) or public_only.
+        epsilon: proved; None of what has none.
+        token_epsilon: of one word, where a method protects words alone.
+        evaluator: the classifier behind utility and gain; None where none was used.
+        utility: its accuracy on real test rows.
+        gain: the share of the gap between public text alone and the private rows that is closed.
+        no_gain: why that is unknown.
+        attacks: kind -> the strongest attack of it.
+        verdict: over all attacks.
+        conclusion: gain and attacks in words; None of what is no release.
+    """
+
+    variant: str
+    role: str
+    method: str | None
+    epsilon: float | None
+    token_epsilon: float | None
+    evaluator: str | None
+    utility: Estimate | None
+    gain: Estimate | None
+    no_gain: str | None
+    attacks: dict[str, Membership]
+    verdict: str | None
+    conclusion: str | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `palimpsest compare --json` prints. Of the private zone.
+
+    Attributes:
+        coming: what is still to be measured.
+    """
+
+    variants: tuple[Compared, ...]
+    coming: tuple[str, ...]
+
+
+def show_comparison(workspace: Path, variants: Sequence[str] = (), *, as_json: bool = False) -> None:
+    """Print a line for each variant, or for those that are named.
+
+    Raises:
+        DataError: nothing was measured yet.
+        ParamsError: one that is named was not measured.
+    """
+    found = compared(workspace, variants)
+    if as_json:
+        show_json(found)
+        return
+    out = console()
+    show(out, comparison_table(found.variants))
+    for text in _sentences(found):
+        out.print(text, markup=False, soft_wrap=True)
+
+
+def compared(workspace: Path, variants: Sequence[str] = ()) -> Comparison:
+    """The same as values: none are all, and the baselines."""
+    summary = read_summary(workspace)
+    told = summary.get("conclusions", {})
+    lines = {row.variant: _compared(row, told.get(row.variant)) for row in map(Row.from_json, summary["rows"])}
+    for name in variants:
+        if name not in lines:
+            raise ParamsError(
+                f"VARIANT is {name!r}, which was not measured.", f"Name some of {', '.join(lines)}, or none for all."
+            )
+    return Comparison(tuple(lines[name] for name in variants or lines), tuple(summary.get("coming", ())))
+
+
+def comparison_table(lines: Sequence[Compared]) -> Rows:
+    """A line each: what was proved, what it is good for, what attacks found."""
+    headings = ("variant", "epsilon", "utility", "gain over\npublic text", "attacks")
+    rows = [[one.variant, _epsilon(one), _interval(one.utility, 1), _gain(one), _attacks(one)] for one in lines]
+    return Rows("Variants", headings, rows, left=("variant", "attacks"), colours=(("refuted", "bold red"),))
+
+
+def _compared(row: Row, conclusion: str | None) -> Compared:
+    """By the first evaluator, which shares no weights with any generator."""
+    score = row.scores[0] if row.scores else None
+    baseline = row.role in ("real", "public_only")
+    return Compared(
+        row.variant, row.role, row.method, row.epsilon_proved, row.token_epsilon,
+        evaluator=None if score is None else score.evaluator,
+        utility=None if score is None else score.accuracy,
+        gain=None if score is None or baseline else score.gap_closed,
+        no_gain=None if score is None or baseline else score.gap_note,
+        attacks=row.audits, verdict=row.verdict, conclusion=conclusion,
+    )  # fmt: skip
+
+
+def _epsilon(one: Compared) -> str:
+    if one.epsilon is not None:
+        return f"{one.epsilon:.3f}"
+    if one.token_epsilon is not None:
+        return f"{number(one.token_epsilon)} a\nword"  # another unit: never beside the others without its name
+    return {"public_only": "0", "reference": "∞"}.get(one.role, MISSING)
+
+
+def _gain(one: Compared) -> str:
+    return "n/a" if one.no_gain else _interval(one.gain, 0)
+
+
+def _interval(found: Estimate | None, digits: int) -> str:
+    if found is None:
+        return MISSING
+    return f"{percent(found.value, digits)}\n({100 * found.low:.{digits}f} to {percent(found.high, digits)})"
+
+
+def _attacks(one: Compared) -> str:
+    strongest = max(one.attacks.values(), key=lambda attack: attack.epsilon_lower, default=None)
+    if strongest is None:
+        return MISSING
+    auc = strongest.auc
+    return f"{one.verdict}\nAUC {auc.value:.3f} ({auc.low:.3f} to {auc.high:.3f})"
+
+
+def _sentences(found: Comparison) -> list[str]:
+    evaluator = next((one.evaluator for one in found.variants if one.evaluator), None)
+    told = [f"{one.variant}: {one.conclusion}" for one in found.variants if one.conclusion]
+    if evaluator is not None:
+        told.append(
+            f"Utility: accuracy of {evaluator}, trained on the rows, on real test rows. Gain: how much of the gap from "
+            "public text alone to the private rows is closed. Intervals are of 95%."
+        )
+    told += [f"n/a, {one.variant}: {one.no_gain}." for one in found.variants if one.no_gain and not one.conclusion]
+    return [*told, *([f"Still to come: {'; '.join(found.coming)}."] if found.coming else [])]

@@ -1,0 +1,137 @@
+"""`palimpsest sample`: rows of a synthetic variant, read where the run left them."""
+
+import json
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from palimpsest.errors import DataError, ParamsError
+from palimpsest.params.load import read
+from palimpsest.params.schema import Params
+from palimpsest.privacy.receipt import read_receipt
+from palimpsest.records.record import Record
+from palimpsest.records.write import read_synthetic
+from palimpsest.workspace import RECEIPTS, SYNTHETIC
+
+ROWS = 3
+
+
+def show_sample(
+    workspace: Path,
+    variant: str | None = None,
+    *,
+    rows: int = ROWS,
+    label: str | None = None,
+    seed: int | None = None,
+    reference: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Print some rows of a variant, under each label.
+
+    Guarantee: rows whose receipt does not let them leave, such as a reference's, are shown on a terminal alone, and
+    there on the owner's word.
+
+    Args:
+        variant: whose; None for the one that may be shown.
+        rows: how many of each label, or in all where there are no labels.
+        label: of this one alone.
+        seed: the same rows each time; None for others.
+        reference: the owner's word for rows that are private.
+
+    Raises:
+        ParamsError: no such variant, or no such label.
+        DataError: it has no rows yet, or they may not be shown.
+    """
+    params = read(workspace)
+    name = variant or _only(params, workspace)
+    _require_there(params, workspace, name)
+    _require_shown(workspace, name, reference=reference)
+    data = params.dataset
+    records = read_synthetic(workspace / SYNTHETIC / name, data.text, data.label)
+    if label is not None:
+        records = [record for record in records if record.label == label]
+        if not records:
+            known = f"Its labels are {', '.join(data.labels)}." if data.labels else "Leave --label out."
+            raise ParamsError(f"--label is {label!r}: no row of {name} has it.", known)
+    chosen = picked(records, rows, by_label=bool(data.labels), seed=seed)
+    if as_json:
+        print(json.dumps([asdict(record) for record in chosen], indent=2, ensure_ascii=False))
+        return
+    _print(chosen)
+
+
+def with_rows(params: Params, workspace: Path) -> list[str]:
+    """The variants that are meant for release and have rows under a receipt that lets them be shown."""
+    return [name for name in params.may_leave if _file(workspace, name).is_file() and _may_be_shown(workspace, name)]
+
+
+def _may_be_shown(workspace: Path, name: str) -> bool:
+    """By the receipt that came with the rows: params.yaml may say another purpose since."""
+    return read_receipt(workspace / RECEIPTS / f"{name}.json").private
+
+
+def picked(records: Sequence[Record], count: int, *, by_label: bool, seed: int | None) -> list[Record]:
+    """So many rows of each label, drawn without replacement, or of all; they stay in their order within a label."""
+    draw = random.Random(seed)
+    labels = list(dict.fromkeys(record.label for record in records)) if by_label else [None]
+    groups = [[record for record in records if not by_label or record.label == label] for label in labels]
+    chosen = [sorted(draw.sample(range(len(group)), min(count, len(group)))) for group in groups]
+    return [group[place] for group, places in zip(groups, chosen, strict=True) for place in places]
+
+
+def on_a_terminal() -> bool:
+    """Whether rows are read by a person now, and land in no file."""
+    return sys.stdout.isatty()
+
+
+def _file(workspace: Path, name: str) -> Path:
+    return workspace / SYNTHETIC / f"{name}.parquet"
+
+
+def _only(params: Params, workspace: Path) -> str:
+    there = with_rows(params, workspace)
+    if len(there) != 1:
+        raise ParamsError(f"VARIANT is missing; {_having(there)}.", "Name one, or make them with `palimpsest run`.")
+    return there[0]
+
+
+def _having(there: Sequence[str]) -> str:
+    return f"rows have: {', '.join(there)}" if there else "none has rows yet"
+
+
+def _require_there(params: Params, workspace: Path, name: str) -> None:
+    if name not in params.run.evaluate:
+        raise ParamsError(
+            f"VARIANT is {name!r}, which params.yaml does not have.", f"Name one of {', '.join(params.run.evaluate)}."
+        )
+    if not _file(workspace, name).is_file():
+        raise DataError(f"{name} has no rows yet; {_having(with_rows(params, workspace))}.", "Run `palimpsest run`.")
+
+
+def _require_shown(workspace: Path, name: str, *, reference: bool) -> None:
+    if _may_be_shown(workspace, name):
+        return
+    if not reference:
+        raise DataError(
+            f"The rows of {name} are not differentially private: they are a reference's, or their noise was fixed.",
+            "They stay in the private zone. If you may see the private rows, --reference shows them on your terminal.",
+        )
+    if not on_a_terminal():
+        raise DataError(f"The rows of {name} are private, and standard output is no terminal.", "Look at them on one.")
+
+
+def _print(records: Sequence[Record]) -> None:
+    """Each row on a line, under its label, without signs that would steer a terminal."""
+    heading = None
+    for record in records:
+        if record.label != heading:
+            print(f"{_plain(record.label or '')}:")
+            heading = record.label
+        print(f"  {_plain(record.text)}")
+    sys.stdout.flush()
+
+
+def _plain(text: str) -> str:
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())

@@ -1,0 +1,105 @@
+"""`palimpsest synth`: from a file to rows, by what `init`, `plan`, `run` and `report` do."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from palimpsest.cli.consent import said_yes
+from palimpsest.cli.context import opened
+from palimpsest.cli.decisions import DataSource, Decided, params_text
+from palimpsest.cli.init import check_source, init_workspace
+from palimpsest.cli.plan import show_plan, summarised
+from palimpsest.cli.run import run_workspace
+from palimpsest.cli.sample import show_sample, with_rows
+from palimpsest.errors import LedgerError, ParamsError
+from palimpsest.params.file import FILE
+from palimpsest.params.load import file_of, read, written
+from palimpsest.workspace import SYNTHETIC
+
+_DECIDED = ("privacy", "models", "lms", "taught", "decoders", "variants")  # beside the data set
+
+
+def synthesise(decided: Decided, folder: Path | None, *, yes: bool) -> int:
+    """Make the workspace where there is none, show its plan, ask, run it, print some rows; the exit status of `run`.
+
+    A folder that has the workspace of the same decisions goes on: what is up to date costs nothing.
+
+    Args:
+        folder: where; None for one named after the asset, in the current one.
+        yes: charge without asking. What would be charged a second time is asked all the same.
+
+    Raises:
+        PalimpsestError: an option or a file is wrong, the folder has another workspace, or nobody can be asked.
+    """
+    source = decided.source
+    workspace = folder or Path(f"{source.asset}-workspace")
+    if (workspace / FILE).exists():
+        check_source(source)
+        _require_same(workspace, source)
+        print(f"going on with the workspace {workspace}, which this line has made before")
+    else:
+        init_workspace(workspace, source, force=False, check=decided.check)
+    show_plan(workspace)
+    if not _may_charge(workspace, yes=yes):
+        print(f"Nothing ran and nothing was charged. The workspace {workspace} stays; the same line asks again.")
+        return 1
+    code = run_workspace(workspace, [], ui=False, stay=False, then=lambda: _show_first(workspace))
+    if code == 0:
+        _show_rows(workspace)
+        print(f"{workspace / 'README.md'} says what the folders hold, what may be shared, and how to go on.")
+    return code
+
+
+def _require_same(workspace: Path, source: DataSource) -> None:
+    """Raise ParamsError where the workspace was made by other decisions. What was added to it since is no matter."""
+    there, wanted = (file.model_dump(exclude_unset=True) for file in (written(workspace), file_of(params_text(source))))
+    data = [f"dataset.{key}" for key in _differing(there["dataset"], wanted["dataset"])]
+    other = [*data, *(name for name in _DECIDED if not _has(there.get(name), wanted.get(name, {})))]
+    if other:
+        raise ParamsError(
+            f"{str(workspace)!r} has a workspace already, and this line says otherwise: {', '.join(other)}.",
+            f"Go on with it as it is: `palimpsest run -w {workspace}`. For another one, name another --dir.",
+        )
+
+
+def _differing(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    return [key for key in sorted({*there, *wanted}) if there.get(key) != wanted.get(key)]
+
+
+def _has(there: Any, wanted: Any) -> bool:
+    """Whether all that is wanted is there; there may be more."""
+    if not isinstance(wanted, Mapping):
+        return bool(there == wanted)
+    known = there if isinstance(there, Mapping) else {}
+    return all(_has(known.get(key), value) for key, value in wanted.items())
+
+
+def _may_charge(workspace: Path, *, yes: bool) -> bool:
+    """Ask whether to charge what the plan says; where it charges nothing, or does not fit, there is nothing to ask.
+
+    Raises:
+        LedgerError: there is no terminal, and no `yes`.
+    """
+    plan = summarised(opened(workspace))
+    asked = plan.after - plan.spent
+    if yes or round(asked, 6) <= 0 or not plan.fits:
+        return True
+    charge = f"epsilon {asked:.3f} of the {plan.left:.3f} that is left of the budget of {plan.asset}"
+    if not sys.stdin.isatty():
+        raise LedgerError(
+            f"This run would charge {charge}, and nobody can be asked.",
+            "Give the word with --yes. The workspace is made, and nothing was charged.",
+        )
+    return said_yes(f"This run charges {charge}. What is charged is never given back. Go on? [y/N]")
+
+
+def _show_first(workspace: Path) -> None:
+    _show_rows(workspace)
+    print("\nThe rows are made. Audits of them follow; Ctrl-C stops these, and the same line goes on.", flush=True)
+
+
+def _show_rows(workspace: Path) -> None:
+    for name in with_rows(read(workspace), workspace):
+        print(f"\nSome rows of {name}, all in {workspace / SYNTHETIC / f'{name}.jsonl'}:")
+        show_sample(workspace, name)
