@@ -44,7 +44,7 @@ def synthesise(decided: Decided, folder: Path | None, *, yes: bool) -> int:
     if not _may_charge(workspace, yes=yes):
         print(f"Nothing ran and nothing was charged. The workspace {workspace} stays; the same line asks again.")
         return 1
-    code = run_workspace(workspace, [], ui=False, stay=False, then=lambda: _show_first(workspace))
+    code = run_workspace(workspace, [], ui=False, stay=False, workers=0, then=lambda: _show_first(workspace))
     if code == 0:
         _show_rows(workspace)
         print(f"{workspace / 'README.md'} says what the folders hold, what may be shared, and how to go on.")
