@@ -27,9 +27,10 @@ lint: $(TEST)  ## style, import contracts, types
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-graph: $(DEMO)  ## render dvc.yaml, params.resolved.yaml and docs/params.md anew
+graph: $(DEMO)  ## render dvc.yaml, params.resolved.yaml, docs/params.md and docs/errors.md anew
 	$(BIN)/palimpsest render
 	$(BIN)/python -c 'from palimpsest.params.reference import render; open("docs/params.md", "w").write(render())'
+	$(BIN)/python -m bench.errors
 
 docs: $(TEST)  ## the site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
