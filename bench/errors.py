@@ -161,14 +161,13 @@ def _words(name: str) -> str:
 
 def _assigned(name: ast.Name, function: Function) -> ast.expr | None:
     """The text that the function around gave a name last before it stands there."""
-    found = [
-        each.value
+    given = [
+        each
         for each in (ast.walk(function) if function else ())
-        if isinstance(each, ast.Assign)
-        and each.lineno < name.lineno
-        and [ast.unparse(target) for target in each.targets] == [name.id]
+        if isinstance(each, ast.Assign) and each.lineno < name.lineno and ast.unparse(each.targets[0]) == name.id
     ]
-    return found[-1] if found and _is_text(found[-1]) else None
+    last = max(given, key=lambda each: each.lineno, default=None)
+    return last.value if last and _is_text(last.value) else None
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -35,6 +35,7 @@ def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     for variable in [known for known in os.environ if known.startswith("PALIMPSEST_")]:
         monkeypatch.delenv(variable)
+    (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv(VARIABLE, str(tmp_path / "witnesses"))
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
