@@ -17,7 +17,7 @@ demo-full: $(DEMO)  ## the same with more of everything, as docs/results/demo.md
 	$(BIN)/palimpsest demo --full --dir full
 
 test: $(TEST) lint  ## everything CI checks
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadgroup  # hundreds of processes compile the code once
 
 test-slow: $(TEST)  ## evidence for a release: wheel, notebooks, the commands of every page; goes on where it stopped
 	$(BIN)/python -m pytest -m slow --stepwise -rs
