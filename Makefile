@@ -17,19 +17,21 @@ demo-full: $(DEMO)  ## the same with more of everything, as docs/results/demo.md
 	$(BIN)/palimpsest demo --full --dir full
 
 test: $(TEST) lint  ## everything CI checks
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadgroup  # hundreds of processes compile the code once
 
-test-slow: $(TEST)  ## evidence for a release: the wheel; goes on where it stopped
-	$(BIN)/python -m pytest -m slow --stepwise
+test-slow: $(TEST)  ## evidence for a release: wheel, notebooks, the commands of every page; goes on where it stopped
+	$(BIN)/python -m pytest -m slow --stepwise -rs
 
 lint: $(TEST)  ## style, import contracts, types
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-graph: $(DEMO)  ## render dvc.yaml, params.resolved.yaml and docs/params.md anew
+graph: $(DEMO)  ## render dvc.yaml, params.resolved.yaml, docs/params.md, docs/errors.md and notebooks/ anew
 	$(BIN)/palimpsest render
 	$(BIN)/python -c 'from palimpsest.params.reference import render; open("docs/params.md", "w").write(render())'
+	$(BIN)/python -m bench.errors
+	$(BIN)/python -m bench.notebooks
 
 docs: $(TEST)  ## the site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

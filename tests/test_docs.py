@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.pages import blocks
 from palimpsest import workspace
 
 ROOT = Path(__file__).parents[1]
@@ -57,13 +58,11 @@ def test_a_folder_s_page_names_whatever_comes_there(folder: Path) -> None:
 @pytest.mark.parametrize("page", ["library.md"])
 def test_every_block_of_a_page_runs(page: str) -> None:
     """One after the other, as a reader would."""
-    blocks = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
+    found = [block for block in blocks(ROOT / "docs" / page) if block.language == "python"]
     names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, page, "exec"), names)
-    assert blocks
+    for block in found:
+        exec(compile(block.code, block.place, "exec"), names)
+    assert found
 
 
 def test_what_troubleshooting_quotes_is_said() -> None:

@@ -32,13 +32,13 @@ PUBLIC = ["How do I reset it?", "Where is my parcel?", "The lamp hums.", "It lea
 def noise_keys(code: str) -> list[str]:
     """What each noise source of some code is made from; "" is the operating system's entropy."""
     calls = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call))
-    made = [call for call in calls if ast.unparse(call.func).split(".")[-1] == "NoiseSource"]
+    made = [call for call in calls if "NoiseSource" in (getattr(call.func, "id", ""), getattr(call.func, "attr", ""))]
     return [", ".join(ast.unparse(part) for part in (*call.args, *call.keywords)) for call in made]
 
 
 def test_no_seed_but_the_testing_one_reaches_noise():
     files = [path for folder in ("src", "stages", "flows") for path in (ROOT / folder).rglob("*.py")]
-    found = {path: noise_keys(path.read_text()) for path in files}
+    found = {path: noise_keys(text) for path in files if "NoiseSource" in (text := path.read_text())}
     assert {key for keys in found.values() for key in keys} <= {"", "params.testing.noise_seed"}
     assert [path.name for path, keys in found.items() if keys and path.parent.name == "stages"] == ["spending.py"]
 

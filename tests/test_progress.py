@@ -3,6 +3,7 @@
 import ast
 import itertools
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -110,20 +111,27 @@ def test_the_time_left_follows_from_the_share_alone(
     assert capsys.readouterr().err == "progress loop 25% eta 0:05:10\n"
 
 
-def code() -> list[Path]:
-    return [path for folder in ("src", "stages") for path in (ROOT / folder).rglob("*.py")]
+@cache
+def nodes() -> list[tuple[str, ast.Call | ast.FunctionDef]]:
+    """Path and node of every call and every function in stages and library."""
+    return [
+        (path.relative_to(ROOT).as_posix(), node)
+        for folder in ("src", "stages")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.Call, ast.FunctionDef))
+    ]
 
 
 def calls(name: str) -> Iterator[tuple[str, ast.Call]]:
-    """Path and every call in stages and library of this name, or of any where it is "*"."""
-    for path in code():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and name in ("*", called(node)):
-                yield path.relative_to(ROOT).as_posix(), node
+    """Path and every call of this name, or of any where it is "*"."""
+    for path, node in nodes():
+        if isinstance(node, ast.Call) and name in ("*", called(node)):
+            yield path, node
 
 
 def called(call: ast.Call) -> str:
-    return ast.unparse(call.func).rpartition(".")[2]
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def said(call: ast.Call) -> list[str]:
@@ -142,7 +150,7 @@ def test_what_counts_aloud_is_listed_with_its_reason() -> None:
 
 
 def test_no_one_defaults_to_a_count() -> None:
-    for function in (node for path in code() for node in ast.walk(ast.parse(path.read_text()))):
+    for _, function in nodes():
         if isinstance(function, ast.FunctionDef):
             own = function.args
             plain = zip(own.args[len(own.args) - len(own.defaults) :], own.defaults, strict=True)

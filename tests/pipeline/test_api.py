@@ -14,6 +14,8 @@ from palimpsest.errors import DataError, ParamsError
 from palimpsest.params.load import LEDGER_VARIABLE
 from tests.pipeline.place import VARIANT, Place
 
+pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]  # they share the workspace that has run
+
 
 @pytest.fixture(scope="module")
 def tables() -> tuple[pandas.DataFrame, pandas.DataFrame]:

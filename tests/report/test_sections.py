@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ OF_JSON_ROWS = {"{}/structure.json"}  # of a stage that the demo has no use for
 FOR_DVC_ALONE = {"pretrain.json"}  # how well the public model predicts public text
 
 
+@cache
 def world() -> Page:
     """Everything that a page may show."""
     found = whole_world()

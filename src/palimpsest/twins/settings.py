@@ -20,7 +20,7 @@ NO_FILTERS: Section = {"chain": []}
 COUNTED: Section = {"label_counts": "prior"}
 VOTES: Section = {"neighbours": 1}
 _DP_SGD: Section = {
-    "schedule": "constant", "warmup": 0.0, "clipping_norm": CLIPPING_NORM, "max_tokens": 12, "micro_batch": 512,
+    "schedule": "constant", "warmup": 0.0, "clipping_norm": CLIPPING_NORM, "max_tokens": 12, "micro_batch": 128,
     "checkpoint_steps": 1000,
 }  # fmt: skip
 PROMPT: Section = {

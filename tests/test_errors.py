@@ -1,0 +1,142 @@
+"""docs/errors.md has every error that the code makes, each in two parts."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.errors import PAGE, ROOT, Template, render, templates
+from palimpsest.audit.membership import bag_of_words_control
+from palimpsest.audit.statistics import Bootstrap
+from palimpsest.audit.utility import retention
+from palimpsest.cli.checks import check_files
+from palimpsest.errors import PalimpsestError
+from palimpsest.methods.dp_lm.model import add_adapters
+from palimpsest.models import sources
+from palimpsest.models.tokens import specials
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.report.release import keys
+from palimpsest.report.release.gates import attacks, refuse
+from palimpsest.report.results import Results
+from palimpsest.report.sections import METRICS
+from stages import incontext_eval
+from stages.public_eval import public_test
+
+
+@pytest.fixture(scope="module")
+def every() -> tuple[Template, ...]:
+    return templates()
+
+
+def test_the_page_is_what_the_code_says() -> None:
+    """Write it again with `make graph` after a change of an error."""
+    assert PAGE.read_text(encoding="utf-8") == render()
+
+
+def test_every_error_says_what_is_wrong_and_what_to_do(every: tuple[Template, ...]) -> None:
+    """Sentences; nothing is left that comes from a caller."""
+    halves = [each for each in every for part in each[1:3] if not part.rstrip().endswith((".", "›"))]
+    handed_on = [each for each in every if "‹problem›" in each.problem or each.remedy == ""]
+    assert halves + handed_on == []
+
+
+def test_every_line_that_raises_an_error_of_ours_has_its_row(every: tuple[Template, ...]) -> None:
+    """Found by words alone, which know nothing of classes and callers: the files are the same."""
+    kinds = "|".join({each.kind for each in every})
+    raising = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("src", "stages", "flows")
+        for path in (ROOT / folder).rglob("*.py")
+        if re.search(rf"(raise|yield|return) ({kinds})\($", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert raising - {each.file for each in every} == set()
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind"),
+    [
+        ("‹name› has no column ‹column›; it has ‹number› columns.", "MissingColumn"),  # by an `__init__` of its own
+        ("‹name›, ‹place›: column ‹column› contains a NUL character.", "RecordError"),  # by a function and by another
+        ("‹name› is UTF-16.", "DataError"),  # from a table
+        ("The disk is full.", "DataError"),  # from a table, whole
+        ("--budget is ‹budget›; allowed is above 0 and finite.", "ParamsError"),  # from what `init` collects
+        ("There is no params.yaml here.", "ParamsError"),  # with a constant filled in
+    ],
+)
+def test_errors_are_looked_through_to_what_a_user_reads(every: tuple[Template, ...], problem: str, kind: str) -> None:
+    assert (problem, kind) in {(each.problem, each.kind) for each in every}
+
+
+# Those that no other test provokes: `make coverage`, then `python -m bench.errors .coverage`.
+
+
+def measured(path: Path) -> None:
+    """A metric file of another version."""
+    metric = METRICS[0]
+    Results({metric.name: {"dp3": {}}}).of(metric)
+
+
+def unreadable_key(path: Path) -> None:
+    """A place below something that is no folder."""
+    (path / "file").write_text("")
+    keys.new_key(path / "file" / "folder" / "key.pem")
+
+
+def without_weights(path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "package_folder", lambda _: path)
+        sources.resolve_encoder("embedded")
+
+
+def without_peft(path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "peft", None)
+        add_adapters(SimpleNamespace(), 2, 0)  # type: ignore[arg-type]
+
+
+def without_room(path: Path) -> None:
+    params = load(ROOT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
+        check_files(SimpleNamespace(params=params, workspace=ROOT))  # type: ignore[arg-type]
+
+
+def changed(section: str, **values: Any) -> Params:
+    params = load(ROOT)
+    return params.model_copy(update={section: getattr(params, section).model_copy(update=values)})
+
+
+def in_context(params: Params) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(incontext_eval, "load", lambda: params)
+        incontext_eval.run("real")
+
+
+PROVOKED: dict[str, Callable[[Path], object]] = {
+    "The audit subset has no member or no non-member": lambda _: bag_of_words_control([], ["a"], seed=0),
+    "never right": lambda _: retention(np.ones(3), np.zeros(3), Bootstrap(resamples=10, seed=0)),
+    "no end-of-text token": lambda _: specials(SimpleNamespace(eos_token_id=None)),  # type: ignore[arg-type]
+    "The driver for mysql://books/ledger is not installed": lambda _: Ledger.open("mysql://books/ledger"),
+    "No key can be written to": unreadable_key,
+    "is not what this version writes": measured,
+    "of method select has no verdict": lambda _: refuse(attacks({"select": {}})),
+    "The embedded encoder has no weights": without_weights,
+    "lora_rank needs the library peft": without_peft,
+    "The disk is nearly full": without_room,
+    "no test file was declared public": lambda _: public_test(changed("dataset", public_test=None)),
+    "utility.in_context is null": lambda _: in_context(changed("utility", in_context=None)),
+}
+
+
+@pytest.mark.parametrize("words", PROVOKED)
+def test_an_error_is_raised(words: str, tmp_path: Path) -> None:
+    with pytest.raises(PalimpsestError, match=re.escape(words)) as told:
+        PROVOKED[words](tmp_path)
+    assert told.value.remedy
