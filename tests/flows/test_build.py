@@ -17,6 +17,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from palimpsest.params.file import FILE, RESOLVED
+from tests.artifacts import read_artifacts
 from tests.receipts import a_receipt
 
 pytestmark = pytest.mark.usefixtures("api")
@@ -79,15 +80,6 @@ def run_flow(folder: Path, **settings: Any) -> Any:
 
 def read_table(run_id: Any) -> dict[str, dict[str, Any]]:
     return {line["stage"]: line for line in json.loads(read_artifacts(run_id)["stages"].data)}
-
-
-def read_artifacts(run_id: Any) -> dict[str, Any]:
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
-
-    with get_client(sync_client=True) as client:
-        wanted = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]))
-        return {artifact.key: artifact for artifact in client.read_artifacts(artifact_filter=wanted)}
 
 
 def states(run: Any) -> dict[str, str]:

@@ -43,10 +43,7 @@ def run_workspace(
         PalimpsestError: found by the checks, before any stage starts and before any charge.
     """
     with alone(workspace) as lock:
-        render(workspace)
-        context = opened(workspace)
-        check_release(context.params, targets)
-        check_files(context)
+        context = checked(workspace, targets)
         if not (ui or targets) and all(one.state is State.CACHED for one in standings(context, fresh=True)):
             print("Everything is up to date: nothing ran, and nothing was charged.")
             show_report(workspace)
@@ -74,6 +71,19 @@ def run_workspace(
         print(f"Nothing was released: the owner's word was not given. Exit status {code or HELD_BACK}.")
         return code or HELD_BACK
     return code
+
+
+def checked(workspace: Path, targets: Sequence[str]) -> Context:
+    """The opened workspace, after the checks that need not know what changed.
+
+    Raises:
+        PalimpsestError: one of them fails.
+    """
+    render(workspace)
+    context = opened(workspace)
+    check_release(context.params, targets)
+    check_files(context)
+    return context
 
 
 def _finished(context: Context, run: Callable[[], int]) -> int:
