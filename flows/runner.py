@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -180,7 +180,9 @@ def running(
         repro.discard_broken_lock(repo)
     fresh = _fresh(workspace, stages)
     idle = all(stage.name in {*fresh, inputs.STAGE} for stage in stages)  # and the libraries need not be loaded
-    with nullcontext({}) if idle else serving({**environment(workspace), **variables}) as warm:
+    own = {**environment(workspace), **variables}
+    warmed: AbstractContextManager[dict[str, str]] = nullcontext({}) if idle else serving(own)
+    with warmed as warm:
         runner = Runner(workspace, slots, {**variables, **warm, **share(at_once, cores)}, keeps, fresh)
         try:
             yield runner
