@@ -17,6 +17,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from palimpsest.params.file import FILE, RESOLVED
+from stages.warm import VARIABLE as WARM
 from tests.artifacts import read_artifacts
 from tests.receipts import a_receipt
 
@@ -282,7 +283,10 @@ def cancel_in_the_interface(folder: Path, process: "subprocess.Popen[bytes]") ->
 
 
 @pytest.mark.parametrize("cancel", [interrupt, terminate, cancel_in_the_interface])
-def test_a_cancel_leaves_no_process_and_the_next_run_finishes(make_workspace: Make, cancel: Any) -> None:
+def test_a_cancel_leaves_no_process_and_the_next_run_finishes(
+    make_workspace: Make, cancel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(WARM)  # the process with the libraries ends, too
     folder = make_workspace(
         "stages:\n  hold:\n    matrix: {who: [a, b]}\n    cmd: python hold.py\n    outs: ['hold@${item.who}.txt']\n"
         "  after: {cmd: touch after.txt, deps: ['hold@a.txt'], outs: [after.txt]}\n",
