@@ -1,4 +1,4 @@
-"""`python -m flows WORKSPACE [TARGET ...] [--workers N]`: the flow in a process of its own."""
+"""`python -m flows WORKSPACE [TARGET ...] [--serve]`: the flow, or its schedule, in a process of its own."""
 
 import argparse
 import sys
@@ -13,7 +13,15 @@ def main() -> int:
     """Run the flow; 0 if every stage is up to date, 130 after Ctrl-C, else 1."""
     arguments = _parser().parse_args()
     with owner_only():
-        return _run(arguments)
+        return _serve(arguments) if arguments.serve else _run(arguments)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    apply_environment(arguments.workspace)
+    from flows.serve import serve
+
+    serve(arguments.workspace, arguments.cron, arguments.workers, arguments.targets, arguments.timezone)
+    return STOPPED
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -39,6 +47,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--workers", type=int, help="stages that may run at once; by default two, or one for every four CPU cores"
     )
+    parser.add_argument("--serve", action="store_true", help="wait for runs by a schedule or from the interface")
+    parser.add_argument("--cron", help="with --serve: minute hour day month weekday")
+    parser.add_argument("--timezone", help="of --cron; this machine's by default")
     return parser
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,21 +23,40 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, State
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.graph import FlowNode, read_graph
+from flows.graph import FlowNode, edges, read_graph
 from flows.live import LiveLines
-from flows.runner import How, Runner, running
+from flows.runner import How, Runner, StageFailed, running
 from flows.slots import Stopped
 from flows.summary import publish
+from palimpsest.errors import ParamsError
+from palimpsest.params.load import read
 
 _SECONDS_BETWEEN_POLLS = 2.0
 _SECONDS_BETWEEN_LOOKS = 0.1
 _STATE_NAMES = {How.CACHED: "Cached", How.RESTORED: "Restored", How.REPRODUCED: "Completed"}
 
 Run = PrefectConcurrentFuture[Any]
-_THREADS: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner()  # as many as there are stages: `Slots` holds them back
+NAME = "palimpsest"
+DESCRIPTION = (
+    "Brings a workspace up to date: rows, audits and pages. A stage whose inputs did not change is not run again, and "
+    "charges nothing."
+)
+THREADS = cast(Any, ThreadPoolTaskRunner())  # as many as there are stages: `Slots` holds them back
 
 
-@flow(name="palimpsest", task_runner=cast(Any, _THREADS), persist_result=False, retries=0)
+def title() -> str:
+    """The name of the current run: its data set, and the time of this machine."""
+    workspace = Path(flow_run.parameters["workspace"])
+    try:
+        asset = read(workspace).dataset.asset
+    except ParamsError:  # whoever runs the graph says so, in words
+        asset = workspace.resolve().name
+    return f"{asset} {datetime.now():%Y-%m-%d %H:%M:%S}"
+
+
+@flow(
+    name=NAME, description=DESCRIPTION, flow_run_name=title, task_runner=THREADS, persist_result=False, retries=0
+)  # fmt: skip
 def build(workspace: Path, targets: list[str] | None = None, workers: int | None = None) -> State[Any]:
     """Bring the workspace up to date, exactly as `dvc repro TARGETS` would, independent stages at once.
 
@@ -51,8 +71,22 @@ def build(workspace: Path, targets: list[str] | None = None, workers: int | None
     Raises:
         DeviceError: a stage asks for more GPUs than there are. No stage has been started.
     """
-    stages = read_graph(workspace, targets or ())
-    with running(workspace, stages, workers) as runner, _heeded() as stop:
+    return bring(workspace, targets or (), workers)
+
+
+def bring(
+    workspace: Path, targets: Sequence[str] = (), workers: int | None = None, keeps: Sequence[int] = ()
+) -> State[Any]:
+    """What `build` does, inside any flow.
+
+    Args:
+        workspace: the folder with dvc.yaml.
+        targets: stage names or matrix groups; all of dvc.yaml by default.
+        workers: stages that may run at once.
+        keeps: descriptors that every stage holds open as long as it lives.
+    """
+    stages = read_graph(workspace, targets)
+    with running(workspace, stages, workers, keeps=keeps) as runner, _heeded() as stop:
         states = _wait(_submit(stages, runner), runner, stop)
     if not stop.is_set():
         publish(runner.workspace, stages, states, runner.outcomes)
@@ -62,21 +96,29 @@ def build(workspace: Path, targets: list[str] | None = None, workers: int | None
 @task(cache_policy=NO_CACHE, persist_result=False)
 def run_stage(stage: FlowNode, runner: Runner) -> State[Any]:
     """Bring one stage up to date: Completed, named Cached or Restored if its command did not have to run."""
+    lines = LiveLines(stage.name)
+    if stage.desc:
+        lines(f"{stage.desc}.")
     try:
-        outcome = runner.run(stage, LiveLines(stage.name))
+        outcome = runner.run(stage, lines)
     except Stopped:
         return Cancelled(message="the flow was stopped")
+    except StageFailed as error:
+        if stage.retries:  # Prefect runs again what raised
+            raise
+        return Failed(message=error.lines)
     assert outcome.how is not None
     return Completed(name=_STATE_NAMES[outcome.how], message=outcome.how.value)
 
 
 def _submit(stages: Sequence[FlowNode], runner: Runner) -> dict[str, Run]:
     runs: dict[str, Run] = {}
+    after = edges(stages)
     for stage in stages:
         options = run_stage.with_options(
             name=stage.name, task_run_name=_literal(stage.name), description=stage.desc, retries=stage.retries
         )
-        upstream = [runs[need] for need in stage.needs]
+        upstream = [runs[need] for need in after[stage.name]]
         runs[stage.name] = cast(Run, options.submit(stage, runner, wait_for=upstream, return_state=False))
     return runs
 

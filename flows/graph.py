@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import networkx
 from dvc.dvcfile import PROJECT_FILE
 from dvc.repo import Repo
 from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
@@ -61,6 +62,19 @@ def read_graph(workspace: Path, targets: Sequence[str] = ()) -> tuple[FlowNode, 
         asked = collect_stages(repo, [_absolute(workspace, target) for target in targets or [PROJECT_FILE]])
         graph = get_active_graph(repo.index.graph)  # edges point from a stage to what it needs
         return tuple(_stage(workspace, node, graph.successors(node)) for node in plan_repro(graph, asked))
+
+
+def edges(stages: Sequence[FlowNode]) -> dict[str, list[str]]:
+    """Stage -> what it waits for: those of its needs that no other of its needs waits for already.
+
+    What runs after what is the same; a drawing of it has layers and not a line from each stage to the first.
+
+    >>> found = edges([FlowNode("a", ""), FlowNode("b", "", ("a",)), FlowNode("c", "", ("a", "b"))])
+    >>> [found[name] for name in "abc"]
+    [[], ['a'], ['b']]
+    """
+    graph = networkx.DiGraph({stage.name: stage.needs for stage in stages})
+    return {name: sorted(reduced) for name, reduced in networkx.transitive_reduction(graph).adjacency()}
 
 
 def _absolute(workspace: Path, target: str) -> str:

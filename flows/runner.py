@@ -4,13 +4,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 
+from dvc.dvcfile import PROJECT_FILE
 from dvc.lock import LockError
 from dvc.repo import Repo
 
@@ -19,6 +20,7 @@ from flows.environment import environment
 from flows.graph import DVC, FlowNode
 from flows.slots import Slots, Stopped, share, visible_devices, workers_of
 from palimpsest.cli import repro
+from palimpsest.cli.graph import stale
 from palimpsest.errors import PalimpsestError
 from stages import inputs
 from stages.warm import serving
@@ -69,9 +71,14 @@ class Runner:
         slots: Slots,
         variables: Mapping[str, str] = MappingProxyType({}),
         keeps: Sequence[int] = (),
+        fresh: Collection[str] = (),
     ) -> None:
-        """`variables` are added to the environment of every stage, which holds the descriptors `keeps` open."""
+        """`variables` are added to the environment of every stage, which holds the descriptors `keeps` open.
+
+        `fresh` are the stages that nothing changed for, nor for what they need; they are not asked about one by one.
+        """
         self.workspace = workspace.resolve()
+        self._fresh = frozenset(fresh)
         self._variables = variables
         self.outcomes: dict[str, StageOutcome] = {}
         self._slots = slots
@@ -99,7 +106,7 @@ class Runner:
         self._children.stop()
 
     def _run(self, stage: FlowNode, on_line: Callable[[str], None]) -> How:
-        if self._up_to_date(stage, on_line):
+        if stage.name in self._fresh or self._up_to_date(stage, on_line):
             return How.CACHED
         with self._slots.take(stage.gpus) as devices:
             return self._reproduce(stage, devices, on_line)
@@ -171,13 +178,28 @@ def running(
     slots.check(stages)
     with DVC, Repo(str(workspace), _wait_for_lock=True) as repo:
         repro.discard_broken_lock(repo)
-    with serving({**environment(workspace), **variables}) as warm:
-        runner = Runner(workspace, slots, {**variables, **warm, **share(at_once, cores)}, keeps)
+    fresh = _fresh(workspace, stages)
+    idle = all(stage.name in {*fresh, inputs.STAGE} for stage in stages)  # and the libraries need not be loaded
+    own = {**environment(workspace), **variables}
+    warmed: AbstractContextManager[dict[str, str]] = nullcontext({}) if idle else serving(own)
+    with warmed as warm:
+        runner = Runner(workspace, slots, {**variables, **warm, **share(at_once, cores)}, keeps, fresh)
         try:
             yield runner
         except BaseException:  # Ctrl-C, SIGTERM (which Prefect raises), or an error
             runner.stop()
             raise
+
+
+def _fresh(workspace: Path, stages: Sequence[FlowNode]) -> set[str]:
+    """Those of dvc.yaml, asked about at once, that nothing changed for and nothing that they need.
+
+    `inputs` is asked about by itself: what else may lie in its folder is for DVC to say.
+    """
+    graph = workspace.resolve() / PROJECT_FILE
+    own = {stage.name for stage in stages if stage.target == f"{graph}:{stage.name}"} - {inputs.STAGE}
+    with DVC:
+        return own - stale(workspace)
 
 
 class _Watch:

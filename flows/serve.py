@@ -3,31 +3,73 @@
 Call `flows.environment.apply_environment` before importing it: Prefect reads its settings when it is imported.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.flows import EntrypointType
+from prefect.states import Failed, State
 
-from flows.build import build
+from flows.build import DESCRIPTION, NAME, THREADS, bring, title
+from flows.cron import schedule
+from palimpsest.cli.serve import unattended
+from palimpsest.errors import PalimpsestError
 from palimpsest.files import owner_only
 
 
-def serve(workspace: Path, cron: str | None = None, workers: int | None = None) -> None:
+@flow(
+    name=NAME, description=DESCRIPTION, flow_run_name=title, task_runner=THREADS, persist_result=False, retries=0
+)  # fmt: skip
+def scheduled(workspace: Path, targets: list[str] | None = None, workers: int | None = None) -> State[Any]:
+    """A run that nobody watches: as `build`, after the checks of `palimpsest run`, alone in the workspace.
+
+    Args:
+        workspace: the folder with params.yaml.
+        targets: stage names or matrix groups; all by default.
+        workers: stages that may run at once.
+
+    Returns:
+        As `build`; also Failed where a check fails, with what is wrong and what to do.
+    """
+    try:
+        with unattended(workspace, targets or ()) as run:
+            if run.held_back:
+                get_run_logger().warning("%s", run.held_back)
+            return bring(workspace, run.targets, workers, [run.lock])
+    except PalimpsestError as error:
+        return Failed(message=error.lines)
+
+
+def serve(
+    workspace: Path,
+    cron: str | None = None,
+    workers: int | None = None,
+    targets: Sequence[str] = (),
+    timezone: str | None = None,
+) -> None:
     """Wait for runs of this workspace and start each in a process of its own, until Ctrl-C.
 
     Args:
-        workspace: the folder with dvc.yaml; its name is the deployment's.
+        workspace: the folder with params.yaml; its name is the deployment's.
         cron: when to run by itself, as `minute hour day month weekday`; only when asked, by default.
         workers: stages that may run at once; by default two, or one for every four CPU cores.
+        targets: stages to bring up to date; all by default.
+        timezone: of `cron`; this machine's by default.
+
+    Raises:
+        ParamsError: the schedule cannot be meant.
     """
     workspace = workspace.resolve()
     with owner_only():
-        build.serve(
+        scheduled.serve(
             name=workspace.name,
-            cron=cron,
-            parameters={"workspace": str(workspace), "workers": workers},
+            schedule=schedule(cron, timezone),
+            parameters={"workspace": str(workspace), "targets": [*targets], "workers": workers},
             # One run at a time: two would ask the same devices of two queues that do not know each other.
             limit=1,
             global_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
             entrypoint_type=EntrypointType.MODULE_PATH,
+            print_starting_message=False,  # it names Prefect's own commands
         )

@@ -1,19 +1,31 @@
-"""The end of a flow run: a table of its stages, with the budget that each spent, and the way to the pages."""
+"""The end of a flow run: its stages, the charges of the data set, the card, and the way to the pages.
+
+Prefect keeps all of it in its database. So it is made of the graph, the ledger and what may be published, and of no
+document of the private zone.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.states import State
 
 from flows.graph import FlowNode
 from flows.runner import How, StageOutcome
+from palimpsest.cli.context import Context, opened
+from palimpsest.cli.ledger import shown_books
+from palimpsest.errors import PalimpsestError
+from palimpsest.files import read_json
+from palimpsest.privacy.ledger.rules import balance
 from palimpsest.privacy.receipt import read_receipt
-from palimpsest.workspace import CARD, PAGE, RELEASE
+from palimpsest.workspace import CARD, PAGE, RELEASE, STATEMENT
 
 TABLE_KEY = "stages"
 REPORT_KEY = "report"
+CHARGES_KEY = "charges"
+CARD_KEY = "card"
 _PAGES = {
     "Internal audit report": (PAGE, "Private zone: do not share it."),
     "Privacy card": (CARD, "Made of what may be published."),
@@ -27,7 +39,52 @@ def publish(
     """Store the table of stages and the links to the pages as artifacts of the current flow run."""
     table = [row(workspace, stage, states[stage.name].name or "", outcomes.get(stage.name)) for stage in stages]
     create_table_artifact(table, key=TABLE_KEY, description="What this run did, and what it charged.")
+    _publish_charges(workspace)
+    if (workspace / STATEMENT).is_file():
+        create_markdown_artifact(card(workspace), key=CARD_KEY, description="What is promised; it may be published.")
     create_markdown_artifact(links(workspace), key=REPORT_KEY, description="The audit of this workspace.")
+
+
+def _publish_charges(workspace: Path) -> None:
+    try:
+        context = opened(workspace)
+    except PalimpsestError as error:  # the stages that spend have failed on it as well
+        get_run_logger().warning("No table of charges. %s", error.problem)
+        return
+    table = charges(context)
+    left = table[-1]["left"] if table else f"{context.asset.epsilon:.3f}"
+    asset = context.asset
+    said = f"Epsilon {left} of {asset.epsilon:g} is left for {asset.name}, at delta {asset.delta:.3g}."
+    create_table_artifact(table, key=CHARGES_KEY, description=said)
+
+
+def charges(context: Context) -> list[dict[str, Any]]:
+    """Every charge of the data set, oldest first: its query, what that costs alone, and what was left after it."""
+    books = context.ledger.books()
+    every = books.charges(context.asset.name)
+    left = [balance(context.asset, every[:number]).left for number in range(1, len(every) + 1)]
+    return [
+        {
+            "variant": line.variant, "query": line.query, "state": line.state,
+            "epsilon": "not private" if line.epsilon is None else f"{line.epsilon:.3f}", "left": f"{after:.3f}",
+        }
+        for line, after in zip(shown_books(context, books).charges, left, strict=True)
+    ]  # fmt: skip
+
+
+def card(workspace: Path) -> str:
+    """The public statement in short, as Markdown: its status, whom it protects, and each release with its meaning."""
+    told = read_json(workspace / STATEMENT)
+    releases = [
+        f"**{one['variant']}** ({one['method']}): epsilon {_charged(one['epsilon'])}. {_meaning(one['meaning'])}"
+        for one in told["releases"]
+    ]
+    status = [f"**{told['status']}**", *told["reasons"], f"{told['unit']['description']} {told['unit']['note']}"]
+    return "\n\n".join([*status, *releases])
+
+
+def _meaning(words: Mapping[str, Any] | None) -> str:
+    return words["sentence"] if words else "It bounds nothing."
 
 
 def row(workspace: Path, stage: FlowNode, state: str, outcome: StageOutcome | None) -> dict[str, Any]:
@@ -44,6 +101,7 @@ def row(workspace: Path, stage: FlowNode, state: str, outcome: StageOutcome | No
         "state": state,
         "seconds": round(outcome.seconds, 1) if outcome else 0.0,
         "epsilon spent": "" if stage.receipt is None else _spent(workspace / stage.receipt, outcome),
+        "does": stage.desc,
     }
 
 

@@ -1,4 +1,4 @@
-"""A local Prefect server around one flow run, for its user interface. Imports no Prefect itself."""
+"""A local Prefect server around a flow, for its user interface. Imports no Prefect itself."""
 
 import os
 import signal
@@ -69,6 +69,37 @@ def run_with_server(
         code = bring(targets) if courses is None else courses(bring)
         if stay and is_ours and code in (0, 1):
             _until_interrupted()
+    return code
+
+
+def serve_with_server(
+    workspace: Path, targets: Sequence[str], *, cron: str | None, timezone: str | None, workers: int | None
+) -> int:
+    """Serve the runs of a workspace, against PREFECT_API_URL or else a server of its own, until Ctrl-C.
+
+    Args:
+        workspace: the folder with dvc.yaml.
+        targets: stages to bring up to date; all by default.
+        cron: when to run by itself; only when asked, if None.
+        timezone: of `cron`; this machine's, if None.
+        workers: stages that may run at once.
+
+    Returns:
+        The exit code: 130 after Ctrl-C.
+
+    Raises:
+        ServerError: the server ended, or gave no answer in three minutes.
+    """
+    options = {"--cron": cron, "--timezone": timezone, "--workers": workers}
+    given = [str(part) for name, value in options.items() if value is not None for part in (name, value)]
+    command = [sys.executable, "-P", "-m", "flows", str(workspace), *targets, "--serve", *given]
+    with terminated(), _api(workspace) as (url, _):
+        when = "only when asked in the interface" if cron is None else f"at {cron!r} and when asked in the interface"
+        print(f"Prefect UI: {url.removesuffix('/api')}/deployments", flush=True)
+        print(f"Runs {when}, until Ctrl-C. Nobody is asked: what needs the owner's word does not happen.", flush=True)
+        code = _run(command, {**environment(workspace), "PREFECT_API_URL": url}, ())
+    if code == STOPPED:
+        print("Nothing runs by itself any more. `palimpsest ledger` shows what was charged.", flush=True)
     return code
 
 

@@ -14,10 +14,13 @@ from typer.testing import CliRunner
 
 import palimpsest.cli.first_page
 import palimpsest.cli.run
+import palimpsest.cli.serve
 from palimpsest.cli.context import Context
 from palimpsest.cli.graph import stage_names, stale, standings
 from palimpsest.cli.main import app
 from palimpsest.cli.run import HELD_BACK, _repro
+from palimpsest.cli.serve import unattended
+from palimpsest.errors import DataError
 from palimpsest.graph.state import Standing, State
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.report.release.word import VARIABLE
@@ -144,3 +147,20 @@ def test_a_stage_finds_the_answer_and_not_what_the_shell_exported(
     monkeypatch.setenv(VARIABLE, "yes")
     assert _repro(None, tmp_path, [], lambda variables, bring: bring(["release"]), {VARIABLE: given}) == 0
     assert (tmp_path / "out").read_text().strip() == given
+
+
+def test_a_schedule_asks_nobody_and_leaves_out_what_has_no_word(
+    place: Place, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(palimpsest.cli.serve, "stale", lambda workspace: {"release"})
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("somebody was asked"))
+    monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
+    with unattended(place.workspace, ()) as run:
+        assert (run.targets, run.held_back) == ((), "")  # the shell exported the word
+    monkeypatch.delenv(VARIABLE)
+    with unattended(place.workspace, ()) as run:
+        assert set(run.targets) == set(stage_names(place.workspace)) - {"release"}
+        assert "Nothing was released" in run.held_back
+    with pytest.raises(DataError, match="Nothing was released"), unattended(place.workspace, ["release"]):
+        pytest.fail("it would run")
+    assert recorded(place) == []

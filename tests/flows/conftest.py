@@ -11,11 +11,18 @@ import pytest
 from dvc.repo import Repo
 
 from flows.environment import apply_environment
+from stages.warm import VARIABLE as WARM
 
 # Prefect reads the environment when it is imported, so this comes before any test module.
 _HOME = tempfile.TemporaryDirectory(prefix="prefect-")
 apply_environment(Path(_HOME.name))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+
+
+@pytest.fixture(autouse=True)
+def _cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No stage here needs the libraries that would be loaded for it."""
+    monkeypatch.setenv(WARM, "")
 
 
 @pytest.fixture(scope="session")

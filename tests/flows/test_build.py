@@ -17,6 +17,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from palimpsest.params.file import FILE, RESOLVED
+from stages.warm import VARIABLE as WARM
+from tests.artifacts import read_artifacts
 from tests.receipts import a_receipt
 
 pytestmark = pytest.mark.usefixtures("api")
@@ -79,15 +81,6 @@ def run_flow(folder: Path, **settings: Any) -> Any:
 
 def read_table(run_id: Any) -> dict[str, dict[str, Any]]:
     return {line["stage"]: line for line in json.loads(read_artifacts(run_id)["stages"].data)}
-
-
-def read_artifacts(run_id: Any) -> dict[str, Any]:
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
-
-    with get_client(sync_client=True) as client:
-        wanted = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]))
-        return {artifact.key: artifact for artifact in client.read_artifacts(artifact_filter=wanted)}
 
 
 def states(run: Any) -> dict[str, str]:
@@ -290,7 +283,10 @@ def cancel_in_the_interface(folder: Path, process: "subprocess.Popen[bytes]") ->
 
 
 @pytest.mark.parametrize("cancel", [interrupt, terminate, cancel_in_the_interface])
-def test_a_cancel_leaves_no_process_and_the_next_run_finishes(make_workspace: Make, cancel: Any) -> None:
+def test_a_cancel_leaves_no_process_and_the_next_run_finishes(
+    make_workspace: Make, cancel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(WARM)  # the process with the libraries ends, too
     folder = make_workspace(
         "stages:\n  hold:\n    matrix: {who: [a, b]}\n    cmd: python hold.py\n    outs: ['hold@${item.who}.txt']\n"
         "  after: {cmd: touch after.txt, deps: ['hold@a.txt'], outs: [after.txt]}\n",

@@ -1,53 +1,114 @@
-"""The deployment: a run that is asked for, and one that is cancelled, each in a process of its own."""
+"""A schedule of a real workspace, as a user meets it: its runs, what the interface shows, what Prefect keeps."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import dp_accounting as dpa
 import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+from typer.testing import CliRunner
+
+from palimpsest.cli.alone import alone
+from palimpsest.cli.main import app
+from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
+from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.report.release.word import VARIABLE as WORD
+from stages.warm import VARIABLE as WARM
+from tests.artifacts import read_artifacts
 
 pytestmark = pytest.mark.usefixtures("api")
 
-SERVE = "import pathlib; from flows.serve import serve; serve(pathlib.Path('.'), cron='0 3 * * *', workers=2)"
+CRON, ZONE, STAGE = "0 3 * * *", "Europe/Berlin", "preprocess"
+SENTENCE = "Read and check the files, draw the audit subset and its coins, write the splits."
+PLANTED = ("qvxzkwjy", "wjqkzvyx", "zzgrumpfl")  # in a private text, in another column, as a label that is not listed
+# What every Python process of the stage does before anything else.
+HOLD = f"""
+import os, pathlib, time
+if os.environ.get("DVC_STAGE") == "{STAGE}":
+    pathlib.Path("held").write_text(os.environ.get("{WORD}", ""))
+    while not pathlib.Path("go").exists():
+        time.sleep(0.05)
+"""
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --no-proxy-server --window-size=1400,1000"
+)
+DRIVER, BROWSER = shutil.which("chromedriver"), shutil.which("chromium")
 
 
-def test_a_deployment_runs_one_flow_at_a_time_and_heeds_a_cancel(make_workspace: Callable[..., Path]) -> None:
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The user's files, their ledger with one charge, and a workspace `notes`, in which nothing has run."""
+    home = tmp_path_factory.mktemp("home")
+    write_private(home)
+    (home / "public.csv").write_text("body\n" + "".join(f"public text number {each}\n" for each in range(60)))
+    options = {
+        "text": "body", "label": "team", "labels": "a,b", "public": home / "public.csv", "n-public": 60,
+        "asset": "notes", "method": "select", "workspace": home / "notes",
+    }  # fmt: skip
+    given = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(LEDGER_VARIABLE, f"sqlite:///{home / 'ledger.db'}")
+        patch.setenv(WARM, "")  # the stage loads none of the libraries that would be loaded for it
+        done = CliRunner().invoke(app, ["init", str(home / "own.csv"), *given])
+        assert done.exit_code == 0, done.output
+        ledger, asked = Ledger.open(os.environ[LEDGER_VARIABLE]), [PlannedQuery("votes", dpa.ZCDpEvent(0.03))]
+        for variant in ("first", "given_back", "last"):
+            reserved = ledger.reserve("notes", Run("select", variant, "release", "data", "plan", "code"), asked)
+            if variant == "given_back":
+                ledger.refund(reserved.charges)
+        yield home
+
+
+def write_private(home: Path, last: str = "a") -> None:
+    rows = [f"{PLANTED[0]} private text number {each},{'ab'[each % 2]},{PLANTED[1]}\n" for each in range(80)]
+    (home / "own.csv").write_text("body,team,who\n" + "".join(rows) + f"one more,{last},{PLANTED[1]}\n")
+
+
+@pytest.fixture(scope="module")
+def told(home: Path, api: str) -> dict[str, Any]:
+    """A run that is cancelled while its stage runs, one that ends well, and what the server knows of them."""
     from prefect.client.orchestration import get_client
     from prefect.states import Cancelling
 
-    folder = make_workspace(
-        "stages:\n  hold: {cmd: 'touch held; while ! test -e go; do sleep 0.05; done;"
-        " echo $PALIMPSEST_RELEASE > out.txt', outs: [out.txt]}\n"
-    )
-    name = f"palimpsest/{folder.name}"
-    with (folder / "serve.log").open("wb") as log:
-        environ = {**os.environ, "PREFECT_RUNNER_POLL_FREQUENCY": "1", "PALIMPSEST_RELEASE": "yes"}
-        process = subprocess.Popen([sys.executable, "-c", SERVE], cwd=folder, env=environ, stdout=log, stderr=log)
+    workspace, found = home / "notes", dict[str, Any]()
+    (home / "sitecustomize.py").write_text(HOLD)
+    path = os.pathsep.join([str(home), os.environ["PYTHONPATH"]])
+    environ = {**os.environ, "PYTHONPATH": path, "PREFECT_RUNNER_POLL_FREQUENCY": "1", WORD: "yes"}
+    command = [sys.executable, "-m", "palimpsest", "serve", STAGE, "--cron", CRON, "--timezone", ZONE, "-w", "notes"]
+    with (home / "serve.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=home, env=environ, stdout=log, stderr=log)
     try:
         with get_client(sync_client=True) as client:
-            wait_until(lambda: any(d.name == folder.name for d in client.read_deployments()))
-            deployment = client.read_deployment_by_name(name)
-            assert deployment.global_concurrency_limit is not None
-            assert deployment.global_concurrency_limit.limit == 1
-            assert [schedule.schedule.cron for schedule in deployment.schedules] == ["0 3 * * *"]
+            wait_until(lambda: any(one.name == "notes" for one in client.read_deployments()))
+            found["deployment"] = deployment = client.read_deployment_by_name("palimpsest/notes")
             first = client.create_flow_run_from_deployment(deployment.id).id
-            wait_until((folder / "held").exists)
+            wait_until((workspace / "held").exists)
             client.set_flow_run_state(first, Cancelling())
             wait_until(lambda: client.read_flow_run(first).state.is_final())
-            assert client.read_flow_run(first).state.is_cancelled()
-            assert not (folder / "out.txt").exists()
-            (folder / "go").touch()
+            found["cancelled"] = client.read_flow_run(first)
+            found["written by it"] = (workspace / "data/private/train.parquet").exists()
+            (workspace / "go").touch()
             second = client.create_flow_run_from_deployment(deployment.id).id
             wait_until(lambda: client.read_flow_run(second).state.is_final())
-            assert client.read_flow_run(second).state.is_completed()
+            found["run"] = client.read_flow_run(second)
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(60)
-    assert (folder / "out.txt").read_text() == "yes\n"  # the word that was given to all runs of the schedule
+        found["exit code"] = process.wait(60)
+    return found
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -55,3 +116,95 @@ def wait_until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_a_schedule_runs_one_flow_at_a_time_and_heeds_a_cancel(home: Path, told: dict[str, Any]) -> None:
+    deployment = told["deployment"]
+    assert deployment.global_concurrency_limit.limit == 1
+    assert [(one.schedule.cron, one.schedule.timezone) for one in deployment.schedules] == [(CRON, ZONE)]
+    assert told["cancelled"].state.is_cancelled()
+    assert not told["written by it"]
+    assert told["run"].state.message == "2 stages up to date"
+    assert told["run"].name.startswith(f"notes {told['run'].start_time.astimezone():%Y-%m-%d}")
+    assert (home / "notes/held").read_text() == "yes"  # the word that was given to all runs of the schedule
+    assert told["exit code"] == 130
+    assert "Nothing runs by itself any more." in (home / "serve.log").read_text()
+
+
+def test_charges_are_told_with_what_was_left_after_each(home: Path, told: dict[str, Any]) -> None:
+    artifact = read_artifacts(told["run"].id)["charges"]
+    table, left = json.loads(artifact.data), Ledger.open(os.environ[LEDGER_VARIABLE]).balance("notes").left
+    assert [(line["variant"], line["query"], line["state"]) for line in table] == [
+        ("first", "votes", "reserved"), ("given_back", "votes", "refunded"), ("last", "votes", "reserved")
+    ]  # fmt: skip
+    assert table[0]["left"] == table[1]["left"] > table[2]["left"] == f"{left:.3f}"
+    assert len({line["epsilon"] for line in table}) == 1
+    assert artifact.description.startswith(f"Epsilon {left:.3f} of 10 is left for notes")
+
+
+def test_a_run_where_nothing_changed_starts_nothing_and_charges_nothing(home: Path, told: dict[str, Any]) -> None:
+    from flows.serve import scheduled
+
+    (home / "notes/held").unlink()
+    before = (home / "ledger.db").read_bytes()
+    state = scheduled(home / "notes", [STAGE], return_state=True)
+    assert (state.name, state.message) == ("Completed", "2 stages up to date")
+    assert not (home / "notes/held").exists()
+    assert (home / "ledger.db").read_bytes() == before
+
+
+def test_a_run_waits_for_nobody(home: Path, told: dict[str, Any]) -> None:
+    from flows.serve import scheduled
+
+    with alone(home / "notes"):
+        state = scheduled(home / "notes", [STAGE], return_state=True)
+    assert state.is_failed()
+    assert state.message.startswith("error: A run is at work in this workspace")
+
+
+def test_prefect_keeps_nothing_of_the_private_rows(home: Path, told: dict[str, Any]) -> None:
+    """Neither of those it ran on, nor of one that made the run fail."""
+    from flows.serve import scheduled
+
+    assert PLANTED[0] in (home / "notes/data/private/train.parquet").read_bytes().decode("latin-1")
+    write_private(home, last=PLANTED[2])
+    assert scheduled(home / "notes", [STAGE], return_state=True).is_failed()
+    wait_until(lambda: b"row 81 (line 82)" in b"".join(kept(home).values()))  # where the fault is, without its value
+    found = kept(home)
+    assert SENTENCE.encode() in b"".join(found.values())
+    assert [(name, word) for name, content in found.items() for word in PLANTED if word.encode() in content] == []
+
+
+def kept(home: Path) -> dict[str, bytes]:
+    """The server's database and log, and what the schedule printed."""
+    paths = [path for path in Path(os.environ["PREFECT_HOME"]).rglob("*") if path.is_file()]
+    return {path.name: path.read_bytes() for path in [*paths, home / "serve.log"]}
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(BROWSER)
+    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path / 'profile'}"):
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+    yield driver
+    driver.quit()
+
+
+@pytest.mark.skipif(not (DRIVER and BROWSER), reason="needs Chromium and its driver")
+def test_the_interface_shows_name_sentence_charges_and_schedule(
+    api: str, told: dict[str, Any], browser: webdriver.Chrome
+) -> None:
+    wait, place = WebDriverWait(browser, 60), api.removesuffix("/api")
+
+    def shows(*words: str) -> None:
+        for word in words:
+            wait.until(lambda page, word=word: word in page.find_element(By.TAG_NAME, "body").text)
+
+    browser.get(f"{place}/runs/flow-run/{told['run'].id}")
+    shows(told["run"].name, "Logs", SENTENCE)
+    browser.find_elements(By.XPATH, "//*[normalize-space(.)='Artifacts']")[-1].click()
+    shows("stages", "charges", "of 10 is left for notes", "report")
+    browser.get(f"{place}/deployments/deployment/{told['deployment'].id}")
+    shows("notes", "At 03:00 AM every day")

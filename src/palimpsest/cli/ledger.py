@@ -23,8 +23,7 @@ def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: b
     if refund is not None:
         give_back(context.ledger, context.asset.name, refund)
     whole = context.ledger.books()
-    found = accounted(whole, context.asset.name) if verify else _known(context, whole)
-    books = ledger_summary(whole, context.asset.name, found)
+    books = ledger_summary(whole, context.asset.name) if verify else shown_books(context, whole)
     if as_json:
         print(json.dumps(books.to_json(), indent=2))
         return
@@ -42,8 +41,8 @@ def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: b
         out.print(f"Chain of {books.entries} entries: whole. Head {books.head}.")
 
 
-def _known(context: Context, books: Books) -> Accounted:
-    """What the same entries came to when they were last shown; `--verify` works it out anew."""
+def shown_books(context: Context, books: Books) -> LedgerSummary:
+    """The books for the eye: what the same entries came to when they were last shown; `--verify` works it out anew."""
 
     def worked_out() -> dict[str, Any]:
         found = accounted(books, context.asset.name)
@@ -51,7 +50,7 @@ def _known(context: Context, books: Books) -> Accounted:
 
     body = kept(context.workspace, "ledger", [context.asset.name, books.head], worked_out)
     balance = Balance(tuple(body["divergences"]), body["spent"], context.asset.epsilon)
-    return Accounted(balance, body["epsilons"])
+    return ledger_summary(books, context.asset.name, Accounted(balance, body["epsilons"]))
 
 
 def give_back(ledger: Ledger, asset: str, charge_id: str) -> None:

@@ -23,8 +23,8 @@ gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in 
 
 # In the order of use; what is not named here comes last.
 ORDER = (
-    "demo", "synth", "init", "plan", "run", "sample", "compare", "report", "status", "ledger", "params", "verify",
-    "keys", "register", "render", "migrate",
+    "demo", "synth", "init", "plan", "run", "serve", "sample", "compare", "report", "status", "ledger", "params",
+    "verify", "keys", "register", "render", "migrate",
 )  # fmt: skip
 EXAMPLES = {
     "synth": (
@@ -40,6 +40,7 @@ EXAMPLES = {
     "demo": ("palimpsest demo --dir demo",),
     "plan": ("palimpsest plan", "palimpsest plan --json | jq '.after'"),
     "run": ("palimpsest run", "palimpsest run pplm_generate@dp3", "palimpsest run --ui"),
+    "serve": ("palimpsest serve --cron '0 3 * * *'", "palimpsest serve --cron '0 3 * * 1' --timezone Europe/Berlin"),
     "report": ("palimpsest report", "palimpsest report --json | jq '.rows[].variant'"),
     "status": ("palimpsest status", "palimpsest status -w ~/reviews --json"),
     "ledger": ("palimpsest ledger", "palimpsest ledger --verify", "palimpsest ledger --refund 3f2a91c0"),
@@ -217,6 +218,36 @@ def _end(code: int) -> NoReturn:
     from palimpsest.cli.processes import leave
     from palimpsest.cli.repro import STOPPED
 
+    if code == STOPPED:
+        leave(code)
+    raise typer.Exit(code)
+
+
+@app.command()
+def serve(
+    targets: Annotated[list[str] | None, typer.Argument(help="Stages to bring up to date; none means all.")] = None,
+    cron: Annotated[
+        str | None,
+        typer.Option(help="When to run: minute hour day month weekday; none: only when asked in the interface."),
+    ] = None,
+    timezone: Annotated[
+        str | None, typer.Option(help="Time zone of --cron, as Europe/Berlin; none: this machine's.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Stages that run at once, sharing the CPU cores; none: two or more.")
+    ] = None,
+    workspace: Workspace = Path(),
+) -> None:
+    """Run by a schedule, on a Prefect server with its web page, until Ctrl-C.
+
+    A run where nothing changed takes seconds and charges nothing. Nobody is asked: what needs the owner's word, a
+    release or a second charge of one run, does not happen.
+    """
+    from palimpsest.cli.processes import leave
+    from palimpsest.cli.repro import STOPPED
+    from palimpsest.cli.serve import serve_workspace
+
+    code = serve_workspace(workspace, targets or [], cron=cron, timezone=timezone, workers=workers)
     if code == STOPPED:
         leave(code)
     raise typer.Exit(code)

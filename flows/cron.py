@@ -1,0 +1,44 @@
+"""When a schedule runs, held to what Prefect takes before anything is started.
+
+Call `flows.environment.apply_environment` before importing it: Prefect reads its settings when it is imported.
+"""
+
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.schedules import Cron, Schedule
+from pydantic import ValidationError
+from tzlocal import get_localzone_name
+
+from palimpsest.errors import ParamsError
+
+
+def schedule(cron: str | None, timezone: str | None) -> Schedule | None:
+    """The schedule that two options say; None where it runs only when asked.
+
+    Args:
+        cron: `minute hour day month weekday`.
+        timezone: an IANA name; this machine's by default.
+
+    Raises:
+        ParamsError: no time could be meant by it.
+    """
+    if cron is None:
+        if timezone is not None:
+            raise ParamsError("--timezone is given without --cron.", "Give both, or --cron alone.")
+        return None
+    zone = timezone or get_localzone_name()
+    try:
+        CronSchedule(cron=cron, timezone=zone)
+    except ValidationError as error:
+        raise _refusal(str(error.errors()[0]["loc"][0]), cron, zone) from None
+    return Cron(cron, timezone=zone)
+
+
+def _refusal(wrong: str, cron: str, zone: str) -> ParamsError:
+    if wrong == "timezone":
+        return ParamsError(
+            f"--timezone is {zone!r}, which is no time zone.", "Name one as Europe/Berlin, or leave it out."
+        )
+    return ParamsError(
+        f"--cron is {cron!r}, which is no schedule.",
+        "Write minute, hour, day, month and weekday: '0 3 * * *' is three o'clock every night.",
+    )

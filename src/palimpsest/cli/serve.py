@@ -1,0 +1,86 @@
+"""`palimpsest serve`: runs by a schedule, which can ask nobody."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from palimpsest.cli.alone import alone
+from palimpsest.cli.checks import RELEASING, check_budget, due
+from palimpsest.cli.consent import without_release
+from palimpsest.cli.context import Context
+from palimpsest.cli.graph import stale
+from palimpsest.cli.run import checked
+from palimpsest.errors import DataError, ParamsError
+from palimpsest.files import make_folder
+from palimpsest.report.release import word
+from palimpsest.workspace import TWINS
+
+
+@dataclass(frozen=True)
+class Unattended:
+    """A run that may begin.
+
+    Attributes:
+        targets: what it brings up to date; none for all.
+        lock: the descriptor that holds the workspace.
+        held_back: why nothing is released, in two parts; empty where something is, or nothing would be.
+    """
+
+    targets: tuple[str, ...]
+    lock: int
+    held_back: str
+
+
+@contextmanager
+def unattended(workspace: Path, targets: Sequence[str]) -> Iterator[Unattended]:
+    """Hold the workspace for a run that nobody watches, after the checks of `palimpsest run`.
+
+    The owner's word comes from the environment of whoever serves the schedule. Without it nothing is released, and a
+    stage that would charge a run a second time refuses, before it reads a row.
+
+    Raises:
+        PalimpsestError: another run holds the workspace, or a check fails. Nothing was started or charged.
+    """
+    with alone(workspace) as lock:
+        context = checked(workspace, targets)
+        changed = stale(workspace)
+        check_budget(context, due(context, targets, changed))
+        make_folder(workspace / TWINS)
+        releases = RELEASING in changed and (not targets or RELEASING in targets)
+        held_back = _held_back(context) if releases else ""
+        chosen = without_release(context, targets) if held_back else targets
+        if targets and not chosen:
+            word.require(os.environ)
+        yield Unattended(tuple(chosen), lock, held_back)
+
+
+def _held_back(context: Context) -> str:
+    if context.params.release.variants:
+        try:
+            word.require(os.environ)
+        except DataError as error:
+            return error.lines
+    return ""
+
+
+def serve_workspace(
+    workspace: Path, targets: Sequence[str], *, cron: str | None, timezone: str | None, workers: int | None
+) -> int:
+    """Serve the runs of a workspace on a Prefect server until Ctrl-C; the exit status.
+
+    Raises:
+        PalimpsestError: the schedule cannot be meant, the workspace is none, or there is no Prefect.
+    """
+    checked(workspace, targets)
+    try:
+        from flows.environment import apply_environment
+        from flows.ui import serve_with_server
+
+        apply_environment(workspace)
+        from flows.cron import schedule
+    except ModuleNotFoundError:
+        raise ParamsError("Prefect is not installed.", "Install the extra: pip install palimpsest[prefect].") from None
+    schedule(cron, timezone)
+    return serve_with_server(workspace, targets, cron=cron, timezone=timezone, workers=workers)
