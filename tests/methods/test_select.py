@@ -112,6 +112,13 @@ def test_without_public_text_there_is_nothing_to_choose_from():
         public_candidates(Mock(texts=list))
 
 
+def test_public_texts_that_a_release_would_refuse_are_no_candidates():
+    texts = ["Call +44 20 7946 0958.", "Sold in 1998.", "Write to ann@example.org.", "Lovely."]
+    candidates = public_candidates(Mock(texts=lambda: texts, embeddings=lambda: {"texts": np.arange(8.0).reshape(4, 2)}))
+    assert candidates.texts == ["Sold in 1998.", "Lovely."]
+    assert candidates.embeddings.tolist() == [[2.0, 3.0], [6.0, 7.0]]
+
+
 def test_candidates_need_an_embedding_each():
     with pytest.raises(ValueError, match="2 texts"):
         Candidates(["one", "two"], np.zeros((3, 2)))

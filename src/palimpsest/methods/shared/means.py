@@ -3,11 +3,12 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 
 import numpy as np
 
 from palimpsest.errors import DataError
+from palimpsest.methods.shared.postprocess import Candidate, PersonalData
 from palimpsest.methods.shared.shares import gaussian
 from palimpsest.methods.shared.tools import Tools
 from palimpsest.privacy.means import ClassMeans, Encode, unit_rows
@@ -40,14 +41,19 @@ class Candidates:
 
 
 def public_candidates(tools: Tools) -> Candidates:
-    """The public texts, to choose from.
+    """The public texts that a release may hold, to choose from: see `PersonalData` for what is left out.
 
     Raises:
         DataError: there is none.
     """
-    if not (texts := tools.texts()):
-        raise DataError("There is no public text to choose from.", "Name a public file with texts.")
-    return Candidates(texts, tools.embeddings()["texts"])
+    texts = tools.texts()
+    free = np.array(PersonalData().keeps([Candidate(Record(text), math.nan) for text in texts]), dtype=bool)
+    if not free.any():
+        raise DataError(
+            "There is no public text to choose from.",
+            "Name a public file with texts that hold no telephone numbers, e-mail addresses or the like.",
+        )
+    return Candidates(list(compress(texts, free)), tools.embeddings()["texts"][free])
 
 
 @dataclass(frozen=True, eq=False)
