@@ -114,7 +114,8 @@ def test_without_public_text_there_is_nothing_to_choose_from():
 
 def test_public_texts_that_a_release_would_refuse_are_no_candidates():
     texts = ["Call +44 20 7946 0958.", "Sold in 1998.", "Write to ann@example.org.", "Lovely."]
-    candidates = public_candidates(Mock(texts=lambda: texts, embeddings=lambda: {"texts": np.arange(8.0).reshape(4, 2)}))
+    embeddings = {"texts": np.arange(8.0).reshape(4, 2)}
+    candidates = public_candidates(Mock(texts=lambda: texts, embeddings=lambda: embeddings))
     assert candidates.texts == ["Sold in 1998.", "Lovely."]
     assert candidates.embeddings.tolist() == [[2.0, 3.0], [6.0, 7.0]]
 
