@@ -33,7 +33,7 @@ def public_conclusions(scores: Mapping[str, Any] | None, releases: Sequence[str]
 def _beside(own: Mapping[str, Any], public: Mapping[str, Any]) -> str:
     evaluator = next(name for name in (*EVALUATORS, *own) if name in own)
     mine, theirs = own[evaluator], public[evaluator]
-    numbers = f"{percent(mine['accuracy'])} to {percent(theirs['accuracy'])} on the public test file, {evaluator}"
+    numbers = f"{percent(mine['accuracy'])} against {percent(theirs['accuracy'])} on the public test file, {evaluator}"
     if mine["low"] > theirs["high"]:
         return f"A classifier learns more from its rows than from public text alone ({numbers})."
     if mine["high"] < theirs["low"]:
