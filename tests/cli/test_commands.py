@@ -26,6 +26,7 @@ from palimpsest.cli.plan import Cost, PlanLine, PlanSummary, asked_delta, asked_
 from palimpsest.cli.report import result_tables
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.columns import TRAINED
+from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import LEDGER_VARIABLE, load
 from palimpsest.privacy import accounting
 from palimpsest.privacy.entropy import NoiseSource
@@ -248,6 +249,12 @@ def _is_closed(place: Place, command: str, problem: str) -> None:
     words = " ".join(done.stderr.split())
     assert (done.exit_code, problem in words, "closed to another unit" in words) == (1, True, True)
     assert Ledger.open(f"sqlite:///{place.ledger}").books().entries == before
+
+
+def test_the_cap_is_amended_as_soon_as_it_is_written(place: Place) -> None:
+    place.edit("privacy", "budget", epsilon=12.0)
+    (place.workspace / RESOLVED).unlink()  # nothing is rendered between
+    assert "budget of epsilon 12" in place.call("register", "--amend").stdout
 
 
 def test_the_cap_is_not_amended_for_another_unit(place: Place) -> None:

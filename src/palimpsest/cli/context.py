@@ -7,7 +7,7 @@ from pathlib import Path
 
 from palimpsest.errors import LedgerError
 from palimpsest.files import close_workspace
-from palimpsest.params.load import ledger_url, load
+from palimpsest.params.load import ledger_url, load, read
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, require_unit
@@ -48,7 +48,7 @@ def register_asset(workspace: Path, *, amend: bool = False, lost: bool = False, 
     Raises:
         LedgerError: if the asset is known on other terms, or was charged on another ledger that is not said to be lost.
     """
-    params = load(workspace)
+    params = read(workspace)
     enter(params, workspace, amend=amend, lost=lost)
     if same_rows is not None:
         Ledger.open(ledger_url(params, workspace)).allow_same_rows(params.dataset.asset, same_rows)
