@@ -24,7 +24,7 @@ BUSY = 75  # exit status: another DVC process is at the same files
 _STARTS = "Running stage "
 _HINTS = (
     "To track the changes with git", "To enable auto staging", "Updating lock file", "Generating lock file",
-    "Process '%s' with (Pid %s), in RWLock-file",
+    "Process '%s' with (Pid %s), in RWLock-file", "'%s' is empty",  # as `release/` is where nothing may leave
 )  # fmt: skip
 _stopping = False
 
