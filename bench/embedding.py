@@ -190,7 +190,7 @@ def deep(bench: Bench, epsilon: float, args: argparse.Namespace) -> list[Record]
 
 def chosen(bench: Bench, epsilon: float, args: argparse.Namespace) -> list[Record]:
     """Public texts by noisy class means."""
-    settings = SelectSettings(rows=args.rows, domain=args.domain, label_counts=args.counts, **COUNTED)
+    settings = SelectSettings(rows=args.rows, domain=args.domain, most=1, label_counts=args.counts, **COUNTED)
     plan = plan_select(settings, bench.schema, Budget(epsilon, bench.delta))
     fit = Select(settings, bench.schema, plan, bench.candidates, bench.encode)
     return list(fit.made(fit.ask(view(bench))).rows)

@@ -148,7 +148,7 @@ def openings(data: Path, task: Mapping[str, Any]) -> Iterator[str]:
 def measured(bench: Bench, args: argparse.Namespace) -> list[dict[str, Any]]:
     """The rows of one table, `real` first."""
     settings = SelectSettings(
-        rows=args.rows, label_counts="prior", prior=None, histogram_share=0.01, batch=1, domain=args.domain
+        rows=args.rows, label_counts="prior", prior=None, histogram_share=0.01, batch=1, domain=args.domain, most=1
     )
     table = [line(bench, name, [rows]) for name, rows in references(bench, settings)]
     for epsilon in EPSILONS:

@@ -218,7 +218,7 @@ def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[An
     candidates = Candidates(texts, np.load("data/public/embeddings.npz")["texts"])
     encoder, schema = Encoder(resolve_encoder(params.models.encoder)), params.schema_of_data
     settings = SelectSettings(
-        rows=args.rows, label_counts="prior", prior=None, histogram_share=0.01, batch=64, domain=0.75
+        rows=args.rows, label_counts="prior", prior=None, histogram_share=0.01, batch=64, domain=0.75, most=1
     )
     plan = planned(settings, schema, Budget(args.epsilon, params.delta))
     fit = Select(settings, schema, plan, candidates, encoder.encode)

@@ -172,6 +172,15 @@ def test_what_is_made_is_repeatable(select, schema):
     assert fit.made(artifact) == fit.made(artifact)
 
 
+def test_no_more_than_a_share_of_the_public_texts_is_chosen(schema, candidates):
+    counts = dict(zip(NAMES, (90, 30), strict=True))
+    artifact = Chosen(ClassSums(NAMES, np.random.default_rng(0).normal(size=(2, 10))), counts)
+    fit = Select(chosen_by(most=0.4), schema, planned(chosen_by(), schema, BUDGET), candidates, embed)
+    share = math.ceil(0.4 * len(candidates.texts))
+    labels = [row.label for row in fit.made(artifact).rows]
+    assert [labels.count(name) for name in NAMES] == [share * 3 // 4, share // 4]
+
+
 def oracle(
     candidates: Candidates,
     embeddings: np.ndarray,
