@@ -62,9 +62,9 @@ def test_a_cut_model_says_the_same_of_the_tokens_it_kept(make, kind: str, tmp_pa
     for text in OTHER:
         assert own.decode(own(text, add_special_tokens=False)["input_ids"]) == text
     assert own.eos_token_id == smaller.config.eos_token_id == new[tokenizer.eos_token_id]
-    cut_vocabulary(tmp_path / "whole", PUBLIC, len(tokenizer) - 30, tmp_path / "again")
+    cut_vocabulary(tmp_path / "whole", PUBLIC, len(tokenizer) - 30, tmp_path / "whole")
     for file in ("tokenizer.json", "model.safetensors", "config.json"):
-        assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
+        assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
 def test_what_cannot_be_cut_says_so(tmp_path: Path) -> None:
