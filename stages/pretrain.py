@@ -9,6 +9,7 @@ import numpy as np
 from palimpsest.files import atomic_path, write_json
 from palimpsest.models.encoder import nearest
 from palimpsest.models.lm import learn_prompts, load_lm, pretrain_lm
+from palimpsest.models.vocabulary import cut_vocabulary
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
@@ -23,6 +24,8 @@ def run() -> None:
     """data/public -> models/base."""
     params = load()
     measured = train(params) if params.models.lm == EMBEDDED else fetch(vouched(params, "models.lm"))
+    if params.models.vocabulary and params.models.lm != EMBEDDED:
+        measured["vocabulary"] = cut(BASE_LM, params.models.vocabulary)
     if params.models.prompts.epochs and params.dataset.labels:
         rows = read_public(PUBLIC / "train.parquet")
         texts, labels = [row.text for row in rows], guessed_labels(params, rows)
@@ -35,6 +38,11 @@ def train(params: Params) -> dict[str, float]:
     texts = [row.text for row in read_public(PUBLIC / "train.parquet")]
     heldout = [row.text for row in read_public(PUBLIC / "heldout.parquet")]
     return pretrain_lm(texts, heldout, params.models.embedded_lm, params.seed, BASE_LM)
+
+
+def cut(folder: Path, size: int) -> int:
+    """Leave the model in `folder` the tokens that public text uses most; how many it has then."""
+    return cut_vocabulary(folder, [row.text for row in read_public(PUBLIC / "train.parquet")], size, folder)
 
 
 def guessed_labels(params: Params, rows: Sequence[Record]) -> list[str]:

@@ -1,6 +1,7 @@
 """`palimpsest init` writes what it was told, nothing where it fails, and never over what is there."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,18 @@ def test_the_first_variant_is_named_by_its_epsilon(epsilon: float, name: str) ->
     assert params.run.dp_train == (name,)
     assert params.run.dp_lm == {name: name}
     assert params.lms[name].epsilon == epsilon
+
+
+@pytest.mark.parametrize(("rows", "rank"), [(100, 0), (101, 16)])
+def test_a_large_named_model_trains_adapters(tmp_path: Path, rows: int, rank: int) -> None:
+    """The embedded one does not, and no workspace that is there changes: the rank is written down."""
+    size = 2 * rows * 1_000_000  # of zeros that take no room on the disk
+    head = json.dumps({"table": {"dtype": "BF16", "shape": [rows, 1_000_000], "data_offsets": [0, size]}}).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head)
+    os.truncate(tmp_path / "model.safetensors", 8 + len(head) + size)
+    assert settings(lm=str(tmp_path)).lms["dp3"].train.lora_rank == rank
+    assert settings(lm=str(tmp_path), preset="paper").lms["dp3"].train.lora_rank == 0
+    assert ("lora_rank" in rendered(source(lm=str(tmp_path), wanted=None))["params.yaml"]) == (rank > 0)
 
 
 @pytest.mark.parametrize("n_public", [20, 21, 100, 191, 192, 12_288, 10**9])

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from transformers import GenerationConfig
 
 from palimpsest.methods.dp_lm.decoding import PlainWalk, StepDraw, begin, uniforms, write
+from palimpsest.methods.dp_lm.model import ConditionalLm, HeadShape, new_head
 from palimpsest.methods.dp_lm.sampling import walk_of
 from palimpsest.models.tokens import Specials
 from palimpsest.models.writing import draw
+from tests.families import FAMILIES, family
 from tests.methods.blind_models import (
     LABELS,
     blind_model,
@@ -51,6 +53,39 @@ def test_a_plain_walk_has_the_models_own_distribution(blind) -> None:
         if step == 2:
             walk.keep(torch.tensor([0, 2, 3]))
             left = [0, 2, 3]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("variant", ["plain", "pplm", "fudge", "fudge_state"])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_family_is_drawn_from_as_it_is(kind: str, variant: str, make_generate) -> None:
+    """Unsteered, behind prompts of two lengths and beyond a window of three tokens."""
+    model = drawn_from(kind)
+    prompts, texts, how = [[0, 9, 10, 2], [0, 2]], [[], []], make_generate(iterations=0, strength=0.0, candidates=70)
+    walk = walk_of(variant, model, prompts, [0, 1], IDS, how)
+    for step in range(5):
+        noted: list[torch.Tensor] = []
+        tokens = walk.step(chosen([step, 3 * step + 1], [], noted)).tolist()
+        for row, found in enumerate(noted[0]):
+            wanted = next_log_probs(model, prompts[row], texts[row], [])
+            ordered = found.sort().values if "fudge" in variant else found
+            torch.testing.assert_close(ordered, wanted.sort().values if "fudge" in variant else wanted, **NEAR)
+            texts[row].append(tokens[row])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_family_reads_soft_tokens_as_it_reads_tokens(kind: str) -> None:
+    """A soft token that is surely one token is that token: PPLM looks ahead by them."""
+    model, tokens = drawn_from(kind), torch.tensor([[5, 7, 9]])
+    hidden = model.lm.base_model(inputs_embeds=model.read(model.embedding[tokens])).last_hidden_state
+    torch.testing.assert_close(hidden, model.hidden(tokens), **NEAR)
+
+
+def drawn_from(kind: str) -> ConditionalLm:
+    """A small random model of a family, with a fresh head."""
+    lm = family(kind, 70, 8, 32)
+    return ConditionalLm(lm, new_head(HeadShape("both", 16, 0, 2), 1), 1.0).eval()
 
 
 @torch.no_grad()

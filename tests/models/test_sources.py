@@ -4,6 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from palimpsest.errors import ModelError
 from palimpsest.models import sources
@@ -47,6 +49,15 @@ def test_changed_weights_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModelError, match="SHA-256"):
         sources.resolve_encoder("embedded")
+
+
+def test_weights_are_counted_from_the_heads_of_files(tmp_path: Path) -> None:
+    save_file({"a": torch.zeros(3, 4), "b": torch.zeros(5)}, tmp_path / "one.safetensors", {"format": "pt"})
+    save_file({"c": torch.zeros(())}, tmp_path / "two.safetensors")
+    assert sources.weights_of(str(tmp_path)) == 18
+    assert sources.weights_of(str(tmp_path / "nothing here")) == 0
+    (tmp_path / "two.safetensors").write_bytes(b"no such file")
+    assert sources.weights_of(str(tmp_path)) == 0
 
 
 def test_missing_package_names_the_extra() -> None:

@@ -12,7 +12,8 @@ from transformers import GraniteConfig, GraniteForCausalLM, PreTrainedModel
 from palimpsest.errors import ModelError
 from palimpsest.prediction import contexts
 from palimpsest.prediction.contexts import Contexts, Shape, head_of, require_exact
-from tests.prediction.tiny import CONTEXT, KINDS, model
+from tests.families import FAMILIES
+from tests.prediction.tiny import CONTEXT, EVERY, KINDS, model
 
 PROMPTS = [[0, 9, 5, 77], [0, 4], [0, 200, 31, 8, 8, 90, 14], [12, 4], [0, 3, 250]]
 ROOM = 7
@@ -50,8 +51,10 @@ def check(lm: PreTrainedModel, prompts: list[list[int]], micro_batch: int, steps
             torch.testing.assert_close(got, wanted[row], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("micro_batch", [1, 2, 7])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "micro_batch"),
+    [*((kind, rows) for kind in KINDS for rows in (1, 2, 7)), *((kind, 2) for kind in FAMILIES)],
+)
 @torch.no_grad()
 def test_states_are_those_of_each_context_alone(kind: str, micro_batch: int) -> None:
     """All go on, some restart at different times, one stops for good."""
@@ -129,7 +132,7 @@ def test_room_is_taken_for_prompts_and_what_may_follow_alone(monkeypatch) -> Non
         assert widths() == wanted
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY)
 def test_models_that_fit_are_let_through(kind: str) -> None:
     require_exact(model(kind), PROMPTS, [5, 7], shape(PROMPTS, 3), 0.0)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from palimpsest.errors import ModelError
-from palimpsest.prediction.contexts import Contexts, Shape, logits_of, moved, require_exact, rung
+from palimpsest.prediction.contexts import Contexts, Shape, head_of, logits_of, moved, require_exact, rung
 from palimpsest.prediction.mechanism import EXACT, FixedClipping, Rounding, SparseVector, token_rho
 from palimpsest.privacy.accounting import total_rho
 from tests.prediction.laws import ORDERS, divergences
@@ -163,7 +163,7 @@ def test_the_head_reads_blocks_of_one_shape(monkeypatch) -> None:
         return linear(states, weight, bias)
 
     monkeypatch.setattr(torch.nn.functional, "linear", noted)
-    head = model().get_output_embeddings()
+    head = head_of(model())
     for count in (1, 31, 32, 33, 70):
         for wanted in (3, 100):
             blocks = list(logits_of(head, torch.randn(count, 24), 40, torch.arange(wanted)))

@@ -15,9 +15,11 @@ from transformers import (
 )
 
 from palimpsest.models.tokens import train_tokenizer
+from tests.families import FAMILIES, family
 
 VOCABULARY, CONTEXT = 270, 96
 KINDS = ("gpt2", "llama", "opt")
+EVERY = (*KINDS, *FAMILIES)
 
 
 @cache
@@ -31,7 +33,8 @@ def model(kind: str = "gpt2") -> PreTrainedModel:
     """A random model; its weights are large, so its logits are far apart."""
     with torch.random.fork_rng():
         torch.manual_seed(5)
-        made = {"gpt2": _gpt2, "llama": _llama, "opt": _opt}[kind]()
+        own = {"gpt2": _gpt2, "llama": _llama, "opt": _opt}
+        made = own[kind]() if kind in own else family(kind, len(tokenizer()), 24, CONTEXT)
         for weight in made.base_model.parameters():
             if weight.dim() > 1:
                 torch.nn.init.normal_(weight, std=0.35)

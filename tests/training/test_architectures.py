@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -10,16 +11,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausalLM
-from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+)
+from transformers.models.gemma.modeling_gemma import GemmaRMSNorm, GemmaTextScaledWordEmbedding
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
+from palimpsest.models.attention import cap_of
 from palimpsest.training.bookkeeping import BookkeepingEngine
 from palimpsest.training.check import self_check
 from palimpsest.training.engine import EngineError
 from palimpsest.training.ghost import ghost_is_cheaper
 from palimpsest.training.losses import lm_head_loss
-from palimpsest.training.scaling import scaling_of
+from palimpsest.training.scaling import scaling_of, table_scale
+from tests.families import FAMILIES, family
 
 VOCABULARY, WIDTH = 23, 8
 ALWAYS, NEVER = (lambda *_: True), (lambda *_: False)
@@ -54,7 +64,7 @@ def opt(tied: bool = True) -> nn.Module:
     )  # fmt: skip
 
 
-def with_lora(model: nn.Module, targets: list[str]) -> nn.Module:
+def with_lora(model: nn.Module, targets: list[str] | str) -> nn.Module:
     torch.manual_seed(5)
     adapted = get_peft_model(model, LoraConfig(r=2, lora_alpha=4, target_modules=targets, lora_dropout=0.0))
     return adapted.base_model.model
@@ -89,8 +99,12 @@ MODELS = {
 
 
 def make(name: str, dtype: torch.dtype) -> nn.Module:
+    return generic(MODELS[name], dtype)
+
+
+def generic(build: Callable[[], nn.Module], dtype: torch.dtype) -> nn.Module:
     torch.manual_seed(1)
-    model = MODELS[name]().to(torch.float64).eval()
+    model = build().to(torch.float64).eval()
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():  # generic weights: fresh ones have zero biases, equal gains and zero LoRA matrices
         for parameter in model.parameters():
@@ -107,7 +121,7 @@ def batch_of(examples: int = 4, tokens: int = 7) -> tuple[torch.Tensor, torch.Te
 def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     ids, counted = batch
     hidden = model.base_model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).last_hidden_state
-    return lm_head_loss(model.get_output_embeddings(), hidden, ids.roll(-1, 1), counted)
+    return lm_head_loss(model.get_output_embeddings(), hidden, ids.roll(-1, 1), counted, cap_of(model))
 
 
 def loop(model: nn.Module, batch: tuple[torch.Tensor, ...], losses=loss) -> torch.Tensor:
@@ -150,6 +164,23 @@ def test_every_architecture_equals_the_loop_over_examples(name):
                 found, norms = engine(model, batch_of(), clipping_norm, rule)
                 assert error(norms, expected.norm(dim=1)) <= tolerance
                 assert error(found, clipped(expected, clipping_norm)) <= tolerance
+
+
+@pytest.mark.parametrize("adapters", [False, True], ids=["full", "lora"])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_family_equals_the_loop_over_examples(kind, adapters):
+    """Their norms compute in single precision whatever their input, so the last digits are lost in both."""
+
+    def build() -> nn.Module:
+        model = family(kind, VOCABULARY, WIDTH, 16)
+        return with_lora(model, "all-linear") if adapters else model
+
+    model = generic(build, torch.float64)
+    expected = loop(model, batch_of())
+    for rule in (ALWAYS, NEVER):
+        found, norms = engine(model, batch_of(), float(expected.norm(dim=1).median()), rule)
+        assert error(norms, expected.norm(dim=1)) <= 1e-6
+        assert error(found, clipped(expected, float(expected.norm(dim=1).median()))) <= 1e-6
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "opt"])
@@ -293,6 +324,47 @@ def test_other_layers_are_no_scaling(layer):
 def test_a_layer_that_only_looks_like_a_norm_is_refused(layer):
     with pytest.raises(EngineError, match=r"trains without a per-example rule.*Freeze it"):
         BookkeepingEngine(nn.Sequential(layer))
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+class Shifted(nn.Embedding):
+    """A table whose rows are not all that comes out."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return super().forward(ids) + 1.0
+
+
+class Uneven(nn.Embedding):
+    """A table whose columns are multiplied by different numbers."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return super().forward(ids) * torch.arange(1.0, 1.0 + self.embedding_dim)
+
+
+def test_a_tables_constant_is_read_off_what_it_does():
+    """To the last bit, for a padding row beyond the trial's rows too; what does more is refused."""
+    table = GemmaTextScaledWordEmbedding(VOCABULARY, WIDTH, VOCABULARY - 1, embed_scale=math.sqrt(640))
+    assert table_scale(table) == float(torch.tensor(math.sqrt(640)))
+    assert table_scale(table.to(torch.bfloat16)) == 25.25
+    assert table_scale(nn.Embedding(3, 2)) == 1.0
+    for layer in (Shifted(9, WIDTH), Uneven(9, WIDTH)):
+        assert table_scale(layer) is None
+        with pytest.raises(EngineError, match="without a per-example rule"):
+            BookkeepingEngine(nn.Sequential(layer))
+
+
+@pytest.mark.parametrize("rule", [ALWAYS, NEVER])
+def test_a_scaled_table_gives_the_clipping_norm_and_no_more(rule):
+    """A norm without the constant would let an example give so many times C."""
+    torch.manual_seed(0)
+    model = nn.Sequential(GemmaTextScaledWordEmbedding(VOCABULARY, WIDTH, 1, embed_scale=5.0)).double()
+    ids = torch.randint(2, VOCABULARY, (1, 6))
+    found, norms = engine(model, (ids,), 0.1, rule, lambda m, batch: m(batch[0]).square().sum((1, 2)))
+    expected = loop(model, (ids,), lambda m, batch: m(batch[0]).square().sum((1, 2)))
+    assert error(norms, expected.norm(dim=1)) <= 1e-12
+    assert float(found.norm()) == pytest.approx(0.1, rel=1e-9)
 
 
 # --- any small network -----------------------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -27,6 +28,37 @@ def test_equals_cross_entropy_over_each_examples_own_tokens():
     torch.testing.assert_close(losses, expected, rtol=1e-12, atol=1e-12)
     gradients = [torch.autograd.grad((loss * upstream).sum(), logits)[0] for loss in (losses, expected)]
     torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_cap_and_a_frozen_head_give_autograds_losses_and_gradients(frozen, monkeypatch):
+    """A frozen head's logits are never there together: seven at most here, one position of one example."""
+    monkeypatch.setattr(losses_module, "_LARGE", 0)
+    monkeypatch.setattr(losses_module, "_MOST", 7)
+    _, targets, mask = example()
+    hidden, head = torch.randn(4, 6, 5, dtype=torch.float64, requires_grad=True), nn.Linear(5, 9).double()
+    seen = []
+    head.register_forward_hook(lambda *_: seen.append(1))
+    losses = lm_head_loss(head, hidden, targets, mask, 1.5, frozen)
+    assert bool(seen) != frozen
+    expected = reference(1.5 * torch.tanh(head(hidden) / 1.5), targets, mask)
+    torch.testing.assert_close(losses, expected, rtol=1e-12, atol=1e-12)
+    upstream = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
+    gradients = [torch.autograd.grad((loss * upstream).sum(), hidden)[0] for loss in (losses, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
+
+
+def test_a_frozen_heads_losses_have_the_same_bits_whatever_is_beside_them(monkeypatch):
+    monkeypatch.setattr(losses_module, "_LARGE", 0)
+    _, targets, mask = example()
+    hidden, head = torch.randn(4, 6, 5, requires_grad=True), nn.Linear(5, 9, bias=False)
+    together = lm_head_loss(head, hidden, targets, mask, None, True)
+    (gradient,) = torch.autograd.grad(together.sum(), hidden)
+    for row in range(4):
+        only = slice(row, row + 1)
+        alone = lm_head_loss(head, hidden[only], targets[only], mask[only], None, True)
+        assert torch.equal(alone, together[only])
+        assert torch.equal(torch.autograd.grad(alone.sum(), hidden)[0][only], gradient[only])
 
 
 def test_an_example_without_counted_tokens_costs_nothing():

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from palimpsest import __version__
+from palimpsest.models.sources import weights_of
 from palimpsest.params.text import to_yaml
+from palimpsest.records.vouched import EMBEDDED
 
 _HEAD = """\
 # What a person decides. `palimpsest params --keys` describes every key, `palimpsest params --all` prints all values,
@@ -15,7 +17,7 @@ _HEAD = """\
 """
 _VARIANTS = """\
 # Rows of the results, each named once; what runs follows. Others to add (embed3 with `decoders: {small: {}}`):
-#   select1: {method: select, epsilon: 1}                  dp3: {method: dp_lm}  # with lms: {dp3: {epsilon: 3}}
+#   select1: {method: select, epsilon: 1}                  dp3: {method: dp_lm}  # with lms: {dp3: {epsilon: 3%s}}
 #   predict3: {method: predict, epsilon: 3, from: base}    embed3: {method: embed, epsilon: 3, from: small}
 #   evolve3: {method: evolve, epsilon: 3, from: base}
 #   inf: {method: dp_lm}  # with lms: inf: {epsilon: .inf}, a reference without noise that stays in the private zone
@@ -28,6 +30,7 @@ _PAPER = {
     "discriminator_reads": "hidden", "loss_on": "all", "freeze_embeddings": False,
 }  # fmt: skip
 _PAPER_BATCH = 128
+_ADAPTERS, _LARGE = {"lora_rank": 16}, 100_000_000  # for a named model of more weights
 _BEGINS = {"classify": "select", "span": "predict"}  # the method to begin with; the preset of the paper is of dp_lm
 
 
@@ -99,7 +102,8 @@ def _sections(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "", {"privacy": {"budget": budget}}
     yield "", {"models": {"lm": source.lm, "encoder": "embedded"}}
     yield from (("", {key: entries}) for key, entries in _models(source).items())
-    yield _VARIANTS, {"variants": {source.row: _variant(source)}}
+    adapters = "".join(f", {key}: {value}" for key, value in _adapters(source).items())
+    yield _VARIANTS % adapters, {"variants": {source.row: _variant(source)}}
     release: dict[str, Any] = {"variants": [], "title": f"Synthetic rows of {source.asset}", "license": None}
     yield _RELEASE, {"release": release}
 
@@ -140,9 +144,15 @@ def _models(source: DataSource) -> dict[str, dict[str, Any]]:
 
 def _training(source: DataSource) -> dict[str, Any]:
     if source.preset != "paper":
-        return {}
+        return _adapters(source)
     clipping = {"clipping": "separate"} if source.labels else {}
     return {"batch": min(source.persons or source.n_public, _PAPER_BATCH), **_PAPER, **clipping}
+
+
+def _adapters(source: DataSource) -> dict[str, Any]:
+    """A large model trains adapters: noise on so few weights is small, and so is the memory for their gradients."""
+    named = source.lm != EMBEDDED and source.preset != "paper"
+    return dict(_ADAPTERS) if named and weights_of(source.lm) > _LARGE else {}
 
 
 def _variant(source: DataSource) -> dict[str, Any]:

@@ -150,7 +150,7 @@ STAGES = (
     ),
     _fetches(
         "pretrain", "Train the small language model on public text, or fetch the named one; teach it what a prompt is",
-        params=("seed", "dataset.labels", "models.lm", "models.embedded_lm", "models.prompts"),
+        params=("seed", "dataset.labels", "models.lm", "models.vocabulary", "models.embedded_lm", "models.prompts"),
         deps=(EMBEDDINGS, _TEXTS, _HELD), outs=(BASE_LM,), metrics=(METRICS / "pretrain.json",),
         needs=(Feature.BASE,),
     ),

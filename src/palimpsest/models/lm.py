@@ -30,6 +30,7 @@ from palimpsest.progress import track
 
 transformers_logging.disable_progress_bar()  # bars per weight tensor would drown the project's own
 IGNORED = -100  # a target that the cross entropy skips
+_MOST_LOGITS = 1 << 26  # that are there at once where losses are measured
 _BUCKET = 50  # batches whose texts are sorted by length together
 
 
@@ -146,7 +147,8 @@ def text_losses(
 def _row_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]], batch: int) -> tuple[np.ndarray, np.ndarray]:
     """Summed cross entropy in nats of each row, and how many tokens it predicts: float64 (rows,), int64 (rows,)."""
     losses, counts = np.zeros(len(rows)), np.array([len(row) - 1 for row in rows], dtype=np.int64)
-    for chosen in by_length(list(map(len, rows)), batch):
+    longest = max([1, *map(len, rows)]) * len(model.get_output_embeddings().weight)
+    for chosen in by_length(list(map(len, rows)), max(1, min(batch, _MOST_LOGITS // longest))):
         losses[chosen] = _token_losses(model, [rows[index] for index in chosen])[0].double().sum(dim=1).cpu().numpy()
     return losses, counts
 

@@ -1,6 +1,7 @@
 """Where models come from: a source (`embedded`, a folder, a hub name) becomes a folder with weights."""
 
 import importlib.util
+import math
 from pathlib import Path
 
 from palimpsest.errors import ModelError
@@ -49,6 +50,25 @@ def known_source(source: str) -> Path | None:
         return _snapshot(source, local_files_only=True)
     except Exception:  # as above: whatever it is, there is no folder
         return None
+
+
+def weights_of(source: str) -> int:
+    """How many weights a model on this machine has, by the heads of its files alone; 0 where none can be read.
+
+    A tied table counts once.
+    """
+    from safetensors import SafetensorError, safe_open  # only `init` with a named model counts
+
+    folder = Path(source).expanduser()
+    found = folder if folder.is_dir() else known_source(source)
+    count = 0
+    for file in [] if found is None else sorted(found.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="numpy") as opened:
+                count += sum(math.prod(opened.get_slice(name).get_shape()) for name in opened.keys())  # noqa: SIM118
+        except (OSError, SafetensorError):  # whoever loads such a file says what is wrong with it
+            return 0
+    return count
 
 
 def _snapshot(source: str, local_files_only: bool = False) -> Path:

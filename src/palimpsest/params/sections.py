@@ -147,6 +147,9 @@ class Models(Settings):
     """Sentence encoder: embedded, a local folder, or a hub name."""
     classifier: str | None = None
     """Encoder to fine-tune as a further evaluator: a local folder or a hub name; null: none."""
+    vocabulary: int | None = Field(default=None, ge=300)
+    """Most tokens that a named LM keeps: those that the public text uses most, and all bytes; null: all. A small
+    table saves memory and time wherever logits are computed."""
     embedded_lm: EmbeddedLm
     prompts: PromptWarmUp = PromptWarmUp()
 

@@ -17,6 +17,7 @@ from transformers.cache_utils import CacheLayerMixin
 
 from palimpsest import validate
 from palimpsest.errors import ModelError
+from palimpsest.models.attention import cap_of, capped, masks_of
 
 _LARGEST_GAP = 5e-4  # nats: what two ways to read one context may differ by; no privacy rests on it
 _HEAD_ROWS = 32  # states that the head reads at once
@@ -122,8 +123,9 @@ class _ContextDesk:
         self._cache = Cache(layers=[_Shelf(self, self.width) for _ in range(layers)])
         tokens = torch.tensor([[*prompt, *([0] * (width - len(prompt)))] for prompt in filled], device=device)
         causal = torch.ones(width, width, dtype=torch.bool, device=device).tril()
-        positions = torch.arange(width, device=device).expand(shape.rows, -1)
-        hidden = self._read(tokens, causal.expand(shape.rows, 1, -1, -1), positions)
+        columns = torch.arange(width, device=device)
+        positions = columns.expand(shape.rows, -1)
+        hidden = self._read(tokens, causal.expand(shape.rows, 1, -1, -1), columns[:, None] - columns, positions)
         self.opening = False
         self.first = hidden[torch.arange(shape.rows, device=device), self.starts - 1]  # (rows, width of the model)
 
@@ -134,17 +136,18 @@ class _ContextDesk:
         hidden = self.first
         if goes_on.any():
             columns = torch.arange(self.width, device=self.places.device)
-            visible = (columns <= self.places[:, None])[:, None, None]  # (rows, 1, 1, width)
-            read = self._read(tokens[:, None], visible, self.places[:, None])[:, 0]
+            apart = (self.places[:, None] - columns)[:, None, None]  # (rows, 1, 1, width)
+            read = self._read(tokens[:, None], apart >= 0, apart, self.places[:, None])[:, 0]
             hidden = torch.where(goes_on[:, None], read, self.first)
         self.places = torch.where(goes_on, self.places + 1, self.starts)
         return hidden[:count]
 
-    def _read(self, tokens: torch.Tensor, visible: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        kinds = torch.zeros(visible.shape, dtype=self._model.dtype, device=visible.device)
+    def _read(
+        self, tokens: torch.Tensor, visible: torch.Tensor, apart: torch.Tensor, positions: torch.Tensor
+    ) -> torch.Tensor:
         return self._model.base_model(
             input_ids=tokens,
-            attention_mask=kinds.masked_fill(~visible, torch.finfo(kinds.dtype).min),
+            attention_mask=masks_of(self._model.config, visible, apart, self._model.dtype),
             position_ids=positions,
             past_key_values=self._cache,
             use_cache=True,
@@ -209,13 +212,33 @@ def context_of(model: PreTrainedModel) -> int:
     return int(model.config.get_text_config().max_position_embeddings)
 
 
-def head_of(model: PreTrainedModel) -> nn.Linear:
-    """The language model's head, which turns hidden states into logits."""
-    return model.get_output_embeddings()
+@dataclass(frozen=True, eq=False)
+class Head:
+    """What turns hidden states into logits.
+
+    Attributes:
+        weight: (vocabulary, width).
+        bias: (vocabulary,), or None.
+        cap: what the model presses its logits under; None where it does not.
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    cap: float | None
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits (..., vocabulary) of states (..., width)."""
+        return capped(nn.functional.linear(hidden, self.weight, self.bias), self.cap)
+
+
+def head_of(model: PreTrainedModel) -> Head:
+    """The language model's head."""
+    head: nn.Linear = model.get_output_embeddings()
+    return Head(head.weight, head.bias, cap_of(model))
 
 
 def logits_of(
-    head: nn.Linear, hidden: torch.Tensor, rows: int, columns: torch.Tensor | None = None
+    head: Head, hidden: torch.Tensor, rows: int, columns: torch.Tensor | None = None
 ) -> Iterator[torch.Tensor]:
     """Logits of states (n, width), float32, block after block of at most `rows` and of a fixed number of states.
 
@@ -223,14 +246,13 @@ def logits_of(
         rows: contexts that one forward pass reads.
         columns: tokens whose logits are wanted, int64 (k,); None for all. As many are computed as the next power of 2.
     """
-    weight: torch.Tensor = head.weight
-    bias: torch.Tensor | None = head.bias
+    weight, bias = head.weight, head.bias
     count, block = len(weight) if columns is None else len(columns), min(rows, _HEAD_ROWS)
     if columns is not None:
         chosen = _filled(columns, rung(count, _FEWEST_COLUMNS, len(weight)))
         weight, bias = weight[chosen], None if bias is None else bias[chosen]
     for part in hidden.split(block):
-        yield nn.functional.linear(_filled(part, block), weight, bias)[: len(part), :count].float()
+        yield Head(weight, bias, head.cap)(_filled(part, block))[: len(part), :count].float()
 
 
 @torch.no_grad()
@@ -274,8 +296,8 @@ def _require_alone(model: PreTrainedModel, prompts: Sequence[Sequence[int]], mor
         if not torch.allclose(logits.log_softmax(dim=-1), wanted, atol=_LARGEST_GAP, rtol=0.0):
             raise ModelError(
                 "The language model reads contexts side by side differently than one by one.",
-                "Use a causal model with full attention and a plain head, such as GPT-2, Llama or OPT, and full "
-                "precision of float32 products.",
+                "Use a causal model whose logits are its head's output, capped or not, such as GPT-2, Llama, Qwen, "
+                "Mistral, Gemma, OPT or Phi, and full precision of float32 products.",
             )
 
 

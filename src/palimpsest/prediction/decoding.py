@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from palimpsest import validate
 from palimpsest.errors import LedgerError
-from palimpsest.prediction.contexts import Contexts, Shape, logits_of
+from palimpsest.prediction.contexts import Contexts, Head, Shape, logits_of
 from palimpsest.prediction.mechanism import Clipping, SparseVector, averaged_sum, draw, probabilities
 from palimpsest.prediction.prompts import Prompter
 from palimpsest.privacy.entropy import NoiseSource
@@ -147,7 +146,7 @@ class Batches:
     public: Contexts
     bounds: Sequence[int]
     persons: torch.Tensor
-    head: nn.Linear
+    head: Head
     rows: int
 
     def public_logits(self) -> torch.Tensor:

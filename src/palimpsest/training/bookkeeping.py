@@ -21,7 +21,7 @@ from transformers.pytorch_utils import Conv1D
 
 from palimpsest.training.engine import ClippedSum, EngineError, Gradients, Losses
 from palimpsest.training.ghost import Contribution, Ghost, GhostRule, KeptGradients, WeightUse, ghost_is_cheaper
-from palimpsest.training.scaling import Scaling, scaling_of
+from palimpsest.training.scaling import Scaling, scaling_of, table_scale
 
 Record = tuple[
     torch.Tensor | None, WeightUse | KeptGradients
@@ -32,7 +32,8 @@ Rule = Callable[[Any, torch.Tensor, torch.Tensor], Iterator[Record]]  # (layer, 
 class BookkeepingEngine:
     """Clipped sums for models made of Linear, Conv1D, Embedding, LayerNorm and RMSNorm layers.
 
-    These are what GPT-2, Llama and OPT are made of, and peft's LoRA matrices. Weights may be used several times and
+    These are what GPT-2, Llama, Qwen, Mistral, Gemma, OPT and Phi are made of, and peft's LoRA matrices. A table may
+    multiply its rows by a constant, as Gemma's does. Weights may be used several times and
     shared between layers, as GPT-2's table and head are. Frozen layers are not booked. Which parameters train is fixed
     when the engine is built.
 
@@ -280,6 +281,10 @@ def _embedding(layer: nn.Embedding, inputs: torch.Tensor, gradient: torch.Tensor
     yield layer.weight, WeightUse(inputs.reshape(inputs.size(0), -1), _tokens(gradient))
 
 
+def _scaled_table(scale: float, layer: nn.Embedding, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
+    yield from _embedding(layer, inputs, gradient * scale)  # output = scale * row, so the row's gradient has the factor
+
+
 def _layer_norm(layer: nn.LayerNorm, inputs: torch.Tensor, gradient: torch.Tensor) -> Iterator[Record]:
     if layer.weight is not None:
         normalised = functional.layer_norm(inputs.to(gradient.dtype), layer.normalized_shape, eps=layer.eps)
@@ -340,15 +345,23 @@ def _refuse_rounded_products() -> None:
         )
 
 
+def _tried_rule(layer: nn.Module) -> Rule | None:
+    """The rule of a layer that is known by what it does: a scaling, or a table times a constant."""
+    if isinstance(layer, nn.Embedding):
+        scale = table_scale(layer)
+        return None if scale is None else partial(_scaled_table, scale)
+    scaling = scaling_of(layer)
+    return None if scaling is None else partial(_scaled, scaling)
+
+
 def _rule_of(name: str, layer: nn.Module) -> Rule:
     # A subclass may change what forward does, so only the exact types have rules.
-    scaling = scaling_of(layer)
-    rule = _RULES.get(type(layer)) if scaling is None else partial(_scaled, scaling)
+    rule = _RULES.get(type(layer)) or _tried_rule(layer)
     if rule is None:
         raise EngineError(
             f"The layer {name or 'model'!r} ({type(layer).__name__}) trains without a per-example rule.",
             f"Freeze it (requires_grad_(False)), train LoRA matrices in its place, or build it from "
-            f"{', '.join(t.__name__ for t in _RULES)} or an RMSNorm.",
+            f"{', '.join(t.__name__ for t in _RULES)}, an RMSNorm or a table times a constant.",
         )
     if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse):
         raise EngineError(

@@ -3,6 +3,9 @@
 Model families bring RMSNorm classes of their own (Llama's multiplies by w, Gemma's by 1 + w). Rather than know them by
 name, a layer is tried on public random numbers once: if its output is such a function of its one weight vector, the
 slope n(x) is the layer with weight one minus the layer with weight zero, and the gradient of the weight follows.
+
+They bring tables of their own, too, whose rows are multiplied by a constant on the way out (Gemma's by the root of its
+width). With all weights one such a table says its constant.
 """
 
 import copy
@@ -10,6 +13,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+
+_TRIAL_ROWS = 6
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,31 @@ def scaling_of(layer: nn.Module) -> Scaling | None:
             return _tried(layer, inputs, weight)
         except (RuntimeError, TypeError, ValueError, IndexError):  # it takes something else than (B, T, width)
             return None
+
+
+def table_scale(table: nn.Embedding) -> float | None:
+    """The constant that a table multiplies its rows by, to the last bit, or None where it does something else.
+
+    A table of a few public random rows is tried in its place: the real one may fill much of the memory.
+    """
+    like, generator = table.weight, torch.Generator().manual_seed(0)
+    rows = torch.randn(_TRIAL_ROWS, like.size(1), generator=generator).to(like)
+    ids = torch.arange(_TRIAL_ROWS, device=like.device).view(2, -1)
+    with torch.no_grad():
+        try:
+            scale, output = _table(table, torch.ones_like(rows))(ids), _table(table, rows)(ids)
+        except (RuntimeError, TypeError, ValueError, IndexError):  # it takes something else than ids
+            return None
+    first = scale.flatten()[0]
+    constant = scale.shape == output.shape == (*ids.shape, like.size(1)) and bool((scale == first).all())
+    return float(first) if constant and torch.equal(output, rows[ids] * first) else None
+
+
+def _table(table: nn.Embedding, rows: torch.Tensor) -> nn.Module:
+    """A copy of the table with these few rows, frozen."""
+    few = copy.deepcopy(table, {id(table.weight): nn.Parameter(rows, requires_grad=False)})
+    few.padding_idx = None  # it says which row does not train, and may lie beyond these
+    return few
 
 
 def _tried(layer: nn.Module, inputs: torch.Tensor, weight: torch.Tensor) -> Scaling | None:

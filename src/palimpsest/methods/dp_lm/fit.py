@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from palimpsest.methods.dp_lm import losses
@@ -92,7 +93,7 @@ class DpLm:
             optimiser=optimiser(train),
             model=model.to(device),
             encode=lambda records: rows.batch(records).to(device),
-            losses=self._losses(),  # type: ignore[arg-type]
+            losses=self._losses(_is_frozen(model.lm.get_output_embeddings())),  # type: ignore[arg-type]
             micro_batch=train.micro_batch,
             widths=rows.widths,
             person=train.person,
@@ -117,7 +118,12 @@ class DpLm:
         model.head.requires_grad_(train.discriminator_weight > 0)
         return model, tokenizer
 
-    def _losses(self) -> Callable[[ConditionalLm, Batch], tuple[torch.Tensor, ...]]:
+    def _losses(self, frozen_head: bool) -> Callable[[ConditionalLm, Batch], tuple[torch.Tensor, ...]]:
         train = self.settings
         chosen = losses.separate_losses if train.clipping == "separate" else losses.joint_losses
-        return partial(chosen, weight=train.discriminator_weight, prefix_step=train.prefix_step)
+        weight, step = train.discriminator_weight, train.prefix_step
+        return partial(chosen, weight=weight, prefix_step=step, frozen_head=frozen_head)
+
+
+def _is_frozen(layer: nn.Module) -> bool:
+    return not any(parameter.requires_grad for parameter in layer.parameters())

@@ -20,6 +20,7 @@ from transformers import DynamicCache
 from palimpsest.methods.dp_lm.decoding import Past, StepDraw, begin, forward, past_of, seen, select
 from palimpsest.methods.dp_lm.model import ConditionalLm
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
+from palimpsest.models.attention import masks_of
 from palimpsest.models.tokens import Specials
 
 
@@ -126,11 +127,13 @@ def read_candidates(
     """
     candidates = tokens.shape[1]
     itself = torch.eye(candidates, device=mask.device).to(mask).expand(len(mask), -1, -1)
-    visible = torch.cat([mask[:, None].expand(-1, candidates, -1), itself], dim=-1)
+    visible = torch.cat([mask[:, None].expand(-1, candidates, -1), itself], dim=-1)[:, None].bool()
+    age = mask.flip(1).cumsum(dim=1).flip(1)  # of a real column: 1 for the newest
+    apart = torch.cat([age, age.new_zeros(len(mask), candidates)], dim=1)[:, None, None]
     cache = DynamicCache(past)
     output = model.lm.base_model(
         inputs_embeds=model.lm.get_input_embeddings()(tokens),
-        attention_mask=_additive(visible, model.embedding)[:, None],
+        attention_mask=masks_of(model.lm.config, visible, apart, model.lm.dtype),
         position_ids=mask.sum(dim=1, keepdim=True).expand(-1, candidates),
         past_key_values=cache,
     )
@@ -144,11 +147,6 @@ def mean_with(sums: torch.Tensor, features: torch.Tensor, written: int, ends: to
     are EOS, `ends` bool (B, k), leave the mean as it is.
     """
     return torch.where(ends[..., None], sums / max(1, written), (sums + features) / (written + 1))
-
-
-def _additive(visible: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """A mask to add to attention scores: 0 where visible, the lowest number elsewhere."""
-    return torch.where(visible.to(like.device).bool(), 0.0, torch.finfo(like.dtype).min).to(like)
 
 
 def _at(values: torch.Tensor, column: torch.Tensor) -> torch.Tensor:

@@ -31,7 +31,7 @@ def record_losses(model: ConditionalLm, rows: Serialiser, records: Sequence[Seri
     """
     losses = np.zeros(len(records))
     for chosen in _batches(records, batch, "losses"):
-        losses[chosen] = lm_loss(model, rows.batch([records[index] for index in chosen])).double().numpy()
+        losses[chosen] = lm_loss(model, rows.batch([records[index] for index in chosen]), True).double().numpy()
     return losses
 
 

@@ -5,15 +5,20 @@ from torch.nn import functional
 
 from palimpsest.methods.dp_lm.model import ConditionalLm
 from palimpsest.methods.dp_lm.serialise import Batch
+from palimpsest.models.attention import cap_of
 from palimpsest.training.losses import lm_head_loss
 
 
-def lm_loss(model: ConditionalLm, batch: Batch) -> torch.Tensor:
-    """Mean cross entropy in nats of each record's counted tokens given its prompt, shape (B,)."""
+def lm_loss(model: ConditionalLm, batch: Batch, frozen_head: bool = False) -> torch.Tensor:
+    """Mean cross entropy in nats of each record's counted tokens given its prompt, shape (B,).
+
+    With `frozen_head` the language model's head does not train, and its logits need not be there together.
+    """
     # All positions run, though the last one predicts nothing: a width that is a multiple of eight is much faster.
     targets, counted = batch.prompted.roll(-1, 1), batch.counted.roll(-1, 1)
     counted[:, -1:] = False
-    return lm_head_loss(model.lm.get_output_embeddings(), model.hidden(batch.prompted), targets, counted)
+    head, hidden = model.lm.get_output_embeddings(), model.hidden(batch.prompted)
+    return lm_head_loss(head, hidden, targets, counted, cap_of(model.lm), frozen_head)
 
 
 def discriminator_loss(model: ConditionalLm, batch: Batch, prefix_step: int) -> torch.Tensor:
@@ -45,14 +50,16 @@ def prefix_weights(text: torch.Tensor, prefix_step: int) -> torch.Tensor:
     return length * (ends & text)
 
 
-def joint_losses(model: ConditionalLm, batch: Batch, weight: float, prefix_step: int) -> tuple[torch.Tensor]:
+def joint_losses(
+    model: ConditionalLm, batch: Batch, weight: float, prefix_step: int, frozen_head: bool = False
+) -> tuple[torch.Tensor]:
     """One loss per record, `lm + weight * discriminator`: its gradient is clipped once, over all parameters."""
-    loss = lm_loss(model, batch)
+    loss = lm_loss(model, batch, frozen_head)
     return (loss + weight * discriminator_loss(model, batch, prefix_step) if weight else loss,)
 
 
 def separate_losses(
-    model: ConditionalLm, batch: Batch, weight: float, prefix_step: int
+    model: ConditionalLm, batch: Batch, weight: float, prefix_step: int, frozen_head: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Two losses per record, each clipped on its own: together a sensitivity of sqrt(2) C."""
-    return lm_loss(model, batch), weight * discriminator_loss(model, batch, prefix_step)
+    return lm_loss(model, batch, frozen_head), weight * discriminator_loss(model, batch, prefix_step)

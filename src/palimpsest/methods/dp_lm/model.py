@@ -12,7 +12,9 @@ from transformers.pytorch_utils import Conv1D
 
 from palimpsest.errors import ModelError
 from palimpsest.files import read_json, write_json
+from palimpsest.models.attention import cap_of, capped
 from palimpsest.models.lm import load_lm
+from palimpsest.training.scaling import table_scale
 
 HIDDEN, BOTH, ENCODER = "hidden", "both", "encoder"
 _LM, _HEAD, _SHAPE = "lm", "head.safetensors", "head.json"
@@ -70,6 +72,8 @@ class ConditionalLm(nn.Module):
         self.lm = lm
         self.head = head
         self.register_buffer("scale", torch.tensor(scale))
+        table = lm.get_input_embeddings()
+        self._read_scale = table_scale(table) if isinstance(table, nn.Embedding) else None
 
     @property
     def embedding(self) -> torch.Tensor:
@@ -83,11 +87,24 @@ class ConditionalLm(nn.Module):
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Next-token logits (..., vocabulary) of last hidden states (..., width)."""
-        return self.lm.get_output_embeddings()(hidden)
+        return capped(self.lm.get_output_embeddings()(hidden), cap_of(self.lm))
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Token embeddings (..., width) as constants: the head's loss does not train the table through them."""
         return functional.embedding(tokens, self.embedding.detach())
+
+    def read(self, embedded: torch.Tensor) -> torch.Tensor:
+        """What the model reads in the place of (soft) token embeddings (..., width): Gemma multiplies its table's rows.
+
+        Raises:
+            ModelError: the model does more to them.
+        """
+        if self._read_scale is None:
+            raise ModelError(
+                "The model's embedding layer is more than a table times a constant: no soft token can be read.",
+                "Set generate.horizon to 0, or draw by another variant than pplm and multitask.",
+            )
+        return embedded * self._read_scale
 
     def features(self, hidden: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
         """What the head reads at each position, (..., inputs), from last hidden states and token embeddings there."""
@@ -128,7 +145,7 @@ def new_model(
     """The public base model of `folder` with a fresh head, initialised from `seed`.
 
     Raises:
-        ModelError: the model does more to its logits than its head does.
+        ModelError: the model does more to its logits than its head and a cap.
     """
     lm, tokenizer = load_lm(folder)
     table = _table(lm)
@@ -168,8 +185,9 @@ def _require_plain_head(model: ConditionalLm) -> None:
     tokens = torch.arange(4, device=model.embedding.device)[None]
     if not torch.allclose(model.logits(model.hidden(tokens)), model.lm(tokens).logits, rtol=1e-4, atol=1e-4):
         raise ModelError(
-            "The model scales or caps its logits behind its head, which is not supported.",
-            "Use a model whose logits are its head's output, such as GPT-2, Llama or OPT.",
+            "The model changes its logits behind its head by more than a cap, which is not supported.",
+            "Use a model whose logits are its head's output, capped or not, such as GPT-2, Llama, Qwen, Mistral, "
+            "Gemma, OPT or Phi.",
         )
 
 

@@ -142,7 +142,7 @@ def look_ahead(
     total, mask = _with_last(model, state, hidden), seen(state.mask)
     for ahead in range(settings.horizon):
         embedded, cache = log_probs.exp() @ model.embedding, DynamicCache(past)
-        hidden = forward(model, embedded, cache, mask)
+        hidden = forward(model, model.read(embedded), cache, mask)
         past, mask = past_of(cache), seen(mask)
         total = total + model.features(hidden, embedded)
         if ahead + 1 < settings.horizon:
