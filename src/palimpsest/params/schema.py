@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic import Field, ValidationInfo, create_model, field_validator, model_validator
@@ -16,9 +17,11 @@ from palimpsest.params.checks import problems
 from palimpsest.params.release import ReleaseSettings
 from palimpsest.params.sections import Audit, Dataset, InventedWorld, Models, Privacy, PublicOnly, Testing, Utility
 from palimpsest.records.schema import PublicSchema, default_delta
+from palimpsest.records.vouched import EMBEDDED
 from palimpsest.settings import Settings
+from palimpsest.workspace import BASE_LM, UNTOUCHED
 
-RESERVED = ("real", "public_only", "base", "taught", "decoders", "checkpoints", "models")
+RESERVED = ("real", "public_only", "base", "untouched", "taught", "decoders", "checkpoints", "models")
 MEANINGLESS_EPSILON = 10.0
 
 
@@ -205,6 +208,20 @@ class Params(Settings):
         """Everything that asks private rows something, by name: models that are fitted, and variants that write."""
         writing = {name: row for name, row in self.variants.items() if isinstance(row, Fitted)}
         return {**self.fitted, **writing}
+
+    @property
+    def learns_prompts(self) -> bool:
+        """Whether the public language model is taught, on public text, what a prompt is."""
+        asked = self.models.prompts
+        return asked is not None and asked.epochs > 0 and bool(self.dataset.labels)
+
+    @property
+    def untouched(self) -> Path:
+        """The folder of the public language model by which texts are judged and filtered.
+
+        A named model's is as it came, whatever a copy of it learned: else it would judge by its own guesses.
+        """
+        return UNTOUCHED if self.learns_prompts and self.models.lm != EMBEDDED else BASE_LM
 
     @property
     def may_leave(self) -> tuple[str, ...]:
