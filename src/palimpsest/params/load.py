@@ -18,18 +18,15 @@ from ruamel.yaml.error import YAMLError
 
 from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
-from palimpsest.methods.dp_lm.settings import DpLmTrain
-from palimpsest.methods.evolve.authors import Base
 from palimpsest.params.derived import ANY
 from palimpsest.params.derived import Path as Place
 from palimpsest.params.file import FILE, RESOLVED, File
 from palimpsest.params.resolve import Parts, as_written, resolve
-from palimpsest.params.schema import Params
+from palimpsest.params.schema import YOUNGER, Params
 from palimpsest.params.sections import Dataset
 from palimpsest.params.shorten import plain, shorten
 from palimpsest.params.text import flow, to_yaml
 from palimpsest.privacy.ledger.database import sqlite_path
-from palimpsest.settings import Settings
 
 HEAD = (
     "# Every value that params.yaml stands for, defaults included. `palimpsest render` writes this file and nobody\n"
@@ -37,13 +34,6 @@ HEAD = (
 )
 LEDGER_VARIABLE = "PALIMPSEST_LEDGER"
 _SQLITE = "sqlite:///"
-# Keys that are written where they are not the default. They are younger than workspaces that charged: a section with
-# another key is another one, and what depends on it would run, and be charged, again.
-_UNWRITTEN: tuple[tuple[Place, type[Settings], tuple[str, ...]], ...] = (
-    (("dataset",), Dataset, ("bad_rows",)),
-    (("lms", ANY, "train"), DpLmTrain, ("prompt",)),
-    (("authors", ANY), Base, ("prompt", "paraphrase", "blanks", "examples", "ends")),
-)
 _SECTION = "allowed are `key: value` lines below it"
 _WORDS = {
     "dict_type": _SECTION, "mapping_type": _SECTION, "model_type": _SECTION, "model_attributes_type": _SECTION,
@@ -104,7 +94,7 @@ def _since(section: str, value: Any) -> tuple[str, Any]:
 def rendered(params: Params) -> str:
     """Every value as text, for the file that DVC compares."""
     body = plain(params)
-    for path, kind, keys in _UNWRITTEN:
+    for path, kind, keys in YOUNGER:
         for section in _found(body, path):
             for key in keys:
                 if key in section and section[key] == kind.model_fields[key].default:

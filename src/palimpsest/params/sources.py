@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from palimpsest.methods.evolve.authors import Base
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.models.words import BARE
 from palimpsest.params.needs import reads_base
@@ -51,7 +50,7 @@ def _prompts(params: Params) -> Iterator[PublicSource]:
         if params.lms[name].train.prompt != BARE:
             yield PublicSource(f"lms.{name}.prompt", "prompts", params.lms[name].train.prompt)
     for name, author in params.authors.items():
-        if isinstance(author, Base) and author.prompt != BARE:
+        if author.kind == "base" and author.prompt != BARE:
             words = _written([author.prompt, author.paraphrase, author.blanks])
             yield PublicSource(f"authors.{name}.prompt", "prompts", words, name in written_by)
     for name in params.run.private_predict:
