@@ -367,7 +367,7 @@ def _lm(way: Way, draw: int, tests: Sequence[Record], args: argparse.Namespace) 
     train = lm_settings(batch=batch, epochs=args.epochs, freeze_first=2, micro_batch=16, **clipping_of(way))
     plan = planned(plan_dp_lm(train, way.schema, Budget(EPSILON, way.delta)), way)
     fitted = DpLm(train, way.schema, plan, args.lm, 0, None).ask(Answering(way.rows, draw))
-    rows = serialiser(fitted.tokenizer, way.schema.label_names, train.max_tokens, train.loss_on)
+    rows = fitted.serialiser()
     loss = record_losses(fitted.model, rows, tests, batch=50).mean()
     return {"rows": len(way.rows), "noise": float(plan.numbers["noise_multiplier"]), "loss": float(loss)}
 

@@ -240,7 +240,7 @@ def drawn(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any],
 
     params, artifact = load(), DpLmArtifact.load(Path("models") / VARIANTS[variant])
     generate = params.variants[variant].generate
-    filters = chain(generate.filters, generate.max_tokens, generate.batch)
+    filters = chain(params, generate.filters, generate.max_tokens, generate.batch)
     encode = Encoder(vouched(params, "models.encoder")).encode_batch if variant == "filter" else None
     shards = Path("shards") / f"{variant}_{seed}"
     sampler = Sampler(generate, variant, seed, filters, encode, shards)

@@ -9,6 +9,7 @@ from palimpsest.models.decoder.measure import Reconstruction, reconstruction
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.decoder.training import sentences_of, train_decoder
 from palimpsest.params.load import load
+from palimpsest.params.schema import Params
 from palimpsest.workspace import BASE_LM, DECODER_METRICS, DECODERS
 from stages.common import start
 from stages.encoding import OF_PUBLIC, encoders
@@ -42,15 +43,15 @@ def run(name: str) -> None:
         token_f1=measured.token_f1,
         bleu=measured.bleu,
         exact=measured.exact,
-        readable_share=readable_share(measured, settings.max_tokens),
+        readable_share=readable_share(params, measured, settings.max_tokens),
         samples=tuple(DecodedText(one.sentence, one.text, one.cosine) for one in measured.samples),
     )
     write_json(DECODER_METRICS / f"{name}.json", {"zone": "public"} | scores.to_json() | trained)
 
 
-def readable_share(measured: Reconstruction, max_tokens: int) -> float:
+def readable_share(params: Params, measured: Reconstruction, max_tokens: int) -> float:
     """Share of the written texts that the public language model finds as likely as most held-out public texts."""
-    losses = public_losses(max_tokens, _BATCH)
+    losses = public_losses(params, max_tokens, _BATCH)
     return float(np.mean(np.asarray(losses(measured.texts)) <= heldout_limit(losses, _READABLE)))
 
 

@@ -9,6 +9,7 @@ from palimpsest.files import write_json
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.model import ConditionalLm, new_model, require_context
 from palimpsest.methods.dp_lm.serialise import serialiser
+from palimpsest.models.words import BARE
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
@@ -24,7 +25,7 @@ def run(name: str) -> None:
     params = load()
     model, tokenizer = opened(params, name)
     train, test = (some_rows(part, params.audit.separation.rows) for part in ("train", "test"))
-    audit = measured(params, model, tokenizer, train, test)
+    audit = measured(params, model, tokenizer, train, test, template_of(params, name))
     write_json(MODEL_METRICS / f"{name}.json", audit.to_json(name))
 
 
@@ -33,6 +34,11 @@ def opened(params: Params, name: str) -> tuple[ConditionalLm, PreTrainedTokenize
     if name == BASE_LM.name:
         return new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
     return ConditionalLm.load(MODELS / name)
+
+
+def template_of(params: Params, name: str) -> str:
+    """Of what stands before a text: what the fitted model learned behind; for the public one the label alone."""
+    return params.lms[name].train.prompt if name in params.lms else BARE
 
 
 def some_rows(part: str, limit: int) -> list[Record]:
@@ -47,10 +53,11 @@ def measured(
     tokenizer: PreTrainedTokenizerBase,
     train: Sequence[Record],
     test: Sequence[Record],
+    template: str,
 ) -> SeparationAudit:
     """Separation and drawings from hidden states, and the test loss given the label."""
     wanted, labels = params.audit.separation, tuple(params.dataset.labels)
-    rows = serialiser(tokenizer, labels, wanted.max_tokens, "text")
+    rows = serialiser(tokenizer, params.dataset.labels, wanted.max_tokens, "text", template)
     require_context(model, rows.longest_prompt + wanted.max_tokens + 1)  # 1: EOS
     known, held = (likelihood.mean_states(model, rows, part, _BATCH) for part in (train, test))
     targets, truth = ([row.label or "" for row in part] for part in (train, test))

@@ -2,20 +2,20 @@
 
 from palimpsest.methods.shared import filters, postprocess
 from palimpsest.methods.shared.settings import Filters
-from palimpsest.workspace import BASE_LM
+from palimpsest.params.schema import Params
 from stages.public import heldout_texts
 
 
-def chain(wanted: Filters, max_tokens: int, batch: int) -> postprocess.FilterChain:
+def chain(params: Params, wanted: Filters, max_tokens: int, batch: int) -> postprocess.FilterChain:
     """The filters, in their order; that of perplexity reads `max_tokens` of a text, and `batch` texts at once."""
     return filters.chain(
-        wanted, lambda: filters.perplexity(public_losses(max_tokens, batch), heldout_texts(), wanted.quantile)
+        wanted, lambda: filters.perplexity(public_losses(params, max_tokens, batch), heldout_texts(), wanted.quantile)
     )
 
 
-def public_losses(max_tokens: int, batch: int) -> filters.Losses:
+def public_losses(params: Params, max_tokens: int, batch: int) -> filters.Losses:
     """Texts -> mean token loss of each in nats by the public model."""
-    return filters.public_losses(BASE_LM, max_tokens, batch)
+    return filters.public_losses(params.untouched, max_tokens, batch)
 
 
 def heldout_limit(losses: filters.Losses, quantile: float) -> float:

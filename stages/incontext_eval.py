@@ -38,7 +38,7 @@ def run(name: str) -> None:
         )
     known = None if name == REAL else can_judge()
     shown = records_of("train") if name == REAL else written(params, name)
-    audit = score(settings, tuple(params.dataset.labels), shown, records_of("test"), params.seed)
+    audit = score(settings, tuple(params.dataset.labels), shown, records_of("test"), params.seed, params.untouched)
     write_json(metric(name), (audit if known is None else replace(audit, judges=known)).to_json(name))
 
 

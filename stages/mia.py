@@ -11,7 +11,7 @@ from palimpsest.audit.units import Scores
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import ConditionalLm, new_model
-from palimpsest.methods.dp_lm.serialise import Serialiser, serialiser
+from palimpsest.methods.dp_lm.serialise import Serialiser
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 from palimpsest.workspace import BASE_LM, MODELS
@@ -77,7 +77,7 @@ def standardised(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def _rows(fitted: DpLmArtifact) -> Serialiser:
-    return serialiser(fitted.tokenizer, tuple(fitted.shares), fitted.max_tokens, fitted.loss_on)
+    return fitted.serialiser()
 
 
 if __name__ == "__main__":

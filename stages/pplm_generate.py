@@ -29,7 +29,7 @@ def run(name: str, model: str) -> None:
     memory = memory_of(receipt.purpose)
     encode = encoders(params, others=memory) if artifact.model.head.shape.reads == ENCODER else None
     settings = variant.generate
-    removing = chain(settings.filters, settings.max_tokens, settings.batch)
+    removing = chain(params, settings.filters, settings.max_tokens, settings.batch)
     shards = shard_folder(name, digest(params, name, model, encode.fingerprint if encode else ""))
     sampler = Sampler(settings, variant.variant, params.seed, removing, encode.others if encode else None, shards)
     rows = list(sampler.sample(artifact, artifact.counts(settings.rows)))

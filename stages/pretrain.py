@@ -1,4 +1,4 @@
-"""The public language model: trained on public text, or fetched from where params.yaml says."""
+"""The public language model: trained on public text, or fetched from where params.yaml says and left as it is."""
 
 import shutil
 from collections.abc import Sequence
@@ -21,15 +21,14 @@ from stages.vouching import vouched
 
 
 def run() -> None:
-    """data/public -> models/base."""
+    """data/public -> models/base, and models/untouched where a copy of a named model learns prompts."""
     params = load()
-    measured = train(params) if params.models.lm == EMBEDDED else fetch(vouched(params, "models.lm"))
-    if params.models.vocabulary and params.models.lm != EMBEDDED:
-        measured["vocabulary"] = cut(BASE_LM, params.models.vocabulary)
-    if params.models.prompts.epochs and params.dataset.labels:
-        rows = read_public(PUBLIC / "train.parquet")
-        texts, labels = [row.text for row in rows], guessed_labels(params, rows)
-        learn_prompts(BASE_LM, texts, labels, params.models.prompts, params.seed)
+    own, kept = params.models.lm == EMBEDDED, params.untouched
+    measured = train(params) if own else fetch(vouched(params, "models.lm"), kept)
+    if params.models.vocabulary and not own:
+        measured["vocabulary"] = cut(kept, params.models.vocabulary)
+    if params.learns_prompts:
+        warm_up(params, kept)
     write_json(METRICS / "pretrain.json", {"zone": "public", "source": params.models.lm, **measured})
 
 
@@ -45,6 +44,15 @@ def cut(folder: Path, size: int) -> int:
     return cut_vocabulary(folder, [row.text for row in read_public(PUBLIC / "train.parquet")], size, folder)
 
 
+def warm_up(params: Params, folder: Path) -> None:
+    """The model in `folder`, taught what a prompt is -> models/base."""
+    rows, settings = read_public(PUBLIC / "train.parquet"), params.models.prompts
+    assert settings is not None  # the caller asked
+    with atomic_path(BASE_LM) as draft:
+        shutil.copytree(folder, draft)
+        learn_prompts(draft, [row.text for row in rows], guessed_labels(params, rows), settings, params.seed)
+
+
 def guessed_labels(params: Params, rows: Sequence[Record]) -> list[str]:
     """A public row's own label, or the one whose public description is nearest."""
     names, embeddings = tuple(params.dataset.labels), np.load(EMBEDDINGS)
@@ -52,10 +60,10 @@ def guessed_labels(params: Params, rows: Sequence[Record]) -> list[str]:
     return [row.label or names[guess] for row, guess in zip(rows, guesses, strict=True)]
 
 
-def fetch(folder: Path) -> dict[str, float]:
+def fetch(folder: Path, into: Path) -> dict[str, float]:
     """Copy a named model into the workspace, so that later stages depend on its bytes and not on its name."""
     model, _ = load_lm(folder)
-    with atomic_path(BASE_LM) as draft:
+    with atomic_path(into) as draft:
         unread = shutil.ignore_patterns(".*", "*.bin", "*.h5", "*.msgpack", "*.md", "*.py")
         shutil.copytree(folder, draft, ignore=unread)
     return {"parameters": model.num_parameters()}

@@ -13,8 +13,9 @@ from palimpsest.audit.units import Scores
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import ConditionalLm, new_model
-from palimpsest.methods.dp_lm.serialise import UNLABELLED, Serialiser, serialiser
+from palimpsest.methods.dp_lm.serialise import UNLABELLED, Serialiser
 from palimpsest.models.lm import train
+from palimpsest.models.settings import PromptWarmUp
 from palimpsest.models.tokens import encode_texts
 from palimpsest.params.schema import Params
 from palimpsest.progress import track
@@ -40,7 +41,7 @@ def run(name: str, model: str) -> None:
 
 def attacks(params: Params, fitted: DpLmArtifact, sides: Sequence[Sequence[Record]]) -> dict[str, Scores]:
     """LiRA and RMIA; the population of RMIA are the private test rows, on which nothing is trained."""
-    rows = serialiser(fitted.tokenizer, tuple(fitted.shares), fitted.max_tokens, fitted.loss_on)
+    rows = fitted.serialiser()
     population = [Record(row.text, row.label) for row in read_split(PRIVATE / "test.parquet")]
     target = losses(fitted, fitted.model, sides)
     on_population = likelihood.record_losses(fitted.model, rows, population, _BATCH)
@@ -58,11 +59,11 @@ def attacks(params: Params, fitted: DpLmArtifact, sides: Sequence[Sequence[Recor
 
 
 def shadow_model(params: Params, rows: Serialiser, records: Sequence[Record], number: int) -> ConditionalLm:
-    """The public base model, trained on a random half of the records as it was on public prompts."""
+    """The public base model, trained on a random half of the records as it is, or would be, on public prompts."""
     model, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
     chosen = np.random.default_rng([params.seed, number]).permutation(len(records))[: max(1, len(records) // 2)]
     sequences = prompted(rows, [records[index] for index in chosen])
-    train(model.lm.train(), sequences, params.models.prompts, number, private=True)
+    train(model.lm.train(), sequences, params.models.prompts or PromptWarmUp(), number, private=True)
     model.lm.eval()
     return model
 

@@ -87,6 +87,11 @@ class Artifacts:
         self.require(Reads.BASE)
         return BASE_LM
 
+    def untouched(self) -> Path:
+        """The public language model by which texts are judged and filtered."""
+        self.require(Reads.BASE)
+        return self.params.untouched
+
     def reader(self) -> Path:
         """The public language model that reads prompts."""
         self.require(Reads.READER)
@@ -156,7 +161,7 @@ class Artifacts:
             case Reads.AUTHOR:
                 return self._digest_of_author()
             case Reads.BASE:
-                return fingerprint_of(self.base())
+                return " ".join(fingerprint_of(folder) for folder in dict.fromkeys([self.base(), self.untouched()]))
             case Reads.READER:
                 return fingerprint_of(self.reader())
             case Reads.FITTED:

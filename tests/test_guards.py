@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 
 # Keys of params.yaml that no stage names, and why a change of them need not run one.
 UNUSED_KEYS = {
+    "models.words": "it fills in prompts, and stages depend on these",
     "version": "`palimpsest run` compares it with the installed one; stages depend on their code itself",
 }
 # What private stages write that is public: they read it from a public file alone, or invent it as public.

@@ -38,6 +38,7 @@ SHARDS = DATA / "shards"  # outside DVC's outputs, so that a stopped stage leave
 
 MODELS = Path("models")
 BASE_LM = MODELS / "base"
+UNTOUCHED = MODELS / "untouched"  # a named model as it was, beside its copy in `base` that learned prompts
 TAUGHT = MODELS / "taught"  # public, as the base is
 DECODERS = MODELS / "decoders"  # public too
 CHECKPOINTS = MODELS / "checkpoints"  # outside DVC's outputs, so that a stopped stage leaves them
@@ -67,7 +68,7 @@ PUBLIC_FILES: Mapping[str, str] = {
     "data/raw/public.jsonl": "world",
     "data/raw/public_test.jsonl": "world",
 }
-PUBLIC_MODELS = (BASE_LM, TAUGHT, DECODERS)  # of public text alone
+PUBLIC_MODELS = (BASE_LM, UNTOUCHED, TAUGHT, DECODERS)  # of public text alone
 # What stages write that read private rows or answers about them.
 MADE = (PRIVATE, SYNTHETIC, EVOLVED, SHARDS, MODELS)
 # With it, where copies and secrets of a workspace lie: none of this may be named as public.

@@ -114,3 +114,22 @@ def test_discriminator_loss_by_hand(parts) -> None:
         weight += length
     torch.testing.assert_close(discriminator_loss(model, batch, 2)[0], total / weight)
     assert math.isfinite(float(total.detach()))
+
+
+def test_a_prompt_in_words_stands_before_the_text_and_names_no_label_to_the_discriminator(parts) -> None:
+    _, tokenizer = parts
+    told = dict(zip(LABELS, ("nice", "harsh"), strict=True))
+    template = "Kind: {description}\nText:\n"
+    rows = serialiser(tokenizer, told, 24, "text", template)
+    batch = rows.batch(ROWS)
+    bos, width = tokenizer.bos_token_id, rows.longest_prompt + 24 + 1
+    for place, row in enumerate(ROWS):
+        words = [*tokenizer.encode(row.text), tokenizer.eos_token_id]
+        head = [bos, *tokenizer.encode(f"Kind: {told[row.label]}\nText:\n")]
+        assert batch.prompted[place, : len(head) + len(words)].tolist() == [*head, *words]
+        assert batch.prompted[place, batch.counted[place]].tolist() == words
+        before, after = [bos, *tokenizer.encode("Kind: ")], tokenizer.encode("\nText:\n")
+        seen = batch.blinded[place].tolist()
+        assert (seen[: len(before)], seen[len(before) + 1 :][: len(after)]) == (before, after)
+        assert batch.blinded[place, batch.text[place]].tolist() == words[:-1]
+    assert max(rows.widths(ROWS)) == batch.prompted.shape[1] <= width

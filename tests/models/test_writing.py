@@ -197,3 +197,13 @@ def test_a_row_is_drawn_the_same_beside_flatter_ones() -> None:
     rows, flips = logits.log_softmax(dim=-1), torch.from_numpy(coins(1, 6))
     together = draw(rows, 0.95, flips)
     assert together.tolist() == [int(draw(rows[[row]], 0.95, flips[[row]])) for row in range(6)]
+
+
+def test_a_new_line_ends_a_text_where_lines_are_texts(small) -> None:
+    model, tokenizer = small
+    line = tokenizer.encode("\n")
+    begun = [Start([0], 4, 20, coins(number, 24)) for number in range(40)]
+    free, ended = (Writer(model, tokenizer, 20.0, 1.0, line=ends).go_on(begun) for ends in (False, True))
+    assert any(line[0] in text for text in free)
+    assert not any(line[0] in text for text in ended)
+    assert min(map(len, ended)) >= 4

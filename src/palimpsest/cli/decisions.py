@@ -22,6 +22,10 @@ _VARIANTS = """\
 #   evolve3: {method: evolve, epsilon: 3, from: base}
 #   inf: {method: dp_lm}  # with lms: inf: {epsilon: .inf}, a reference without noise that stays in the private zone
 """
+_WORDED = """\
+# What prompts call a text and its label: texts, reviews, news, questions, tweets, tickets, notes, json, or words of
+# your own, {text: Recipe, label: Cuisine}.
+"""
 _RELEASE = """\
 # What leaves, into release/: name variants when they may, after `palimpsest keys new` has made the key that signs it.
 """
@@ -100,12 +104,19 @@ def _sections(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
     yield _HEAD, {"version": __version__, "dataset": _dataset(source)}
     budget = {"epsilon": source.budget} | ({} if source.delta is None else {"delta": source.delta})
     yield "", {"privacy": {"budget": budget}}
-    yield "", {"models": {"lm": source.lm, "encoder": "embedded"}}
+    yield from _public_models(source)
     yield from (("", {key: entries}) for key, entries in _models(source).items())
     adapters = "".join(f", {key}: {value}" for key, value in _adapters(source).items())
     yield _VARIANTS % adapters, {"variants": {source.row: _variant(source)}}
     release: dict[str, Any] = {"variants": [], "title": f"Synthetic rows of {source.asset}", "license": None}
     yield _RELEASE, {"release": release}
+
+
+def _public_models(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A named language model is left as it is, and is prompted in words, but not where a paper has another form."""
+    plain = source.lm == EMBEDDED or source.preset == "paper"
+    words = {} if plain else {"words": "json" if source.task == "json" else "texts"}
+    yield _WORDED if words else "", {"models": {"lm": source.lm, "encoder": "embedded", **words}}
 
 
 def _dataset(source: DataSource) -> dict[str, Any]:
@@ -135,7 +146,7 @@ def _models(source: DataSource) -> dict[str, dict[str, Any]]:
     """What the first variant is drawn from, under its section."""
     if source.method == "dp_lm":
         return {"lms": {source.row: {"epsilon": source.epsilon, **_training(source)}}}
-    if source.method == "predict":
+    if source.method == "predict" and source.lm == EMBEDDED:
         return {"taught": {"similar": {}}}  # public pairs teach a public model to go on with a similar text
     if source.method == "embed":
         return {"decoders": {"small": {}}}
@@ -159,7 +170,8 @@ def _variant(source: DataSource) -> dict[str, Any]:
     if source.method == "dp_lm":
         return {"method": "dp_lm", "from": source.row, "variant": "multitask" if source.labels else "plain"}
     own = {"method": source.method, "epsilon": source.epsilon}
-    drawn = {"predict": "taught/similar", "evolve": "base", "embed": "small"}.get(source.method)
+    reader = "taught/similar" if source.lm == EMBEDDED else "base"  # a named model reads words
+    drawn = {"predict": reader, "evolve": "base", "embed": "small"}.get(source.method)
     return own if drawn is None else own | {"from": drawn}
 
 

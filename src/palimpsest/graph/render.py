@@ -14,13 +14,17 @@ from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.needs import read_by, reads_base
 from palimpsest.params.schema import Params
-from palimpsest.workspace import BASE_LM, PUBLIC
+from palimpsest.workspace import BASE_LM, PUBLIC, UNTOUCHED
 
 _HEAD = """\
 # The graph of stages, rendered from palimpsest.graph.stages: which needs what. `dvc repro` and the Prefect flow run it.
 # Private outputs carry `push: false`: they never leave this machine by `dvc push`.
 """
-_OPTIONAL = {TEST_FILE: Feature.TEST, PUBLIC_TEST_FILE: Feature.PUBLIC_TEST}
+_OPTIONAL = {
+    TEST_FILE: Feature.TEST,
+    PUBLIC_TEST_FILE: Feature.PUBLIC_TEST,
+    str(UNTOUCHED): Feature.UNTOUCHED,
+}
 _WIDTH = 100  # of a list in one line
 # What stands for the base where an author does not read it: a dependency has to be some file. `preprocess` writes it
 # with the texts that the author does read.
@@ -41,6 +45,7 @@ def features(params: Params) -> frozenset[Feature]:
         Feature.LABELS: bool(data.labels),
         Feature.JSON: data.task == "json",
         Feature.BASE: reads_base(params),
+        Feature.UNTOUCHED: params.untouched == UNTOUCHED,
     }
     return frozenset(feature for feature, there in found.items() if there)
 
@@ -78,7 +83,7 @@ def render(has: frozenset[Feature], writers: Authored = _NOBODY) -> str:
 def document(has: frozenset[Feature], writers: Authored = _NOBODY) -> dict[str, Any]:
     """What dvc.yaml says.
 
-    A file that a stage would write that is not there, or a test file that params.yaml does not name, is read by nobody.
+    What a stage would write that is not there, or what params.yaml does not ask for, is read by nobody.
     """
     there = [stage for stage in STAGES if has.issuperset(stage.needs)]
     absent = {path for path, feature in _OPTIONAL.items() if feature not in has}
@@ -105,7 +110,8 @@ def _entry(stage: Stage, absent: set[str]) -> Iterator[tuple[str, Any]]:
     yield "always_changed", stage.always
     yield "params", [{RESOLVED: list(stage.params)}] if stage.params else []
     yield "deps", [path for path in stage.reads if path not in absent]
-    yield "outs", [_output(stage, path, {} if stage.cached else {"cache": False}) for path in stage.kept]
+    kept = [path for path in stage.kept if path not in absent]
+    yield "outs", [_output(stage, path, {} if stage.cached else {"cache": False}) for path in kept]
     yield "metrics", [_output(stage, str(path)) for path in stage.metrics]
     axes = ((str(plot.path), {"x": plot.x, "y": plot.y, "title": plot.title}) for plot in stage.plots)
     yield "plots", [_output(stage, path, options) for path, options in axes]

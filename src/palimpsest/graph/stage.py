@@ -23,6 +23,7 @@ class Feature(StrEnum):
     LABELS = "labels"  # a closed set of them
     JSON = "json"  # its records are JSON
     BASE = "base"  # something that runs reads a public language model
+    UNTOUCHED = "untouched"  # it is a named one, of which a copy learns prompts
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ from palimpsest.workspace import (
     SYNTHETIC,
     TAUGHT,
     TWINS,
+    UNTOUCHED,
     Zone,
 )
 
@@ -79,7 +80,7 @@ _FILES: Mapping[Reads, tuple[Path, ...]] = {
     Reads.EMBEDDINGS: (EMBEDDINGS,),
     Reads.AUTHOR: (Path(READ),),
     Reads.HELDOUT: (_HELD,),
-    Reads.BASE: (BASE_LM,),
+    Reads.BASE: (BASE_LM, UNTOUCHED),
     Reads.READER: (MODELS / BELOW,),
     Reads.DECODER: (DECODERS / BELOW,),
     Reads.SOURCE: (SYNTHETIC / f"{BELOW}.parquet", RECEIPTS / f"{BELOW}.json"),
@@ -149,9 +150,9 @@ STAGES = (
         params=("dataset.labels", "models.encoder"), deps=(_TEXTS,), outs=(EMBEDDINGS,), needs=(Feature.LABELS,),
     ),
     _fetches(
-        "pretrain", "Train the small language model on public text, or fetch the named one; teach it what a prompt is",
+        "pretrain", "Train the small language model on public text and teach it prompts, or fetch the named one",
         params=("seed", "dataset.labels", "models.lm", "models.vocabulary", "models.embedded_lm", "models.prompts"),
-        deps=(EMBEDDINGS, _TEXTS, _HELD), outs=(BASE_LM,), metrics=(METRICS / "pretrain.json",),
+        deps=(EMBEDDINGS, _TEXTS, _HELD), outs=(BASE_LM, UNTOUCHED), metrics=(METRICS / "pretrain.json",),
         needs=(Feature.BASE,),
     ),
 
@@ -170,7 +171,7 @@ STAGES = (
         "pplm_generate", "Draw synthetic rows from a fitted model, steered towards each label, and filter them",
         Zone.DP, Each("run.dp_lm"),
         ("seed", "dataset.text", "dataset.label", "dataset.labels", "models.encoder", f"variants.{NAME}"),
-        (_MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json", BASE_LM, _HELD),
+        (_MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json", BASE_LM, UNTOUCHED, _HELD),
         (SYNTHETIC / f"{NAME}.jsonl", _ROWS, _RECEIPT), _measured("generation"),
     ),
     _fetches(
@@ -192,7 +193,7 @@ STAGES = (
         "decoder_pretrain",
         "Teach a copy of the public language model, on public sentences, to write down a sentence embedding",
         over=Each("run.decoder_pretrain", "decoder"), params=("seed", "models.encoder", f"decoders.{NAME}"),
-        deps=(_TEXTS, _HELD, BASE_LM), outs=(DECODERS / NAME,), metrics=(DECODER_METRICS / f"{NAME}.json",),
+        deps=(_TEXTS, _HELD, BASE_LM, UNTOUCHED), outs=(DECODERS / NAME,), metrics=(DECODER_METRICS / f"{NAME}.json",),
     ),
     _written.pop("eda_evolve"),
     _audits(
@@ -223,13 +224,13 @@ STAGES = (
     _audits(
         "incontext_baseline",
         "Let the public language model answer behind real demonstrations, to see whether it can judge", "incontext",
-        ("seed", *_COLUMNS, "dataset.labels", "utility.in_context"), (BASE_LM, _TRAIN, _TEST),
+        ("seed", *_COLUMNS, "dataset.labels", "utility.in_context"), (BASE_LM, UNTOUCHED, _TRAIN, _TEST),
         Each("run.in_context_baseline", "row"), module="incontext_eval",
     ),
     _audits(
         "incontext_eval", "Let the public language model answer behind demonstrations from synthetic rows", "incontext",
         ("seed", *_COLUMNS, "dataset.labels", "utility.in_context"),
-        (BASE_LM, _ROWS, _TEST, METRICS / "real" / "incontext.json"), Each("run.in_context", "row"),
+        (BASE_LM, UNTOUCHED, _ROWS, _TEST, METRICS / "real" / "incontext.json"), Each("run.in_context", "row"),
     ),
 
     # Attacks on models and on rows, and what rows repeat.

@@ -31,6 +31,7 @@ from palimpsest.progress import track
 transformers_logging.disable_progress_bar()  # bars per weight tensor would drown the project's own
 IGNORED = -100  # a target that the cross entropy skips
 _MOST_LOGITS = 1 << 26  # that are there at once where losses are measured
+_HIGHEST_RATE, _COMMON_RATE, _COMMON_SIZE = 0.002, 5e-5, 270_000_000
 _BUCKET = 50  # batches whose texts are sorted by length together
 
 
@@ -228,7 +229,19 @@ def _optimizer(model: nn.Module, settings: Schooling) -> torch.optim.AdamW:
         {"params": [weight for weight in weights if weight.dim() > 1], "weight_decay": settings.weight_decay},
         {"params": [weight for weight in weights if weight.dim() <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.98))
+    rate = settings.learning_rate or suited_rate(sum(weight.numel() for weight in weights))
+    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98))
+
+
+def suited_rate(weights: int) -> float:
+    """The peak rate at which a pretrained model of so many weights may be trained further.
+
+    5e-5 at 270 million, as such models are commonly fine-tuned, falling with the root of the size; 0.002 at most.
+
+    >>> suited_rate(270_000_000), round(suited_rate(7_000_000_000), 6)
+    (5e-05, 1e-05)
+    """
+    return min(_HIGHEST_RATE, _COMMON_RATE * math.sqrt(_COMMON_SIZE / weights))
 
 
 def _loss(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> torch.Tensor:

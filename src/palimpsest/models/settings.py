@@ -12,7 +12,9 @@ class Schooling(Settings):
 
     epochs: float = Field(default=2, gt=0, description="Passes over the public texts.")
     batch: int = Field(default=64, ge=1, description="Texts per step.")
-    learning_rate: float = Field(default=0.002, gt=0, description="Peak learning rate of AdamW.")
+    learning_rate: float | None = Field(
+        default=None, gt=0, description="Peak learning rate of AdamW; null: as suits a pretrained model of its size."
+    )
     warmup: float = Field(default=0.05, ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
     schedule: Literal["constant", "linear", "cosine"] = Field(
         default="cosine", description="Decay of the learning rate after warm-up."
@@ -31,6 +33,7 @@ class EmbeddedLm(Schooling):
     )
     context: int = Field(ge=8, description="Longest sequence in tokens, prompt included.")
     epochs: float = Field(default=4, gt=0, description="Passes over the public training text.")
+    learning_rate: float = Field(default=0.002, gt=0, description="Peak learning rate of AdamW.")
     batch: int = Field(default=32, ge=1, description="Texts per step.")
 
     @model_validator(mode="after")
@@ -41,7 +44,11 @@ class EmbeddedLm(Schooling):
 
 
 class PromptWarmUp(Schooling):
-    """Public text behind the prompt of its nearest label, so that the base model knows what a prompt is. Free."""
+    """Public text behind the prompt of its nearest label, so that the base model knows what a prompt is. Free.
+
+    A named model is left as it is unless this is asked for. Then a copy learns, and what judges or filters reads the
+    model as it was.
+    """
 
     epochs: float = Field(default=2, ge=0, description="Passes over the public text; 0 leaves the base model as it is.")
     max_tokens: int = Field(default=64, ge=1, description="Tokens kept of a text.")

@@ -85,6 +85,12 @@ def specials(tokenizer: PreTrainedTokenizerBase) -> Specials:
     )
 
 
+def line_ends(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Tokens with a new line in them."""
+    spelt = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
+    return frozenset(token for token, words in enumerate(spelt) if "\n" in words)
+
+
 def encode_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_tokens: int) -> list[list[int]]:
     """Token ids of each text, at most `max_tokens`; a special token spelt out in a text is dropped."""
     if not texts:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.errors import ModelError
-from palimpsest.models.tokens import Specials, pad_right, specials
+from palimpsest.models.tokens import Specials, line_ends, pad_right, specials
 
 _LIKELIEST = 256  # tokens that mostly hold a nucleus; finding them takes a quarter of the time of a full sort, or less
 _HASTE = 0.5  # nats that each further token adds to the ends of a text that is due
@@ -64,22 +64,32 @@ class Writer:
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, temperature: float, top_p: float
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        temperature: float,
+        top_p: float,
+        line: bool = False,
     ) -> None:
-        """Sample at `temperature` from the smallest set of likeliest tokens whose probability reaches `top_p`."""
+        """Sample at `temperature` from the smallest set of likeliest tokens whose probability reaches `top_p`.
+
+        With `line` a new line ends a text, as EOS does.
+        """
         self.ids = specials(tokenizer)
         self.context = int(model.config.get_text_config().max_position_embeddings)
         self._model, self._temperature, self._top_p = model, temperature, top_p
         self._banned = torch.tensor(_unwritable(model, tokenizer, self.ids), device=model.device, dtype=torch.long)
         self.ends = _sentence_ends(tokenizer)
-        self._closing = torch.tensor(sorted(self.ends | {self.ids.eos}), device=model.device)
+        self._last = frozenset({self.ids.eos}) | (line_ends(tokenizer) if line else frozenset())
+        self._ending = torch.tensor(sorted(self._last), device=model.device)
+        self._closing = torch.tensor(sorted(self.ends | self._last), device=model.device)
 
     @torch.no_grad()
     def go_on(self, starts: Sequence[Start]) -> list[list[int]]:
         """What is written behind each start, all of them side by side.
 
-        A text ends with EOS, which is not part of it, or with the end of a sentence once `due` tokens are there, or
-        with its last coin. No control token occurs in it.
+        A text ends with EOS or its like, which are not part of it, or with the end of a sentence once `due` tokens are
+        there, or with its last coin. No control token occurs in it.
 
         Raises:
             ModelError: a start and its longest text do not fit the model.
@@ -137,15 +147,16 @@ class Writer:
         return self._drawn(hurried, coins, [n < start.least for n, start in zip(written, starts, strict=True)])
 
     def _drawn(self, logits: torch.Tensor, coins: Sequence[float], endless: Sequence[bool]) -> list[int]:
-        """A token for each row by its coin; no EOS where the row is endless."""
+        """A token for each row by its coin; none that ends a text where the row is endless."""
         allowed = (logits.float() / self._temperature).index_fill(1, self._banned, -torch.inf)
-        allowed[torch.tensor(endless, device=logits.device), self.ids.eos] = -torch.inf
+        rows = torch.tensor(endless, device=logits.device).nonzero()  # (endless rows, 1)
+        allowed[rows, self._ending] = -torch.inf
         uniforms = torch.tensor(coins, dtype=torch.float64, device=logits.device)
         return [int(token) for token in draw(functional.log_softmax(allowed, dim=-1), self._top_p, uniforms).tolist()]
 
     def _goes_on(self, token: int, text: list[int], start: Start) -> bool:
-        """Append a token unless it is EOS; whether the text goes on."""
-        if token == self.ids.eos:
+        """Append a token unless it ends the text; whether the text goes on."""
+        if token in self._last:
             return False
         text.append(token)
         return len(text) < len(start.coins) and not (len(text) >= start.due and token in self.ends)

@@ -20,8 +20,8 @@ _TALKERS = ("local", "endpoint")  # authors that answer in words
 def problems(params: "Params") -> Iterator[str]:
     """Each with the key, its value and what is allowed."""
     for check in (
-        _delta, _world, _run, _task, _heads, _discriminators, _sources, _authors, _batches, _priors, _evaluators,
-        _in_context, _release, _ledger,
+        _delta, _world, _run, _task, _heads, _discriminators, _sources, _wording, _authors, _batches, _priors,
+        _evaluators, _in_context, _release, _ledger,
     ):  # fmt: skip
         yield from check(params)
 
@@ -153,6 +153,12 @@ def _built_on(key: str, own: "Fitted", kind: str, name: str, below: "Fitted") ->
             f"{key}.epsilon is {own.epsilon:g} and counts its {kind} {name!r}, which takes {below.epsilon:g} alone: "
             "allowed is more than that"
         )
+
+
+def _wording(params: "Params") -> Iterator[str]:
+    """A model reads one form of prompt: what public text taught it, or words."""
+    if params.learns_prompts and params.models.words is not None:
+        yield "models.words asks for prompts in words, and models.prompts teaches another form: set one of them to null"
 
 
 def _authors(params: "Params") -> Iterator[str]:

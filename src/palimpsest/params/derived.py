@@ -1,4 +1,4 @@
-"""Defaults that follow from the public facts of the data set: sizes, and whether there are labels."""
+"""Defaults that follow from the public facts of the data set, and from whether a language model is named."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palimpsest.params.sections import Dataset
+from palimpsest.records.vouched import EMBEDDED
 
 ANY = "*"  # stands for a name of the file's own
 _LARGEST_BATCH, _SMALLEST_BATCH = 10, 4  # powers of two
@@ -24,12 +25,18 @@ class Derived:
         words: the default, for the reference.
         value: the default, of the data set.
         tag: the method or the kind that an entry under that name must be of; None: any.
+        embedded: whether it is for the embedded language model alone; where one is named the default is null.
     """
 
     path: Path
     words: str
     value: Callable[[Dataset], Any]
     tag: str | None = None
+    embedded: bool = False
+
+    def of(self, data: Dataset, lm: str) -> Any:
+        """The default for these data and this language model."""
+        return self.value(data) if lm == EMBEDDED or not self.embedded else None
 
 
 def units(data: Dataset) -> int:
@@ -88,7 +95,12 @@ _PREDICT: Mapping[Path, Default] = {
     ("prompt", "text_tokens"): _for_json(200, 40),
     ("filters", "chain"): _chain("json", "span"),
 }
+_WARM_UP = "the section's own defaults where `models.lm` is embedded, else `null`"
+_RATE = "`0.002` where `models.lm` is embedded, else `null`"
 _ALL = (
+    Derived(("models", "prompts"), _WARM_UP, lambda _: {}, embedded=True),
+    Derived(("models", "prompts", "learning_rate"), _RATE, lambda _: 0.002, embedded=True),
+    Derived(("taught", ANY, "learning_rate"), _RATE, lambda _: 0.002, embedded=True),
     Derived(("models", "embedded_lm", "context"), *_for_json(512, 128)),
     Derived(("taught", ANY, "max_tokens"), *_for_json(200, 40)),
     Derived(("authors", ANY, "start"), *_labelled("prompt", "corpus"), "base"),

@@ -18,9 +18,11 @@ from ruamel.yaml.error import YAMLError
 
 from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
+from palimpsest.params.derived import ANY
+from palimpsest.params.derived import Path as Place
 from palimpsest.params.file import FILE, RESOLVED, File
 from palimpsest.params.resolve import Parts, as_written, resolve
-from palimpsest.params.schema import Params
+from palimpsest.params.schema import YOUNGER, Params
 from palimpsest.params.sections import Dataset
 from palimpsest.params.shorten import plain, shorten
 from palimpsest.params.text import flow, to_yaml
@@ -32,9 +34,6 @@ HEAD = (
 )
 LEDGER_VARIABLE = "PALIMPSEST_LEDGER"
 _SQLITE = "sqlite:///"
-# Keys of `dataset` that are written where they are not the default. They are younger than workspaces that charged: a
-# section with another key is another one, and what depends on it would run, and be charged, again.
-_UNWRITTEN = ("bad_rows",)
 _SECTION = "allowed are `key: value` lines below it"
 _WORDS = {
     "dict_type": _SECTION, "mapping_type": _SECTION, "model_type": _SECTION, "model_attributes_type": _SECTION,
@@ -95,10 +94,20 @@ def _since(section: str, value: Any) -> tuple[str, Any]:
 def rendered(params: Params) -> str:
     """Every value as text, for the file that DVC compares."""
     body = plain(params)
-    for key in _UNWRITTEN:
-        if body["dataset"][key] == Dataset.model_fields[key].default:
-            del body["dataset"][key]
+    for path, kind, keys in YOUNGER:
+        for section in _found(body, path):
+            for key in keys:
+                if key in section and section[key] == kind.model_fields[key].default:
+                    del section[key]
     return HEAD + to_yaml(body, folded=False)
+
+
+def _found(body: dict[str, Any], path: Place) -> Iterator[dict[str, Any]]:
+    """The sections at a path with `ANY` in it."""
+    found = [body]
+    for name in path:
+        found = [part for section in found for part in (section.values() if name == ANY else [section[name]])]
+    yield from found
 
 
 def texts(params: Params) -> dict[str, str]:

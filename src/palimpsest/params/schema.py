@@ -2,24 +2,35 @@
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic import Field, ValidationInfo, create_model, field_validator, model_validator
 
 from palimpsest.methods.dp_lm.settings import VARIANTS, DiscriminatorTrain, DpLmGenerate, DpLmTrain
-from palimpsest.methods.evolve.authors import Author
+from palimpsest.methods.evolve.authors import Author, Base
 from palimpsest.methods.registry import CHARGED, METHODS, method
 from palimpsest.methods.shared.method import Method
 from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.settings import Similar
 from palimpsest.params.checks import problems
+from palimpsest.params.derived import ANY
+from palimpsest.params.derived import Path as Place
 from palimpsest.params.release import ReleaseSettings
 from palimpsest.params.sections import Audit, Dataset, InventedWorld, Models, Privacy, PublicOnly, Testing, Utility
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.settings import Settings
+from palimpsest.workspace import BASE_LM, UNTOUCHED
 
-RESERVED = ("real", "public_only", "base", "taught", "decoders", "checkpoints", "models")
+RESERVED = ("real", "public_only", "base", "untouched", "taught", "decoders", "checkpoints", "models")
 MEANINGLESS_EPSILON = 10.0
+# Keys that are written where they are not the default. They are younger than workspaces that charged: a section with
+# another key is another one, and what depends on it would run, and be charged, again.
+YOUNGER: tuple[tuple[Place, type[Settings], tuple[str, ...]], ...] = (
+    (("dataset",), Dataset, ("bad_rows",)),
+    (("lms", ANY, "train"), DpLmTrain, ("prompt",)),
+    (("authors", ANY), Base, ("prompt", "paraphrase", "blanks", "examples", "ends")),
+)
 
 
 class Fitted(Settings):
@@ -205,6 +216,21 @@ class Params(Settings):
         """Everything that asks private rows something, by name: models that are fitted, and variants that write."""
         writing = {name: row for name, row in self.variants.items() if isinstance(row, Fitted)}
         return {**self.fitted, **writing}
+
+    @property
+    def learns_prompts(self) -> bool:
+        """Whether the public language model is taught, on public text, what a prompt is."""
+        asked = self.models.prompts
+        return asked is not None and asked.epochs > 0 and bool(self.dataset.labels)
+
+    @property
+    def untouched(self) -> Path:
+        """The folder of the public language model by which texts are judged and filtered.
+
+        A named model's is as it came, whatever a copy of it learned: else it would judge by its own guesses.
+        """
+        named = self.models.lm != Models.model_fields["lm"].default
+        return UNTOUCHED if self.learns_prompts and named else BASE_LM
 
     @property
     def may_leave(self) -> tuple[str, ...]:

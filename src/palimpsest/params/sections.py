@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp
+from palimpsest.models.words import Named, Words
 from palimpsest.records.schema import CUSTOMER
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.settings import Settings
@@ -151,7 +152,14 @@ class Models(Settings):
     """Most tokens that a named LM keeps: those that the public text uses most, and all bytes; null: all. A small
     table saves memory and time wherever logits are computed."""
     embedded_lm: EmbeddedLm
-    prompts: PromptWarmUp = PromptWarmUp()
+    prompts: PromptWarmUp | None = None
+    """Public text behind the prompt of its nearest label, which teaches the embedded model what a prompt is; null: no
+    such thing. A named model is left as it is. Where it is asked for, a copy learns, and what judges and filters reads
+    the model as it was."""
+    words: Named | Words | None = None
+    """What texts are called in prompts, for a base model that reads words: a set, or `{text: Recipe, label: Cuisine}`.
+    The prompts of `lms`, of authors of kind `base`, and of what reads the base itself then say so, unless they are
+    written out; null: the label and a separator."""
 
 
 class Finetune(Settings):

@@ -11,7 +11,6 @@ from palimpsest.params.derived import ANY, Path, derived
 from palimpsest.params.file import File
 from palimpsest.params.resolve import WAYS, resolve, settings_of
 from palimpsest.params.schema import Params
-from palimpsest.params.sections import Dataset
 
 _NAMED = ("variants", "lms", "discriminators", "taught", "authors", "decoders")
 _SETTLED = ("lms", "discriminators", "variants")  # entries whose settings have a section in Params and none in the file
@@ -20,7 +19,7 @@ _FIRST = ("method", "epsilon", "purpose", "from", "variant")
 
 def shorten(params: Params) -> dict[str, Any]:
     """The least that resolves to these values, but for taught models and decoders that nothing is drawn from."""
-    found = _minimal(params, (), params.dataset)
+    found = _minimal(params, (), params)
     del found["run"]
     for key in _NAMED:
         entries = getattr(params, key)
@@ -43,27 +42,27 @@ def plain(value: Any) -> Any:
     return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def default_of(field: FieldInfo, at: Path, tag: str | None, data: Dataset) -> Any:
+def default_of(field: FieldInfo, at: Path, tag: str | None, params: Params) -> Any:
     """What holds for a key where the file does not say; `...` where it must."""
     if item := derived(at, tag):
-        return item.value(data)
+        return item.of(params.dataset, params.models.lm)
     return ... if field.is_required() else field.get_default(call_default_factory=True)
 
 
-def _minimal(section: BaseModel, at: Path, data: Dataset, tag: str | None = None) -> dict[str, Any]:
+def _minimal(section: BaseModel, at: Path, params: Params, tag: str | None = None) -> dict[str, Any]:
     """The values of a section that are no defaults."""
     found = {}
     for name, field in type(section).model_fields.items():
         value, here = getattr(section, name), (*at, name)
-        default = default_of(field, here, tag, data)
+        default = default_of(field, here, tag, params)
         if plain(value) == plain(default):
             continue
         if isinstance(value, BaseModel):
-            inner = _minimal(value, here, data, tag)
+            inner = _minimal(value, here, params, tag)
             if inner or default is None:
                 found[name] = inner
         elif name in _NAMED and not at:
-            found[name] = {key: _minimal(item, (*here, ANY), data, _tag(item)) for key, item in value.items()}
+            found[name] = {key: _minimal(item, (*here, ANY), params, _tag(item)) for key, item in value.items()}
         else:
             found[name] = plain(value)
     return found

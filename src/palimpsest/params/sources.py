@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
+from palimpsest.models.words import BARE
 from palimpsest.params.needs import reads_base
 from palimpsest.params.schema import Params
 from palimpsest.records.vouched import EMBEDDED, PublicSource
@@ -35,11 +36,23 @@ def _sources(params: Params) -> Iterator[PublicSource]:
                 f"authors.{name}.model", "model" if author.kind == "local" else "endpoint", author.model, used
             )
             yield PublicSource(f"authors.{name}.prompts", "prompts", words, used)
-    # Of what texts are written with; the words of the evaluations reach no row.
+    yield from _prompts(params)
+
+
+def _prompts(params: Params) -> Iterator[PublicSource]:
+    """Of what texts are written with; the words of the evaluations reach no row."""
+    data, written_by = params.dataset, params.run.private_evolve.values()
     if data.labels:
         yield PublicSource("dataset.labels", "prompts", _written(dict(data.labels)))
     if data.json_schema is not None:
         yield PublicSource("dataset.json_schema", "prompts", _written(data.json_schema))
+    for name in params.run.dp_train:
+        if params.lms[name].train.prompt != BARE:
+            yield PublicSource(f"lms.{name}.prompt", "prompts", params.lms[name].train.prompt)
+    for name, author in params.authors.items():
+        if author.kind == "base" and author.prompt != BARE:
+            words = _written([author.prompt, author.paraphrase, author.blanks])
+            yield PublicSource(f"authors.{name}.prompt", "prompts", words, name in written_by)
     for name in params.run.private_predict:
         settings = getattr(params.variants[name], params.variants[name].method)
         yield PublicSource(f"variants.{name}.prompt", "prompts", _written(settings.prompt.model_dump(mode="json")))

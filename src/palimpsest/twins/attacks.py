@@ -11,7 +11,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.likelihood import encoder_probabilities, record_losses
 from palimpsest.methods.dp_lm.model import new_model
-from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm
 from palimpsest.models.tokens import encode_texts, pad_right
@@ -48,7 +47,7 @@ def by_loss(release: Release, canaries: Canaries) -> np.ndarray:
     """How far a canary's loss fell from that of the public model (Carlini et al. 2021)."""
     fitted = DpLmArtifact.load(release.model)
     before, _ = new_model(release.base, len(fitted.shares), 0, 0)
-    rows = serialiser(fitted.tokenizer, tuple(fitted.shares), fitted.max_tokens, fitted.loss_on)
+    rows = fitted.serialiser()
     base, after = (record_losses(model, rows, canaries.records, _BATCH) for model in (before, fitted.model))
     return base - after
 

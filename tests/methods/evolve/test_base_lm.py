@@ -11,6 +11,7 @@ from palimpsest.methods.evolve.authors import Base
 from palimpsest.methods.evolve.base_lm import BaseAuthor
 from palimpsest.models.lm import learn_prompts, load_lm, save_lm
 from palimpsest.models.settings import PromptWarmUp
+from palimpsest.models.writing import Start
 from palimpsest.records.record import Record
 from tests.methods.two_classes import WORDS, two_class_records
 
@@ -247,3 +248,41 @@ def test_the_first_word_stays_and_a_text_that_finds_no_end_is_cut(taught: Path) 
     assert all(each.text.startswith("The") for each in found)
     cut = len(tokenizer.encode("The lamp is")) - len(tokenizer.encode("The"))
     assert max(len(tokenizer.encode(each.text.removeprefix("The"))) for each in found) <= 1.5 * cut + 9
+
+
+def opened(author: BaseAuthor, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What texts are written behind, as the model reads it; to be filled."""
+    seen: list[str] = []
+    write = author._writer.go_on  # noqa: SLF001
+
+    def go_on(starts: Sequence[Start]) -> list[list[int]]:
+        seen.extend(author._tokenizer.decode(start.tokens[1:]) for start in starts)  # noqa: SLF001
+        return write(starts)
+
+    monkeypatch.setattr(author._writer, "go_on", go_on)  # noqa: SLF001
+    return seen
+
+
+def test_prompts_in_words_show_public_examples_and_the_text_to_vary(base: Path, monkeypatch) -> None:
+    known, labels = ["The lamp is fine.", "The radio is fine."], {"praise": "nice"}
+    words = {"prompt": "{description}:\n", "paraphrase": "{text} =\n", "blanks": "{text} ?\n", "ends": "line"}
+    how = {"max_tokens": 12, "masked": 0.6, **words}
+    author = BaseAuthor(settings(**how, examples=1), base, 3, Given({"praise": known}), labels)
+    seen = opened(author, monkeypatch)
+    author.random({"praise": 20})
+    assert set(seen) == {f"nice:\n{text}\n\nnice:\n" for text in known}
+    for vary, shown in (("paraphrase", "The lamp is fine. =\n"), ("blanks", " ?\n")):
+        author = BaseAuthor(settings(**how, vary=vary, temperature=3.0), base, 3, None, labels)
+        seen = opened(author, monkeypatch)
+        (found,) = author.vary([Record("The lamp is fine.", "praise")], 30, 0)
+        assert all(each.endswith(shown) for each in seen)
+        assert (len(set(seen)) > 3) == (vary == "blanks")
+        assert all(" _" in each or "The lamp is fine." in each for each in seen)
+        assert len(found) > 20
+        assert not any("\n" in each.text for each in found)
+        assert author.vary([Record("The lamp is fine.", "praise")], 30, 0) == [found]
+
+
+def test_a_variation_by_a_prompt_needs_that_prompt() -> None:
+    with pytest.raises(ValueError, match="give paraphrase"):
+        settings(vary="paraphrase")

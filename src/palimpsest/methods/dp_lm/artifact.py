@@ -1,14 +1,16 @@
 """What a fit of `dp_lm` leaves: weights, tokenizer and label shares, all of them differentially private or public."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
 from palimpsest.files import atomic_path, read_json, write_json
 from palimpsest.methods.dp_lm.model import ConditionalLm
+from palimpsest.methods.dp_lm.serialise import Serialiser, serialiser
 from palimpsest.methods.shared.shares import divided
+from palimpsest.models.words import BARE
 
 _FACTS = "artifact.json"
 
@@ -22,6 +24,8 @@ class DpLmArtifact:
         shares: label -> share of the rows, from the noisy histogram or the public prior; in the public order.
         max_tokens: tokens of a text that it was trained on.
         loss_on: tokens that its loss counted, "text" or "all".
+        template: of what stood before a text.
+        descriptions: label -> public description, for the template.
     """
 
     model: ConditionalLm
@@ -29,6 +33,13 @@ class DpLmArtifact:
     shares: Mapping[str, float]
     max_tokens: int
     loss_on: str
+    template: str = BARE
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+
+    def serialiser(self) -> Serialiser:
+        """What makes token sequences of rows as in its training."""
+        labels = {label: self.descriptions.get(label, "") for label in self.shares}
+        return serialiser(self.tokenizer, labels, self.max_tokens, self.loss_on, self.template)
 
     def counts(self, rows: int) -> dict[str, int]:
         """`rows` rows split over the labels by their shares (largest remainders; ties to the earlier label)."""
@@ -40,6 +51,7 @@ class DpLmArtifact:
             draft.mkdir()
             self.model.save(draft, self.tokenizer)
             facts = {"shares": dict(self.shares), "max_tokens": self.max_tokens, "loss_on": self.loss_on}
+            facts |= {"template": self.template, "descriptions": dict(self.descriptions)}
             write_json(draft / _FACTS, {"method": "dp_lm", **facts})
 
     @classmethod
@@ -47,4 +59,5 @@ class DpLmArtifact:
         """The artifact that `save` wrote."""
         model, tokenizer = ConditionalLm.load(folder)
         facts = read_json(folder / _FACTS)
-        return cls(model, tokenizer, facts["shares"], facts["max_tokens"], facts["loss_on"])
+        told = facts.get("template", BARE), facts.get("descriptions", {})  # an artifact may be older than these
+        return cls(model, tokenizer, facts["shares"], facts["max_tokens"], facts["loss_on"], *told)

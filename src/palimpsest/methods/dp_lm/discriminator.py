@@ -21,7 +21,7 @@ from palimpsest.methods.dp_lm.likelihood import Encode, encoder_features
 from palimpsest.methods.dp_lm.losses import prefix_weights, weighted_loss
 from palimpsest.methods.dp_lm.model import ENCODER, ConditionalLm, HeadShape, new_head, require_context, with_reads
 from palimpsest.methods.dp_lm.plan import DISCRIMINATOR, training_plan
-from palimpsest.methods.dp_lm.serialise import Serialisable, Serialiser, serialiser
+from palimpsest.methods.dp_lm.serialise import Serialisable, Serialiser
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
 from palimpsest.methods.shared.base import Plan
 from palimpsest.privacy.query import View
@@ -98,7 +98,7 @@ class Discriminator:
 
     def _training_query(self, model: ConditionalLm, noise: float, encode: Encode | None) -> TrainQuery:
         names, train = self.schema.label_names, self.settings
-        rows = serialiser(self.fitted.tokenizer, names, train.max_tokens, "text")
+        rows = replace(self.fitted.serialiser(), max_tokens=train.max_tokens, loss_on="text")
         reader, probing = (self._reader(model, rows, one) for one in (encode, self._trial))
         features = _Features(reader, names)
         return TrainQuery(

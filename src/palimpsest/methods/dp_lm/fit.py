@@ -71,7 +71,13 @@ class DpLm:
         fitted = view.ask(query)
         merge_adapters(fitted)
         return DpLmArtifact(
-            fitted.eval().requires_grad_(False).cpu(), tokenizer, shares, train.max_tokens, train.loss_on
+            fitted.eval().requires_grad_(False).cpu(),
+            tokenizer,
+            shares,
+            train.max_tokens,
+            train.loss_on,
+            train.prompt,
+            self.schema.labels,
         )
 
     def assumptions(self) -> tuple[str, ...]:
@@ -85,7 +91,7 @@ class DpLm:
     def _training_query(self, noise: float) -> tuple[TrainQuery, PreTrainedTokenizerBase]:
         names, train = self.schema.label_names, self.settings
         model, tokenizer = self._new_model()
-        rows = serialiser(tokenizer, names, train.max_tokens, train.loss_on)
+        rows = serialiser(tokenizer, self.schema.labels, train.max_tokens, train.loss_on, train.prompt)
         require_context(model, rows.longest_prompt + train.max_tokens + 1)  # 1: EOS
         device = own_device()
         query = TrainQuery(

@@ -6,7 +6,7 @@ in shards; a finished shard is kept, so a run that was stopped goes on behind it
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,6 @@ from palimpsest.methods.dp_lm.fudge import FudgeWalk, StateWalk
 from palimpsest.methods.dp_lm.likelihood import Encode, Judge, judge_of
 from palimpsest.methods.dp_lm.model import ConditionalLm, require_context
 from palimpsest.methods.dp_lm.pplm import PplmWalk
-from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.methods.dp_lm.settings import VARIANTS, DpLmGenerate
 from palimpsest.methods.shared.postprocess import Candidate, FilterChain
 from palimpsest.models.tokens import Specials
@@ -132,7 +131,7 @@ class _Writer:
         self._sampler, self._artifact = sampler, artifact
         self._model = artifact.model.to(own_device())
         self._names = list(artifact.shares)
-        self._rows = serialiser(artifact.tokenizer, self._names, settings.max_tokens, "text")
+        self._rows = replace(artifact.serialiser(), max_tokens=settings.max_tokens, loss_on="text")
         require_context(self._model, self._rows.longest_prompt + settings.max_tokens + 1 + settings.horizon)
         judged = settings.best_of > 1 or "label" in settings.filters.chain
         self._judge = judge_of(self._model, self._rows, sampler.encode) if judged else None

@@ -1,4 +1,9 @@
-"""Rows as token sequences: `BOS label SEP text EOS`, and `BOS rand SEP text EOS` for the discriminator."""
+"""Rows as token sequences: `BOS label SEP text EOS`, and `BOS rand SEP text EOS` for the discriminator.
+
+`label SEP` stands for any prompt in words that a public template makes of a label; `rand` then stands where that names
+the label. A record chooses among the public prompts by its label, as it always did, and its text stands behind it. A
+prompt's tokens are public constants: none depends on another record, and so a record adds one clipped gradient still.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +14,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from palimpsest.models.prompts import Frame, blind_of, heads_of, require_slots
 from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials
+from palimpsest.models.words import BARE
 from palimpsest.training.batches import bucket
 
 UNLABELLED = ""  # the one label of a task without labels
@@ -55,7 +62,8 @@ class Serialiser:
     Attributes:
         tokenizer: the public base model's.
         ids: its special tokens.
-        prompts: label -> tokens of its name, in the public order.
+        prompts: label -> tokens of its prompt, in the public order; it begins with BOS.
+        blind: what stands around the stand-in of a label.
         ordinary: ids that may stand in for a label, int64 (k,).
         max_tokens: tokens kept of a text.
         loss_on: "text" (text and EOS) or "all" (the label and SEP too).
@@ -65,19 +73,20 @@ class Serialiser:
     tokenizer: PreTrainedTokenizerBase
     ids: Specials
     prompts: Mapping[str, tuple[int, ...]]
+    blind: Frame
     ordinary: np.ndarray
     max_tokens: int
     loss_on: str
     entropy: Callable[[int], bytes] = os.urandom
 
     def prompt(self, label: str) -> list[int]:
-        """`BOS label SEP`."""
-        return [self.ids.bos, *self.prompts[label], self.ids.sep]
+        """`BOS label SEP`, or what the template makes of the label."""
+        return list(self.prompts[label])
 
     @property
     def longest_prompt(self) -> int:
         """Tokens of the longest prompt, the discriminator's included."""
-        return max(3, *(len(self.prompt(label)) for label in self.prompts))
+        return max(len(self._blinds([0])[0]), *map(len, self.prompts.values()))
 
     def batch(self, rows: Sequence[Serialisable]) -> Batch:
         """The two views of every row.
@@ -91,7 +100,7 @@ class Serialiser:
         labels = [self._label(row) for row in rows]
         texts = self._texts(rows, labels)
         prompts = self._prompts(labels)
-        blinds = [[self.ids.bos, rand, self.ids.sep] for rand in self._stand_ins(len(rows))]
+        blinds = self._blinds(self._stand_ins(len(rows)))
         prompted, blinded = _join(prompts, texts), _join(blinds, texts)
         from_text = [self.loss_on == "text" or label is None for label in labels]
         without_end = [len(row) - (row[-1] == self.ids.eos) for row in blinded]
@@ -110,7 +119,7 @@ class Serialiser:
         """How wide `batch` pads each row where no wider one is beside it: a function of that row alone."""
         labels = [self._label(row) for row in rows]
         texts = self._texts(rows, labels)
-        blinds = [[self.ids.bos, self.ids.pad, self.ids.sep]] * len(texts)
+        blinds = self._blinds([self.ids.pad] * len(texts))
         return list(map(self._width, _join(self._prompts(labels), texts), _join(blinds, texts)))
 
     def _width(self, prompted: Sequence[int], blinded: Sequence[int]) -> int:
@@ -130,18 +139,36 @@ class Serialiser:
         label = UNLABELLED if tuple(self.prompts) == (UNLABELLED,) else row.label
         return label if label in self.prompts else None
 
+    def _blinds(self, stand_ins: Sequence[int]) -> list[list[int]]:
+        return [[*self.blind.before, rand, *self.blind.after] for rand in stand_ins]
+
     def _stand_ins(self, count: int) -> list[int]:
         words = np.frombuffer(self.entropy(8 * count), dtype=np.uint64)
         return self.ordinary[words % len(self.ordinary)].tolist()
 
 
-def serialiser(tokenizer: PreTrainedTokenizerBase, labels: Sequence[str], max_tokens: int, loss_on: str) -> Serialiser:
-    """A serialiser for public label names; none stands for a task without labels."""
+def serialiser(
+    tokenizer: PreTrainedTokenizerBase,
+    labels: Sequence[str] | Mapping[str, str],
+    max_tokens: int,
+    loss_on: str,
+    template: str = BARE,
+) -> Serialiser:
+    """A serialiser for public labels; none stands for a task without labels.
+
+    Args:
+        labels: their names, or label -> public description, where the template tells it.
+        template: of what stands before a text.
+
+    Raises:
+        ParamsError: the template names a slot that there is not, or {text}.
+    """
+    require_slots("training", template, 0)
     ids = specials(tokenizer)
-    names = tuple(labels) or (UNLABELLED,)
-    prompts = {name: tuple(tokenizer.encode(name, add_special_tokens=False)) if name else () for name in names}
+    told = labels if isinstance(labels, Mapping) else dict.fromkeys(labels, "")
+    prompts = heads_of(tokenizer, template, told or {UNLABELLED: ""})
     ordinary = np.setdiff1d(np.arange(len(tokenizer)), [*ids.control, ids.sep])
-    return Serialiser(tokenizer, ids, prompts, ordinary, max_tokens, loss_on)
+    return Serialiser(tokenizer, ids, prompts, blind_of(tokenizer, template), ordinary, max_tokens, loss_on)
 
 
 def _join(left: Sequence[Sequence[int]], right: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from palimpsest.methods.shared.settings import Filters, HistogramShare, LabelCounts, PublicShares
+from palimpsest.models.words import BARE
 from palimpsest.settings import Settings
 
 Epochs = Annotated[float, Field(gt=0, description="Expected passes over the private rows.")]
@@ -79,6 +80,11 @@ class DpLmTrain(DpSgd):
     )
     loss_on: Literal["text", "all"] = Field(
         default="text", description="Tokens that the LM loss counts: the text's, or all."
+    )
+    prompt: str = Field(
+        default=BARE,
+        description="What stands before a text; may name {label}, {description} and {separator}. In words for a named "
+        "model (`models.words`).",
     )
     freeze_first: int = Field(default=0, ge=0, description="First transformer blocks that stay as they are.")
     freeze_last: int = Field(default=0, ge=0, description="Last transformer blocks that stay as they are.")

@@ -24,7 +24,8 @@ def _build(settings: EmbedSettings, plan: Plan, tools: Tools) -> Fit:
     from palimpsest.models.decoder.decoding import Decoder
 
     encoders, texts, kept = tools.encoders(settings.batch), tools.texts(), tools.embeddings()
-    losses, asked = public_losses(tools.base(), settings.decode.max_tokens, settings.decode.batch), settings.readable
+    losses = public_losses(tools.untouched(), settings.decode.max_tokens, settings.decode.batch)
+    asked = settings.readable
     limit = None
     if asked is not None and asked.perplexity is not None:
         limit = math.log(asked.perplexity)

@@ -4,7 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from palimpsest.methods.shared.settings import Ends
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
+from palimpsest.models.words import BARE
 from palimpsest.settings import Settings
 
 
@@ -19,19 +21,31 @@ class Base(Settings):
     """A public language model without instructions: it goes on with prompts, or writes anew what is cut from texts."""
 
     kind: Literal["base"] = Field(description="Who writes.")
-    vary: Literal["suffix", "infill"] = Field(
+    vary: Literal["suffix", "infill", "paraphrase", "blanks"] = Field(
         default="suffix",
         description="suffix: keep the first words of a text and write the rest anew. infill: mask words one by one "
-        "with probability `masked`, and let the model fill each gap, judged by what comes after it too.",
+        "with probability `masked`, and let the model fill each gap, judged by what comes after it too. paraphrase, "
+        "blanks: write a text anew behind the prompt of that name, which shows it whole, or with its masked words out.",
     )
     kept: tuple[float, float] = Field(
         default=(0.3, 0.8), description="suffix: the share of a text's words that is kept is drawn between these two."
     )
-    masked: float = Field(default=0.3, gt=0, lt=1, description="infill: probability of a word to be masked.")
+    masked: float = Field(default=0.3, gt=0, lt=1, description="infill, blanks: probability of a word to be masked.")
     start: Literal["prompt", "corpus", "whole"] = Field(
         description="What new texts begin with. prompt: the label's prompt alone. corpus: the first words of a public "
         "text that is near the label's description. whole: new texts are public ones, and variations alone are written."
     )
+    prompt: str = Field(
+        default=BARE,
+        description="What a new text and its variations by suffix or infill stand behind, with `start: prompt`; may "
+        "name {label}, {description} and {separator}.",
+    )
+    paraphrase: str | None = Field(default=None, description="Shows {text} once and asks for it in other words.")
+    blanks: str | None = Field(default=None, description="Shows {text} once, with a _ for each word that is missing.")
+    examples: int = Field(
+        default=0, ge=0, description="Public texts near the label's description that are shown before a new text."
+    )
+    ends: Ends = "eos"
     temperature: float = Field(default=1.0, gt=0, description="Sampling temperature.")
     top_p: float = Field(default=0.95, gt=0, le=1, description="Nucleus of sampling.")
     max_tokens: int = Field(ge=1, description="Longest text in tokens.")
@@ -41,6 +55,12 @@ class Base(Settings):
     def _kept_is_a_range(self) -> "Base":
         if not 0 <= self.kept[0] <= self.kept[1] < 1:
             raise ValueError(f"kept must be two shares in order, from 0 to below 1, got {self.kept!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _variation_has_a_prompt(self) -> "Base":
+        if self.vary in ("paraphrase", "blanks") and getattr(self, self.vary) is None:
+            raise ValueError(f"vary {self.vary} needs a prompt: give {self.vary}, or name models.words")
         return self
 
 

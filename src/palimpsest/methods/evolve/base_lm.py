@@ -1,6 +1,7 @@
 """An author without instructions: a public language model that goes on with beginnings and fills gaps.
 
-It stands in for an instruction-following model where there is none. What it is told is public or synthetic.
+It stands in for an instruction-following model where there is none. What it is told is public or synthetic: a public
+template, filled with public labels, public texts, and texts that noisy votes selected.
 """
 
 import math
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import cycle, groupby, islice
 from operator import itemgetter
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -17,6 +19,8 @@ from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.evolve.author import Author, coins, occurrences
 from palimpsest.methods.evolve.authors import Base
 from palimpsest.models.lm import load_lm
+from palimpsest.models.prompts import frames, heads_of
+from palimpsest.models.tokens import encode_texts
 from palimpsest.models.writing import Gap, Start, Writer
 from palimpsest.progress import track
 from palimpsest.records.record import Record
@@ -25,6 +29,8 @@ from palimpsest.training.team import own_device
 _SHORTEST, _LONGEST = 0.75, 1.5  # of the tokens that are cut from a text: from when its new end may close, and must
 _SPARE = 8  # tokens that it may have beyond, so that a short one can finish its sentence
 _LENGTHS = (0, 0, 1, -1)  # one proposal for a gap each: tokens that it has more than what was there
+_POOL = 64  # public texts of a label that examples are drawn from
+_BETWEEN, _BLANK = "\n\n", " _"  # behind an example, and in place of a masked word
 _AFTER = 8  # tokens behind a gap that judge the proposals
 _WORD = re.compile(r"\s*\S+")
 _GAPS = re.compile(r" {2,}")
@@ -71,28 +77,42 @@ class _Blanks:
 
 
 class BaseAuthor:
-    """A public causal language model as it is, or one that was taught prompts by `models.lm.learn_prompts`."""
+    """A public causal language model as it is, or one that was taught prompts by `models.lm.learn_prompts`.
 
-    def __init__(self, settings: Base, folder: Path, seed: int, corpus: Author | None = None) -> None:
+    Guarantee: all that reaches the model is the settings, the labels with their descriptions, public texts, and the
+    synthetic texts that `vary` was given. What it writes is post-processing of these, and free.
+    """
+
+    def __init__(
+        self,
+        settings: Base,
+        folder: Path,
+        seed: int,
+        corpus: Author | None = None,
+        labels: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Load the model and its tokenizer.
 
-        With `start: prompt` every text stands behind `BOS label SEP`, the format that `learn_prompts` teaches; with
-        `start: corpus` behind BOS alone, and no label is told to the model. `corpus` then gives the texts whose first
-        words new texts begin with.
+        With `start: prompt` every text stands behind `prompt`: `BOS label SEP`, which `learn_prompts` teaches, or
+        words; with `start: corpus` behind BOS alone, and no label is told to the model. `corpus` gives the texts
+        whose first words new texts begin with, and the examples. `labels` has their public descriptions.
 
         Raises:
             ModelError: the folder holds no causal language model.
             ParamsError: new texts are to begin with public ones and there are none.
         """
-        if settings.start != "prompt" and corpus is None:
+        if (settings.start != "prompt" or settings.examples) and corpus is None:
             raise ParamsError(
                 "The author begins new texts with public ones, and there is no public file.",
-                "Name a public file in dataset.public, or set start to prompt.",
+                "Name a public file in dataset.public, or set start to prompt and examples to 0.",
             )
         model, self._tokenizer = load_lm(folder)
         model.to(own_device())  # type: ignore[arg-type]
-        self._writer = Writer(model, self._tokenizer, settings.temperature, settings.top_p)
-        self._settings, self._seed, self._corpus = settings, seed, corpus
+        self._writer = Writer(
+            model, self._tokenizer, settings.temperature, settings.top_p, line=settings.ends == "line"
+        )
+        self._settings, self._seed, self._corpus, self._labels = settings, seed, corpus, labels
+        self._pools: dict[str, list[list[int]]] = {}
 
     def random(self, counts: Mapping[str, int]) -> list[Record]:
         """New texts, label by label in the order of `counts`.
@@ -107,7 +127,9 @@ class BaseAuthor:
             return self._corpus.random(counts)
         if self._settings.start == "prompt" or self._corpus is None:
             drafts = [
-                _Draft(label or None, "", self._head(label), None, coins(self._seed, "random", label, number))
+                _Draft(
+                    label or None, "", self._opening(label, number), None, coins(self._seed, "random", label, number)
+                )
                 for label, count in counts.items()
                 for number in range(count)
             ]
@@ -125,7 +147,7 @@ class BaseAuthor:
             ModelError: a label leaves no room for a text.
         """
         drafts = self._drafts(records, times, turn)
-        write = self._endings if self._settings.vary == "suffix" else self._fillings
+        write = self._fillings if self._settings.vary == "infill" else self._endings
         texts = self._written(drafts, write)
         groups = [slice(start, start + times) for start in range(0, len(drafts), times)] if times else []
         varied = [list(dict.fromkeys(_usable(drafts[group], texts[group]))) for group in groups]
@@ -136,12 +158,34 @@ class BaseAuthor:
         words = {text: self._words(text) for text in dict.fromkeys(record.text for record in records)}
         drafts = []
         for record, before in zip(records, occurrences(records), strict=True):
-            head = self._head(record.label or "")
-            room = self._room(head)
             for number in range(before * times, (before + 1) * times):
                 stream = coins(self._seed, turn, record.label, record.text, number)
-                drafts.append(_Draft(record.label, record.text, head, _fitting(words[record.text], room), stream))
+                drafts.append(self._draft(record, words[record.text], stream))
         return drafts
+
+    def _draft(self, record: Record, words: Sequence[list[int]], stream: np.random.Generator) -> _Draft:
+        """The text behind its label's prompt, or behind the prompt that shows it whole or with blanks."""
+        label = record.label or ""
+        template = self._shows
+        if template is None:
+            head = self._head(label)
+            return _Draft(record.label, record.text, head, _fitting(words, self._room(head)), stream)
+        around = frames(self._tokenizer, template, self._told(label))[label]
+        kept = _fitting(words, self._room([*around.before, *around.after], parts=2))  # read, and written as long again
+        shown = self._blanked(kept, stream) if self._settings.vary == "blanks" else kept
+        head = [*around.before, *(token for word in shown for token in word), *around.after]
+        return _Draft(record.label, record.text, head, kept, stream)
+
+    @property
+    def _shows(self) -> str | None:
+        """The prompt that a text is written anew behind; None where its own words are kept."""
+        return {"paraphrase": self._settings.paraphrase, "blanks": self._settings.blanks}.get(self._settings.vary)
+
+    def _blanked(self, words: Sequence[list[int]], stream: np.random.Generator) -> list[list[int]]:
+        """The words with a blank for each that is masked."""
+        blank = self._tokenizer.encode(_BLANK, add_special_tokens=False)
+        masked = stream.random(len(words)) < self._settings.masked
+        return [blank if hidden else word for hidden, word in zip(masked.tolist(), words, strict=True)]
 
     def _written(self, drafts: Sequence[_Draft], write: Callable[[list[_Draft]], list[list[int]]]) -> list[str]:
         """The text of each draft, "" from a source without words; those of similar length are written side by side."""
@@ -161,7 +205,8 @@ class BaseAuthor:
 
     def _endings(self, drafts: list[_Draft]) -> list[list[int]]:
         """The first words of each draft and an end of about the same length; a text of any length without a source."""
-        kept = [_first_words(draft, self._settings.kept) for draft in drafts]
+        anew = self._shows is not None
+        kept = [[] if anew else _first_words(draft, self._settings.kept) for draft in drafts]
         starts = [self._start(draft, first) for draft, first in zip(drafts, kept, strict=True)]
         return [[*first, *rest] for first, rest in zip(kept, self._writer.go_on(starts), strict=True)]
 
@@ -210,14 +255,31 @@ class BaseAuthor:
 
     def _head(self, label: str) -> list[int]:
         """What a text of the label stands behind."""
-        ids = self._writer.ids
         if self._settings.start != "prompt":
-            return [ids.bos]
-        return [ids.bos, *self._tokenizer.encode(label, add_special_tokens=False), ids.sep]
+            return [self._writer.ids.bos]
+        return list(heads_of(self._tokenizer, self._settings.prompt, self._told(label))[label])
 
-    def _room(self, head: Sequence[int]) -> int:
-        """Tokens that a text may have behind its head."""
-        room = self._writer.context - len(head) - 1
+    def _opening(self, label: str, number: int) -> list[int]:
+        """What the `number`-th new text of a label stands behind: examples, each behind its prompt, then the prompt."""
+        head, pool = self._head(label), self._pool(label) if self._settings.examples else []
+        order = coins(self._seed, "examples", label, number).permutation(len(pool))[: self._settings.examples]
+        between = self._tokenizer.encode(_BETWEEN, add_special_tokens=False)
+        shown = [token for place in order for token in (*pool[place], *between, *head[1:])]  # one BOS is enough
+        return [*head, *shown]
+
+    def _pool(self, label: str) -> list[list[int]]:
+        """Tokens of public texts near a label's description, at most `max_tokens` of each."""
+        if label not in self._pools and self._corpus is not None:
+            texts = [record.text for record in self._corpus.random({label: _POOL})]
+            self._pools[label] = encode_texts(self._tokenizer, texts, self._settings.max_tokens)
+        return self._pools[label]
+
+    def _told(self, label: str) -> dict[str, str]:
+        return {label: self._labels.get(label, "")}
+
+    def _room(self, head: Sequence[int], parts: int = 1) -> int:
+        """Tokens that a text may have behind its head, or each of so many texts."""
+        room = (self._writer.context - len(head) - 1) // parts
         if room < 1:
             raise ModelError(
                 f"A label of {len(head)} tokens leaves no room in the model's {self._writer.context} positions.",

@@ -117,9 +117,9 @@ def author_of(tools: Tools, encode: Encode) -> Author:
     if isinstance(settings, authors.Corpus):
         return _corpus(tools, settings, encode)
     if isinstance(settings, authors.Base):
-        nearest = authors.Corpus(kind="corpus", neighbours=1)  # it starts texts, and varies none
-        corpus = _corpus(tools, nearest, encode) if settings.start != "prompt" else None
-        return BaseAuthor(settings, tools.base(), tools.seed, corpus)
+        nearest = authors.Corpus(kind="corpus", neighbours=1)  # it starts texts or is shown, and varies none
+        corpus = _corpus(tools, nearest, encode) if settings.start != "prompt" or settings.examples else None
+        return BaseAuthor(settings, tools.base(), tools.seed, corpus, tools.schema.labels)
     folder = tools.author_model() if isinstance(settings, LocalChatSettings) else None
     chat = open_chat(settings, tools.answers, tools.seed, folder)
     return InstructedAuthor(settings, chat, tools.schema.labels, tools.seed)

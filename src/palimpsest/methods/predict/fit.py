@@ -35,8 +35,9 @@ from palimpsest.models.tokens import specials
 from palimpsest.prediction.cells import Cells
 from palimpsest.prediction.contexts import Shape, context_of, require_exact
 from palimpsest.prediction.decoding import Rules
-from palimpsest.prediction.prompts import UNLABELLED, Prompter, prompter
+from palimpsest.prediction.prompts import Prompter, prompter
 from palimpsest.prediction.query import WriteWave
+from palimpsest.prediction.sampling import UNLABELLED
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.team import own_device

@@ -29,7 +29,7 @@ def perplexity(losses: Losses, heldout: Sequence[str], quantile: float) -> postp
 
 def public_perplexity(tools: Tools, max_tokens: int, batch: int, quantile: float) -> postprocess.Perplexity:
     """That filter, for a method that writes."""
-    return perplexity(public_losses(tools.base(), max_tokens, batch), tools.heldout(), quantile)
+    return perplexity(public_losses(tools.untouched(), max_tokens, batch), tools.heldout(), quantile)
 
 
 def unread() -> postprocess.Filter:

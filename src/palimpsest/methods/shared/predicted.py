@@ -12,7 +12,7 @@ from palimpsest.methods.shared.filters import chain, filtered
 from palimpsest.methods.shared.means import ClassSums
 from palimpsest.methods.shared.postprocess import Filter
 from palimpsest.methods.shared.settings import Filters
-from palimpsest.models.tokens import specials
+from palimpsest.models.tokens import line_ends, specials
 from palimpsest.prediction.prompts import parsed
 from palimpsest.privacy.assumptions import LOGIT_ROUNDING
 from palimpsest.records.record import Record
@@ -73,10 +73,7 @@ def ends_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ends: st
     """
     own = getattr(model.generation_config, "eos_token_id", None)
     tokens = {specials(tokenizer).eos, *(own if isinstance(own, (list, tuple)) else [own] if own is not None else [])}
-    if ends == "line":
-        spelt = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
-        tokens |= {token for token, words in enumerate(spelt) if "\n" in words}
-    return frozenset(tokens)
+    return frozenset(tokens) | (line_ends(tokenizer) if ends == "line" else frozenset())
 
 
 def allowed_tokens(

@@ -86,6 +86,9 @@ class Files(Protocol):
 
     def base(self) -> Path: ...
 
+    def untouched(self) -> Path:
+        """`base` as it was before it learned prompts, if a named model did: by it texts are judged and filtered."""
+
     def reader(self) -> Path: ...
 
     def decoder(self) -> Path: ...

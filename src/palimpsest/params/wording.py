@@ -1,0 +1,65 @@
+"""Prompts in words: what `models.words` fills in where a variant, a model or an author says nothing of its own.
+
+The words land in the settings that they stand for. So what a stage depends on, and a run's key, hold the prompts
+themselves, and a change of words reruns what is prompted by them and nothing else.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from palimpsest.models.words import Words, words_of
+
+_EXAMPLES = 2  # public texts that an author is shown
+
+
+def put_into_words(body: dict[str, Any], labelled: bool) -> None:
+    """Fill in the prompts of models, base authors, and variants that read the base model as it is."""
+    words = _chosen(body.get("models", {}).get("words"))
+    if words is None:
+        return
+    for entry in body["lms"].values():
+        _fill(entry.get("train"), {"prompt": words.prompt(labelled)})
+    for entry in body["authors"].values():
+        _fill(entry if entry.get("kind") == "base" else None, _authors(words, labelled))
+    for name, source in body["run"]["private_predict"].items():
+        for method, prompt in _readers(words, labelled).items():
+            settings = body["variants"][name].get(method)
+            if source == "base" and isinstance(settings, dict):
+                _fill(settings.setdefault("prompt", {}), prompt)
+
+
+def _chosen(said: Any) -> Words | None:
+    """The words; None where there are none, or where the schema will say what is wrong with them."""
+    try:
+        return None if said is None else Words(**said) if isinstance(said, Mapping) else words_of(said)
+    except (KeyError, TypeError, ValidationError):
+        return None
+
+
+def _authors(words: Words, labelled: bool) -> dict[str, Any]:
+    return {
+        "start": "prompt",
+        "prompt": words.prompt(labelled),
+        "paraphrase": words.paraphrase(labelled),
+        "blanks": words.blanks(labelled),
+        "examples": _EXAMPLES,
+        "ends": "line",
+    }
+
+
+def _readers(words: Words, labelled: bool) -> dict[str, dict[str, Any]]:
+    """Method -> its prompts: the public one, and the same behind private texts."""
+    head, shown = words.prompt(labelled), words.shown(labelled)
+    return {
+        "predict": {"private": shown, "public": head, "ends": "line"},
+        "fewshot": {"head": head, "shot": shown.removeprefix(head), "ends": "line"},
+    }
+
+
+def _fill(section: Any, defaults: Mapping[str, Any]) -> None:
+    """Put in what is not said; a prompt for a chat model stays as it is written."""
+    if isinstance(section, dict) and not section.get("chat"):
+        for key, value in defaults.items():
+            section.setdefault(key, value)

@@ -1,0 +1,106 @@
+"""A named model is left as it is, and prompted in words; the embedded one learns prompts, and all stays as it was."""
+
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from palimpsest.errors import ParamsError
+from palimpsest.graph.render import document, features
+from palimpsest.models.words import BARE, words_of
+from palimpsest.params.load import file_of, rendered, resolved
+from palimpsest.params.schema import Params
+from palimpsest.params.shorten import plain, shorten
+from palimpsest.params.sources import public_sources
+from palimpsest.params.text import to_yaml
+from palimpsest.workspace import BASE_LM, UNTOUCHED
+from tests.params.test_resolve import body
+
+NAMED = {"lm": "/models/gemma"}
+
+
+def loaded(**models: Any) -> Params:
+    return resolved(file_of(to_yaml(body(models=models))))
+
+
+def files(params: Params, key: str) -> dict[str, list[str]]:
+    """Of each stage that has some of both, those of the two folders."""
+    stages = document(features(params))["stages"]
+    found = {name: entry.get("do", entry).get(key, []) for name, entry in stages.items()}
+    public = (str(BASE_LM), str(UNTOUCHED))
+    return {name: [path for path in map(str, paths) if path in public] for name, paths in found.items()}
+
+
+def test_prompts_are_learned_by_the_embedded_model_alone() -> None:
+    params = loaded()
+    assert params.models.prompts is not None
+    assert (params.models.prompts.epochs, params.models.prompts.learning_rate) == (2, 0.002)
+    assert (params.taught["similar"].learning_rate, params.learns_prompts) == (0.002, True)
+    named = loaded(**NAMED)
+    assert (named.models.prompts, named.taught["similar"].learning_rate, named.learns_prompts) == (None, None, False)
+    assert params.untouched == named.untouched == BASE_LM
+    assert not any(str(UNTOUCHED) in paths for one in (params, named) for paths in files(one, "outs").values())
+
+
+def test_a_named_model_that_is_asked_to_learn_is_kept_beside_its_copy() -> None:
+    params = loaded(**NAMED, prompts={"epochs": 1})
+    assert params.models.prompts is not None
+    assert params.models.prompts.learning_rate is None  # by its size
+    assert (params.learns_prompts, params.untouched) == (True, UNTOUCHED)
+    assert files(params, "outs")["pretrain"] == [str(BASE_LM), str(UNTOUCHED)]
+    reads = files(params, "deps")
+    assert str(UNTOUCHED) in reads["pplm_generate"]
+    assert reads["dp_train"] == [str(BASE_LM)]
+    assert loaded(**NAMED, prompts={"epochs": 0}).untouched == BASE_LM
+
+
+def test_words_land_where_the_base_is_prompted() -> None:
+    words, params = words_of("reviews"), loaded(**NAMED, words="reviews")
+    head = words.prompt(labelled=True)
+    assert {model.train.prompt for model in params.lms.values()} == {head}
+    prompts = {name: plain(params.variants[name])["predict"]["prompt"] for name in ("plain3", "predict3")}
+    assert (prompts["plain3"]["private"], prompts["plain3"]["public"]) == (words.shown(labelled=True), head)
+    assert prompts["plain3"]["ends"] == "line"
+    assert prompts["predict3"]["public"] == BARE  # a taught model knows this form
+    author = plain(params.authors["base"])
+    assert (author["prompt"], author["paraphrase"]) == (head, words.paraphrase(labelled=True))
+    assert {"lms.dp3.prompt", "authors.base.prompt"} <= {source.key for source in public_sources(params)}
+    assert resolved(file_of(to_yaml(shorten(params)))) == params
+
+
+def test_what_is_written_out_stays_and_words_may_be_ones_own() -> None:
+    content = body(models={"lm": "x", "words": {"text": "Recipe", "label": "Cuisine"}})
+    content["variants"]["plain3"]["prompt"] = {"public": "Say {label}:"}
+    content["lms"]["dp3"]["prompt"] = "{description}: "
+    params = resolved(file_of(to_yaml(content)))
+    prompt = plain(params.variants["plain3"])["predict"]["prompt"]
+    assert (prompt["public"], prompt["private"].splitlines()[0]) == ("Say {label}:", "Cuisine: {description}")
+    assert [params.lms[name].train.prompt for name in ("dp3", "free")] == [
+        "{description}: ", "Cuisine: {description}\nRecipe:\n"
+    ]  # fmt: skip
+    assert resolved(file_of(to_yaml(shorten(params)))) == params
+
+
+def test_without_words_the_form_is_the_one_that_public_text_teaches() -> None:
+    params = loaded()
+    prompt = plain(params.variants["plain3"])["predict"]["prompt"]
+    assert {model.train.prompt for model in params.lms.values()} == {prompt["public"]} == {BARE}
+    assert not any(source.key.startswith(("lms", "authors")) for source in public_sources(params))
+    younger = {"prompt", "paraphrase", "blanks", "examples", "ends"}  # than workspaces that charged
+    written = YAML(typ="safe", pure=True).load(rendered(params))
+    assert not younger & {*written["lms"]["dp3"]["train"], *written["authors"]["base"]}
+    worded = YAML(typ="safe", pure=True).load(rendered(loaded(**NAMED, words="news")))
+    assert younger <= {*worded["lms"]["dp3"]["train"], *worded["authors"]["base"]}
+
+
+def test_a_model_that_learns_one_form_of_prompt_is_not_prompted_in_another() -> None:
+    for models in ({}, {**NAMED, "prompts": {"epochs": 1}}):
+        with pytest.raises(ParamsError, match="another form"):
+            loaded(**models, words="news")
+    assert loaded(words="news", prompts=None).learns_prompts is False
+
+
+@pytest.mark.parametrize("words", ["poems", 3, {"label": "x"}])
+def test_words_that_there_are_not_are_refused(words: Any) -> None:
+    with pytest.raises(ParamsError, match=r"models\.words"):
+        loaded(**NAMED, words=words)
