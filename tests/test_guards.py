@@ -318,7 +318,8 @@ def test_what_is_not_public_is_refused_by_its_path():
 @pytest.mark.parametrize("name", DVC)
 def test_a_stage_depends_on_what_is_written_of_the_models_that_its_keys_name(name: str):
     named = set(params_keys(DVC[name]))
-    keys = named & {"models.lm", "models.encoder", "models.classifier", "authors.${item.from}"}
+    models = {f"models.{name}" for name in ("lm", "encoder", "classifier", "judge", "next_token")}
+    keys = named & {*models, "authors.${item.from}"}
     assert {f"{SOURCES}/{key}.json" for key in keys} == {
         dep for dep in DVC[name].get("deps", []) if f"{SOURCES}/" in dep
     }
