@@ -24,9 +24,7 @@ from stages.vouching import vouched
 
 REAL = "real"
 RESAMPLES = 2000
-KEPT = (
-    PRIVATE / "judged"
-)  # what a judge at an endpoint answered, outside DVC's outputs: nothing is asked, or paid, twice
+KEPT = PRIVATE / "judged"  # an endpoint's answers, outside DVC's outputs: nothing is asked, or paid, twice
 
 
 def run(name: str) -> None:
