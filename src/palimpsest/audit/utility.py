@@ -62,9 +62,12 @@ class Scored(Plain):
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Scored":
-        names = ("perplexity", "retention", "gap_closed")
-        told = {key: None if body.get(key) is None else Estimate.from_json(body[key]) for key in names}
-        return replace(super().from_json(body), compared="gap_closed" in body, **told)
+        kept, gap, perplexity = (
+            None if body.get(key) is None else Estimate.from_json(body[key])
+            for key in ("retention", "gap_closed", "perplexity")
+        )
+        told, compared = super().from_json(body), "gap_closed" in body
+        return replace(told, retention=kept, gap_closed=gap, perplexity=perplexity, compared=compared)
 
 
 @dataclass(frozen=True)
