@@ -110,8 +110,7 @@ def _utility_columns(rows: list[Row]) -> Columns:
 
 
 def _perplexity(row: Row, evaluator: str) -> str:
-    score = next((score for score in row["scores"] if score["evaluator"] == evaluator), {})
-    found = score.get("perplexity")
+    found = next((score.get("perplexity") for score in row["scores"] if score["evaluator"] == evaluator), None)
     return MISSING if found is None else f"{number(found['value'])}\n{number(found['low'])} to {number(found['high'])}"
 
 
