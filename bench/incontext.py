@@ -23,6 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bench.reproduction import lines
 from palimpsest.audit.incontext import InContextAnswers, audit_in_context
+from palimpsest.audit.incontext_model import local_judge
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.files import write_json
@@ -100,7 +101,8 @@ def judged(
         instruction="", item=item, answer=" {label}\n", verbalisers=None, content_free=("N/A", "", "[MASK]"),
         answer_tokens=6, first_tokens=100,
     )  # fmt: skip
-    return audit_in_context(model, tokenizer, train, test, labels, settings, Bootstrap(2000, 7), 7)
+    judge = local_judge(model, tokenizer, labels, settings)
+    return audit_in_context(judge, train, test, labels, settings, Bootstrap(2000, 7), 7)
 
 
 def records(path: Path) -> list[Record]:

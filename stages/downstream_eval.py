@@ -1,4 +1,4 @@
-"""Train classifiers on synthetic rows and score them on the real test rows."""
+"""Train classifiers, or a language model, on synthetic rows and score them on the real test rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from palimpsest.audit.finetune import FinetuneSettings, finetuned
+from palimpsest.audit.next_token import next_token
+from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.utility import (
     Evaluation,
@@ -25,7 +27,8 @@ from palimpsest.files import read_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records.record import Record
-from palimpsest.workspace import BASELINES
+from palimpsest.records.vouched import EMBEDDED
+from palimpsest.workspace import BASELINES, NEXT_TOKEN_LM
 from stages.audited import records_of, save, written
 from stages.common import start
 from stages.encoding import OF_MEASURED, StoredEncoders, encoders
@@ -37,7 +40,7 @@ Texts = list[str]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Labelled rows to train on, or to be scored on."""
+    """Rows to train on, or to be scored on."""
 
     rows: Sequence[Record]
     asset: bool  # private rows of the asset, not synthetic or public ones
@@ -79,6 +82,7 @@ class Judges:
             "minilm_lr": self._minilm,
             "tfidf_lr": self._tfidf,
             "finetuned": self._finetuned,
+            NEXT_TOKEN: self._next_token,
         }
         evaluations: dict[str, Evaluation] = {
             name: evaluators[name](train, test) for name in self.params.utility.evaluators
@@ -101,6 +105,12 @@ class Judges:
         )
         folder = vouched(self.params, "models.classifier")
         return finetuned(folder, train.texts, train.labels, test.texts, test.labels, self._labels, tuning)
+
+    def _next_token(self, train: Part, test: Part) -> Evaluation:
+        utility, draws = self.params.utility, Bootstrap(resamples=RESAMPLES, seed=self.params.seed)
+        schooling = utility.next_token.schooling(named=self.params.models.next_token != EMBEDDED)
+        most, seeds = utility.next_token.max_tokens, range(utility.seeds)
+        return next_token(NEXT_TOKEN_LM, train.texts, test.texts, schooling, most, seeds, draws)
 
     def _vectors(self, part: Part) -> np.ndarray:
         encode = self._encoders.rows if part.asset else self._encoders.others

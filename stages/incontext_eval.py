@@ -1,29 +1,34 @@
-"""Let the public language model answer real test rows behind demonstrations from one row of the results."""
+"""Let a judge, a language model, answer real test rows behind demonstrations from one row of the results."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from palimpsest.audit.incontext import InContextAnswers, audit_in_context
+from palimpsest.audit.incontext import audit_in_context
+from palimpsest.audit.incontext_endpoint import EndpointJudge
+from palimpsest.audit.incontext_judge import Judge
+from palimpsest.audit.incontext_model import local_judge
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_json
+from palimpsest.models.chat.settings import JudgeEndpoint
 from palimpsest.models.lm import load_lm
 from palimpsest.params.load import load
-from palimpsest.records.record import Record
-from palimpsest.workspace import BASE_LM, METRICS
+from palimpsest.params.schema import Params
+from palimpsest.workspace import METRICS, PRIVATE
 from stages.audited import records_of, written
 from stages.common import start
+from stages.vouching import vouched
 
 REAL = "real"
 RESAMPLES = 2000
+KEPT = PRIVATE / "judged"  # an endpoint's answers, outside DVC's outputs: nothing is asked, or paid, twice
 
 
 def run(name: str) -> None:
-    """models/base, the rows of `name`, data/private/test.parquet -> incontext.json of `name`.
+    """The judge, the rows of `name`, data/private/test.parquet -> incontext.json of `name`.
 
     `name` is a variant, `public_only`, or `real`, whose file the others read: it says whether the model can judge.
     """
@@ -38,24 +43,21 @@ def run(name: str) -> None:
         )
     known = None if name == REAL else can_judge()
     shown = records_of("train") if name == REAL else written(params, name)
-    audit = score(settings, tuple(params.dataset.labels), shown, records_of("test"), params.seed, params.untouched)
+    judge, draws = judge_of(params, settings, name), Bootstrap(resamples=RESAMPLES, seed=params.seed)
+    labels = tuple(params.dataset.labels)
+    audit = audit_in_context(judge, shown, records_of("test"), labels, settings, draws, params.seed)
     write_json(metric(name), (audit if known is None else replace(audit, judges=known)).to_json(name))
 
 
-def score(
-    settings: InContext,
-    labels: Sequence[str],
-    rows: Sequence[Record],
-    test: Sequence[Record],
-    seed: int,
-    folder: Path = BASE_LM,
-) -> InContextAnswers:
-    """The answers of the language model in `folder`, behind demonstrations from `rows`."""
-    model, tokenizer = load_lm(folder)
+def judge_of(params: Params, settings: InContext, name: str) -> Judge:
+    """The judge that params.yaml names; the public language model where it names none."""
+    judge, labels = params.models.judge, tuple(params.dataset.labels)
+    if isinstance(judge, JudgeEndpoint):
+        return EndpointJudge(judge, settings, labels, KEPT / f"{name}.sqlite")
+    model, tokenizer = load_lm(params.untouched if judge is None else vouched(params, "models.judge.model"))
     if torch.cuda.is_available():
         model.to("cuda")  # type: ignore[arg-type]
-    draws = Bootstrap(resamples=RESAMPLES, seed=seed)
-    return audit_in_context(model, tokenizer, rows, test, labels, settings, draws, seed)
+    return local_judge(model, tokenizer, labels, settings)
 
 
 def can_judge() -> bool:

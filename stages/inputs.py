@@ -20,7 +20,7 @@ from stages.common import start
 from stages.vouching import digest_of, named, require_vouched, vouched
 
 STAGE = INPUTS.name
-MODEL_KEYS = ("models.lm", "models.encoder", "models.classifier")
+MODEL_KEYS = ("models.lm", "models.encoder", "models.classifier", "models.next_token")
 
 
 def run() -> None:
@@ -93,7 +93,11 @@ def sources_of(params: Params, workspace: Path) -> Iterator[tuple[str, dict[str,
     Text files are no models: stages depend on them as they are.
     """
     sources = named(params)
-    keys = {key: key for key in MODEL_KEYS} | {f"authors.{name}": f"authors.{name}.model" for name in params.authors}
+    keys = (
+        {key: key for key in MODEL_KEYS}
+        | {"models.judge": "models.judge.model"}
+        | {f"authors.{name}": f"authors.{name}.model" for name in params.authors}
+    )
     for file, key in keys.items():
         source = sources.get(key)
         told = {} if source is None else {"name": source.name, "sha256": digest_of(source, workspace)}

@@ -1,9 +1,13 @@
-"""The epsilon 0 row: public texts for each label, chosen without a look at private rows."""
+"""The epsilon 0 row: public texts, for each label where there are labels, chosen without a look at private rows."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
-from palimpsest.methods.baselines.public_only import select_public
+from palimpsest.methods.baselines.public_only import select_public, spread
 from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.records.record import Record
 from palimpsest.records.write import read_public, write_synthetic
 from palimpsest.workspace import EMBEDDINGS, PUBLIC, SYNTHETIC
 from stages.common import start
@@ -12,17 +16,21 @@ from stages.common import start
 def run() -> None:
     """data/public/train.parquet -> data/synthetic/public_only.jsonl, .parquet."""
     params = load()
-    labels = params.dataset.labels
     rows = read_public(PUBLIC / "train.parquet")
-    embeddings = np.load(EMBEDDINGS)
-    chosen = select_public(
+    chosen = for_labels(params, rows) if params.dataset.labels else spread(rows, params.public_only.rows)
+    write_synthetic(chosen, SYNTHETIC / "public_only", params.dataset.text, params.dataset.label)
+
+
+def for_labels(params: Params, rows: Sequence[Record]) -> list[Record]:
+    """Public rows for each label, equally many."""
+    labels, embeddings = params.dataset.labels, np.load(EMBEDDINGS)
+    return select_public(
         embeddings["texts"],
         dict(zip(labels, embeddings["descriptions"], strict=True)),
         [row.text for row in rows],
         [row.label for row in rows],
         even(params.public_only.rows, tuple(labels)),
     )
-    write_synthetic(chosen, SYNTHETIC / "public_only", params.dataset.text, params.dataset.label)
 
 
 def even(rows: int, labels: tuple[str, ...]) -> dict[str, int]:

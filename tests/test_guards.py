@@ -30,6 +30,8 @@ ROOT = Path(__file__).parents[1]
 UNUSED_KEYS = {
     "models.words": "it fills in prompts, and stages depend on these",
     "version": "`palimpsest run` compares it with the installed one; stages depend on their code itself",
+    "models.judge": "its stages run where rows stand as demonstrations, and the demo has none that do",
+    "models.next_token": "its stage is there where the evaluator next_token is, and the demo has labels",
 }
 # What private stages write that is public: they read it from a public file alone, or invent it as public.
 PUBLIC_OUTPUTS = {
@@ -188,7 +190,7 @@ def test_what_follows_from_params_is_rendered():
 
 
 def test_stages_of_other_tasks_are_guarded_too():
-    assert EVERY.keys() - STAGES.keys() == {"structure_audit"}
+    assert EVERY.keys() - STAGES.keys() == {"next_token_base", "structure_audit"}
 
 
 def test_the_flow_runs_the_stages_that_dvc_lists():
@@ -319,7 +321,8 @@ def test_what_is_not_public_is_refused_by_its_path():
 @pytest.mark.parametrize("name", DVC)
 def test_a_stage_depends_on_what_is_written_of_the_models_that_its_keys_name(name: str):
     named = set(params_keys(DVC[name]))
-    keys = named & {"models.lm", "models.encoder", "models.classifier", "authors.${item.from}"}
+    models = {f"models.{name}" for name in ("lm", "encoder", "classifier", "judge", "next_token")}
+    keys = named & {*models, "authors.${item.from}"}
     assert {f"{SOURCES}/{key}.json" for key in keys} == {
         dep for dep in DVC[name].get("deps", []) if f"{SOURCES}/" in dep
     }

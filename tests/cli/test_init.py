@@ -401,9 +401,11 @@ def test_a_method_that_there_is_not_is_named() -> None:
     ids=["span", "json"],
 )
 def test_without_classes_nothing_is_classified(task: dict[str, object]) -> None:
-    classified = {"encode_public", "public_only", "baseline_eval", "downstream_eval", "embedding_audit"}
-    assert classified <= stages().keys()
+    classified, measured = {"encode_public", "embedding_audit"}, {"public_only", "baseline_eval", "downstream_eval"}
+    assert classified | measured <= stages().keys()
     assert classified.isdisjoint(stages(**task))
+    assert measured | {"next_token_base"} <= stages(**task).keys()
+    assert "next_token_base" not in stages()
     assert ("structure_audit" in stages(**task)) == (task["chosen"] == "json")
     assert "structure_audit" not in stages()
 

@@ -10,6 +10,7 @@ import pytest
 from palimpsest.graph.expand import MADE, Repetition, expand, filled, params_keys
 from palimpsest.graph.render import authored, document, features
 from palimpsest.methods.registry import METHODS
+from palimpsest.models.chat.settings import LocalJudge
 from palimpsest.params.file import File
 from palimpsest.params.load import resolved
 from palimpsest.params.schema import Params
@@ -139,6 +140,16 @@ def test_the_public_model_is_there_where_it_is_asked_about() -> None:
     assert "pretrain" not in {one.stage for one in running(params)}
     asked = params.model_copy(update={"run": params.run.model_copy(update={"embedding_audit": ("base",)})})
     assert {"pretrain", "embedding_audit"} <= {one.stage for one in running(asked)}
+
+
+def test_a_judge_of_its_own_needs_no_public_model() -> None:
+    params = settings(ALONE["select"])
+    run = params.run.model_copy(update={"in_context_baseline": ("real",)})
+    judges = {"the base": None, "its own": LocalJudge(kind="local", model="someone/judge")}
+    for name, judge in judges.items():
+        models = params.models.model_copy(update={"judge": judge})
+        asked = params.model_copy(update={"run": run, "models": models})
+        assert ("pretrain" in {one.stage for one in running(asked)}) == (name == "the base")
 
 
 def artifacts(author: str) -> Artifacts:

@@ -25,9 +25,10 @@ from palimpsest.workspace import CODE, PUBLIC_FILES, SOURCES, Zone
 
 ROOT = Path(__file__).parents[2]
 EVERY = frozenset(Feature)
-_OF_DATA = sorted(EVERY - {Feature.BASE})
+_OF_MODELS = {Feature.BASE, Feature.NEXT_TOKEN}
+_OF_DATA = sorted(EVERY - _OF_MODELS)
 _CHOSEN = chain.from_iterable(combinations(_OF_DATA, n) for n in range(len(_OF_DATA) + 1))
-KINDS = [frozenset({*found, Feature.BASE}) for found in _CHOSEN]
+KINDS = [frozenset({*found, *_OF_MODELS}) for found in _CHOSEN]
 OWN = re.compile(r"\$\{(item|key|item\.\w+)\}")
 
 every_kind = pytest.mark.parametrize("has", KINDS, ids=lambda has: "-".join(sorted(has)) or "plain")
@@ -129,8 +130,8 @@ def test_only_what_reads_no_private_row_is_tried_again() -> None:
     assert {stage.zone for stage in STAGES if stage.name in SPENDERS} == {Zone.PRIVATE}
 
 
-def test_the_demo_has_all_but_records_of_json() -> None:
-    assert features(load(ROOT)) == EVERY - {Feature.JSON, Feature.UNTOUCHED}
+def test_the_demo_has_all_but_records_of_json_rows_without_labels_and_a_named_model_that_learns() -> None:
+    assert features(load(ROOT)) == EVERY - {Feature.JSON, Feature.NEXT_TOKEN, Feature.UNTOUCHED}
 
 
 def test_a_run_changes_nothing_that_git_knows_and_dvc_allows_for_it() -> None:

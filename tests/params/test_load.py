@@ -144,6 +144,7 @@ def of_task(task: str, **dataset: Any) -> Change:
         run = {"dp_train": list(names), "discriminator": {}, "dp_lm": names, "embedding_audit": []}
         run |= {"private_predict": {}, "select": [], "private_evolve": {}, "eda_evolve": {}}
         content["dataset"] |= {"task": task, "label": None, "labels": {}} | dataset
+        content["utility"]["evaluators"] = ["next_token"]
         content["run"] |= run | {"evaluate": list(names)}
         content["variants"]["dp3"]["variant"] = "plain"
         content["variants"]["dp3"]["generate"]["best_of"] = 1

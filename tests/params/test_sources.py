@@ -38,7 +38,9 @@ def body(**models: Any) -> dict[str, Any]:
     }  # fmt: skip
     found["authors"] |= {"here": local, "cloud": cloud}
     found["run"]["private_evolve"] = {"evolve3": "here"}
-    found["models"] |= {"lm": "/models/lm", "classifier": "someone/classifier", **models}
+    judge = {"kind": "endpoint", "url": "http://x/v1", "model": "judge", "may_read_private_rows": True}
+    named = {"lm": "/models/lm", "classifier": "someone/classifier", "judge": judge, "next_token": "someone/small"}
+    found["models"] |= {**named, **models}
     return dict(found)
 
 
@@ -50,6 +52,8 @@ def test_every_source_is_named_once_with_its_key():
         "models.lm": ("model", True),
         "models.encoder": ("model", True),
         "models.classifier": ("model", False),
+        "models.judge.model": ("endpoint", False),
+        "models.next_token": ("model", False),
         "authors.here.model": ("model", True),
         "authors.here.prompts": ("prompts", True),
         "authors.cloud.model": ("endpoint", False),
@@ -59,7 +63,9 @@ def test_every_source_is_named_once_with_its_key():
     }
 
 
-@pytest.mark.parametrize(("key", "value"), [("lm", "embedded"), ("classifier", None)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("lm", "embedded"), ("classifier", None), ("judge", None), ("next_token", "embedded")]
+)
 def test_what_is_made_of_public_text_or_not_named_is_no_source(key: str, value: str | None):
     assert f"models.{key}" not in {source.key for source in public_sources(parse(body(**{key: value})))}
 

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from palimpsest.cli.main import app
 from palimpsest.files import read_json, write_json
-from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.params.load import LEDGER_VARIABLE, read
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_public, read_split, write_synthetic
-from stages import preprocess, structure_audit
+from stages import baseline_eval, downstream_eval, next_token_base, preprocess, public_only, structure_audit
 from tests.pipeline.place import Place
 from tests.receipts import a_receipt
 
@@ -120,3 +120,23 @@ def test_rows_of_another_task_have_no_structure(place: Place):
     init(place, data, "--task", "span", "--text", "text", "--label", "label")
     code, output = place.stage(structure_audit, "dp3")
     assert (code, "no JSON schema" in output) == (1, True)
+
+
+def test_text_without_labels_is_measured_beside_the_real_rows_and_public_text(place: Place):
+    rows = [{"text": f"{SECRET} says that {i} doors of the house are shut."} for i in range(60)]
+    init(place, lines(place.home / "t.jsonl", rows), "--task", "text", "--text", "text")
+    small = {"layers": 1, "width": 16, "heads": 2, "vocabulary": 280, "context": 40, "epochs": 1}
+    place.edit("models", embedded_lm=small)
+    place.edit("utility", next_token={"epochs": 2, "batch": 8})
+    (name,) = read().run.evaluate
+    assert place.stage(preprocess)[0] == 0
+    write_synthetic([Record(f"Somebody says that {i} doors of a house are shut.", None) for i in range(30)],
+                    f"data/synthetic/{name}", "text", None)  # fmt: skip
+    for module, *whose in ((next_token_base,), (public_only,), (baseline_eval,), (downstream_eval, name)):
+        code, output = place.stage(module, *whose)
+        assert (code, SECRET in output, "60" in output) == (0, False, False), output
+    found = {row: read_json(f"reports/metrics/{row}/utility.json") for row in ("real", "public_only", name)}
+    scores = {row: body["evaluators"]["next_token"] for row, body in found.items()}
+    assert scores["real"]["perplexity"]["value"] < scores["public_only"]["perplexity"]["value"]
+    assert "gap_closed" in scores[name]
+    assert all(scores[row]["per_class"] == {} for row in scores)

@@ -218,7 +218,7 @@ def test_a_model_that_cannot_judge_is_said_to_first() -> None:
             kinds["incontext"] = in_context("real", {2: 0.4}, judges=False)
     html = page(**world)
     assert "<figcaption>Real demonstrations do not beat no demonstrations" in html
-    assert "cannot judge demonstrations, and these figures say nothing about the rows. The public" in html
+    assert "cannot judge demonstrations, and these figures say nothing about the rows. A language" in html
     assert "<small><b>Real demonstrations do not beat" in html
     assert "say nothing about the rows. </b>Real test rows" in html
 

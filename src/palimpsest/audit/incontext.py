@@ -1,4 +1,4 @@
-"""In-context evaluation: how well a public language model answers real items behind demonstrations from the rows.
+"""In-context evaluation: how well a judge, a language model, answers real items behind demonstrations from the rows.
 
 Tang et al. 2024 judge differentially private demonstrations this way; answers are calibrated as in Zhao et al. 2021:
 each answer's probability is divided by the one it gets, behind the same demonstrations, for an input without content.
@@ -8,13 +8,11 @@ Nothing is trained. A model that real demonstrations do not help cannot judge ot
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from palimpsest.audit.incontext_model import Answerer, AnswerWriter, Chooser, TokenPrompts, read
+from palimpsest.audit.incontext_judge import Judge
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio
 from palimpsest.audit.utility import label_indices
@@ -73,8 +71,7 @@ class InContextAnswers(PlainFile):
 
 
 def audit_in_context(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    judge: Judge,
     rows: Sequence[Record],
     test: Sequence[Record],
     labels: Sequence[str],
@@ -82,10 +79,9 @@ def audit_in_context(
     bootstrap: Bootstrap,
     seed: int,
 ) -> InContextAnswers:
-    """Let a language model answer test items behind demonstrations.
+    """Let a judge answer test items behind demonstrations.
 
     Args:
-        model: a public causal language model, on its device.
         rows: the labelled rows that demonstrations are drawn from.
         test: the labelled rows that are asked about, all of them.
         labels: all public labels; empty where labels are free text, which is then written and not chosen.
@@ -94,17 +90,15 @@ def audit_in_context(
 
     Raises:
         DataError: there are no rows or no test rows, or a label is missing or not in `labels`.
-        ParamsError: the verbalisers and the labels differ, or a label's word has no token.
     """
     _require_labels(rows, labels)
     _require_labels(test, labels)
     asked = [test[index] for index in chosen_items(len(test), settings.items, seed)]
-    prompts = TokenPrompts(tokenizer, settings)
-    answerer: Answerer = Chooser(model, prompts, labels) if labels else AnswerWriter(model, prompts)
-    context = int(model.config.get_text_config().max_position_embeddings)
-    needs = {shots: prompts.needs(shots, answerer.longest) for shots in settings.shots}
-    lacks = {shots: _lack(shots, needs[shots], len(rows), context) for shots in settings.shots}
-    correct = correct_answers(answerer, rows, asked, [shots for shots in settings.shots if lacks[shots] is None], seed)
+    needs = {shots: judge.needs(shots) for shots in settings.shots}
+    lacks = {shots: _lack(shots, needs[shots], len(rows), judge.context) for shots in settings.shots}
+    fit = [shots for shots in settings.shots if lacks[shots] is None]
+    correct = dict.fromkeys(settings.shots, np.zeros((0, len(asked)), dtype=bool))
+    correct |= correct_answers(judge, rows, asked, fit, settings.draws, seed)
     zero, *others = (
         come_to(shots, needs[shots], lacks[shots], correct[shots], correct[0], bootstrap) for shots in settings.shots
     )
@@ -112,8 +106,8 @@ def audit_in_context(
         task="classify" if labels else "span",
         rows=len(rows),
         items=len(asked),
-        cut=prompts.cut([row.text for row in asked], settings.item_tokens),
-        context=context,
+        cut=judge.cut([row.text for row in asked]),
+        context=judge.context,
         judges=any(one.gain is not None and one.gain.low > 0.0 for one in others),
         zero_shot=zero,
         shots=tuple(others),
@@ -167,25 +161,15 @@ def draw_rows(labels: Sequence[str], shots: int, balanced: bool, seed: int, draw
 
 
 def correct_answers(
-    answerer: Answerer, rows: Sequence[Record], asked: Sequence[Record], numbers: Sequence[int], seed: int
+    judge: Judge, rows: Sequence[Record], asked: Sequence[Record], numbers: Sequence[int], draws: int, seed: int
 ) -> dict[int, np.ndarray]:
-    """Number of shots -> which items, shortest first, each draw answered right: bool (draws, items).
-
-    There are no draws where the number of shots is not one of `numbers`.
-    """
-    prompts, labels = answerer.prompts, [row.label or "" for row in rows]
-    texts = prompts.items([row.text for row in asked], prompts.settings.item_tokens)
-    by_length = sorted(range(len(asked)), key=lambda index: len(texts[index]))  # so that batches hold little padding
-    items, truth = [texts[index] for index in by_length], [asked[index].label or "" for index in by_length]
-    correct: dict[int, list[np.ndarray]] = {shots: [] for shots in prompts.settings.shots}
-    jobs = [(shots, draw) for shots in numbers for draw in range(prompts.settings.draws if shots else 1)]
+    """Number of shots -> which items each draw answered right: bool (draws, items); zero-shot has one draw."""
+    labels, correct = [row.label or "" for row in rows], dict[int, list[np.ndarray]]()
+    jobs = [(shots, draw) for shots in numbers for draw in range(draws if shots else 1)]
     for shots, draw in track(jobs, name="in-context", total=len(jobs), private=True):
-        chosen = [rows[index] for index in draw_rows(labels, shots, answerer.balanced, seed, draw)]
-        answers = answerer.answers([row.label or "" for row in chosen])
-        shown = prompts.demonstrations([row.text for row in chosen], answers)
-        past = read(answerer.model, [*prompts.start, *chain.from_iterable(shown)])
-        correct[shots].append(answerer.right(past, items, truth))
-    return {shots: np.array(draws, dtype=bool).reshape(-1, len(asked)) for shots, draws in correct.items()}
+        shown = [rows[index] for index in draw_rows(labels, shots, judge.balanced, seed, draw)]
+        correct.setdefault(shots, []).append(judge.judged(shown, asked))
+    return {shots: np.array(found, dtype=bool) for shots, found in correct.items()}
 
 
 def _rounds(labels: Sequence[str], rng: np.random.Generator) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Prompts of the in-context evaluation, and a causal language model's answers: chosen among labels, or written.
+"""A judge on this machine: a causal language model's answers behind a prompt, chosen among labels, or written.
 
 A prompt is the instruction, the demonstrations and an item. What comes before the item is read once; items are then
 read side by side on copies of its keys and values, and all answers to an item in one row, none of which sees another.
@@ -6,26 +6,28 @@ read side by side on copies of its keys and values, and all answers to an item i
 
 import math
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch.nn import functional
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
+from palimpsest.audit.incontext_judge import Judge
 from palimpsest.audit.incontext_settings import LABEL, TEXT, InContext
 from palimpsest.audit.utility import label_indices
 from palimpsest.errors import ParamsError
 from palimpsest.models.tokens import Specials, encode_texts, specials
 from palimpsest.records.duplicates import wording
+from palimpsest.records.record import Record
 
 Past = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per layer: keys and values, (1, heads, time, head width)
 Tokens = Sequence[int]
+Mask = torch.Tensor | dict[str, torch.Tensor]  # one, or one for each kind of layer
 
 
 @dataclass(frozen=True)
@@ -122,10 +124,14 @@ def read_items(model: PreTrainedModel, past: Past, items: Sequence[Tokens], pad:
     real = (torch.arange(width) >= fill[:, None]).long()
     mask = torch.cat([real.new_ones(len(items), before), real], dim=1).to(model.device)
     cache = DynamicCache(tuple(tuple(states.expand(len(items), -1, -1, -1) for states in layer) for layer in past))
+    keys = mask.cumsum(dim=1) - 1
+    visible = (
+        torch.ones(width, before + width, dtype=torch.bool, device=model.device).tril(before) & mask.bool()[:, None]
+    )
     output = model(
         input_ids=torch.tensor(rows, device=model.device),
-        attention_mask=mask,
-        position_ids=(mask.cumsum(dim=1) - 1)[:, before:],
+        attention_mask=attention(model, visible, keys[:, before:], keys),
+        position_ids=keys[:, before:],
         past_key_values=cache,
         use_cache=True,
         logits_to_keep=1,
@@ -146,11 +152,14 @@ def score_answers(model: PreTrainedModel, reading: Reading, answers: Sequence[To
         return first
     targets = torch.tensor(list(chain.from_iterable(answer[1:] for answer in answers)), device=first.device)
     owners = [owner for owner, answer in enumerate(answers) for _ in answer[1:]]
-    places = [place for answer in answers for place in range(len(answer) - 1)]
+    within = torch.tensor([place for answer in answers for place in range(len(answer) - 1)], device=first.device)
+    places = reading.mask.sum(dim=1, keepdim=True) + within
     output = model(
         input_ids=torch.tensor([inputs] * len(first), device=first.device),
-        attention_mask=_apart(reading.mask, owners, model.dtype),
-        position_ids=reading.mask.sum(dim=1, keepdim=True) + torch.tensor(places, device=first.device),
+        attention_mask=attention(
+            model, _apart(reading.mask, owners), places, torch.cat([reading.mask.cumsum(dim=1) - 1, places], dim=1)
+        ),
+        position_ids=places,
         past_key_values=reading.cache,
         use_cache=True,
     )
@@ -176,10 +185,11 @@ def write_tokens(
         if all(_ended(row, prompts) for row in rows.tolist()):
             break
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+        keys = mask.cumsum(dim=1) - 1
         output = model(
             input_ids=last[:, None],
-            attention_mask=mask,
-            position_ids=mask.sum(dim=1, keepdim=True) - 1,
+            attention_mask=attention(model, mask.bool()[:, None], keys[:, -1:], keys),
+            position_ids=keys[:, -1:],
             past_key_values=reading.cache,
             use_cache=True,
             logits_to_keep=1,
@@ -194,14 +204,35 @@ def answer_text(row: Tokens, prompts: TokenPrompts) -> str:
     return _decoded(row, prompts).partition("\n")[0]
 
 
-def _apart(mask: torch.Tensor, owners: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A mask to add to attention scores, (B, 1, n, time + n): n new tokens see the past and their own answer so far."""
+def attention(model: PreTrainedModel, visible: torch.Tensor, places: torch.Tensor, keys: torch.Tensor) -> Mask:
+    """What a model's layers add to attention scores, (B, 1, n, time), for each kind of layer where it has two.
+
+    A layer with a window sees what is near by position: padding in between takes no place of it.
+
+    Args:
+        visible: which columns each of n tokens may see at all, bool (B, n, time).
+        places: the tokens' positions, (B, n).
+        keys: the columns' positions, (B, time).
+    """
+    config = model.config.get_text_config()
+    window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+    whole = _added(visible, model.dtype)
+    if window is None or (kinds and "sliding_attention" not in kinds):
+        return whole
+    near = _added(visible & (places[..., None] - keys[:, None] < window), model.dtype)
+    return {"full_attention": whole, "sliding_attention": near} if kinds else near
+
+
+def _added(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    blank = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+    return blank.masked_fill(~visible, torch.finfo(dtype).min)[:, None]
+
+
+def _apart(mask: torch.Tensor, owners: Sequence[int]) -> torch.Tensor:
+    """Which columns n new tokens see, bool (B, n, time + n): the past and their own answer so far."""
     own = torch.tensor(owners, device=mask.device)
     among = (own[:, None] == own[None, :]).tril().expand(len(mask), -1, -1)
-    visible = torch.cat([mask.bool()[:, None].expand(-1, len(owners), -1), among], dim=-1)
-    return torch.zeros(visible.shape, dtype=dtype, device=mask.device).masked_fill(~visible, torch.finfo(dtype).min)[
-        :, None
-    ]
+    return torch.cat([mask.bool()[:, None].expand(-1, len(owners), -1), among], dim=-1)
 
 
 def _gap(piece: str) -> str:
@@ -221,13 +252,33 @@ def _decoded(row: Tokens, prompts: TokenPrompts) -> str:
 # --- two ways of answering, both calibrated (Zhao et al. 2021) -----------------------------------------------------
 
 
-class Answerer(ABC):
+class Answerer(Judge):
     """A way of answering items behind a beginning that was read."""
-
-    balanced: ClassVar[bool]  # whether demonstrations are drawn evenly over the labels
 
     def __init__(self, model: PreTrainedModel, prompts: TokenPrompts) -> None:
         self.model, self.prompts = model, prompts
+
+    @property
+    def context(self) -> int:
+        return int(self.model.config.get_text_config().max_position_embeddings)
+
+    def needs(self, shots: int) -> int:
+        return self.prompts.needs(shots, self.longest)
+
+    def cut(self, texts: Sequence[str]) -> int:
+        return self.prompts.cut(texts, self.prompts.settings.item_tokens)
+
+    def judged(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
+        answers = self.answers([row.label or "" for row in shown])
+        before = self.prompts.demonstrations([row.text for row in shown], answers)
+        past = read(self.model, [*self.prompts.start, *chain.from_iterable(before)])
+        items = self.prompts.items([row.text for row in asked], self.prompts.settings.item_tokens)
+        order = np.argsort([len(item) for item in items], kind="stable")  # so that batches hold little padding
+        right = np.zeros(len(asked), dtype=bool)
+        right[order] = self.right(
+            past, [items[index] for index in order], [asked[index].label or "" for index in order]
+        )
+        return right
 
     @property
     @abstractmethod
@@ -250,6 +301,18 @@ class Answerer(ABC):
 
     def _content_free_items(self) -> list[list[int]]:
         return self.prompts.items(self.prompts.settings.content_free, self.prompts.settings.item_tokens)
+
+
+def local_judge(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, labels: Sequence[str], settings: InContext
+) -> Answerer:
+    """A public language model, on its device, that chooses among these labels, or writes where there are none.
+
+    Raises:
+        ParamsError: the verbalisers and the labels differ, or a label's word has no token.
+    """
+    prompts = TokenPrompts(tokenizer, settings)
+    return Chooser(model, prompts, labels) if labels else AnswerWriter(model, prompts)
 
 
 class Chooser(Answerer):

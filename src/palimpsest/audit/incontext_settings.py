@@ -11,7 +11,7 @@ TEXT, LABEL = "{text}", "{label}"
 
 
 class InContext(Settings):
-    """A public language model answers test items behind demonstrations from the rows; nothing is trained."""
+    """A judge, a language model, answers test items behind demonstrations from the rows; nothing is trained."""
 
     shots: tuple[int, ...] = Field(
         default=(0, 4, 16, 64),

@@ -46,23 +46,28 @@ class Scored(Plain):
     correct: tuple[int, ...]  # rows that each seed predicted right
     # over all seeds' predictions together, support in test rows; none where the task has no public labels.
     per_class: Mapping[str, LabelScores]
-    ece: float  # expected calibration error of the top label, mean over seeds
+    # expected calibration error of the top label, mean over seeds; None of what predicts no label
+    ece: float | None
+    perplexity: Estimate | None = None  # of what predicts tokens, per token of its own; the lower the better
     retention: Estimate | None = None  # what is kept of the real rows' accuracy; None where it was not compared
     # of the gap between public text and real rows; None where it was not compared, or there is no gap.
     gap_closed: Estimate | None = None
     compared: bool = False  # whether the gap was asked for
 
     def to_json(self) -> dict[str, Any]:
-        body = super().to_json() | ({} if self.retention is None else {"retention": self.retention.to_json()})
+        told = {"perplexity": self.perplexity, "retention": self.retention}
+        body = super().to_json() | {key: one.to_json() for key, one in told.items() if one is not None}
         gap = None if self.gap_closed is None else self.gap_closed.to_json()
         return body | ({"gap_closed": gap} if self.compared else {})
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Scored":
-        kept, gap = (
-            None if body.get(key) is None else Estimate.from_json(body[key]) for key in ("retention", "gap_closed")
+        kept, gap, perplexity = (
+            None if body.get(key) is None else Estimate.from_json(body[key])
+            for key in ("retention", "gap_closed", "perplexity")
         )
-        return replace(super().from_json(body), retention=kept, gap_closed=gap, compared="gap_closed" in body)
+        told, compared = super().from_json(body), "gap_closed" in body
+        return replace(told, retention=kept, gap_closed=gap, perplexity=perplexity, compared=compared)
 
 
 @dataclass(frozen=True)
@@ -76,16 +81,16 @@ class UtilityScores(PlainFile):
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """One classifier on the test rows, over several seeds."""
+    """One evaluator on the test rows, over several seeds."""
 
-    # which test rows each seed predicted right, bool of shape (seeds, test rows). Private zone: the stage may store it,
-    # so that two variants can be compared row by row.
+    # which test rows each seed predicted right, bool of shape (seeds, test rows), or how many tokens of each. Private
+    # zone: the stage may store it, so that two variants can be compared row by row.
     correct: np.ndarray
     scored: Scored  # what it comes to, without a word about single rows; it is compared with nothing
 
     @property
     def item_accuracy(self) -> np.ndarray:
-        """Each test row's share of seeds that predicted it right; shape (test rows,)."""
+        """Each test row's share of seeds that predicted it right, or its tokens that they did; shape (test rows,)."""
         return self.correct.mean(axis=0)
 
 
@@ -201,7 +206,7 @@ def retention(variant: np.ndarray, real: np.ndarray, bootstrap: Bootstrap) -> Es
         DataError: the classifier trained on the private rows is never right.
     """
     if not real.any():
-        raise DataError("The classifier trained on the real rows is never right.", "Check the labels of the test rows.")
+        raise DataError("The evaluator trained on the real rows is never right.", "Check the labels of the test rows.")
     return Estimate(float(variant.sum() / real.sum()), *bootstrap_ratio(variant, real, bootstrap))
 
 

@@ -22,6 +22,7 @@ class Compared:
         token_epsilon: of one word, where a method protects words alone.
         evaluator: the classifier behind utility and gain; None where none was used.
         utility: its accuracy on real test rows.
+        perplexity: of an evaluator that predicts tokens, on the same rows.
         gain: the share of the gap between public text alone and the private rows that is closed.
         no_gain: why that is unknown.
         attacks: kind -> the strongest attack of it.
@@ -41,6 +42,7 @@ class Compared:
     attacks: dict[str, Membership]
     verdict: str | None
     conclusion: str | None
+    perplexity: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def compared(workspace: Path, variants: Sequence[str] = ()) -> Comparison:
 def comparison_table(lines: Sequence[Compared]) -> Rows:
     """A line each: what was proved, what it is good for, what attacks found."""
     headings = ("variant", "epsilon", "utility", "gain over\npublic text", "attacks")
-    rows = [[one.variant, _epsilon(one), _interval(one.utility, 1), _gain(one), _attacks(one)] for one in lines]
+    rows = [[one.variant, _epsilon(one), _utility(one), _gain(one), _attacks(one)] for one in lines]
     return Rows("Variants", headings, rows, left=("variant", "attacks"), colours=(("refuted", "bold red"),))
 
 
@@ -103,6 +105,7 @@ def _compared(row: Row, conclusion: str | None) -> Compared:
         gain=None if score is None or baseline else score.gap_closed,
         no_gain=None if score is None or baseline else score.gap_note,
         attacks=row.audits, verdict=row.verdict, conclusion=conclusion,
+        perplexity=None if score is None else score.perplexity,
     )  # fmt: skip
 
 
@@ -112,6 +115,11 @@ def _epsilon(one: Compared) -> str:
     if one.token_epsilon is not None:
         return f"{number(one.token_epsilon)} a\nword"  # another unit: never beside the others without its name
     return {"public_only": "0", "reference": "∞"}.get(one.role, MISSING)
+
+
+def _utility(one: Compared) -> str:
+    beside = "" if one.perplexity is None else f"\nperplexity {number(one.perplexity.value)}"
+    return f"{_interval(one.utility, 1)}{beside}"
 
 
 def _gain(one: Compared) -> str:

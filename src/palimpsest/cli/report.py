@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from palimpsest.cli.console import console, table
 from palimpsest.cli.context import opened
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
-from palimpsest.report.formats import MISSING, percent, points
+from palimpsest.report.formats import MISSING, number, percent, points
 from palimpsest.workspace import PAGE, SUMMARY
 
 Row = dict[str, Any]
@@ -97,13 +98,20 @@ def _epsilon(row: Row) -> str:
 
 
 def _utility_columns(rows: list[Row]) -> Columns:
-    """Two columns per evaluator."""
+    """Two columns per evaluator, and one where it predicts tokens."""
     names = list(dict.fromkeys(score["evaluator"] for row in rows for score in row["scores"]))
-    return [
+    foretold = [name for name in names if any(_perplexity(row, name) != MISSING for row in rows)]
+    shares = [
         (f"{heading}\n{name}", lambda row, name=name, field=field: _ratio(row, name, field))  # type: ignore[misc]
         for name in names
         for heading, field in (("retention", "retention"), ("gap closed", "gap_closed"))
     ]
+    return [*shares, *((f"perplexity\n{name}", partial(_perplexity, evaluator=name)) for name in foretold)]
+
+
+def _perplexity(row: Row, evaluator: str) -> str:
+    found = next((score.get("perplexity") for score in row["scores"] if score["evaluator"] == evaluator), None)
+    return MISSING if found is None else f"{number(found['value'])}\n{number(found['low'])} to {number(found['high'])}"
 
 
 def _ratio(row: Row, evaluator: str, field: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
+from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.graph.stage import PUBLIC_TEST_FILE, TEST_FILE, Feature, Stage
 from palimpsest.graph.stages import STAGES
 from palimpsest.methods.registry import METHODS
@@ -46,6 +47,7 @@ def features(params: Params) -> frozenset[Feature]:
         Feature.JSON: data.task == "json",
         Feature.BASE: reads_base(params),
         Feature.UNTOUCHED: params.untouched == UNTOUCHED,
+        Feature.NEXT_TOKEN: NEXT_TOKEN in params.utility.evaluators,
     }
     return frozenset(feature for feature, there in found.items() if there)
 

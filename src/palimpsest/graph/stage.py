@@ -11,7 +11,14 @@ BELOW = "{below}"  # what that name is built on, where params.yaml maps it to so
 READ = "{read}"  # the file that its author reads, where one writes for it
 PRIVATE_FILE, TEST_FILE = "${dataset.private}", "${dataset.test}"
 PUBLIC_FILE, PUBLIC_TEST_FILE = "${dataset.public}", "${dataset.public_test}"
-_MODELS = ("models.lm", "models.encoder", "models.classifier", "authors.")  # keys of models that no stage makes
+_MODELS = (
+    "models.lm",
+    "models.encoder",
+    "models.classifier",
+    "models.judge",
+    "models.next_token",
+    "authors.",
+)  # keys of models that no stage makes
 
 
 class Feature(StrEnum):
@@ -24,6 +31,7 @@ class Feature(StrEnum):
     JSON = "json"  # its records are JSON
     BASE = "base"  # something that runs reads a public language model
     UNTOUCHED = "untouched"  # it is a named one, of which a copy learns prompts
+    NEXT_TOKEN = "next_token"  # rows are measured by what a language model learns of them
 
 
 @dataclass(frozen=True)

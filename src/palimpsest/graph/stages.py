@@ -38,6 +38,7 @@ from palimpsest.workspace import (
     MODEL_METRICS,
     MODEL_RECEIPTS,
     MODELS,
+    NEXT_TOKEN_LM,
     PAGE,
     PLOTS,
     PRIVATE,
@@ -206,30 +207,34 @@ STAGES = (
     _fetches(
         "public_only", "The row at epsilon 0: the public texts nearest to each label's public description",
         params=("dataset.text", *_LABELLED, "public_only"), deps=(_TEXTS, EMBEDDINGS),
-        outs=(SYNTHETIC / "public_only.jsonl", SYNTHETIC / "public_only.parquet"), needs=(Feature.LABELS,),
+        outs=(SYNTHETIC / "public_only.jsonl", SYNTHETIC / "public_only.parquet"),
     ),
 
     # Utility.
+    _fetches(
+        "next_token_base", "Train a small language model on public text, or take the named one, to learn from rows",
+        params=("seed", "models.next_token", "models.embedded_lm"), deps=(_TEXTS, _HELD), outs=(NEXT_TOKEN_LM,),
+        needs=(Feature.NEXT_TOKEN,),
+    ),
     Stage(
         "baseline_eval", "Score classifiers trained on the real and on the public_only rows", Zone.PRIVATE,
-        params=("seed", *_LABELLED, *_CLASSIFIERS), deps=(_TRAIN, _TEST, SYNTHETIC / "public_only.parquet"),
+        params=("seed", *_LABELLED, *_CLASSIFIERS),
+        deps=(_TRAIN, _TEST, SYNTHETIC / "public_only.parquet", NEXT_TOKEN_LM),
         outs=(BASELINES,), metrics=(METRICS / "real" / "utility.json", METRICS / "public_only" / "utility.json"),
-        needs=(Feature.LABELS,),
     ),
     _audits(
         "downstream_eval", "Train classifiers on the synthetic rows and score them on real test rows", "utility",
-        ("seed", *_LABELLED, *_CLASSIFIERS), (_ROWS, _TEST, BASELINES), _EVALUATED, (Feature.LABELS,),
-        first=True,
+        ("seed", *_LABELLED, *_CLASSIFIERS), (_ROWS, _TEST, BASELINES, NEXT_TOKEN_LM), _EVALUATED, first=True,
     ),
     _audits(
         "incontext_baseline",
-        "Let the public language model answer behind real demonstrations, to see whether it can judge", "incontext",
-        ("seed", *_COLUMNS, "dataset.labels", "utility.in_context"), (BASE_LM, UNTOUCHED, _TRAIN, _TEST),
-        Each("run.in_context_baseline", "row"), module="incontext_eval",
+        "Let a language model answer behind real demonstrations, to see whether it can judge", "incontext",
+        ("seed", *_COLUMNS, "dataset.labels", "models.judge", "utility.in_context"),
+        (BASE_LM, UNTOUCHED, _TRAIN, _TEST), Each("run.in_context_baseline", "row"), module="incontext_eval",
     ),
     _audits(
-        "incontext_eval", "Let the public language model answer behind demonstrations from synthetic rows", "incontext",
-        ("seed", *_COLUMNS, "dataset.labels", "utility.in_context"),
+        "incontext_eval", "Let that language model answer behind demonstrations from synthetic rows", "incontext",
+        ("seed", *_COLUMNS, "dataset.labels", "models.judge", "utility.in_context"),
         (BASE_LM, UNTOUCHED, _ROWS, _TEST, METRICS / "real" / "incontext.json"), Each("run.in_context", "row"),
     ),
 
@@ -278,8 +283,8 @@ STAGES = (
     ),
     Stage(
         "public_eval", "Score the rows that may leave on a test file that was declared public", Zone.DP,
-        params=("seed", "dataset", *_CLASSIFIERS, "release.variants"), deps=(SYNTHETIC, PUBLIC_TEST_FILE),
-        metrics=(SCORES,), needs=(Feature.LABELS, Feature.PUBLIC_TEST),
+        params=("seed", "dataset", *_CLASSIFIERS, "release.variants"),
+        deps=(SYNTHETIC, PUBLIC_TEST_FILE, NEXT_TOKEN_LM), metrics=(SCORES,), needs=(Feature.PUBLIC_TEST,),
     ),
     _audits(
         "structure_audit", "Count the synthetic rows that are JSON, and those that conform to the public schema",

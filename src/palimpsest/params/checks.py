@@ -6,8 +6,10 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.methods.dp_lm.settings import VARIANTS, Kind
 from palimpsest.methods.registry import CHARGED, METHODS, method, stages_that_spend
+from palimpsest.models.chat.settings import JudgeEndpoint
 from palimpsest.records.schema import CUSTOMER
 from palimpsest.workspace import RAW
 
@@ -196,6 +198,9 @@ def _priors(params: "Params") -> Iterator[str]:
 
 
 def _evaluators(params: "Params") -> Iterator[str]:
+    blind = [name for name in params.utility.evaluators if name != NEXT_TOKEN]
+    if blind and not params.dataset.labels:
+        yield f"utility.evaluators names {blind}; task {params.dataset.task} has no labels: allowed is {NEXT_TOKEN}"
     if "finetuned" in params.utility.evaluators and params.models.classifier is None:
         yield "utility.evaluators names 'finetuned'; models.classifier must then name an encoder, got null"
 
@@ -212,6 +217,8 @@ def _in_context(params: "Params") -> Iterator[str]:
         yield "run.in_context_baseline is [real]; utility.in_context must then be filled in, got null"
     if run.in_context_baseline and params.dataset.label is None:
         yield f"run.in_context_baseline is [real]; task {params.dataset.task} has no label to ask for"
+    if run.in_context_baseline and not params.dataset.labels and isinstance(params.models.judge, JudgeEndpoint):
+        yield f"models.judge is an endpoint, which chooses among labels; task {params.dataset.task} needs kind: local"
     if settings is not None:
         settings.words(tuple(params.dataset.labels))
 

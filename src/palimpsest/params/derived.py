@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.params.sections import Dataset
 from palimpsest.records.vouched import EMBEDDED
 
@@ -118,6 +119,7 @@ _ALL = (
     Derived(("variants", ANY, "evolve", "class_means"), *_WITH_LABELS),
     Derived(("variants", ANY, "evolve", "filters", "chain"), *_chain("json")),
     Derived(("variants", ANY, "embed", "class_means"), *_WITH_LABELS),
+    Derived(("utility", "evaluators"), *_labelled(["minilm_lr", "tfidf_lr"], [NEXT_TOKEN])),
     Derived(("audit", "size"), "a fifth of the units of privacy, from 20 to 2,000", _audited),
     Derived(("release", "title"), *_TITLE),
 )

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
 from palimpsest.params.derived import ANY
@@ -82,7 +83,10 @@ def listed(workspace: Path | str = ".") -> Params | None:
 
 def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that had another name when every value was listed, under today's."""
-    return {**body, "variants": {name: dict(starmap(_since, one.items())) for name, one in body["variants"].items()}}
+    made = {**body, "variants": {name: dict(starmap(_since, one.items())) for name, one in body["variants"].items()}}
+    if not body["dataset"]["labels"]:  # classifiers were listed there, and nothing ran them
+        made["utility"] = {**body["utility"], "evaluators": [NEXT_TOKEN]}
+    return made
 
 
 def _since(section: str, value: Any) -> tuple[str, Any]:
@@ -197,7 +201,7 @@ def _refused(key_of: Callable[[Parts], Parts] = tuple) -> Iterator[None]:
 
 def _as_written(parts: Parts) -> Parts:
     """A key as the file has it, without the method or the kind that its schema was chosen by."""
-    if len(parts) > 2 and parts[0] in ("variants", "authors"):
+    if len(parts) > 2 and (parts[0] in ("variants", "authors") or parts[:2] == ("models", "judge")):
         parts = parts[:2] + parts[3:]
     return as_written(parts)
 

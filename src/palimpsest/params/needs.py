@@ -6,12 +6,13 @@ from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.schema import Params
 
 # Keys of `run` whose names are of what is made from the public language model, or is asked of it.
-_OF_THE_BASE = ("teach_similar", "decoder_pretrain", "embedding_audit", "in_context_baseline", "in_context")
+_OF_THE_BASE = ("teach_similar", "decoder_pretrain", "embedding_audit")
 
 
 def reads_base(params: Params) -> bool:
     """Whether anything that runs reads the public language model."""
-    if any(getattr(params.run, key) for key in _OF_THE_BASE):
+    judged = params.run.in_context_baseline and params.models.judge is None
+    if judged or any(getattr(params.run, key) for key in _OF_THE_BASE):
         return True
     trained = (known for known in METHODS if known.family is Family.TRAINS and getattr(params.run, known.stage))
     written = (read_by(params, name) for name in params.run.evaluate if name not in params.run.dp_lm)

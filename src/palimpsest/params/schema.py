@@ -11,6 +11,7 @@ from palimpsest.methods.dp_lm.settings import VARIANTS, DiscriminatorTrain, DpLm
 from palimpsest.methods.evolve.authors import Author, Base
 from palimpsest.methods.registry import CHARGED, METHODS, method
 from palimpsest.methods.shared.method import Method
+from palimpsest.models.chat.settings import JudgeEndpoint
 from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.settings import Similar
 from palimpsest.params.checks import problems
@@ -22,7 +23,7 @@ from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.settings import Settings
 from palimpsest.workspace import BASE_LM, UNTOUCHED
 
-RESERVED = ("real", "public_only", "base", "untouched", "taught", "decoders", "checkpoints", "models")
+RESERVED = ("real", "public_only", "base", "untouched", "taught", "decoders", "next_token", "checkpoints", "models")
 MEANINGLESS_EPSILON = 10.0
 # Keys that are written where they are not the default. They are younger than workspaces that charged: a section with
 # another key is another one, and what depends on it would run, and be charged, again.
@@ -261,6 +262,11 @@ class Params(Settings):
                     f"{name}: batch is above 1: private texts that are encoded together move each other's vectors by "
                     "rounding, which the guarantee does not cover."
                 )
+        if self.run.in_context_baseline and isinstance(self.models.judge, JudgeEndpoint):
+            warnings.append(
+                f"models.judge: PRIVATE ROWS ARE SENT to the endpoint of {self.models.judge.model!r}, by the owner's "
+                "word: no guarantee covers what it keeps of them."
+            )
         if self.testing.noise_seed is not None:
             warnings.append("testing.noise_seed is set: NOTHING made by this run is private.")
         return warnings

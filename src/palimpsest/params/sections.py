@@ -1,15 +1,18 @@
 """Sections of params.yaml: the data set, the budget, the models, and how rows are measured."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from palimpsest.audit.incontext_settings import InContext
+from palimpsest.audit.next_token_settings import NextToken
+from palimpsest.models.chat.settings import JudgeEndpoint, LocalJudge
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp
 from palimpsest.models.words import Named, Words
 from palimpsest.records.schema import CUSTOMER
 from palimpsest.records.structured import WHOLE_ROW
+from palimpsest.records.vouched import EMBEDDED
 from palimpsest.settings import Settings
 
 NAME = r"^[a-z][a-z0-9_]*$"
@@ -151,6 +154,11 @@ class Models(Settings):
     vocabulary: int | None = Field(default=None, ge=300)
     """Most tokens that a named LM keeps: those that the public text uses most, and all bytes; null: all. A small
     table saves memory and time wherever logits are computed."""
+    judge: Annotated[LocalJudge | JudgeEndpoint, Field(discriminator="kind")] | None = None
+    """Language model that answers test rows behind demonstrations (runs.in_context); null: that of `models.lm`."""
+    next_token: str = Field(default=EMBEDDED, min_length=1)
+    """Causal LM that learns from rows and predicts real ones (evaluator next_token): embedded, a local folder, or a hub
+    name. It should be small: it is trained `utility.seeds` times for each row of the results."""
     embedded_lm: EmbeddedLm
     prompts: PromptWarmUp | None = None
     """Public text behind the prompt of its nearest label, which teaches the embedded model what a prompt is; null: no
@@ -180,16 +188,17 @@ class PublicOnly(Settings):
 class Utility(Settings):
     """Train on synthetic, test on real."""
 
-    evaluators: tuple[Literal["minilm_lr", "tfidf_lr", "finetuned"], ...] = Field(
+    evaluators: tuple[Literal["minilm_lr", "tfidf_lr", "finetuned", "next_token"], ...] = Field(
         default=("minilm_lr", "tfidf_lr"), min_length=1
     )
-    """Classifiers."""
-    seeds: int = Field(default=3, ge=3, description="Repetitions of every classifier.")
+    """Classifiers; next_token, which needs no labels, is a language model that is asked for the next token."""
+    seeds: int = Field(default=3, ge=3, description="Repetitions of every evaluator.")
     validation_share: float = Field(default=0.2, gt=0, lt=1)
     """Share of the synthetic rows that choose the regularisation."""
     finetune: Finetune = Finetune()
+    next_token: NextToken = NextToken()
     in_context: InContext | None = None
-    """Answering in context: the public language model reads rows as demonstrations; null: not asked."""
+    """Answering in context: `models.judge` reads rows as demonstrations; null: not asked."""
 
 
 class SeparationSettings(Settings):

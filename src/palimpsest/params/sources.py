@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
+from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
 from palimpsest.models.words import BARE
 from palimpsest.params.needs import reads_base
@@ -29,6 +30,12 @@ def _sources(params: Params) -> Iterator[PublicSource]:
     yield PublicSource("models.encoder", "model", models.encoder)
     if models.classifier is not None:
         yield PublicSource("models.classifier", "model", models.classifier, "finetuned" in params.utility.evaluators)
+    if models.judge is not None:
+        kind: Literal["model", "endpoint"] = "model" if models.judge.kind == "local" else "endpoint"
+        yield PublicSource("models.judge.model", kind, models.judge.model, bool(params.run.in_context_baseline))
+    if models.next_token != EMBEDDED:
+        used = NEXT_TOKEN in params.utility.evaluators
+        yield PublicSource("models.next_token", "model", models.next_token, used)
     for name, author in params.authors.items():
         if isinstance(author, LocalChatSettings | Endpoint):
             used, words = name in params.run.private_evolve.values(), _written(author.prompts.model_dump(mode="json"))

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.report.formats import number, percent
 from palimpsest.report.row import EVALUATORS, Row, Summary
 
@@ -33,11 +34,12 @@ def public_conclusions(scores: Mapping[str, Any] | None, releases: Sequence[str]
 def _beside(own: Mapping[str, Any], public: Mapping[str, Any]) -> str:
     evaluator = next(name for name in (*EVALUATORS, *own) if name in own)
     mine, theirs = own[evaluator], public[evaluator]
+    learner = "A language model" if evaluator == NEXT_TOKEN else "A classifier"
     numbers = f"{percent(mine['accuracy'])} against {percent(theirs['accuracy'])} on the public test file, {evaluator}"
     if mine["low"] > theirs["high"]:
-        return f"A classifier learns more from its rows than from public text alone ({numbers})."
+        return f"{learner} learns more from its rows than from public text alone ({numbers})."
     if mine["high"] < theirs["low"]:
-        return f"A classifier learns less from its rows than from public text alone ({numbers})."
+        return f"{learner} learns less from its rows than from public text alone ({numbers})."
     return f"No difference from public text alone that this test could show ({numbers})."
 
 

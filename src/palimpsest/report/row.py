@@ -1,5 +1,6 @@
 """The final table: one row per variant."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ class Score(Plain):
         retention: accuracy / accuracy of the real row, paired by test row; None where it was not compared.
         gap_closed: (accuracy - public_only) / (real - public_only), paired alike; None where `gap_note` says why.
         gap_note: the reason for a missing gap, or None.
+        perplexity: on the real test rows, of an evaluator that predicts tokens.
     """
 
     evaluator: str
@@ -40,6 +42,12 @@ class Score(Plain):
     retention: Estimate | None
     gap_closed: Estimate | None
     gap_note: str | None
+    perplexity: Estimate | None = None
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Score":
+        """A table that an earlier version wrote has no perplexity."""
+        return super().from_json({"perplexity": None, **body})
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ def invented_params(params: Params, sections: Section, encoder: Path) -> Params:
         name: {} for name in ("taught", "authors", "decoders", "lms", "discriminators", "variants")
     }
     body |= {**emptied, **sections, "run": {**nothing, **sections["run"]}, "world": None}
-    body["models"] |= {"lm": "embedded", "encoder": str(encoder), "classifier": None}
+    body["models"] |= {"lm": "embedded", "encoder": str(encoder), "classifier": None, "judge": None}
+    body["models"]["next_token"] = "embedded"
     body["privacy"] = {"budget": {"epsilon": _CAP, "delta": DELTA}, "ledger": None}
     body["utility"] |= {"in_context": None, "evaluators": ["tfidf_lr"]}
     body["release"] |= {"variants": []}

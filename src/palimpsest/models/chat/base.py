@@ -8,18 +8,22 @@ from typing import Literal, Protocol, TypeAlias
 
 # Tokens that a chat template may put around each message, and once around the whole (some add a system message).
 _AROUND_MESSAGE, _AROUND_ALL = 16, 64
+TEXT_ROLE = "text"  # of the words that a model without a chat template goes on with
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One request. All of it is public or synthetic: nothing else may reach a language model this way.
+    """One request. All of it is public or synthetic, but for what a judge asks to whom the owner gave private rows.
 
     Attributes:
-        messages: (role, words) pairs; roles are system, user and assistant.
+        messages: (role, words) pairs; roles are system, user and assistant. The one message of role text is a text to
+            go on with, for a model that knows no chat.
         max_tokens: tokens that the answer may have.
         temperature: of sampling; 0 takes the likeliest token.
         top_p: nucleus of sampling.
         number: tells apart asks that are otherwise equal, so that each gets an answer of its own.
+        listed: how many of the likeliest first tokens the answer lists with their log-probabilities, as JSON pairs in
+            place of its words; 0: none.
     """
 
     messages: tuple[tuple[str, str], ...]
@@ -27,6 +31,12 @@ class Ask:
     temperature: float
     top_p: float
     number: int = 0
+    listed: int = 0
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is a text to go on with."""
+        return self.messages[0][0] == TEXT_ROLE
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ def digest(about: str, ask: Ask) -> str:
         "temperature": float(ask.temperature),
         "top_p": float(ask.top_p),
         "number": ask.number,
-    }
+    } | ({"listed": ask.listed} if ask.listed else {})
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 

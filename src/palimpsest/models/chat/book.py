@@ -11,7 +11,7 @@ from pathlib import Path
 from palimpsest.errors import BackendError, DataError
 from palimpsest.files import make_folder
 from palimpsest.models.chat.base import Answer
-from palimpsest.models.chat.settings import Endpoint
+from palimpsest.models.chat.settings import Connection
 
 _TABLES = """
 PRAGMA journal_mode = WAL;
@@ -108,7 +108,7 @@ class Till:
         sent: what was used so far, over all attempts.
     """
 
-    def __init__(self, settings: Endpoint, book: Book) -> None:
+    def __init__(self, settings: Connection, book: Book) -> None:
         """Go on from what the book says was sent."""
         self._most, self._price, self._book = settings.most_tokens, settings.price, book
         self.sent = book.sent()
@@ -148,7 +148,7 @@ class Till:
             next_one, name = f"{self._price.of(worst.read, worst.written):.4f}", "price.most"
         return BackendError(
             f"The endpoint's budget is used up: {used} are spent, and the next request may need {next_one} more.",
-            f"Raise {name} of the author and run again: what is answered already is not asked for again.",
+            f"Raise {name} of the endpoint and run again: what is answered already is not asked for again.",
         )
 
     def _too_many(self, tokens: int) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from palimpsest.errors import BackendError
 from palimpsest.models.chat.base import Answer, Ask, Told, most_read
 from palimpsest.models.chat.book import Book, Sent, Till, TokenUse
-from palimpsest.models.chat.settings import Endpoint
+from palimpsest.models.chat.settings import Connection
 from palimpsest.models.chat.wire import Failure, Wire
 from palimpsest.progress import counter
 
@@ -31,7 +31,7 @@ class EndpointChat:
     each byte of the prompt, some for the chat template, and `max_tokens`. One that the server turns away costs nothing.
     """
 
-    def __init__(self, settings: Endpoint, key: str | None, *, book: Path | None = None, pause: float = 0.5) -> None:
+    def __init__(self, settings: Connection, key: str | None, *, book: Path | None = None, pause: float = 0.5) -> None:
         """Send nothing yet.
 
         Args:
@@ -95,7 +95,7 @@ class Pace:
 class _CallDesk:
     """What all calls of one chat share; `failed` asks have failed in a row."""
 
-    settings: Endpoint
+    settings: Connection
     wire: Wire
     till: Till
     pace: Pace
@@ -202,7 +202,7 @@ class _Call:
         self._ended.set()
 
 
-def _broken(settings: Endpoint, failure: Failure, failed: int) -> BackendError:
+def _broken(settings: Connection, failure: Failure, failed: int) -> BackendError:
     url = re.sub(r"(?<=//)[^/@]*@|\?.*", "", settings.url)  # without what may be secret
     if failure.reached:
         return BackendError(

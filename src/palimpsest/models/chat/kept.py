@@ -9,7 +9,7 @@ from palimpsest.models.chat.base import Answer, Ask, digest
 from palimpsest.models.chat.book import Book
 from palimpsest.models.chat.endpoint import EndpointChat
 from palimpsest.models.chat.local import LocalChat, load_chat
-from palimpsest.models.chat.settings import Endpoint, LocalChatSettings
+from palimpsest.models.chat.settings import Connection, Endpoint, LocalChatSettings
 from palimpsest.records.vouched import fingerprint_of
 
 
@@ -26,10 +26,14 @@ def open_chat(settings: LocalChatSettings | Endpoint, path: Path, seed: int, fol
         DataError: the file is no such database.
     """
     if isinstance(settings, Endpoint):
-        chat = EndpointChat(settings, _key(settings.key), book=path)
-        return KeptChat(chat, path, f"{settings.model} {seed}")
+        return open_endpoint(settings, path, f"{settings.model} {seed}")
     assert folder is not None
     return KeptChat(load_chat(folder, settings.batch, seed), path, f"{fingerprint_of(folder)} {seed}")
+
+
+def open_endpoint(settings: Connection, path: Path, model_id: str) -> "KeptChat":
+    """The model at an endpoint, as `open_chat`; `model_id` is all that an answer depends on beside the ask."""
+    return KeptChat(EndpointChat(settings, _key(settings.key), book=path), path, model_id)
 
 
 def _key(variable: str | None) -> str | None:

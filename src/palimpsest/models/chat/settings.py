@@ -165,10 +165,9 @@ class Price(Settings):
         return (read * self.read + written * self.written) / 1e6
 
 
-class Endpoint(_Instructed):
-    """An OpenAI-compatible endpoint: vLLM, llama.cpp, `transformers serve` or a vendor's."""
+class Connection(Settings):
+    """How an OpenAI-compatible endpoint is reached: vLLM, llama.cpp, `transformers serve` or a vendor's."""
 
-    kind: Literal["endpoint"] = Field(description="Who writes.")
     url: str = Field(min_length=1, description="Base URL, up to and with /v1.")
     model: str = Field(min_length=1, description="The model's name there.")
     key: str | None = Field(
@@ -186,3 +185,46 @@ class Endpoint(_Instructed):
         description="Most tokens, read and written, that one variant may use over all its runs; null: no limit.",
     )
     price: Price = Price()
+
+
+class _ByEndpoint(_Instructed):
+    kind: Literal["endpoint"] = Field(description="Who writes.")
+
+
+class Endpoint(Connection, _ByEndpoint):
+    """An OpenAI-compatible endpoint: vLLM, llama.cpp, `transformers serve` or a vendor's."""
+
+
+class LocalJudge(Settings):
+    """A language model on this machine that judges rows; it needs no chat template."""
+
+    kind: Literal["local"] = Field(description="Where it runs.")
+    model: str = Field(
+        min_length=1, description="A local folder or a hub name (name@revision); of an endpoint its name there."
+    )
+
+
+class _JudgeByEndpoint(Settings):
+    kind: Literal["endpoint"] = Field(description="Where it runs.")
+
+
+class JudgeEndpoint(Connection, _JudgeByEndpoint):
+    """An OpenAI-compatible endpoint that judges rows. IT IS SENT PRIVATE ROWS: test rows, and real demonstrations."""
+
+    may_read_private_rows: bool = False
+    """The owner's word that private rows may be sent there: what it keeps of them, no guarantee here covers."""
+    chat: bool = True
+    """Whether it is asked by chat completions; false: by completions, for a model without a chat template."""
+    listed: int = Field(default=20, ge=2)
+    """Likeliest first tokens that it lists with log-probabilities: at most what the server allows, 5 with some."""
+    context: int = Field(default=4096, ge=64)
+    """Positions of its context; a word is counted as two tokens."""
+
+    @model_validator(mode="after")
+    def _with_the_owners_word(self) -> "JudgeEndpoint":
+        if not self.may_read_private_rows:
+            raise ValueError(
+                "a judge at an endpoint is sent private test rows and demonstrations: where its operator may have them "
+                "say `may_read_private_rows: true`, else let a local model judge"
+            )
+        return self

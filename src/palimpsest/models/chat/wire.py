@@ -6,6 +6,7 @@ Replies are read without trust: anything in them may be missing or of another ki
 import asyncio
 import importlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from typing import Any, Literal
 from palimpsest.errors import ModelError
 from palimpsest.models.chat.base import Answer, Ask
 from palimpsest.models.chat.book import TokenUse
-from palimpsest.models.chat.settings import Endpoint
+from palimpsest.models.chat.settings import Connection
 
 _NOTHING = TokenUse(0, 0)
 _NO_KEY = "none"  # without one the client would send OPENAI_API_KEY, whosever it is
@@ -49,7 +50,7 @@ Outcome = tuple[Answer | Failure, TokenUse | None]  # None: nobody knows how man
 class Wire:
     """Sends asks to one endpoint, each once."""
 
-    def __init__(self, settings: Endpoint, key: str | None) -> None:
+    def __init__(self, settings: Connection, key: str | None) -> None:
         """Raises ModelError where the client is not installed; nothing is sent yet."""
         self._openai = _client_package()
         self._settings, self._key = settings, key
@@ -63,24 +64,26 @@ class Wire:
 
     async def send(self, client: Any, ask: Ask, worst: TokenUse) -> Outcome:
         """One try: the answer or why there is none, and the tokens that it has used."""
-        request = client.chat.completions.with_raw_response.create(**self._body(ask))
+        asked = client.completions if ask.goes_on else client.chat.completions
+        request = asked.with_raw_response.create(**self._body(ask))
         try:
             reply = await asyncio.wait_for(request, self._settings.timeout)
         except (TimeoutError, self._openai.APIConnectionError) as error:
             return _lost(error, self._settings.timeout)
         except self._openai.APIStatusError as error:
             return self._status(error)
-        answer, use = read_reply(reply.content, worst)
-        return answer or Failure("a reply without an answer", again=True), use
+        answer, use = read_reply(reply.content, worst, listed=bool(ask.listed))
+        missing = "log-probabilities" if ask.listed else "an answer"
+        return answer or Failure(f"a reply without {missing}", again=True), use
 
     def _body(self, ask: Ask) -> dict[str, Any]:
-        return {
-            "model": self._settings.model,
-            "messages": [{"role": role, "content": words} for role, words in ask.messages],
-            self._limit: ask.max_tokens,
-            "temperature": ask.temperature,
-            "top_p": ask.top_p,
-        }
+        limits = {self._limit: ask.max_tokens, "temperature": ask.temperature, "top_p": ask.top_p}
+        if ask.goes_on:
+            listed = {"logprobs": ask.listed} if ask.listed else {}
+            return {"model": self._settings.model, "prompt": ask.messages[0][1], **limits, **listed}
+        messages = [{"role": role, "content": words} for role, words in ask.messages]
+        top = {"logprobs": True, "top_logprobs": ask.listed} if ask.listed else {}
+        return {"model": self._settings.model, "messages": messages, **limits, **top}
 
     def _status(self, error: Any) -> Outcome:
         status, code = error.status_code, error_code(error.body)
@@ -103,7 +106,7 @@ def _client_package() -> Any:
     except ImportError as error:
         raise ModelError(
             "The client for endpoints is not installed.",
-            "Install the extra palimpsest[endpoint], or let another kind of author write.",
+            "Install the extra palimpsest[endpoint], or let a model on this machine write or judge.",
         ) from error
 
 
@@ -116,24 +119,43 @@ def _lost(error: Exception, timeout: float) -> Outcome:
     return Failure("the connection broke", again=True, reached=False), None
 
 
-def read_reply(content: bytes, worst: TokenUse) -> tuple[Answer | None, TokenUse]:
+def read_reply(content: bytes, worst: TokenUse, listed: bool = False) -> tuple[Answer | None, TokenUse]:
     """The answer in a reply, and the tokens that it has used.
 
     A reply that does not say how many tokens it has used counts as the most that it can have used.
 
+    Args:
+        listed: whether its text is the list of the likeliest first tokens, as JSON, in place of words.
+
     Returns:
-        None for the answer if there is none: malformed JSON, no choices, or no text.
+        None for the answer if there is none: malformed JSON, no choices, no text, or no list.
     """
     body = _json(content)
     choice = _at(body, "choices", 0)
-    words, finish = _at(choice, "message", "content"), _finish(choice)
+    words, finish = _likely(choice) if listed else _at(choice, "message", "content"), _finish(choice)
     text = _without_surrogates(words) if isinstance(words, str) else ""
     use = TokenUse(_count(_at(body, "usage", "prompt_tokens")), _count(_at(body, "usage", "completion_tokens")))
     if use.read < 1 or use.written < bool(text):
         use = worst
-    if not isinstance(words, str) and finish == "stop":
+    if not isinstance(words, str) and (finish == "stop" or (listed and finish != "refused")):
         return None, use
     return Answer(text, finish, use.read, use.written), use
+
+
+def _likely(choice: Any) -> str | None:
+    """Pairs of a first token and its log-probability, as JSON; None where a choice lists none.
+
+    Chats list objects, completions a mapping.
+    """
+    chat, plain = _at(choice, "logprobs", "content", 0, "top_logprobs"), _at(choice, "logprobs", "top_logprobs", 0)
+    of_chat = [(_at(one, "token"), _at(one, "logprob")) for one in chat] if isinstance(chat, list) else []
+    found = list(plain.items()) if isinstance(plain, dict) else of_chat
+    pairs = [(_without_surrogates(token), float(value)) for token, value in found if _is_likely(token, value)]
+    return json.dumps(pairs) if pairs else None
+
+
+def _is_likely(token: Any, value: Any) -> bool:
+    return isinstance(token, str) and isinstance(value, int | float) and math.isfinite(value)
 
 
 def _without_surrogates(text: str) -> str:

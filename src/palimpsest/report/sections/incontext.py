@@ -1,4 +1,4 @@
-"""Answers of the public language model behind demonstrations from each row of the results."""
+"""Answers of a judge, a language model, behind demonstrations from each row of the results."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -124,7 +124,7 @@ def _figures(page: Page) -> Iterator[Figure]:
         yield Figure(
             section="Utility",
             title="Answers behind demonstrations",
-            caption=f"{cannot_judge(page.results)}The public language model answers real test rows behind "
+            caption=f"{cannot_judge(page.results)}A language model, the judge, answers real test rows behind "
             "demonstrations drawn at random from each row of the results; nothing is trained. 95% intervals over the "
             f"test rows. {_without_any(rows)}{_missing(page.results)}",
             alt=draw.listed("Share answered right, by demonstrations", rows, "variant", "shots", value="accuracy"),
@@ -152,7 +152,7 @@ def _missing(results: Results) -> str:
 def _tables(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
     answers, doubt = in_context(page.results, page.receipts), cannot_judge(page.results)
     note = (
-        "Real test rows that the public language model answers right behind demonstrations from each row of the "
+        "Real test rows that the judge, a language model, answers right behind demonstrations from each row of the "
         "results; ± is the standard deviation between draws of the demonstrations. Zero-shot is without "
         "demonstrations, real with private ones."
     )

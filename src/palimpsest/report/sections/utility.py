@@ -1,4 +1,4 @@
-"""Usefulness: classifiers that are trained on the rows and tested on real ones."""
+"""Usefulness: classifiers, or a language model, that are trained on the rows and tested on real ones."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -6,11 +6,12 @@ from typing import Any
 import altair as alt
 from markupsafe import Markup
 
+from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.audit.statistics import Estimate
 from palimpsest.audit.utility import Scored, UtilityScores
 from palimpsest.report import drawing as draw
 from palimpsest.report.drawing import Chart, Rows
-from palimpsest.report.formats import MISSING, percent
+from palimpsest.report.formats import MISSING, number, percent
 from palimpsest.report.results import Document, Metric, Results, measured
 from palimpsest.report.row import BASELINES, EVALUATORS, Row, Score, Summary
 from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section
@@ -21,6 +22,8 @@ PUBLIC: Metric[Document] = Metric(
     "public", dict, lambda params: ("public",) if params.dataset.public_test else (), path="public.json"
 )
 
+_CLASSIFIER = "A classifier trained"
+_TRAINED = {NEXT_TOKEN: "A language model trained further"}
 _DASHES = {"real": [1, 0], "public_only": [2, 3]}
 
 
@@ -33,7 +36,8 @@ def scores(results: Results, variant: str) -> tuple[Score, ...]:
 
 
 def _score(name: str, own: Scored, both: bool) -> Score:
-    return Score(name, own.accuracy, own.retention, own.gap_closed, None if own.gap_closed else _gap_note(own, both))
+    note = None if own.gap_closed else _gap_note(own, both)
+    return Score(name, own.accuracy, own.retention, own.gap_closed, note, own.perplexity)
 
 
 def _gap_note(own: Scored, both: bool) -> str:
@@ -57,7 +61,8 @@ def _retention(name: str) -> Callable[[Row], Cell | None]:
         if score is None:
             return None
         ratio = _ratio(score.retention, 1)
-        return Cell(ratio.text, (*ratio.small, f"accuracy {percent(score.accuracy.value)}"))
+        perplexity = () if score.perplexity is None else (f"perplexity {number(score.perplexity.value, 3)}",)
+        return Cell(ratio.text, (*ratio.small, f"accuracy {percent(score.accuracy.value)}", *perplexity))
 
     return cell
 
@@ -86,6 +91,7 @@ def frontier(summary: Summary, evaluator: str) -> Rows:
         {"variant": row.variant, "series": row.method if row.role == "release" else row.variant, "role": row.role}
         | {"epsilon": row.epsilon_proved if row.role == "release" else None, "accuracy": score.accuracy.value}
         | draw.fields(score.accuracy, "low", "high")
+        | ({} if score.perplexity is None else {"perplexity": score.perplexity.value})
         for row in summary.rows
         if (score := row.score(evaluator)) is not None
     ]
@@ -170,8 +176,8 @@ def _figures(page: Page) -> Iterator[Figure]:
         yield Figure(
             section="Utility",
             title=f"Usefulness for its privacy, by {evaluator}",
-            caption="A classifier trained on each variant and tested on real rows, with 95% intervals. Level lines: "
-            "the real rows, public text alone, and runs without noise.",
+            caption=f"{_TRAINED.get(evaluator, _CLASSIFIER)} on each variant and tested on real rows, with 95% "
+            "intervals. Level lines: the real rows, public text alone, and runs without noise.",
             alt=draw.listed("Accuracy", rows, "variant", value="accuracy"),
             chart=frontier_chart(rows),
             rows=_in_words(rows, summary),
@@ -202,11 +208,11 @@ def public_figures(scores: Mapping[str, Any], releases: Sequence[Mapping[str, An
             frontier_chart,
             section="Utility",
             title=f"Usefulness for its privacy, by {evaluator}",
-            caption="A classifier trained on the rows and tested on a file that was declared public, with 95% "
-            "intervals. Level line: public text alone.",
+            caption=f"{_TRAINED.get(evaluator, _CLASSIFIER)} on the rows and tested on a file that was "
+            "declared public, with 95% intervals. Level line: public text alone.",
             alt="; ".join(f"{row['variant']} {row['accuracy']:.3g}" for row in rows) + ".",
         )
 
 
-_PLOTS = {"utility": lambda page: frontier(page.summary, EVALUATORS[0])}
+_PLOTS = {"utility": lambda page: frontier(page.summary, (*page.summary.evaluators, EVALUATORS[0])[0])}
 SECTION = Section("utility", (UTILITY, PUBLIC), columns=_columns, figures=_figures, plots=_PLOTS, heading="Utility")

@@ -1,0 +1,116 @@
+"""Next-token evaluation: a small language model goes on learning on rows, then reads real texts. It needs no labels.
+
+Unlabelled synthetic text is measured so by Yue et al. 2023 and Xie et al. 2024 (Aug-PE). The model, its tokens and the
+number of passes are fixed before and made of public text alone: nothing is chosen on real rows. Accuracies and
+perplexities are per token of this model, so they compare rows that it measured, and no others.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio
+from palimpsest.audit.utility import Evaluation, Scored
+from palimpsest.errors import DataError
+from palimpsest.models.lm import IGNORED, load_lm, train
+from palimpsest.models.settings import Schooling
+from palimpsest.models.tokens import encode_texts, pad_right, specials
+from palimpsest.models.vectors import by_length
+
+_LOGITS = 1 << 26  # numbers of a batch's logits, at most, unless one text has more: 256 MiB in float32
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What a model makes of n texts."""
+
+    right: np.ndarray  # tokens of each text that it found likeliest, float64 (n,)
+    losses: np.ndarray  # cross entropy in nats, summed over each text's tokens, float64 (n,)
+    tokens: np.ndarray  # tokens that are predicted in each text, its end among them, float64 (n,)
+
+
+def next_token(
+    folder: Path,
+    texts: Sequence[str],
+    test_texts: Sequence[str],
+    schooling: Schooling,
+    max_tokens: int,
+    seeds: Sequence[int],
+    bootstrap: Bootstrap,
+) -> Evaluation:
+    """Train the public model in `folder` further on `texts`, once per seed, and let it read the test texts.
+
+    Args:
+        folder: a Hugging Face folder with a causal language model of public text.
+        schooling: how it is trained.
+        max_tokens: tokens read of a text; also at most the model's context.
+        seeds: each draws the order of the texts.
+
+    Raises:
+        DataError: the texts to train on hold no token, or there are no test texts.
+        ModelError: the folder holds no such model.
+    """
+    readings = []
+    for seed in seeds:
+        model, tokenizer = load_lm(folder)
+        most = min(max_tokens, int(model.config.get_text_config().max_position_embeddings))
+        rows = [row for row in token_rows(tokenizer, texts, most) if len(row) > 2]
+        test = token_rows(tokenizer, test_texts, most)
+        if not rows or not test:
+            raise DataError("There are no texts to train or to test on.", "Generate some, or enlarge the test share.")
+        train(model.train(), rows, schooling, seed, private=True)
+        readings.append(read(model.eval(), test))
+    return evaluate(readings, bootstrap)
+
+
+def token_rows(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], most: int) -> list[list[int]]:
+    """Each text as `BOS text EOS`, its first `most` tokens."""
+    ids = specials(tokenizer)
+    return [[ids.bos, *text, ids.eos][:most] for text in encode_texts(tokenizer, texts, most)]
+
+
+@torch.no_grad()
+def read(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> Reading:
+    """Let a model predict every token of each row but the first."""
+    lengths = [len(row) for row in rows]
+    right, losses = np.zeros(len(rows)), np.zeros(len(rows))
+    wide = max(lengths) * int(model.config.get_text_config().vocab_size)
+    for chosen in by_length(lengths, max(1, _LOGITS // wide)):
+        right[chosen], losses[chosen] = _read(model, [rows[index] for index in chosen])
+    return Reading(right, losses, np.array(lengths, dtype=np.float64) - 1.0)
+
+
+def _read(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Right tokens and nats of each row: both (rows,)."""
+    tokens, targets = pad_right(rows, 0).to(model.device), pad_right(rows, IGNORED)[:, 1:].to(model.device)
+    everywhere = torch.ones_like(tokens[:, :-1])  # padding follows the text, so causal attention needs no mask
+    logits = model(input_ids=tokens[:, :-1], attention_mask=everywhere).logits.float()  # (rows, time, vocabulary)
+    losses = functional.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
+    right = (logits.argmax(dim=2) == targets).sum(dim=1)  # no token is IGNORED
+    return right.double().cpu().numpy(), losses.double().sum(dim=1).cpu().numpy()
+
+
+def evaluate(readings: Sequence[Reading], bootstrap: Bootstrap) -> Evaluation:
+    """What readings of the same texts by models of several seeds come to; intervals are over texts.
+
+    The perplexity is that of the mean loss over seeds.
+    """
+    right, tokens = np.stack([one.right for one in readings]), readings[0].tokens
+    losses = np.mean([one.losses for one in readings], axis=0)
+    nats = Estimate(float(losses.sum() / tokens.sum()), *bootstrap_ratio(losses, tokens, bootstrap))
+    shares = right.sum(axis=1) / tokens.sum()
+    scored = Scored(
+        accuracy=Estimate(float(shares.mean()), *bootstrap_ratio(right.mean(axis=0), tokens, bootstrap)),
+        per_seed=tuple(shares.tolist()),
+        correct=tuple(map(int, right.sum(axis=1))),
+        per_class={},
+        ece=None,
+        perplexity=Estimate(*(math.exp(nat) for nat in (nats.value, nats.low, nats.high))),
+    )
+    return Evaluation(right, scored)

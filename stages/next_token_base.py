@@ -1,0 +1,23 @@
+"""The language model that goes on learning on rows and reads real texts: one of public text alone."""
+
+from palimpsest.models.lm import load_lm, pretrain_lm, save_lm
+from palimpsest.params.load import load
+from palimpsest.records.vouched import EMBEDDED
+from palimpsest.workspace import NEXT_TOKEN_LM
+from stages.common import start
+from stages.public import heldout_texts, public_texts
+from stages.vouching import vouched
+
+
+def run() -> None:
+    """data/public -> models/next_token."""
+    params = load()
+    if params.models.next_token != EMBEDDED:
+        save_lm(*load_lm(vouched(params, "models.next_token")), NEXT_TOKEN_LM)
+        return
+    seed = params.seed + 1  # another start than that of the model that methods write with
+    pretrain_lm(public_texts(), heldout_texts(), params.models.embedded_lm, seed, NEXT_TOKEN_LM)
+
+
+if __name__ == "__main__":
+    start(run)
