@@ -10,7 +10,7 @@ from torch.nn import functional
 from palimpsest.models.attention import capped
 
 _CHUNK = 1 << 18  # logits worked on at once: few enough to stay in a processor's cache
-_LARGE = 1 << 24  # logits of a batch beyond which those of a frozen head are computed example by example
+_LARGE = 1 << 15  # tokens; the logits of a larger frozen head are computed example by example
 _MOST = 1 << 24  # logits that are there at once then
 
 
@@ -42,7 +42,7 @@ def lm_head_loss(
     counted = mask.to(torch.promote_types(hidden.dtype, torch.float32))
     weights = counted / counted.sum(1, keepdim=True).clamp_min(1.0)
     targets = targets.masked_fill(~mask, 0)
-    if frozen and isinstance(head, nn.Linear) and mask.numel() * len(head.weight) > _LARGE:
+    if frozen and isinstance(head, nn.Linear) and len(head.weight) > _LARGE:  # public: whatever is in the batch
         return _FrozenHead.apply(hidden, head.weight.detach(), head.bias, targets, weights, cap)
     return _CrossEntropy.apply(head(hidden), targets, weights, cap)
 
