@@ -20,7 +20,7 @@ test: $(TEST) lint  ## everything CI checks
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadgroup  # hundreds of processes compile the code once
 
 test-slow: $(TEST)  ## evidence for a release: wheel, notebooks, the commands of every page; goes on where it stopped
-	$(BIN)/python -m pytest -m slow --stepwise -rs
+	$(BIN)/python -m pytest -m slow --stepwise
 
 lint: $(TEST)  ## style, import contracts, types
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 """Every command that a page shows is one; those that can run on a small machine do, page by page, as a reader would.
 
-A block with the comment `<!-- not run: WHY -->` above it is left out: `pytest -m slow -rs` lists them. The comment
+A block with the comment `<!-- not run: WHY -->` above it is left out, and the comment says why. The comment
 `<!-- first: COMMAND -->` stands for what a reader does by hand before the block.
 """
 
@@ -29,7 +29,6 @@ RUN = {
     for name, found in PAGES.items()
     if (run := [each for each in found if each.language in SHELLS and not each.why_not])
 }
-LEFT_OUT = [each for found in PAGES.values() for each in found if each.why_not]
 CALLS = [(each.place, call) for found in PAGES.values() for each in found for call in commands(each)]
 _SIZES = {"private_rows": 600, "test_rows": 100, "public_rows": 600, "public_test_rows": 100}
 _WORLD = WorldSettings.sized(seed=3, **_SIZES, detail_share=0.0)  # rows that hold a way to reach somebody do not leave
@@ -94,12 +93,6 @@ def test_every_command_of_a_page_runs(page: str, tmp_path: Path) -> None:
         )  # fmt: skip
         answers.kill()
     assert done.returncode == 0, log.read_text()[-4000:]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("place", [pytest.param(each.place, marks=pytest.mark.skip(each.why_not)) for each in LEFT_OUT])
-def test_a_block_is_left_out(place: str) -> None:
-    """Listed with its reason, and never run."""
 
 
 def environ(home: Path) -> dict[str, str]:

@@ -29,7 +29,8 @@ def bin_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     wheel = next(place.glob("*.whl"))
     python = place / "venv" / "bin" / "python"
-    subprocess.run([*pip, "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)], check=True)
+    options = ["--no-deps", "--no-index", "--force-reinstall"]  # `others.pth` shows it an installed palimpsest
+    subprocess.run([*pip, "--python", str(python), "install", *options, str(wheel)], check=True)
     return python.parent
 
 

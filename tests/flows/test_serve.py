@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.report.release.word import VARIABLE as WORD
 from stages.warm import VARIABLE as WARM
 from tests.artifacts import read_artifacts
+from tests.chromium import programs
 
 pytestmark = pytest.mark.usefixtures("api")
 
@@ -46,7 +46,6 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --no-proxy-server --window-size=1400,1000"
 )
-DRIVER, BROWSER = shutil.which("chromedriver"), shutil.which("chromium")
 
 
 @pytest.fixture(scope="module")
@@ -183,16 +182,16 @@ def kept(home: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
+    chromium, chromedriver = programs()
     options = webdriver.ChromeOptions()
-    options.binary_location = str(BROWSER)
+    options.binary_location = chromium
     for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path / 'profile'}"):
         options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+    driver = webdriver.Chrome(options=options, service=Service(chromedriver))
     yield driver
     driver.quit()
 
 
-@pytest.mark.skipif(not (DRIVER and BROWSER), reason="needs Chromium and its driver")
 def test_the_interface_shows_name_sentence_charges_and_schedule(
     api: str, told: dict[str, Any], browser: webdriver.Chrome
 ) -> None:

@@ -56,7 +56,7 @@ class After:
 def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """A workspace whose variant would train again, slowly enough to be stopped on the way."""
     place = copy(ran)
-    place.edit("lms", VARIANT, micro_batch=4)
+    place.edit("lms", VARIANT, micro_batch=2, epochs=2)
     with place.entered():
         yield place
 

@@ -1,7 +1,5 @@
 """A browser for the pages; and `report_world` importable from the tests beside it, however pytest imports them."""
 
-import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +8,8 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.chromium import programs
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -25,13 +25,7 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    chromium, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-    if not (chromium and driver):
-        if os.environ.get("PALIMPSEST_WITHOUT_BROWSER") == "1":
-            pytest.skip("no Chromium, and PALIMPSEST_WITHOUT_BROWSER=1 allows that")
-        pytest.fail(
-            "The page is tested in Chromium. Install chromium and chromedriver, or set PALIMPSEST_WITHOUT_BROWSER=1."
-        )
+    chromium, driver = programs()
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):

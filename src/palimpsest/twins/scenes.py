@@ -118,7 +118,7 @@ def select(seed: int) -> Scene:
         "select",
         seed,
         {"select": [NAME]},
-        {NAME: settings.variant("select", rows=COINS // 2, domain=1.0, **settings.COUNTED)},
+        {NAME: settings.variant("select", rows=COINS // 2, domain=1.0, most=1.0, **settings.COUNTED)},
         (("select", NAME),),
     )
 
