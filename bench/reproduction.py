@@ -1,16 +1,19 @@
-"""The rows of the conditional language model on SST-2 and AG News, side by side with the paper's table 1.
+"""What every method writes with a real language model, on SST-2, AG News and TREC, beside what costs nothing.
 
-    python bench/reproduction.py --data <folder> --lm <folder> --task sst2 --epsilon 3 --workspace <new folder>
+    python -m bench.reproduction --data <folder> --lm <folder> --task sst2 --epsilon 3 --workspace <new folder>
 
-One training per language model: `filter` and `pplm` share one, `multitask`, `fudge` and `fudge_state` the other. Each
-cell draws `--rows` rows per sampling seed and scores them by two classifiers of three seeds, beside the real rows,
-public text alone, and `select` at the same epsilon. The budget is the workspace's own. Finished cells are kept in
-`<workspace>/results.jsonl`; run again, and only what is missing is done. Slow: an hour or more on two cores.
+One training per language model: `plain`, `filter` and `pplm` share one, `multitask`, `fudge` and `fudge_state` the
+other. They have one cell for each sampling seed; `predict`, `predict_plain` (without class means), `evolve` and `embed`
+are drawn when they are charged, and have one. Each cell is scored by two classifiers of three seeds, and by an encoder
+that is fine-tuned where `--classifier` names one, on its first rows of each size. `real`, `public_only` and `select`
+stand beside. A named model is prompted in words. The budget is the workspace's own. Finished cells are kept in
+`<workspace>/results.jsonl`; run again, and only what is missing is done. Slow: minutes to hours for a cell.
 """
 
 import argparse
 import gzip
 import json
+import math
 import os
 import subprocess
 import sys
@@ -23,7 +26,7 @@ from typing import Any
 import numpy as np
 from ruamel.yaml import YAML
 
-from bench.settings_file import read_settings, write_settings
+from bench.settings_file import read_settings
 
 SST2 = {"negative": "A negative film review.", "positive": "A positive film review."}
 NEWS = {
@@ -32,13 +35,42 @@ NEWS = {
     "business": "News about business, markets, companies and the economy.",
     "sci/tech": "News about science, technology, computers and the internet.",
 }
+QUESTIONS = {
+    "abbreviation": "What an abbreviation stands for.",
+    "description": "A definition, a reason or a way of doing something.",
+    "entity": "A thing: an animal, a work, a colour, a food, a sport, a word.",
+    "human": "A person or a group of people.",
+    "location": "A place: a city, a country, a mountain.",
+    "number": "A number: a count, a date, a distance, a price.",
+}
 TASKS: dict[str, dict[str, Any]] = {
     "sst2": {"labels": SST2, "n": 6920, "public": ("public_reviews",), "tokens": 40, "characters": 240},
     "agnews": {"labels": NEWS, "n": 8788, "public": ("public_news", "public_wiki"), "tokens": 56, "characters": 400},
+    "trec": {
+        "labels": QUESTIONS,
+        "n": 5452,
+        "public": ("public_reviews", "public_wiki"),
+        "tokens": 24,
+        "characters": 160,
+    },
 }
+WORDS = {"sst2": "reviews", "agnews": "news", "trec": "questions"}  # what prompts in words call a text
 PUBLIC_SENTENCES = 12_000
 LM_SHARE = 0.87  # of epsilon, for the language model alone where a discriminator of its own follows
-VARIANTS = {"filter": "judge", "pplm": "head", "multitask": "multi", "fudge": "multi", "fudge_state": "multi"}
+DRAWN = {
+    "plain": "lm",
+    "filter": "judge",
+    "pplm": "head",
+    "multitask": "multi",
+    "fudge": "multi",
+    "fudge_state": "multi",
+}
+STAGED = {
+    "predict": "private_predict", "predict_plain": "private_predict", "evolve": "private_evolve", "embed": "eda_evolve",
+    "public_lm": "public_lm",
+}  # fmt: skip
+FREE = ("real", "public_only")
+STEERED_ROWS = 500  # of rows that gradients steer, token by token
 
 
 def main() -> None:
@@ -48,14 +80,14 @@ def main() -> None:
     os.environ["PALIMPSEST_LEDGER"] = f"sqlite:///{workspace.resolve()}.ledger.db"
     os.environ["PALIMPSEST_WITNESSES"] = f"{workspace.resolve()}.witnesses"
     if not (workspace / "params.yaml").is_file():
-        make(workspace, args)
-    models = dict.fromkeys(needed(args.variants))
-    targets = ["public_only", "baseline_eval", *(stage(model) for model in models)]
-    subprocess.run([sys.executable, "-m", "dvc", "repro", *targets], cwd=workspace, check=True)
+        fresh(workspace, args)
+        write_yaml(workspace / "params.yaml", settings(workspace, args))
     with chdir(workspace):
-        for variant in (*(() if args.no_baselines else ("real", "public_only", "select")), *args.variants):
-            for seed in range(args.seeds if variant in VARIANTS or variant == "select" else 1):
-                cell(args, variant, seed)
+        repro("public_only", "baseline_eval")
+        for row in (*(() if args.no_baselines else (*FREE, "select")), *args.rows):
+            made_of(row)
+            for seed in range(args.seeds if row in DRAWN or row == "select" else 1):
+                cell(args, row, seed)
         show()
 
 
@@ -64,35 +96,31 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--lm", type=Path, required=True)
+    parser.add_argument("--classifier", type=Path, help="an encoder to fine-tune, as a third evaluator")
     parser.add_argument("--task", choices=TASKS, required=True)
     parser.add_argument("--epsilon", type=float, default=3.0, help="inf for the reference without noise")
     parser.add_argument("--workspace", type=Path, required=True)
-    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS)
+    parser.add_argument("--rows", nargs="+", default=list(DRAWN), choices=[*DRAWN, *STAGED])
     parser.add_argument("--no-baselines", action="store_true", help="leave out real, public_only and select")
-    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--sizes", nargs="+", type=int, default=[1000], help="how many of a row's texts are scored")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=float, default=4.0)
-    parser.add_argument("--best-of", type=int, default=4, help="of the variant filter")
-    parser.add_argument("--threshold", type=float, default=0.5, help="of the variant filter's label filter")
+    parser.add_argument("--epochs", type=float, default=3.0)
+    parser.add_argument("--precision", choices=["float32", "bf16"], default="float32")
+    parser.add_argument("--best-of", type=int, default=4, help="of the row filter")
     return parser.parse_args()
 
 
-def needed(variants: Sequence[str]) -> Iterator[str]:
-    """The models behind the variants, each after the one it builds on."""
-    for variant in variants:
-        if VARIANTS[variant] != "multi":
-            yield "lm"
-        yield VARIANTS[variant]
+def repro(*stages: str) -> None:
+    """Run stages, and what they need, by the product's own command."""
+    subprocess.run([sys.executable, "-m", "palimpsest.cli.main", "run", *stages, "--yes"], check=True)
 
 
-def stage(model: str) -> str:
-    return f"{'dp_train' if model in ('lm', 'multi') else 'discriminator'}@{model}"
-
-
-def make(workspace: Path, args: argparse.Namespace) -> None:
-    """A workspace with this bench's models and variants in params.yaml."""
-    params = fresh(workspace, args)
-    write_settings(workspace, settings(params, TASKS[args.task], args))
+def made_of(row: str) -> None:
+    """Fit the models behind a row that is drawn here, or make one that a stage writes."""
+    if row in STAGED:
+        repro(STAGED[row] if row == "public_lm" else f"{STAGED[row]}@{row}")
+    elif row in DRAWN:
+        repro(f"{'dp_train' if DRAWN[row] in ('lm', 'multi') else 'discriminator'}@{DRAWN[row]}")
 
 
 def fresh(workspace: Path, args: argparse.Namespace, **more: Any) -> dict[str, Any]:
@@ -115,69 +143,83 @@ def fresh(workspace: Path, args: argparse.Namespace, **more: Any) -> dict[str, A
     return read_settings(workspace)
 
 
-def settings(params: dict[str, Any], task: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
-    """params.yaml with two language models, two discriminators behind the first, and a variant for each row."""
-    drawn_as = next(variant for variant in params["variants"].values() if variant["method"] == "dp_lm")
-    (template,) = (model["train"] for model in params["lms"].values())
-    params["lms"], params["discriminators"] = models(template, task, args)
-    generate = drawn_as["generate"] | {"rows": args.rows, "max_tokens": task["tokens"], "draws": 40}
-    chosen = generate["filters"] | {"chain": ["length", "duplicates", "label"]}
-    settings_of = {"filter": generate | {"best_of": args.best_of, "filters": chosen | {"threshold": args.threshold}}}
-    params["variants"] = {
-        name: {"method": "dp_lm", "variant": name, "generate": settings_of.get(name, generate)} for name in VARIANTS
+def settings(workspace: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """params.yaml of `init` with two language models, two discriminators behind the first, and every row."""
+    params, task = plain_yaml(workspace / "params.yaml"), TASKS[args.task]
+    purpose = {"purpose": "reference"} if args.epsilon == float("inf") else {}
+    (template,) = params["lms"].values()
+    train = template | purpose | {"epochs": args.epochs, "max_tokens": task["tokens"], "precision": args.precision}
+    both = purpose | {"from": "lm", "epsilon": args.epsilon}
+    params["lms"] = {
+        "lm": train | {"epsilon": args.epsilon * LM_SHARE, "discriminator_weight": 0.0},
+        "multi": train | {"epsilon": args.epsilon},
     }
-    params["run"] |= {
-        "dp_train": ["lm", "multi"], "discriminator": {"head": "lm", "judge": "lm"}, "dp_lm": VARIANTS,
-        "embedding_audit": ["base", "lm", "multi"], "evaluate": list(VARIANTS),
-        "audit": [], "twins": [],
-    }  # fmt: skip
-    params["release"]["variants"] = []
-    params["models"]["prompts"] |= {"epochs": 1, "max_tokens": task["tokens"]}
-    params["public_only"] = {"rows": args.rows}
-    params["audit"]["separation"] |= {"rows": 2000, "max_tokens": task["tokens"], "projections": ["pca"]}
-    return params
+    params["discriminators"] = {"judge": both, "head": both | {"reads": "both", "learning_rate": 0.02}}
+    params["models"] |= {"words": WORDS[args.task]} if "words" in params["models"] else {}
+    params["models"] |= {"classifier": str(args.classifier.resolve())} if args.classifier else {}
+    params["authors"] = {"base": {"kind": "base", "max_tokens": task["tokens"]}}
+    params["decoders"] = {"small": {"max_tokens": task["tokens"]}}
+    params["variants"] = dict(variants(purpose | {"epsilon": args.epsilon}, task, args))
+    params["public_only"] = {"rows": max(args.sizes)}
+    evaluators = ["minilm_lr", "tfidf_lr", *(["finetuned"] if args.classifier else [])]
+    return params | {"utility": {"evaluators": evaluators}}
 
 
-def models(template: dict[str, Any], task: dict[str, Any], args: argparse.Namespace) -> tuple[dict, dict]:
-    """The language models and the discriminators."""
-    train = template | {
-        "epochs": args.epochs, "batch": 512, "learning_rate": 0.004, "max_tokens": task["tokens"], "micro_batch": 128,
-    }  # fmt: skip
-    purpose = "reference" if args.epsilon == float("inf") else "release"
-    whole, part = ({"purpose": purpose, "epsilon": args.epsilon * share} for share in (1.0, LM_SHARE))
-    shared = ("warmup", "betas", "adam_eps", "weight_decay", "noise_correction", "max_tokens")
-    head = {key: train[key] for key in shared}
-    head |= {"epochs": 40, "batch": task["n"], "schedule": "linear", "clipping_norm": 0.5, "micro_batch": 2048}
-    head |= {"person": "joint", "checkpoint_steps": 50, "width": 0, "prefix_step": 4}
-    lms = {
-        "lm": part | {"train": train | {"discriminator_weight": 0.0}},
-        "multi": whole | {"train": train | {"discriminator_weight": 1.0}},
+def variants(bought: dict[str, Any], task: dict[str, Any], args: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """Each row, drawn from a fitted model or charged by itself."""
+    written = {"rows": max(args.sizes), "max_tokens": task["tokens"]}
+    chain = {"filters": {"chain": ["length", "personal_data", "duplicates", "label"]}}
+    own = {
+        "filter": chain | {"best_of": args.best_of},
+        "pplm": {"rows": STEERED_ROWS},
+        "multitask": {"rows": STEERED_ROWS},
     }
-    heads = {
-        "head": whole | {"train": head | {"reads": "both", "learning_rate": 0.02}},
-        "judge": whole | {"train": head | {"reads": "encoder", "learning_rate": 0.01}},
-    }
-    return lms, heads
+    for name, model in DRAWN.items():
+        yield name, {"method": "dp_lm", "from": model, "variant": name} | written | own.get(name, {})
+    predict = bought | {"method": "predict", "from": "base", "max_tokens": task["tokens"]}
+    yield "predict", predict
+    yield "predict_plain", predict | {"class_means": None}
+    yield "evolve", bought | {"method": "evolve", "from": "base", "rows": max(args.sizes)}
+    yield "embed", bought | {"method": "embed", "from": "small", "rows": max(args.sizes)}
 
 
-def cell(args: argparse.Namespace, variant: str, seed: int) -> None:
-    """Draw and score one row of the table, unless it is there."""
-    if any((row["variant"], row["seed"]) == (variant, seed) for row in results()):
+def cell(args: argparse.Namespace, row: str, seed: int) -> None:
+    """Draw and score one row of the table at each size, unless it is there."""
+    if any((done["row"], done["seed"]) == (row, seed) for done in results()):
         return
     started = time.monotonic()
-    rows, notes = ROWS.get(variant, drawn)(args, variant, seed)
-    seconds = time.monotonic() - started
-    line = {"variant": variant, "seed": seed, "rows": len(rows), "seconds": round(seconds, 1), **notes}
+    rows, notes = DRAWERS.get(row, drawn if row in DRAWN else staged)(args, row, seed)
+    seconds = round(time.monotonic() - started, 1)
     with Path("results.jsonl").open("a") as file:
-        file.write(json.dumps(line | accuracies(rows)) + "\n")
+        for size in args.sizes:
+            part = rows if row == "real" else first(rows, size)
+            told = {"row": row, "seed": seed, "asked": size, "rows": len(part), "seconds": seconds}
+            file.write(json.dumps(told | notes | accuracies(part)) + "\n")
+            if len(part) == len(rows):
+                break  # a larger size would be the same rows
+
+
+def first(rows: Sequence[Any], size: int) -> list[Any]:
+    """So many rows, the first of each label, in the shares of all."""
+    of_label = {label: [row for row in rows if row.label == label] for label in sorted({row.label for row in rows})}
+    return [row for own in of_label.values() for row in own[: math.ceil(size * len(own) / len(rows))]]
 
 
 def accuracies(rows: Sequence[Any]) -> dict[str, float]:
     """evaluator -> accuracy on the real test rows."""
     from palimpsest.params.load import load
-    from stages.downstream_eval import score
+    from stages.audited import records_of
+    from stages.downstream_eval import Judges, Part
 
-    return {name: found.scored.accuracy.value for name, found in score(load(), rows).evaluations.items()}
+    found = Judges(load()).score(Part(rows, asset=False), Part(records_of("test"), asset=True))
+    return {name: evaluation.scored.accuracy.value for name, evaluation in found.evaluations.items()}
+
+
+def staged(args: argparse.Namespace, row: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
+    """What a stage wrote."""
+    from palimpsest.records.write import read_synthetic
+
+    return read_synthetic(f"data/synthetic/{row}", "text", "label"), {}
 
 
 def real(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
@@ -186,13 +228,6 @@ def real(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], 
     from palimpsest.records.write import read_split
 
     return [Record(row.text, row.label) for row in read_split("data/private/train.parquet")], {}
-
-
-def public_only(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
-    """What the stage of that name chose."""
-    from palimpsest.records.write import read_synthetic
-
-    return read_synthetic("data/synthetic/public_only", "text", "label"), {}
 
 
 def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
@@ -218,7 +253,7 @@ def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[An
     candidates = Candidates(texts, np.load("data/public/embeddings.npz")["texts"])
     encoder, schema = Encoder(resolve_encoder(params.models.encoder)), params.schema_of_data
     settings = SelectSettings(
-        rows=args.rows, label_counts="prior", prior=None, histogram_share=0.01, batch=64, domain=0.75, most=1
+        rows=max(args.sizes), label_counts="prior", prior=None, histogram_share=0.01, batch=64, domain=0.75
     )
     plan = planned(settings, schema, Budget(args.epsilon, params.delta))
     fit = Select(settings, schema, plan, candidates, encoder.encode)
@@ -238,38 +273,36 @@ def drawn(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any],
     from stages.filters import chain
     from stages.vouching import vouched
 
-    params, artifact = load(), DpLmArtifact.load(Path("models") / VARIANTS[variant])
+    params, artifact = load(), DpLmArtifact.load(Path("models") / DRAWN[variant])
     generate = params.variants[variant].generate
     filters = chain(params, generate.filters, generate.max_tokens, generate.batch)
     encode = Encoder(vouched(params, "models.encoder")).encode_batch if variant == "filter" else None
     shards = Path("shards") / f"{variant}_{seed}"
     sampler = Sampler(generate, variant, seed, filters, encode, shards)
-    rows = list(sampler.sample(artifact, artifact.counts(args.rows)))
+    rows = list(sampler.sample(artifact, artifact.counts(generate.rows)))
     return rows, {"drawn": filters.seen, "removed": filters.removed}
 
 
-ROWS: dict[str, Callable[..., tuple[list[Any], dict[str, Any]]]] = {
-    "real": real, "public_only": public_only, "select": selected,
-}  # fmt: skip
+DRAWERS: dict[str, Callable[..., tuple[list[Any], dict[str, Any]]]] = {"real": real, "select": selected}
 
 
 def show() -> None:
     """The table so far: accuracy and retention, the mean over sampling seeds."""
     found = results()
     evaluators = [key for key in ("tfidf_lr", "minilm_lr", "finetuned") if key in found[0]]
-    ceiling = next((row for row in found if row["variant"] == "real"), dict.fromkeys(evaluators, np.nan))
+    ceiling = next((row for row in found if row["row"] == "real"), dict.fromkeys(evaluators, np.nan))
     heads = " | ".join(f"{name} accuracy (sd) | retention" for name in evaluators)
-    print(f"| row | seeds | {heads} | s per cell |")
-    print("|---" * (3 + 2 * len(evaluators)) + "|")
-    for variant in dict.fromkeys(row["variant"] for row in found):
-        own = [row for row in found if row["variant"] == variant]
-        values = [np.array([row[name] for row in own]) for name in evaluators]
+    print(f"| row | rows | seeds | {heads} | s per cell |")
+    print("|---" * (4 + 2 * len(evaluators)) + "|")
+    for row, asked in dict.fromkeys((line["row"], line["asked"]) for line in found):
+        own = [line for line in found if (line["row"], line["asked"]) == (row, asked)]
+        values = [np.array([line[name] for line in own]) for name in evaluators]
         cells = [
             f"{each.mean():.3f} ({each.std():.3f}) | {each.mean() / ceiling[name]:.3f}"
             for name, each in zip(evaluators, values, strict=True)
         ]
-        seconds = np.mean([row["seconds"] for row in own])
-        print(f"| {variant} | {len(own)} | {' | '.join(cells)} | {seconds:.0f} |")
+        seconds = np.mean([line["seconds"] for line in own])
+        print(f"| {row} | {own[0]['rows']} | {len(own)} | {' | '.join(cells)} | {seconds:.0f} |")
 
 
 def results() -> list[dict[str, Any]]:
@@ -311,6 +344,11 @@ def lines(path: Path) -> Iterator[dict[str, str]]:
 def write(path: Path, rows: Iterator[dict[str, str]]) -> None:
     """JSON lines."""
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def plain_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file's values."""
+    return dict(YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8")))
 
 
 def write_yaml(path: Path, value: Any) -> None:

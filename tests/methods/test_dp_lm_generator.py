@@ -163,6 +163,7 @@ def test_artifact_json_holds_no_counts(untrained, tmp_path) -> None:
     untrained.save(tmp_path / "model")
     assert json.loads((tmp_path / "model" / "artifact.json").read_text()) == {
         "method": "dp_lm", "shares": {"praise": 0.75, "a complaint": 0.25}, "max_tokens": 24, "loss_on": "text",
+        "template": "{label}{separator}", "descriptions": {},
     }  # fmt: skip
     assert untrained.counts(10) == {"praise": 8, "a complaint": 2}
 
