@@ -10,6 +10,7 @@ from palimpsest.params.sections import Dataset
 from palimpsest.records.vouched import EMBEDDED
 
 ANY = "*"  # stands for a name of the file's own
+BLIND = [NEXT_TOKEN]  # the evaluators of data without labels
 _LARGEST_BATCH, _SMALLEST_BATCH = 10, 4  # powers of two
 _LARGEST_AUDIT, _SMALLEST_AUDIT = 2000, 20
 _MOST_CONTEXTS, _FEWEST_CONTEXTS = 32, 8
@@ -119,7 +120,7 @@ _ALL = (
     Derived(("variants", ANY, "evolve", "class_means"), *_WITH_LABELS),
     Derived(("variants", ANY, "evolve", "filters", "chain"), *_chain("json")),
     Derived(("variants", ANY, "embed", "class_means"), *_WITH_LABELS),
-    Derived(("utility", "evaluators"), *_labelled(["minilm_lr", "tfidf_lr"], [NEXT_TOKEN])),
+    Derived(("utility", "evaluators"), *_labelled(["minilm_lr", "tfidf_lr"], BLIND)),
     Derived(("audit", "size"), "a fifth of the units of privacy, from 20 to 2,000", _audited),
     Derived(("release", "title"), *_TITLE),
 )

@@ -16,10 +16,9 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
-from palimpsest.params.derived import ANY
+from palimpsest.params.derived import ANY, BLIND
 from palimpsest.params.derived import Path as Place
 from palimpsest.params.file import FILE, RESOLVED, File
 from palimpsest.params.resolve import Parts, as_written, resolve
@@ -85,7 +84,7 @@ def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that had another name when every value was listed, under today's."""
     made = {**body, "variants": {name: dict(starmap(_since, one.items())) for name, one in body["variants"].items()}}
     if not body["dataset"]["labels"]:  # classifiers were listed there, and nothing ran them
-        made["utility"] = {**body["utility"], "evaluators": [NEXT_TOKEN]}
+        made["utility"] = {**body["utility"], "evaluators": BLIND}
     return made
 
 

@@ -12,7 +12,6 @@ from palimpsest.models.settings import EmbeddedLm, PromptWarmUp
 from palimpsest.models.words import Named, Words
 from palimpsest.records.schema import CUSTOMER
 from palimpsest.records.structured import WHOLE_ROW
-from palimpsest.records.vouched import EMBEDDED
 from palimpsest.settings import Settings
 
 NAME = r"^[a-z][a-z0-9_]*$"
@@ -156,7 +155,7 @@ class Models(Settings):
     table saves memory and time wherever logits are computed."""
     judge: Annotated[LocalJudge | JudgeEndpoint, Field(discriminator="kind")] | None = None
     """Language model that answers test rows behind demonstrations (runs.in_context); null: that of `models.lm`."""
-    next_token: str = Field(default=EMBEDDED, min_length=1)
+    next_token: str = Field(default="embedded", min_length=1)
     """Causal LM that learns from rows and predicts real ones (evaluator next_token): embedded, a local folder, or a hub
     name. It should be small: it is trained `utility.seeds` times for each row of the results."""
     embedded_lm: EmbeddedLm
