@@ -91,6 +91,7 @@ def enumerated(*clippings: Clipping) -> Iterator[Case]:
 CLIPPINGS: tuple[Clipping, ...] = (
     FixedClipping(0.5, 0.5, 2),
     FixedClipping(3.0, 2.0, 2),
+    FixedClipping(3.0, 2.0, 2, 2),
     DifferenceClipping(0.5, 0.5, 2, 0),
     DifferenceClipping(3.0, 2.0, 2, 2),
 )

@@ -226,19 +226,21 @@ def test_difference_clipping_adds_what_is_clipped_to_public_logits() -> None:
 
 @settings(deadline=None)
 @given(
+    st.sampled_from([FixedClipping, DifferenceClipping]),
     arrays(np.float32, 9, elements=st.floats(-30, 30, width=32)),
     arrays(np.bool_, 9),
     st.integers(0, 12),
     st.floats(0.1, 8),
     st.integers(1, 9),
 )
-def test_candidates_are_the_public_top_k_and_what_clipped_contexts_could_lift_as_high(
-    public, allowed, k, clip, size
+def test_candidates_are_the_public_top_k_and_what_clipped_differences_could_lift_as_high(
+    kind, public, allowed, k, clip, size
 ) -> None:
     assume(allowed.any())
-    found = DifferenceClipping(clip, 1.0, size, k).candidates(torch.from_numpy(public), torch.from_numpy(allowed))
+    found = kind(clip, 1.0, size, k).candidates(torch.from_numpy(public), torch.from_numpy(allowed))
     usable = np.sort(public[allowed])[::-1]
-    bar = -math.inf if k == 0 or k >= len(usable) else usable[k - 1] - 2.0 * clip / size
+    lifted = 2.0 * clip / size if kind is DifferenceClipping else 0.0
+    bar = -math.inf if k == 0 or k >= len(usable) else usable[k - 1] - lifted
     close = np.abs(public - bar) < 1e-4
     assert np.array_equal(found.numpy()[~close], (allowed & (public >= bar))[~close])
     assert found.sum() >= min(k or len(usable), len(usable))

@@ -206,12 +206,12 @@ class BatchWriter:
 
     def _next(self, batch: int, public: torch.Tensor) -> int:
         follow = self._rules.follow(first=not self._written[batch].text)
+        columns = self._rules.clipping.candidates(public, follow).nonzero().squeeze(1)
         if self._rules.vector and self._free(batch, public, self._rules.vector):
-            columns = follow.nonzero().squeeze(1)
             return int(columns[draw(public[columns] / self._rules.public_temperature, self._source)])
         self._written[batch].used += 1
         self._thresholds.pop(batch, None)
-        return self._private(batch, public, follow)
+        return self._private(batch, public[columns], columns)
 
     def _free(self, batch: int, public: torch.Tensor, vector: SparseVector) -> bool:
         """Whether the sparse vector passes over this token."""
@@ -220,10 +220,9 @@ class BatchWriter:
         total = self._batches.private_sum(batch, None, probabilities, 1.0)
         return vector.passes(vector.distance(total, probabilities(public)), self._thresholds[batch], self._source)
 
-    def _private(self, batch: int, public: torch.Tensor, follow: torch.Tensor) -> int:
+    def _private(self, batch: int, chosen: torch.Tensor, columns: torch.Tensor) -> int:
+        """A token of these columns, whose public logits are `chosen`."""
         clipping = self._rules.clipping
-        columns = clipping.candidates(public, follow).nonzero().squeeze(1)
-        chosen = public[columns]
         total = self._batches.private_sum(
             batch, columns, lambda logits: clipping.contributions(logits, chosen), clipping.clip
         )

@@ -70,14 +70,17 @@ class Clipping(ABC):
         clip: c, in nats: most that one unit of privacy adds to any sum of contributions, in size.
         temperature: divides the scores.
         batch_size: s, the divisor, in units of privacy; never the number that is there.
+        top_k: k, the likeliest public tokens that may be drawn, with those within `margin`; 0 means all.
     """
 
     clip: float
     temperature: float
     batch_size: int
+    top_k: int = 0
 
     def __post_init__(self) -> None:
         validate.positive(clip=self.clip, temperature=self.temperature, batch_size=self.batch_size)
+        validate.in_range(0, math.inf, top_k=self.top_k)
 
     @property
     def sensitivity(self) -> float:
@@ -96,9 +99,20 @@ class Clipping(ABC):
         """
         return 0.5 * (move / self.temperature) ** 2
 
+    @property
     @abstractmethod
+    def margin(self) -> float:
+        """Nats below the k-th likeliest public token at which a token may be drawn still."""
+
     def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-        """Tokens that may be drawn, bool (vocabulary,): a function of public logits alone."""
+        """Tokens that may be drawn, bool (vocabulary,): a function of public logits alone.
+
+        Allowed ones with a public logit of at least the k-th largest minus the margin.
+        """
+        if not 0 < self.top_k < int(allowed.sum()):
+            return allowed
+        usable = public.masked_fill(~allowed, -math.inf)
+        return allowed & (usable >= usable.topk(self.top_k).values[-1] - self.margin)
 
     @abstractmethod
     def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
@@ -113,14 +127,19 @@ class Clipping(ABC):
 class FixedClipping(Clipping):
     """Logits moved so that the largest is c, and cut at -c (Amin et al. 2024, section 3.2).
 
+    The draw is over the k likeliest tokens in public: at the high temperatures that this clipping takes, the many
+    unlikely ones would have most of the probability together.
+
     Guarantee: a context's contribution lies in [-c, c], and so does the mean over a person's contexts. Adding or
     removing one unit of privacy (a record, or a person with all their rows) moves every score by at most c / s, where s
     is fixed, public and counts units. Drawing with probability proportional to exp(score / temperature) is then
-    2 c / (s temperature)-bounded-range and so 1/2 (c / (s temperature))^2-zCDP (Cesar and Rogers 2021, Lemma 3.2).
+    2 c / (s temperature)-bounded-range and so 1/2 (c / (s temperature))^2-zCDP (Cesar and Rogers 2021, Lemma 3.2). The
+    candidates depend on public logits alone.
     """
 
-    def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-        return allowed
+    @property
+    def margin(self) -> float:
+        return 0.0
 
     def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
         """max(-c, z - max z + c); a context whose logits are no numbers adds nothing."""
@@ -145,23 +164,12 @@ class DifferenceClipping(Clipping):
 
     Guarantee: as of `FixedClipping` with c = C: the shift is a function of one context and public logits, and the
     contribution is cut after it. The candidates depend on public logits alone.
-
-    Attributes:
-        top_k: k; 0 draws from all allowed tokens.
     """
 
-    top_k: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        validate.in_range(0, math.inf, top_k=self.top_k)
-
-    def candidates(self, public: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-        """Allowed tokens with a public logit of at least the k-th largest minus 2 C / s."""
-        if not 0 < self.top_k < int(allowed.sum()):
-            return allowed
-        usable = public.masked_fill(~allowed, -math.inf)
-        return allowed & (usable >= usable.topk(self.top_k).values[-1] - 2.0 * self.sensitivity)
+    @property
+    def margin(self) -> float:
+        """2 C / s: what clipped contributions could lift one token over another."""
+        return 2.0 * self.sensitivity
 
     def contributions(self, private: torch.Tensor, public: torch.Tensor) -> torch.Tensor:
         """The centred difference, cut to [-C, C]; a context whose logits are no numbers adds nothing."""

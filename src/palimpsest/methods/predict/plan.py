@@ -163,7 +163,7 @@ def mechanisms(settings: PredictSettings, clip: float) -> tuple[Clipping, Sparse
     size, chosen = settings.batch_size, settings.sparse_vector
     vector = SparseVector(chosen.threshold, chosen.noise, size) if chosen else None
     if settings.clipping == "fixed":
-        return FixedClipping(clip, settings.temperature, size), vector
+        return FixedClipping(clip, settings.temperature, size, settings.top_k), vector
     return DifferenceClipping(clip, settings.temperature, size, settings.top_k), vector
 
 

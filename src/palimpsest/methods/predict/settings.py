@@ -73,7 +73,12 @@ class PredictSettings(Settings):
     )
     tokens: int | None = Field(ge=1, description="Private tokens of each batch, r; null: what `clip` leaves.")
     temperature: float = Field(default=1.0, gt=0, description="Divides the averaged logits, tau.")
-    top_k: int = Field(default=50, ge=0, description="difference: draw from the public top-k+ tokens; 0 means all.")
+    top_k: int = Field(
+        default=50,
+        ge=0,
+        description="Draw from the k likeliest public tokens, with difference also from those that could be lifted as "
+        "high; 0 means all.",
+    )
     sparse_vector: SparseVectorSettings | None = Field(
         default=None, description="fixed: lets tokens pass for free; null means never."
     )
