@@ -12,8 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
+from palimpsest.devices import VARIABLE
 from palimpsest.errors import DataError, PalimpsestError, ParamsError
 from palimpsest.files import OWNER_UMASK, close_workspace, owner_only
+from palimpsest.params.load import device_of
 from stages.warm import STOPPED
 
 PROCESSES = "PALIMPSEST_PROCESSES"  # the environment's, because it is a fact about the machine
@@ -37,6 +39,7 @@ def start(stage: Callable[..., None]) -> None:
         try:
             close_workspace(Path())
             began = time.monotonic()
+            os.environ[VARIABLE] = device_of()  # for all that computes in this process
             stage(*sys.argv[1:])
             _keep_time(time.monotonic() - began)
         except PalimpsestError as error:
@@ -53,7 +56,7 @@ def start(stage: Callable[..., None]) -> None:
 def start_processes(stage: Callable[..., None]) -> None:
     """The same, in as many processes as the environment asks for, one for each accelerator say, under `torchrun`."""
     try:
-        count = _processes()
+        count = processes()
     except ParamsError as error:
         _fail(error)
     if count > 1 and "RANK" not in os.environ:
@@ -87,7 +90,8 @@ def _silent_libraries() -> Iterator[None]:
         logging.disable(before)
 
 
-def _processes() -> int:
+def processes() -> int:
+    """How many processes train together, as the environment says."""
     text = os.environ.get(PROCESSES, "1")
     count = int(text) if text.strip().isdecimal() else 0
     if count < 1:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from palimpsest.audit.finetune import FinetuneSettings, finetuned
 from palimpsest.audit.next_token import next_token
@@ -98,11 +97,7 @@ class Judges:
 
     def _finetuned(self, train: Part, test: Part) -> Evaluation:
         utility = self.params.utility
-        tuning = FinetuneSettings(
-            seeds=range(utility.seeds),
-            device="cuda" if torch.cuda.is_available() else "cpu",
-            **utility.finetune.model_dump(),
-        )
+        tuning = FinetuneSettings(seeds=range(utility.seeds), **utility.finetune.model_dump())
         folder = vouched(self.params, "models.classifier")
         return finetuned(folder, train.texts, train.labels, test.texts, test.labels, self._labels, tuning)
 

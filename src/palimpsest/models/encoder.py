@@ -8,6 +8,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers.utils import logging as transformers_logging
 
+from palimpsest.devices import device
 from palimpsest.models.plain import loading, require_own_modules
 from palimpsest.models.vectors import by_length
 from palimpsest.progress import track
@@ -38,7 +39,11 @@ class Encoder:
         with loading(folder, "sentence encoder", "Name a folder that sentence-transformers has saved."):
             require_own_modules(Path(folder))
             self._model = SentenceTransformer(
-                str(folder), model_kwargs={"use_safetensors": True}, trust_remote_code=False, local_files_only=True
+                str(folder),
+                device=str(device()),
+                model_kwargs={"use_safetensors": True},
+                trust_remote_code=False,
+                local_files_only=True,
             )
         self._model.float().eval()  # whatever the weights were saved in: votes and means read no coarser vectors
         self._batch = batch
