@@ -130,3 +130,9 @@ def test_another_device_leaves_every_stage_as_it_was() -> None:
 def test_another_precision_of_a_fit_is_another_fit() -> None:
     before, after = read(parse(demo())), read(changed("lms", "dp3", "train", precision="bf16"))
     assert {name for name in before if before[name] != after[name]} == {"dp_train@dp3", "discriminator@judge3"}
+
+
+def test_the_precision_of_measuring_reaches_nothing_that_is_charged() -> None:
+    """Nor a public file or model that is made for it: the stages that read the key are read by pages alone."""
+    reading = {stage.name for stage in STAGES if any(key.startswith("compute") for key in stage.params)}
+    assert reading == {"baseline_eval", "downstream_eval", "fidelity_audit", "public_eval"}

@@ -40,6 +40,17 @@ def exact_device() -> "torch.device":
     return torch.device("cpu") if here.type == MPS else here
 
 
+def halves() -> bool:
+    """Whether the device of this process computes in bfloat16 itself: a processor by AMX or AVX512-BF16."""
+    import torch
+
+    here = device()
+    if here.type == CUDA:
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # What has AMX has these instructions, too. Later versions of torch have a public name for this.
+    return here.type == CPU and torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001
+
+
 def resolved(wanted: str, rank: int = 0, size: int = 1) -> str:
     """The device that a name stands for on this machine, for one of `size` processes that train together.
 

@@ -30,6 +30,7 @@ class FinetuneSettings:
     batch: int
     learning_rate: float  # peak, of AdamW; it rises over the first tenth of the steps and falls linearly to 0
     max_tokens: int  # tokens kept of a text
+    half: bool = False  # whether products are in bfloat16
 
     def __post_init__(self) -> None:
         validate.positive(
@@ -86,7 +87,9 @@ def _load(folder: Path, labels: int, settings: FinetuneSettings) -> tuple[PreTra
 
     def logits(texts: Sequence[str]) -> torch.Tensor:
         cut = {"padding": True, "truncation": True, "max_length": settings.max_tokens}
-        return model(**tokenizer(list(texts), return_tensors="pt", **cut).to(model.device)).logits.float()
+        inputs = tokenizer(list(texts), return_tensors="pt", **cut).to(model.device)
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=settings.half):
+            return model(**inputs).logits.float()
 
     return model, logits
 

@@ -64,7 +64,7 @@ _MODEL, _MODEL_RECEIPT, _MODEL_BELOW = MODELS / NAME, MODEL_RECEIPTS / f"{NAME}.
 _ROWS, _RECEIPT = SYNTHETIC / f"{NAME}.parquet", RECEIPTS / f"{NAME}.json"
 _EVALUATED, _AUDITED = Each("run.evaluate", "variant"), Each("run.audit", "variant")
 _COLUMNS, _LABELLED = ("dataset.text", "dataset.label"), ("dataset.label", "dataset.labels")
-_CLASSIFIERS = ("models.encoder", "models.classifier", "utility")
+_CLASSIFIERS = ("models.encoder", "models.classifier", "utility", "compute.precision")
 # What every stage reads that asks private rows something under a charge of its own.
 _ASKED, _MEMBERS = ("dataset", "privacy.budget.delta", "testing"), (_TRAIN, MANIFEST)
 _GUESSING = ("seed", "dataset", "privacy.budget.delta", "audit.guesses", "audit.alpha")
@@ -282,7 +282,8 @@ STAGES = (
     _computes(
         "fidelity_audit",
         "Measure how far the rows are from the private ones, beside how far two halves of these are apart", "fidelity",
-        ("seed", *_COLUMNS, "dataset.labels", "models.encoder"), (_ROWS, _TRAIN, _HOLDOUT, _TEXTS, EMBEDDINGS),
+        ("seed", *_COLUMNS, "dataset.labels", "models.encoder", "compute.precision"),
+        (_ROWS, _TRAIN, _HOLDOUT, _TEXTS, EMBEDDINGS),
     ),
     Stage(
         "twins", "Audit a method's own code on invented records, as it is and broken on purpose", Zone.PUBLIC,

@@ -230,11 +230,15 @@ class Audit(Settings):
 
 
 class Compute(Settings):
-    """Where and how precisely torch computes. No stage that is charged depends on it."""
+    """Where torch computes, and how precisely it measures. Nothing that is charged depends on it."""
 
     device: str = Field(default=AUTO, pattern=NAMES)
     """auto (the first CUDA device, else the CPU), cpu, cuda, cuda:1 or the like, or mps. Another device runs nothing
     anew. PALIMPSEST_DEVICE overrides it."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """In what models read texts that are only measured: the evaluators `minilm_lr` and `finetuned`, and fidelity. bf16
+    is faster where the machine computes in it, and is not used elsewhere. What is charged, and what that is made of,
+    stays in float32; a fit has a precision of its own."""
 
 
 class Testing(Settings):
