@@ -15,7 +15,6 @@ from typing import NoReturn
 from palimpsest.devices import VARIABLE
 from palimpsest.errors import DataError, PalimpsestError, ParamsError
 from palimpsest.files import OWNER_UMASK, close_workspace, owner_only
-from palimpsest.params.load import device_of
 from stages.warm import STOPPED
 
 PROCESSES = "PALIMPSEST_PROCESSES"  # the environment's, because it is a fact about the machine
@@ -39,7 +38,7 @@ def start(stage: Callable[..., None]) -> None:
         try:
             close_workspace(Path())
             began = time.monotonic()
-            os.environ[VARIABLE] = device_of()  # for all that computes in this process
+            _choose_device()
             stage(*sys.argv[1:])
             _keep_time(time.monotonic() - began)
         except PalimpsestError as error:
@@ -68,6 +67,13 @@ def start_processes(stage: Callable[..., None]) -> None:
         safe = {**os.environ, "PYTHONSAFEPATH": "1"}  # as `-P` in the stage's own command, for each process
         os.execve(sys.executable, [*launcher, "-m", module.name, *sys.argv[1:]], safe)
     start(stage)
+
+
+def _choose_device() -> None:
+    """Have all that computes in this process do so where params.yaml says, or whoever started it."""
+    from palimpsest.params.load import device_of  # a stage needs it; who only looks at this module does not
+
+    os.environ[VARIABLE] = device_of()
 
 
 def _keep_time(seconds: float) -> None:

@@ -37,11 +37,12 @@ class Encoder:
         Raises:
             ModelError: the folder holds no sentence encoder, or one with modules of its own.
         """
+        here = str(device())
         with loading(folder, "sentence encoder", "Name a folder that sentence-transformers has saved."):
             require_own_modules(Path(folder))
             self._model = SentenceTransformer(
                 str(folder),
-                device=str(device()),
+                device=here,
                 model_kwargs={"use_safetensors": True},
                 trust_remote_code=False,
                 local_files_only=True,
