@@ -14,6 +14,7 @@ from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
 
 from palimpsest.errors import ParamsError
 from palimpsest.workspace import Zone
+from stages.common import processes
 
 if TYPE_CHECKING:
     from dvc.stage import Stage as DvcStage
@@ -29,7 +30,7 @@ class FlowNode:
         name: as `dvc repro` prints it: `dp_train@dp3`, or the path of a .dvc file.
         target: the same node as an absolute DVC target, good from any working directory.
         needs: names of the stages whose outputs it reads.
-        gpus: devices it must have to itself.
+        gpus: devices it must have to itself, where the machine has any; one for each of its processes.
         retries: how often Prefect may run it again after a failure.
         zone: private unless dvc.yaml says otherwise.
         desc: what it does, in a sentence.
@@ -110,7 +111,7 @@ def _target(node: "DvcStage") -> str:
 
 def _settings(name: str, meta: Mapping[str, Any]) -> dict[str, Any]:
     settings = {
-        "gpus": _count(name, meta, "gpus"),
+        "gpus": _count(name, meta, "gpus") * (processes() if meta.get("team") else 1),
         "retries": _count(name, meta, "retries"),
         "zone": _zone(name, meta),
         "receipt": meta.get("receipt"),

@@ -18,10 +18,12 @@ from dvc.repo import Repo
 from flows.children import Children
 from flows.environment import environment
 from flows.graph import DVC, FlowNode
-from flows.slots import Slots, Stopped, share, visible_devices, workers_of
+from flows.slots import Slots, Stopped, lent, share, workers_of
 from palimpsest.cli import repro
 from palimpsest.cli.graph import stale
+from palimpsest.devices import CUDA, VARIABLE
 from palimpsest.errors import PalimpsestError
+from palimpsest.params.load import device_of
 from stages import inputs
 from stages.warm import serving
 
@@ -174,7 +176,10 @@ def running(
     """
     cores = os.cpu_count() or 1
     at_once = workers or workers_of(cores)
-    slots = Slots(at_once, visible_devices())
+    wanted = device_of(workspace)
+    devices = lent(wanted)
+    named = {VARIABLE: CUDA} if ":" in wanted and devices else {}  # it is the only one that a stage then sees
+    slots = Slots(at_once, devices)
     slots.check(stages)
     with DVC, Repo(str(workspace), _wait_for_lock=True) as repo:
         repro.discard_broken_lock(repo)
@@ -183,7 +188,7 @@ def running(
     own = {**environment(workspace), **variables}
     warmed: AbstractContextManager[dict[str, str]] = nullcontext({}) if idle else serving(own)
     with warmed as warm:
-        runner = Runner(workspace, slots, {**variables, **warm, **share(at_once, cores)}, keeps, fresh)
+        runner = Runner(workspace, slots, {**variables, **warm, **named, **share(at_once, cores)}, keeps, fresh)
         try:
             yield runner
         except BaseException:  # Ctrl-C, SIGTERM (which Prefect raises), or an error

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from flows.graph import FlowNode
 from palimpsest import validate
+from palimpsest.devices import CPU, MPS
 from palimpsest.errors import PalimpsestError
 from stages.common import PROCESSES
 
@@ -24,7 +25,8 @@ class Stopped(Exception):
 class Slots:
     """Hands out the right to run, together with the devices asked for: both or none, so that no two stages deadlock.
 
-    A stage that asks for no device never waits for one, and sees the machine as it is.
+    A stage that asks for no device never waits for one, and sees the machine as it is. Where there is none, no stage
+    waits: all of them compute on the CPU.
     """
 
     def __init__(self, workers: int, devices: Sequence[str]) -> None:
@@ -39,16 +41,16 @@ class Slots:
     def check(self, stages: Iterable[FlowNode]) -> None:
         """Raise DeviceError if a stage could wait for ever."""
         for stage in stages:
-            if stage.gpus > self._total:
+            if 0 < self._total < stage.gpus:
                 raise DeviceError(
                     f"Stage {stage.name!r} asks for {stage.gpus} GPU(s) and this machine has {self._total}.",
-                    "Lower meta.gpus of the stage in dvc.yaml (0 runs it on any machine), or use another machine.",
+                    "Lower PALIMPSEST_PROCESSES, or set compute.device to cpu.",
                 )
 
     @contextmanager
     def take(self, gpus: int) -> Iterator[dict[str, str]]:
         """Wait for a turn; yield the variables that show the stage its devices. Raises Stopped."""
-        held = self._acquire(gpus)
+        held = self._acquire(gpus if self._total else 0)
         try:
             yield {"CUDA_VISIBLE_DEVICES": ",".join(held)} if held else {}
         finally:
@@ -92,6 +94,21 @@ def share(workers: int, cores: int, environ: Mapping[str, str] = os.environ) -> 
     """
     said = "OMP_NUM_THREADS" in environ or PROCESSES in environ  # several processes of a stage divide by themselves
     return {} if said else {"OMP_NUM_THREADS": str(max(1, cores // workers))}
+
+
+def lent(wanted: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The devices that stages share, by what `compute.device` says; none on the CPU.
+
+    >>> lent("auto", {"CUDA_VISIBLE_DEVICES": "a,b"}), lent("cuda:1", {"CUDA_VISIBLE_DEVICES": "a,b"})
+    (('a', 'b'), ('b',))
+    >>> lent("mps"), lent("cpu")
+    (('mps',), ())
+    """
+    kind, _, number = wanted.partition(":")
+    if kind in (CPU, MPS):
+        return (MPS,) if kind == MPS else ()
+    found = visible_devices(environ)
+    return found[int(number) :][:1] if number.isdecimal() else found
 
 
 def visible_devices(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
+from palimpsest.devices import VARIABLE
 from palimpsest.errors import DataError, PalimpsestError, ParamsError
 from palimpsest.files import OWNER_UMASK, close_workspace, owner_only
 from stages.warm import STOPPED
@@ -37,6 +38,7 @@ def start(stage: Callable[..., None]) -> None:
         try:
             close_workspace(Path())
             began = time.monotonic()
+            _choose_device()
             stage(*sys.argv[1:])
             _keep_time(time.monotonic() - began)
         except PalimpsestError as error:
@@ -53,7 +55,7 @@ def start(stage: Callable[..., None]) -> None:
 def start_processes(stage: Callable[..., None]) -> None:
     """The same, in as many processes as the environment asks for, one for each accelerator say, under `torchrun`."""
     try:
-        count = _processes()
+        count = processes()
     except ParamsError as error:
         _fail(error)
     if count > 1 and "RANK" not in os.environ:
@@ -65,6 +67,13 @@ def start_processes(stage: Callable[..., None]) -> None:
         safe = {**os.environ, "PYTHONSAFEPATH": "1"}  # as `-P` in the stage's own command, for each process
         os.execve(sys.executable, [*launcher, "-m", module.name, *sys.argv[1:]], safe)
     start(stage)
+
+
+def _choose_device() -> None:
+    """Have all that computes in this process do so where params.yaml says, or whoever started it."""
+    from palimpsest.params.load import device_of  # a stage needs it; who only looks at this module does not
+
+    os.environ[VARIABLE] = device_of()
 
 
 def _keep_time(seconds: float) -> None:
@@ -87,7 +96,8 @@ def _silent_libraries() -> Iterator[None]:
         logging.disable(before)
 
 
-def _processes() -> int:
+def processes() -> int:
+    """How many processes train together, as the environment says."""
     text = os.environ.get(PROCESSES, "1")
     count = int(text) if text.strip().isdecimal() else 0
     if count < 1:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from palimpsest.audit.finetune import FinetuneSettings, finetuned
 from palimpsest.audit.next_token import next_token
@@ -31,7 +30,7 @@ from palimpsest.records.vouched import EMBEDDED
 from palimpsest.workspace import BASELINES, NEXT_TOKEN_LM
 from stages.audited import records_of, save, written
 from stages.common import start
-from stages.encoding import OF_MEASURED, StoredEncoders, encoders
+from stages.encoding import OF_MEASURED, StoredEncoders, in_half, measuring
 from stages.vouching import vouched
 
 RESAMPLES = 2000
@@ -99,9 +98,7 @@ class Judges:
     def _finetuned(self, train: Part, test: Part) -> Evaluation:
         utility = self.params.utility
         tuning = FinetuneSettings(
-            seeds=range(utility.seeds),
-            device="cuda" if torch.cuda.is_available() else "cpu",
-            **utility.finetune.model_dump(),
+            seeds=range(utility.seeds), half=in_half(self.params), **utility.finetune.model_dump()
         )
         folder = vouched(self.params, "models.classifier")
         return finetuned(folder, train.texts, train.labels, test.texts, test.labels, self._labels, tuning)
@@ -118,7 +115,7 @@ class Judges:
 
     @cached_property
     def _encoders(self) -> StoredEncoders:
-        return encoders(self.params, others=self.others)
+        return measuring(self.params, self.others)
 
     @property
     def _labels(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 from palimpsest.audit.separation import ForestSettings, Projection, SeparationAudit, project, separation
+from palimpsest.devices import device
 from palimpsest.files import write_json
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.model import ConditionalLm, new_model, require_context
@@ -24,6 +25,7 @@ def run(name: str) -> None:
     """models/<name>, private train and test rows -> reports/metrics/models/<name>.json."""
     params = load()
     model, tokenizer = opened(params, name)
+    model.to(device())
     train, test = (some_rows(part, params.audit.separation.rows) for part in ("train", "test"))
     audit = measured(params, model, tokenizer, train, test, template_of(params, name))
     write_json(MODEL_METRICS / f"{name}.json", audit.to_json(name))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from palimpsest.devices import halves
 from palimpsest.methods.shared.tools import Encode
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.vectors import KeptVectors
@@ -20,6 +21,7 @@ OF_MEASURED = PRIVATE / "other_vectors"  # what audits read, and what runs witho
 OF_PAID = CHECKPOINTS / "vectors"  # what the ledger paid for, and the public texts beside it
 OF_PUBLIC = CHECKPOINTS / "public_vectors"  # what public stages read
 _AT_ONCE = 64  # public and synthetic texts
+_HALF = " bf16"  # behind the fingerprint: such vectors are another encoder's
 
 
 @dataclass(frozen=True)
@@ -49,17 +51,30 @@ def memory_of(purpose: str) -> Path:
     return OF_PAID if purpose == "release" else OF_MEASURED
 
 
-def encoders(params: Params, batch: int | None = None, others: Path = OF_MEASURED) -> StoredEncoders:
+def measuring(params: Params, others: Path = OF_MEASURED) -> StoredEncoders:
+    """The encoder of what only compares texts, and reads all of them by it: in `compute.precision`."""
+    return encoders(params, _AT_ONCE, others, half=True) if in_half(params) else encoders(params, others=others)
+
+
+def in_half(params: Params) -> bool:
+    """Whether that is half precision here."""
+    return params.compute.precision != "float32" and halves()
+
+
+def encoders(
+    params: Params, batch: int | None = None, others: Path = OF_MEASURED, half: bool = False
+) -> StoredEncoders:
     """The configured encoder; private texts that are new are read `batch` at once.
 
     Guarantee: with `others` `OF_PAID` or `OF_PUBLIC`, vectors of other texts are functions of public texts and of what
     the ledger paid for, to the last bit; with `OF_PUBLIC`, of public texts.
 
     Without a `batch` no guarantee rests on the last bits of the vectors. What is new is then read alone, so that every
-    other stage can take it; what another one read together is taken, too.
+    other stage can take it; what another one read together is taken, too. With `half` vectors are in half precision,
+    and those of float32 are neither taken nor given.
     """
     folder = vouched(params, "models.encoder")
-    encoder, mark = Encoder(folder), fingerprint_of(folder)
+    encoder, mark = Encoder(folder, half=half), f"{fingerprint_of(folder)}{_HALF * half}"
     stored = partial(KeptVectors, encoder.encode_batch, encoder.dimension)
     rows = stored(OF_ROWS, mark, batch or 1, takes_together=batch is None)
     return StoredEncoders(rows, stored(others, mark, _AT_ONCE), encoder.encode_alone, mark)

@@ -10,22 +10,24 @@ from palimpsest.records.record import Record
 from stages.audited import one_row_each, save, written
 from stages.common import start
 from stages.encode_public import public_vectors
-from stages.encoding import encoders
+from stages.encoding import in_half, measuring
 from stages.public import public_texts
 
 
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, public rows -> fidelity.json of the variant."""
     params = load()
-    encode, public = encoders(params), public_texts()
+    encode, public = measuring(params), public_texts()
     rows: dict[str, Sequence[Record | SplitRow]] = {"synthetic": written(params, name)}
     rows |= {part: [row for row in one_row_each(part) if row.guess] for part in ("train", "holdout")}
     texts = {side: [row.text for row in own] for side, own in rows.items()}
+    # The kept vectors of public texts are in float32: all sides are read alike.
+    of_public = encode.others(public) if in_half(params) else public_vectors(params, public, encode.others)
     sides = Sides(
         synthetic=EmbeddedTexts(encode.others(texts["synthetic"]), texts["synthetic"]),
         train=EmbeddedTexts(encode.rows(texts["train"]), texts["train"]),
         holdout=EmbeddedTexts(encode.rows(texts["holdout"]), texts["holdout"]),
-        public=EmbeddedTexts(public_vectors(params, public, encode.others), public),
+        public=EmbeddedTexts(of_public, public),
     )
     labels = {side: [row.label for row in own] for side, own in rows.items()}
     audit = replace(fidelity(sides, params.seed), labels=label_shares(tuple(params.dataset.labels), labels))

@@ -3,14 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from palimpsest.audit.incontext import audit_in_context
 from palimpsest.audit.incontext_endpoint import EndpointJudge
 from palimpsest.audit.incontext_judge import Judge
 from palimpsest.audit.incontext_model import local_judge
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap
+from palimpsest.devices import exact_device
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import read_json, write_json
 from palimpsest.models.chat.settings import JudgeEndpoint
@@ -55,8 +54,7 @@ def judge_of(params: Params, settings: InContext, name: str) -> Judge:
     if isinstance(judge, JudgeEndpoint):
         return EndpointJudge(judge, settings, labels, KEPT / f"{name}.sqlite")
     model, tokenizer = load_lm(params.untouched if judge is None else vouched(params, "models.judge.model"))
-    if torch.cuda.is_available():
-        model.to("cuda")  # type: ignore[arg-type]
+    model.to(exact_device())  # type: ignore[arg-type]
     return local_judge(model, tokenizer, labels, settings)
 
 

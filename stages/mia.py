@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from palimpsest.audit.membership import loss_attack, min_k_attack, record_losses, reference_attack, zlib_attack
 from palimpsest.audit.units import Scores
+from palimpsest.devices import device
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import ConditionalLm, new_model
@@ -44,6 +45,7 @@ def run(name: str, model: str) -> None:
 def losses(fitted: DpLmArtifact, model: ConditionalLm, sides: Sequence[Sequence[Record]]) -> Scores:
     """The loss of each record, serialised as in training."""
     rows = _rows(fitted)
+    model.to(device())
     return record_losses(lambda records: likelihood.record_losses(model, rows, records, _BATCH), *sides)
 
 
@@ -58,12 +60,12 @@ def token_scores(model: ConditionalLm, rows: Serialiser, records: Sequence[Recor
     scores: list[np.ndarray] = []
     firsts = range(0, len(records), _BATCH)
     for first in track(firsts, name="tokens", total=len(firsts), private=True):
-        inputs = rows.batch(records[first : first + _BATCH])
+        inputs = rows.batch(records[first : first + _BATCH]).to(model.embedding.device)
         counted = inputs.counted[:, 1:]  # (B, T - 1)
         states, targets = model.hidden(inputs.prompted)[:, :-1][counted], inputs.prompted[:, 1:][counted]
         pieces = zip(states.split(_POSITIONS), targets.split(_POSITIONS), strict=True)
-        tokens = torch.cat([standardised(model.logits(part), wanted) for part, wanted in pieces]).double().numpy()
-        scores += np.split(tokens, counted.sum(dim=1).cumsum(dim=0)[:-1].tolist())
+        tokens = torch.cat([standardised(model.logits(part), wanted) for part, wanted in pieces])
+        scores += np.split(tokens.cpu().double().numpy(), counted.sum(dim=1).cumsum(dim=0)[:-1].tolist())
     return scores
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from palimpsest.audit.shadow import Population, lira_attack, rmia_attack
 from palimpsest.audit.units import Scores
+from palimpsest.devices import device
 from palimpsest.methods.dp_lm import likelihood
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import ConditionalLm, new_model
@@ -61,6 +62,7 @@ def attacks(params: Params, fitted: DpLmArtifact, sides: Sequence[Sequence[Recor
 def shadow_model(params: Params, rows: Serialiser, records: Sequence[Record], number: int) -> ConditionalLm:
     """The public base model, trained on a random half of the records as it is, or would be, on public prompts."""
     model, _ = new_model(BASE_LM, max(1, len(params.dataset.labels)), 1, params.seed)
+    model.to(device())
     chosen = np.random.default_rng([params.seed, number]).permutation(len(records))[: max(1, len(records) // 2)]
     sequences = prompted(rows, [records[index] for index in chosen])
     train(model.lm.train(), sequences, params.models.prompts or PromptWarmUp(), number, private=True)

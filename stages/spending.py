@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
+from palimpsest.devices import device
 from palimpsest.files import read_json, write_json
 from palimpsest.graph.closure import digest
 from palimpsest.methods.shared.base import Plan
@@ -52,6 +53,7 @@ def charged(
     params: Params, ledger: Ledger, identity: Run, plan: Plan, resumable: Callable[[Charge], bool] = never
 ) -> Iterator[Session]:
     """Reserve the plan of a model or a variant, say what that costs, and open the view; see `metered`."""
+    device()  # one that is named and not there is an error before anything is reserved
     noise, noted = NoiseSource(params.testing.noise_seed), receipt_heads(RECEIPTS, params.dataset.asset)
     asked = ledger, params.schema_of_data, identity, plan.queries
     with metered(*asked, private_rows, noise, resumable, noted, again.given(os.environ)) as session:

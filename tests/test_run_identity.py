@@ -129,6 +129,7 @@ SAME_ROWS: dict[str, Edit] = {
     "what is examined and shown": {"run": {"embedding_audit": [], "twins": [], "audit": []}},
     "the public test": {"dataset": {"public_test": None}},
     "the version": {"version": "9.9.9"},
+    "where and how precisely torch computes": {"compute": {"device": "cpu", "precision": "bf16"}},
 }
 
 

@@ -43,7 +43,7 @@ def rows(count, seed):
 
 
 def settings(epochs, seeds=(0,)):
-    return FinetuneSettings(seeds=seeds, epochs=epochs, batch=16, learning_rate=3e-3, max_tokens=16, device="cpu")
+    return FinetuneSettings(seeds=seeds, epochs=epochs, batch=16, learning_rate=3e-3, max_tokens=16)
 
 
 def test_it_learns_and_leaves_the_global_generator_alone(folder):

@@ -205,13 +205,15 @@ def test_a_lock_file_that_a_killed_dvc_left_half_written_does_no_harm(make_works
 def test_too_few_devices_is_an_error_at_the_start(make_workspace: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     from flows.build import build
     from flows.slots import DeviceError
+    from stages.common import PROCESSES
 
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "one")
+    monkeypatch.setenv(PROCESSES, "2")
     folder = make_workspace(
         "stages:\n  cpu: {cmd: touch cpu.txt, outs: [cpu.txt]}\n"
-        "  gpu: {cmd: touch gpu.txt, outs: [gpu.txt], meta: {gpus: 1}}\n"
+        "  gpu: {cmd: touch gpu.txt, outs: [gpu.txt], meta: {gpus: 1, team: true}}\n"
     )
-    with pytest.raises(DeviceError, match="'gpu' asks for 1"):
+    with pytest.raises(DeviceError, match="'gpu' asks for 2"):
         build(folder)
     assert not (folder / "cpu.txt").exists()
 

@@ -31,6 +31,13 @@ def test_a_stage_without_devices_does_not_wait_for_them() -> None:
         assert variables == {}
 
 
+def test_nobody_waits_for_a_device_where_there_is_none() -> None:
+    slots = Slots(workers=2, devices=())
+    slots.check([FlowNode("gpu", "", gpus=2)])
+    with slots.take(2) as first, slots.take(1) as second:
+        assert first == second == {}
+
+
 def test_at_most_so_many_run_at_once() -> None:
     slots, running, most, lock = Slots(workers=3, devices=()), 0, 0, threading.Lock()
 

@@ -30,6 +30,13 @@ def test_vectors_are_computed_in_full_precision_whatever_the_weights_were_saved_
     np.testing.assert_array_equal(Encoder(tmp_path).encode_batch(TEXTS[:1]), expected)
 
 
+def test_half_precision_is_near_and_not_the_same() -> None:
+    whole, half = (Encoder(resolve_encoder("embedded"), half=half).encode_batch(TEXTS) for half in (False, True))
+    np.testing.assert_allclose(np.linalg.norm(half, axis=1), 1.0, atol=1e-5)
+    assert (whole * half).sum(axis=1).min() > 0.999
+    assert np.abs(whole - half).max() > 1e-5
+
+
 def test_no_texts_give_no_rows() -> None:
     encoder = Encoder(resolve_encoder("embedded"))
     assert encoder.encode([]).shape == (0, encoder.dimension)

@@ -27,7 +27,7 @@ class Model(GPT2LMHeadModel):
     config_class = Config
 """
 MAP = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model", "AutoModel": "own.Model"}
-SETTINGS = FinetuneSettings(seeds=[1], epochs=1, batch=2, learning_rate=1e-3, max_tokens=8, device="cpu")
+SETTINGS = FinetuneSettings(seeds=[1], epochs=1, batch=2, learning_rate=1e-3, max_tokens=8)
 
 
 def classify(folder: Path) -> Any:

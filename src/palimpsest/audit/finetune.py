@@ -11,6 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 
 from palimpsest import validate
 from palimpsest.audit.utility import Evaluation, evaluate, label_indices
+from palimpsest.devices import device
 from palimpsest.models.plain import loading
 from palimpsest.progress import track
 
@@ -29,7 +30,7 @@ class FinetuneSettings:
     batch: int
     learning_rate: float  # peak, of AdamW; it rises over the first tenth of the steps and falls linearly to 0
     max_tokens: int  # tokens kept of a text
-    device: str  # of torch, such as "cpu" or "cuda"
+    half: bool = False  # whether products are in bfloat16
 
     def __post_init__(self) -> None:
         validate.positive(
@@ -82,11 +83,13 @@ def _load(folder: Path, labels: int, settings: FinetuneSettings) -> tuple[PreTra
         )
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     model.config.pad_token_id = tokenizer.pad_token_id
-    model.to(settings.device)
+    model.to(device())  # type: ignore[arg-type]
 
     def logits(texts: Sequence[str]) -> torch.Tensor:
         cut = {"padding": True, "truncation": True, "max_length": settings.max_tokens}
-        return model(**tokenizer(list(texts), return_tensors="pt", **cut).to(settings.device)).logits.float()
+        inputs = tokenizer(list(texts), return_tensors="pt", **cut).to(model.device)
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=settings.half):
+            return model(**inputs).logits.float()
 
     return model, logits
 
@@ -104,7 +107,7 @@ def _train(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _rise_and_fall(len(batches)))
     model.train()
     for rows in track(batches, name="fine-tune", total=len(batches), private=True):
-        truth = torch.as_tensor(targets[rows], device=settings.device)
+        truth = torch.as_tensor(targets[rows], device=model.device)
         functional.cross_entropy(logits([texts[row] for row in rows]), truth).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio
 from palimpsest.audit.utility import Evaluation, Scored
+from palimpsest.devices import exact_device
 from palimpsest.errors import DataError
 from palimpsest.models.lm import IGNORED, load_lm, train
 from palimpsest.models.settings import Schooling
@@ -59,6 +60,7 @@ def next_token(
     readings = []
     for seed in seeds:
         model, tokenizer = load_lm(folder)
+        model.to(exact_device())  # type: ignore[arg-type]
         most = min(max_tokens, int(model.config.get_text_config().max_position_embeddings))
         rows = [row for row in token_rows(tokenizer, texts, most) if len(row) > 2]
         test = token_rows(tokenizer, test_texts, most)

@@ -17,9 +17,9 @@ import numpy as np
 
 from palimpsest import validate
 from palimpsest.audit.measures import energy, frechet, wasserstein
+from palimpsest.devices import exact_device
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.privacy.nearest import nearest
-from palimpsest.privacy.votes import device
 from palimpsest.records.evolved import EvolvedRound
 
 _FEWEST = 10  # parents: the distance of fewer says nothing
@@ -146,7 +146,7 @@ def audit_rounds(rounds: Sequence[EvolvedRound], train: ByLabel, holdout: ByLabe
 
 def exact_votes(rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     """How many rows (n, d) are nearest to each candidate (m, d) by cosine, int64 (m,): without noise. Private zone."""
-    chosen = nearest(rows, candidates, 1, device())
+    chosen = nearest(rows, candidates, 1, exact_device())
     return np.bincount(chosen[chosen >= 0], minlength=len(candidates))
 
 

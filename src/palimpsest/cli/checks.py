@@ -3,13 +3,17 @@
 import os
 import shutil
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from palimpsest.cli.context import Context
 from palimpsest.cli.graph import upstream
+from palimpsest.devices import AUTO, CPU, resolved
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 from palimpsest.graph.stages import SPENDERS
+from palimpsest.params.load import device_of
 from palimpsest.params.schema import Params
+from stages.common import processes
 from stages.vouching import require_vouched
 
 if TYPE_CHECKING:
@@ -43,6 +47,13 @@ def check_files(context: Context) -> None:
         raise DataError("The workspace may not be written.", "Give yourself write permission, or copy it elsewhere.")
     if shutil.disk_usage(workspace).free < _FREE_BYTES:
         raise DataError("The disk is nearly full.", f"Free at least {_FREE_BYTES // 1024**2} MB and run again.")
+
+
+def check_device(workspace: Path) -> None:
+    """The device that is named is there; torch is loaded where one is."""
+    wanted = device_of(workspace)
+    if wanted not in (AUTO, CPU):
+        resolved(wanted, size=processes())
 
 
 def due(context: Context, targets: Sequence[str], changed: Collection[str]) -> "list[Priced]":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from palimpsest.cli import repro
 from palimpsest.cli.alone import alone
-from palimpsest.cli.checks import RELEASING, check_budget, check_files, check_release, due
+from palimpsest.cli.checks import RELEASING, check_budget, check_device, check_files, check_release, due
 from palimpsest.cli.consent import Answers, asked, without_release
 from palimpsest.cli.context import Context, environment, opened
 from palimpsest.cli.first_page import Courses, Then, in_courses
@@ -79,6 +79,7 @@ def checked(workspace: Path, targets: Sequence[str]) -> Context:
     context = opened(workspace)
     check_release(context.params, targets)
     check_files(context)
+    check_device(workspace)
     return context
 
 

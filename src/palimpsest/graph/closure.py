@@ -19,6 +19,7 @@ _ROOTS = ("palimpsest", "stages")
 PLUMBING: Mapping[str, str] = {
     "palimpsest": "the version",
     "palimpsest.graph.closure": "this module: it says what is counted, and runs in no stage but `inputs`",
+    "palimpsest.devices": "where torch computes: a workspace that moves buys nothing again",
     "palimpsest.errors": "how a failure is told",
     "palimpsest.files": "how a file is written whole",
     "palimpsest.progress": "how progress is told",

@@ -127,6 +127,8 @@ def _output(stage: Stage, path: str, options: Mapping[str, Any] | None = None) -
 
 def _meta(stage: Stage, absent: set[str]) -> Iterator[tuple[str, Any]]:
     yield from (("gpus", stage.gpus), ("retries", stage.retries), ("zone", stage.zone.value))
+    if stage.team:
+        yield "team", True
     if stage.receipt is not None:
         yield "receipt", str(stage.receipt)
     if gates := [path for path in map(str, stage.gates) if path not in absent]:

@@ -89,7 +89,8 @@ class Stage:
         gates: files that can do no more than stop it.
         needs: what there must be for the stage to be there.
         module: its module in `stages`, where that has another name.
-        gpus: how many devices it must have to itself.
+        gpus: how many devices it must have to itself, where the machine has any: 1 for what computes with torch.
+        team: whether it runs in several processes, each with so many.
         retries: how often a flow may run it again after a failure; never where it reads private rows.
         first: whether the first page of a run waits for it, while the other measurements are still to come.
         always: whether it looks at the world outside the graph, and so runs every time.
@@ -110,6 +111,7 @@ class Stage:
     needs: tuple[Feature, ...] = ()
     module: str = ""
     gpus: int = 0
+    team: bool = False
     retries: int = 0
     first: bool = False
     always: bool = False

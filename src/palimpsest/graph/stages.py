@@ -64,7 +64,7 @@ _MODEL, _MODEL_RECEIPT, _MODEL_BELOW = MODELS / NAME, MODEL_RECEIPTS / f"{NAME}.
 _ROWS, _RECEIPT = SYNTHETIC / f"{NAME}.parquet", RECEIPTS / f"{NAME}.json"
 _EVALUATED, _AUDITED = Each("run.evaluate", "variant"), Each("run.audit", "variant")
 _COLUMNS, _LABELLED = ("dataset.text", "dataset.label"), ("dataset.label", "dataset.labels")
-_CLASSIFIERS = ("models.encoder", "models.classifier", "utility")
+_CLASSIFIERS = ("models.encoder", "models.classifier", "utility", "compute.precision")
 # What every stage reads that asks private rows something under a charge of its own.
 _ASKED, _MEMBERS = ("dataset", "privacy.budget.delta", "testing"), (_TRAIN, MANIFEST)
 _GUESSING = ("seed", "dataset", "privacy.budget.delta", "audit.guesses", "audit.alpha")
@@ -103,7 +103,7 @@ def _writes(stage: str) -> Stage:
     return Stage(
         stage, first.does, Zone.PRIVATE, over, (*_ASKED, *params), (*_MEMBERS, *deps),
         (*rounds, SYNTHETIC / f"{NAME}.jsonl", _ROWS), _measured("generation"), receipt=_RECEIPT,
-        needs=(Feature.LABELS,) if labelled else (), module="fit",
+        needs=(Feature.LABELS,) if labelled else (), module="fit", gpus=1,
     )  # fmt: skip
 
 
@@ -118,13 +118,16 @@ def _audits(
     zone: Zone = Zone.PRIVATE,
     module: str = "",
     first: bool = False,
+    gpus: int = 0,
 ) -> Stage:
     """One that measures what it is repeated for: by default each variant's rows, with private rows beside them."""
     return Stage(
-        name, desc, zone, over, params, deps, metrics=_measured(metric), needs=needs, module=module, first=first
-    )
+        name, desc, zone, over, params, deps, metrics=_measured(metric), needs=needs, module=module, first=first,
+        gpus=gpus,
+    )  # fmt: skip
 
 
+_computes = partial(_audits, gpus=1)  # with torch
 _fetches = partial(Stage, zone=Zone.PUBLIC, retries=1)  # public work, which may be tried again
 
 # Those of methods, from their declarations. Taken out below are those that stand at a place of their own.
@@ -149,42 +152,44 @@ STAGES = (
     _fetches(
         "encode_public", "Embed the public texts and the labels' public descriptions",
         params=("dataset.labels", "models.encoder"), deps=(_TEXTS,), outs=(EMBEDDINGS,), needs=(Feature.LABELS,),
+        gpus=1,
     ),
     _fetches(
         "pretrain", "Train the small language model on public text and teach it prompts, or fetch the named one",
         params=("seed", "dataset.labels", "models.lm", "models.vocabulary", "models.embedded_lm", "models.prompts"),
         deps=(EMBEDDINGS, _TEXTS, _HELD), outs=(BASE_LM, UNTOUCHED), metrics=(METRICS / "pretrain.json",),
-        needs=(Feature.BASE,),
+        needs=(Feature.BASE,), gpus=1,
     ),
 
     # What is fitted to private rows, and what is written from it.
     Stage(
         "dp_train", "Fine-tune a language model on private rows with DP-SGD, alone or together with its discriminator",
         Zone.PRIVATE, Each("run.dp_train", "model"), (*_ASKED, "seed", f"lms.{NAME}"), (*_MEMBERS, BASE_LM), (_MODEL,),
-        receipt=_MODEL_RECEIPT,
+        receipt=_MODEL_RECEIPT, gpus=1, team=True,
     ),
     Stage(
         "discriminator", "Train a discriminator with DP-SGD behind a fitted language model; both count", Zone.PRIVATE,
         Each("run.discriminator"), (*_ASKED, "seed", "models.encoder", f"discriminators.{NAME}", f"lms.{BELOW}"),
         (*_MEMBERS, _MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json"), (_MODEL,), receipt=_MODEL_RECEIPT,
+        gpus=1, team=True,
     ),
     Stage(
         "pplm_generate", "Draw synthetic rows from a fitted model, steered towards each label, and filter them",
         Zone.DP, Each("run.dp_lm"),
         ("seed", "dataset.text", "dataset.label", "dataset.labels", "models.encoder", f"variants.{NAME}"),
         (_MODEL_BELOW, MODEL_RECEIPTS / f"{BELOW}.json", BASE_LM, UNTOUCHED, _HELD),
-        (SYNTHETIC / f"{NAME}.jsonl", _ROWS, _RECEIPT), _measured("generation"),
+        (SYNTHETIC / f"{NAME}.jsonl", _ROWS, _RECEIPT), _measured("generation"), gpus=1,
     ),
     _fetches(
         "teach_similar", "Teach a public language model, on public pairs, to go on with a text like the one it read",
         over=Each("run.teach_similar", "model"),
         params=("seed", "dataset.task", "dataset.labels", "models.encoder", f"taught.{NAME}"),
-        deps=(EMBEDDINGS, _TEXTS, BASE_LM), outs=(TAUGHT / NAME,),
+        deps=(EMBEDDINGS, _TEXTS, BASE_LM), outs=(TAUGHT / NAME,), gpus=1,
     ),
     _written.pop("private_predict"),
     _written.pop("select"),
     _written.pop("private_evolve"),
-    _audits(
+    _computes(
         "evolution_audit", "Measure, round by round, how far the selected texts are from the private rows", "evolution",
         ("seed", "dataset.labels", "models.encoder"), (EVOLVED / f"{NAME}.parquet", _TRAIN, _HOLDOUT),
         Each("run.private_evolve"),
@@ -195,9 +200,10 @@ STAGES = (
         "Teach a copy of the public language model, on public sentences, to write down a sentence embedding",
         over=Each("run.decoder_pretrain", "decoder"), params=("seed", "models.encoder", f"decoders.{NAME}"),
         deps=(_TEXTS, _HELD, BASE_LM, UNTOUCHED), outs=(DECODERS / NAME,), metrics=(DECODER_METRICS / f"{NAME}.json",),
+        gpus=1,
     ),
     _written.pop("eda_evolve"),
-    _audits(
+    _computes(
         "eda_audit",
         "Measure, round by round, how far the embeddings are from the private rows, and how their votes spread",
         "evolution", ("seed", "dataset.labels", "models.encoder"), (EVOLVED / f"{NAME}.npz", _TRAIN, _HOLDOUT),
@@ -214,36 +220,37 @@ STAGES = (
     _fetches(
         "next_token_base", "Train a small language model on public text, or take the named one, to learn from rows",
         params=("seed", "models.next_token", "models.embedded_lm"), deps=(_TEXTS, _HELD), outs=(NEXT_TOKEN_LM,),
-        needs=(Feature.NEXT_TOKEN,),
+        needs=(Feature.NEXT_TOKEN,), gpus=1,
     ),
     Stage(
         "baseline_eval", "Score classifiers trained on the real and on the public_only rows", Zone.PRIVATE,
         params=("seed", *_LABELLED, *_CLASSIFIERS),
         deps=(_TRAIN, _TEST, SYNTHETIC / "public_only.parquet", NEXT_TOKEN_LM),
         outs=(BASELINES,), metrics=(METRICS / "real" / "utility.json", METRICS / "public_only" / "utility.json"),
+        gpus=1,
     ),
-    _audits(
+    _computes(
         "downstream_eval", "Train classifiers on the synthetic rows and score them on real test rows", "utility",
         ("seed", *_LABELLED, *_CLASSIFIERS), (_ROWS, _TEST, BASELINES, NEXT_TOKEN_LM), _EVALUATED, first=True,
     ),
-    _audits(
+    _computes(
         "incontext_baseline",
         "Let a language model answer behind real demonstrations, to see whether it can judge", "incontext",
         ("seed", *_COLUMNS, "dataset.labels", "models.judge", "utility.in_context"),
         (BASE_LM, UNTOUCHED, _TRAIN, _TEST), Each("run.in_context_baseline", "row"), module="incontext_eval",
     ),
-    _audits(
+    _computes(
         "incontext_eval", "Let that language model answer behind demonstrations from synthetic rows", "incontext",
         ("seed", *_COLUMNS, "dataset.labels", "models.judge", "utility.in_context"),
         (BASE_LM, UNTOUCHED, _ROWS, _TEST, METRICS / "real" / "incontext.json"), Each("run.in_context", "row"),
     ),
 
     # Attacks on models and on rows, and what rows repeat.
-    _audits(
+    _computes(
         "mia", "Attack the model by loss and by reference, after a control without any model", "membership",
         _GUESSING, (_MODEL_BELOW, BASE_LM, _RECEIPT, _TRAIN, _HOLDOUT), Each("run.dp_lm"),
     ),
-    _audits(
+    _computes(
         "shadow_mia", "Attack the model with shadow models, which never saw what is guessed about",
         "shadow_membership", (*_GUESSING, "models.prompts"),
         (_MODEL_BELOW, BASE_LM, _RECEIPT, _TRAIN, _HOLDOUT, _TEST), Each("run.shadow_mia"),
@@ -251,14 +258,14 @@ STAGES = (
     Stage(
         "embedding_audit", "Ask how well the language model's hidden states tell the labels of private rows apart",
         Zone.PRIVATE, Each("run.embedding_audit", "model"), ("seed", "dataset", "audit.separation", "utility.seeds"),
-        (_MODEL, _TRAIN, _TEST), metrics=(MODEL_METRICS / f"{NAME}.json",), needs=(Feature.LABELS,),
+        (_MODEL, _TRAIN, _TEST), metrics=(MODEL_METRICS / f"{NAME}.json",), needs=(Feature.LABELS,), gpus=1,
     ),
     _audits(
         "ngram_audit", "Count the n-grams that synthetic rows share with training, holdout and public rows", "ngrams",
         ("seed", *_COLUMNS, "audit.orders", "audit.resamples"), (_ROWS, _TRAIN, _HOLDOUT, _TEXTS), _EVALUATED,
         first=True,
     ),
-    _audits(
+    _computes(
         "text_mia", "Attack the rows alone, whatever wrote them, after a control without any rows", "text_membership",
         (*_GUESSING, "models.encoder"), (_ROWS, _RECEIPT, _TRAIN, _HOLDOUT, _TEXTS, EMBEDDINGS),
     ),
@@ -272,19 +279,21 @@ STAGES = (
         "anonymity_audit", "Try to single out, to link and to infer, on members and on others that were never read",
         "anonymity", ("seed", *_COLUMNS, "dataset.labels"), (_ROWS, _RECEIPT, _TRAIN, _HOLDOUT, _TEXTS),
     ),
-    _audits(
+    _computes(
         "fidelity_audit",
         "Measure how far the rows are from the private ones, beside how far two halves of these are apart", "fidelity",
-        ("seed", *_COLUMNS, "dataset.labels", "models.encoder"), (_ROWS, _TRAIN, _HOLDOUT, _TEXTS, EMBEDDINGS),
+        ("seed", *_COLUMNS, "dataset.labels", "models.encoder", "compute.precision"),
+        (_ROWS, _TRAIN, _HOLDOUT, _TEXTS, EMBEDDINGS),
     ),
     Stage(
         "twins", "Audit a method's own code on invented records, as it is and broken on purpose", Zone.PUBLIC,
-        Each("run.twins", "method"), ("seed",), metrics=(TWINS / f"{NAME}.json",),
+        Each("run.twins", "method"), ("seed",), metrics=(TWINS / f"{NAME}.json",), gpus=1,
     ),
     Stage(
         "public_eval", "Score the rows that may leave on a test file that was declared public", Zone.DP,
         params=("seed", "dataset", *_CLASSIFIERS, "release.variants"),
         deps=(SYNTHETIC, PUBLIC_TEST_FILE, NEXT_TOKEN_LM), metrics=(SCORES,), needs=(Feature.PUBLIC_TEST,),
+        gpus=1,
     ),
     _audits(
         "structure_audit", "Count the synthetic rows that are JSON, and those that conform to the public schema",

@@ -8,6 +8,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers.utils import logging as transformers_logging
 
+from palimpsest.devices import device
 from palimpsest.models.plain import loading, require_own_modules
 from palimpsest.models.vectors import by_length
 from palimpsest.progress import track
@@ -26,22 +27,28 @@ class Encoder:
         dimension: length d of an embedding.
     """
 
-    def __init__(self, folder: Path, batch: int = 64) -> None:
+    def __init__(self, folder: Path, batch: int = 64, half: bool = False) -> None:
         """Load the model in `folder`; `batch` texts are encoded at once.
 
         Guarantee: no code of the folder runs, no pickle is opened and nothing outside the folder is read. Vectors are
-        computed in float32, also where the weights were saved in half precision.
+        computed in float32, also where the weights were saved in half precision. With `half` products are in bfloat16,
+        for what measures and no more: no guarantee holds for such vectors.
 
         Raises:
             ModelError: the folder holds no sentence encoder, or one with modules of its own.
         """
+        here = str(device())
         with loading(folder, "sentence encoder", "Name a folder that sentence-transformers has saved."):
             require_own_modules(Path(folder))
             self._model = SentenceTransformer(
-                str(folder), model_kwargs={"use_safetensors": True}, trust_remote_code=False, local_files_only=True
+                str(folder),
+                device=here,
+                model_kwargs={"use_safetensors": True},
+                trust_remote_code=False,
+                local_files_only=True,
             )
         self._model.float().eval()  # whatever the weights were saved in: votes and means read no coarser vectors
-        self._batch = batch
+        self._batch, self._half = batch, half
         self.dimension = int(self._model.get_embedding_dimension() or 0)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
@@ -55,9 +62,10 @@ class Encoder:
     @torch.no_grad()
     def encode_batch(self, texts: list[str]) -> np.ndarray:
         """The same for a few texts at once, without a progress bar."""
-        return self._model.encode(
-            texts, batch_size=len(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
-        )
+        with torch.autocast(self._model.device.type, torch.bfloat16, enabled=self._half):
+            return self._model.encode(
+                texts, batch_size=len(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
+            )
 
     def encode_alone(self, texts: Sequence[str]) -> np.ndarray:
         """The same, each text by itself: no vector depends on another text."""

@@ -20,6 +20,7 @@ from transformers import (
 from transformers.activations import NewGELUActivation
 from transformers.utils import logging as transformers_logging
 
+from palimpsest.devices import device
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
 from palimpsest.models.plain import loading
@@ -73,6 +74,7 @@ def pretrain_lm(
     """
     tokenizer = train_tokenizer(texts, settings.vocabulary, settings.context)
     model = _new_model(settings, len(tokenizer), specials(tokenizer), seed)
+    model.to(device())  # type: ignore[arg-type]
     rows = _sequences(tokenizer, texts, settings.context)
     losses = train(model, rows, settings, seed, private=False)
     save_lm(model, tokenizer, folder)
@@ -108,6 +110,7 @@ def learn_prompts(
         pairs: `encoder.neighbours` of the texts.
     """
     model, tokenizer = load_lm(folder)
+    model.to(device())  # type: ignore[arg-type]
     ids, context = specials(tokenizer), model.config.get_text_config().max_position_embeddings
     prompts = {label: [ids.bos, *tokenizer.encode(label, add_special_tokens=False), ids.sep] for label in set(labels)}
     encoded = encode_texts(tokenizer, texts, settings.max_tokens)
@@ -150,7 +153,7 @@ def _row_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]], batch: in
     losses, counts = np.zeros(len(rows)), np.array([len(row) - 1 for row in rows], dtype=np.int64)
     longest = max([1, *map(len, rows)]) * len(model.get_output_embeddings().weight)
     for chosen in by_length(list(map(len, rows)), max(1, min(batch, _MOST_LOGITS // longest))):
-        losses[chosen] = _token_losses(model, [rows[index] for index in chosen])[0].double().sum(dim=1).cpu().numpy()
+        losses[chosen] = _token_losses(model, [rows[index] for index in chosen])[0].cpu().double().sum(dim=1).numpy()
     return losses, counts
 
 
@@ -251,7 +254,7 @@ def _loss(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> torch.Tensor
 
 def _token_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
     """Cross entropy of every predicted token, 0 where there is none, and which there are: both (rows, time)."""
-    tokens, targets = pad_right(rows, 0), pad_right(rows, IGNORED)[:, 1:]
+    tokens, targets = pad_right(rows, 0).to(model.device), pad_right(rows, IGNORED)[:, 1:].to(model.device)
     everywhere = torch.ones_like(tokens[:, :-1])  # padding follows the text, so causal attention needs no mask
     logits = model(input_ids=tokens[:, :-1], attention_mask=everywhere).logits  # (rows, time, vocabulary)
     flat = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="none")

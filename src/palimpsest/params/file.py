@@ -83,4 +83,5 @@ class File(Settings):
     utility: Section = _NOTHING
     audit: Section = _NOTHING
     release: Section = _NOTHING
+    compute: Section = _NOTHING
     testing: Section = _NOTHING

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from palimpsest.devices import AUTO, VARIABLE
 from palimpsest.errors import ParamsError
 from palimpsest.files import workspace_of
 from palimpsest.params.derived import ANY, BLIND
@@ -69,6 +70,15 @@ def read(workspace: Path | str = ".") -> Params:
 def written(workspace: Path | str = ".") -> File:
     """What a person wrote into the workspace's params.yaml."""
     return file_of(_text(workspace))
+
+
+def device_of(workspace: Path | str = ".") -> str:
+    """The device that the environment names for the workspace's stages, else params.yaml; see `devices`."""
+    if VARIABLE in os.environ or not (Path(workspace) / FILE).is_file():
+        return os.environ.get(VARIABLE, AUTO)
+    body = _content(_text(workspace))
+    compute = body.get("compute") if isinstance(body, Mapping) else None
+    return str(compute.get("device", AUTO)) if isinstance(compute, Mapping) else AUTO  # `load` says what is wrong
 
 
 def listed(workspace: Path | str = ".") -> Params | None:

@@ -161,7 +161,7 @@ def _allowed(field: FieldInfo) -> str:
         if least := getattr(rule, "min_length", None):
             found.append("not empty" if least == 1 else f"at least {least} long")
         if pattern := getattr(rule, "pattern", None):
-            found.append(f"`{pattern}`")
+            found.append(_cell(f"`{pattern}`"))
         if getattr(rule, "allow_inf_nan", None) is False:
             found.append("finite")
     return ", ".join(found)

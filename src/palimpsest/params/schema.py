@@ -18,7 +18,17 @@ from palimpsest.params.checks import problems
 from palimpsest.params.derived import ANY
 from palimpsest.params.derived import Path as Place
 from palimpsest.params.release import ReleaseSettings
-from palimpsest.params.sections import Audit, Dataset, InventedWorld, Models, Privacy, PublicOnly, Testing, Utility
+from palimpsest.params.sections import (
+    Audit,
+    Compute,
+    Dataset,
+    InventedWorld,
+    Models,
+    Privacy,
+    PublicOnly,
+    Testing,
+    Utility,
+)
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.settings import Settings
 from palimpsest.workspace import BASE_LM, UNTOUCHED
@@ -166,6 +176,7 @@ class Params(Settings):
     utility: Utility = Utility()
     audit: Audit
     release: ReleaseSettings
+    compute: Compute = Compute()
     testing: Testing = Testing()
 
     @field_validator("taught", "authors", "decoders", "lms", "discriminators", "variants")

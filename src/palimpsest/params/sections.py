@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.next_token_settings import NextToken
+from palimpsest.devices import AUTO, NAMES
 from palimpsest.models.chat.settings import JudgeEndpoint, LocalJudge
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp
 from palimpsest.models.words import Named, Words
@@ -225,6 +226,18 @@ class Audit(Settings):
     """Share of the audit records that the attacker guesses about."""
     alpha: float = Field(default=0.05, gt=0, lt=0.5, description="Error probability of the lower bound on epsilon.")
     separation: SeparationSettings = SeparationSettings()
+
+
+class Compute(Settings):
+    """Where torch computes, and how precisely it measures. Nothing that is charged depends on it."""
+
+    device: str = Field(default=AUTO, pattern=NAMES)
+    """auto (the first CUDA device, else the CPU), cpu, cuda, cuda:1 or the like, or mps. Another device runs nothing
+    anew. PALIMPSEST_DEVICE overrides it."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """In what models read texts that are only measured: the evaluators `minilm_lr` and `finetuned`, and fidelity. bf16
+    is faster where the machine computes in it, and is not used elsewhere. What is charged, and what that is made of,
+    stays in float32; a fit has a precision of its own."""
 
 
 class Testing(Settings):

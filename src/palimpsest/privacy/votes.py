@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 from dp_accounting.dp_event import DpEvent, GaussianDpEvent, NonPrivateDpEvent, SelfComposedDpEvent
 
 from palimpsest import validate
+from palimpsest.devices import exact_device
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.limited_domain import LimitedDomain
@@ -299,11 +299,6 @@ class VoteRounds:
         return [_body(one) for one in done]
 
 
-def device() -> torch.device:
-    """Where votes are counted: the answer is the same everywhere."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def parts_of(schema: PublicSchema) -> int:
     """Parts of a vote that are counted: one, the vote, where the unit of privacy is a record; else many."""
     return 1 if schema.unit == "record" else _PARTS
@@ -320,7 +315,8 @@ def _votes(rows: Mapping[str, Voters], slate: Slate, neighbours: int, parts: int
     units, places = [], []  # of each vote that a row casts; a place counts over all labels
     for (label, candidates), end in zip(slate.vectors.items(), ends, strict=True):
         if label in rows and len(candidates):
-            chosen = nearest(rows[label].vectors, candidates, neighbours, device())  # (rows, neighbours), -1 for none
+            # (rows, neighbours), -1 for none; where it is computed does not show
+            chosen = nearest(rows[label].vectors, candidates, neighbours, exact_device())
             row, turn = np.nonzero(chosen >= 0)
             units.append(rows[label].units[row])
             places.append(chosen[row, turn] + (end - len(candidates)))

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import distributed
 
+from palimpsest.devices import CUDA, exact_device
+
 
 @dataclass(frozen=True)
 class Team:
@@ -69,15 +71,11 @@ def joined() -> Iterator[Team]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Team()
         return
-    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    own = exact_device()
+    if own.type == CUDA:
+        torch.cuda.set_device(own)  # what is sent that is no tensor goes by the current one
+    distributed.init_process_group("nccl" if own.type == CUDA else "gloo")
     try:
         yield Team.here()
     finally:
         distributed.destroy_process_group()
-
-
-def own_device() -> torch.device:
-    """The accelerator of this process, or the CPU."""
-    if torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return torch.device("cpu")

@@ -46,7 +46,7 @@ class StepDraw:
 
     def pick(self, log_probs: torch.Tensor) -> torch.Tensor:
         """Draw a column for each text: int64 (B,), from log-probabilities (B, columns)."""
-        return draw(log_probs, self.top_p, self.uniforms, self.top_k)
+        return draw(log_probs, self.top_p, self.uniforms.to(log_probs.device), self.top_k)
 
 
 class Walk(Protocol):

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from palimpsest.devices import exact_device
 from palimpsest.errors import ModelError
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.fitting import assumed, optimiser, probe, shapes
@@ -29,7 +30,6 @@ from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.batches import bucket
 from palimpsest.training.dpsgd import TrainQuery
-from palimpsest.training.team import own_device
 
 _EXAMPLE = "A text."
 _MEMORY = 1 << 31  # bytes of features that are kept rather than computed again
@@ -78,7 +78,7 @@ class Discriminator:
         Raises:
             ModelError: before anything is spent: the model cannot read texts of this length.
         """
-        model = self.fitted.model.to(own_device())
+        model = self.fitted.model.to(exact_device())
         head = view.ask(self._training_query(model, float(self.plan.numbers["noise_multiplier"]), self.encode))
         judged = ConditionalLm(model.lm, head.eval().requires_grad_(False), float(model.scale)).cpu()
         return replace(self.fitted, model=judged.eval())
@@ -89,7 +89,7 @@ class Discriminator:
         Raises:
             ModelError: the model cannot read texts of this length.
         """
-        return assumed(self._training_query(self.fitted.model.to(own_device()), 0.0, self._trial))
+        return assumed(self._training_query(self.fitted.model.to(exact_device()), 0.0, self._trial))
 
     @property
     def _trial(self) -> Encode | None:
@@ -104,7 +104,7 @@ class Discriminator:
         return TrainQuery(
             plan=training_plan(train, self.schema, noise),
             optimiser=optimiser(train),
-            model=new_head(self._shape(probing), self.seed).to(own_device()),
+            model=new_head(self._shape(probing), self.seed).to(exact_device()),
             encode=features.batch,
             losses=_losses,
             micro_batch=train.micro_batch,
@@ -176,7 +176,7 @@ class _EncoderReader:
     encode: Encode
 
     def read(self, texts: Sequence[str]) -> list[_Text]:
-        features = torch.from_numpy(encoder_features(self.encode, texts)).to(own_device())
+        features = torch.from_numpy(encoder_features(self.encode, texts)).to(exact_device())
         return [_Text(row[None], torch.ones(1, device=row.device)) for row in features]
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
+from palimpsest.devices import exact_device
 from palimpsest.methods.dp_lm import losses
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.fitting import assumed, optimiser, probe, shapes
@@ -28,7 +29,6 @@ from palimpsest.methods.shared.shares import label_shares, planned_histogram, wh
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.dpsgd import TrainQuery
-from palimpsest.training.team import own_device
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +93,12 @@ class DpLm:
         model, tokenizer = self._new_model()
         rows = serialiser(tokenizer, self.schema.labels, train.max_tokens, train.loss_on, train.prompt)
         require_context(model, rows.longest_prompt + train.max_tokens + 1)  # 1: EOS
-        device = own_device()
+        here = exact_device()
         query = TrainQuery(
             plan=language_model(train, self.schema, noise),
             optimiser=optimiser(train),
-            model=model.to(device),
-            encode=lambda records: rows.batch(records).to(device),
+            model=model.to(here),
+            encode=lambda records: rows.batch(records).to(here),
             losses=self._losses(_is_frozen(model.lm.get_output_embeddings())),  # type: ignore[arg-type]
             micro_batch=train.micro_batch,
             widths=rows.widths,
@@ -106,7 +106,7 @@ class DpLm:
             most_rows=self.schema.max_rows_per_unit,
             probe=probe(names, train.max_tokens),
             shapes=shapes(names, train.max_tokens),
-            encode_probe=lambda records: replace(rows, entropy=bytes).batch(records).to(device),
+            encode_probe=lambda records: replace(rows, entropy=bytes).batch(records).to(here),
             precision=train.precision,
             checkpoints=self.checkpoints,
             checkpoint_steps=train.checkpoint_steps,

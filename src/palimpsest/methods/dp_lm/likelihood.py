@@ -31,7 +31,8 @@ def record_losses(model: ConditionalLm, rows: Serialiser, records: Sequence[Seri
     """
     losses = np.zeros(len(records))
     for chosen in _batches(records, batch, "losses"):
-        losses[chosen] = lm_loss(model, rows.batch([records[index] for index in chosen]), True).double().numpy()
+        inputs = rows.batch([records[index] for index in chosen]).to(model.embedding.device)
+        losses[chosen] = lm_loss(model, inputs, True).cpu().double().numpy()
     return losses
 
 
@@ -47,7 +48,8 @@ def mean_states(model: ConditionalLm, rows: Serialiser, records: Sequence[Serial
     states = np.zeros((len(records), model.embedding.shape[1]), dtype=np.float32)
     for chosen in _batches(records, batch, "states"):
         inputs = blind.batch([Record(records[index].text, known) for index in chosen])
-        states[chosen] = _mean(model.hidden(inputs.blinded), inputs.text).numpy()
+        inputs = inputs.to(model.embedding.device)
+        states[chosen] = _mean(model.hidden(inputs.blinded), inputs.text).cpu().numpy()
     return states
 
 
@@ -85,8 +87,8 @@ def state_probabilities(model: ConditionalLm, rows: Serialiser, texts: Sequence[
     blind = replace(rows, entropy=bytes)  # always the same token in the label's place
     batch = blind.batch([Record(text, names[0] or None) for text in texts]).to(model.embedding.device)
     whole = prefix_weights(batch.text, _WHOLE).argmax(dim=1)
-    means = model.prefix_means(batch.blinded, batch.text)[torch.arange(len(texts)), whole]
-    return model.head(means).softmax(dim=-1).double().cpu().numpy()
+    means = model.prefix_means(batch.blinded, batch.text)[torch.arange(len(texts), device=whole.device), whole]
+    return model.head(means).softmax(dim=-1).cpu().double().numpy()
 
 
 @torch.no_grad()
@@ -94,7 +96,7 @@ def encoder_probabilities(head: DiscriminatorHead, encode: Encode, texts: Sequen
     """Probabilities of the labels, (texts, labels), from embeddings of the texts."""
     device = next(head.parameters()).device
     features = torch.from_numpy(encoder_features(encode, texts)).to(device)
-    return head(features).softmax(dim=-1).double().cpu().numpy()
+    return head(features).softmax(dim=-1).cpu().double().numpy()
 
 
 def encoder_features(encode: Encode, texts: Sequence[str]) -> np.ndarray:

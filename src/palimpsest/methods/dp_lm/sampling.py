@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from palimpsest.devices import exact_device
 from palimpsest.errors import ModelError
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
@@ -24,7 +25,6 @@ from palimpsest.methods.shared.postprocess import Candidate, FilterChain
 from palimpsest.models.tokens import Specials
 from palimpsest.progress import counter
 from palimpsest.records.record import Record
-from palimpsest.training.team import own_device
 
 _MOST_AHEAD = 4.0  # a label that loses nearly all to the filters is asked for so many times what it lacks
 
@@ -129,7 +129,7 @@ class _Writer:
     def __init__(self, sampler: Sampler, artifact: DpLmArtifact) -> None:
         settings = sampler.settings
         self._sampler, self._artifact = sampler, artifact
-        self._model = artifact.model.to(own_device())
+        self._model = artifact.model.to(exact_device())
         self._names = list(artifact.shares)
         self._rows = replace(artifact.serialiser(), max_tokens=settings.max_tokens, loss_on="text")
         require_context(self._model, self._rows.longest_prompt + settings.max_tokens + 1 + settings.horizon)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from palimpsest.devices import exact_device
 from palimpsest.errors import DataError
 from palimpsest.methods.embed.plan import costs_of, domain_of
 from palimpsest.methods.embed.result import result_of
@@ -23,7 +24,7 @@ from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.privacy.means import unit_rows
 from palimpsest.privacy.nearest import require_exact
 from palimpsest.privacy.query import View
-from palimpsest.privacy.votes import Ballot, Counts, DomainBallot, VoteRounds, device, parts_of
+from palimpsest.privacy.votes import Ballot, Counts, DomainBallot, VoteRounds, parts_of
 from palimpsest.records.evolved import EvolvedRound, write_evolved
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
@@ -108,7 +109,7 @@ class Embed:
         """
         settings, schema = self.settings, self.schema
         costs = costs_of(settings, schema, self.plan.budget)
-        require_exact(device())
+        require_exact(exact_device())
         counts, sums = costs.asked(view, settings, schema, self.encoders)
         ballot = self._ballot(costs)
         folder = self.checkpoints if ballot.noisy else None  # what follows exact answers is not private and is not kept

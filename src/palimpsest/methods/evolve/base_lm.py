@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from palimpsest.devices import exact_device
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.evolve.author import Author, coins, occurrences
 from palimpsest.methods.evolve.authors import Base
@@ -24,7 +25,6 @@ from palimpsest.models.tokens import encode_texts
 from palimpsest.models.writing import Gap, Start, Writer
 from palimpsest.progress import track
 from palimpsest.records.record import Record
-from palimpsest.training.team import own_device
 
 _SHORTEST, _LONGEST = 0.75, 1.5  # of the tokens that are cut from a text: from when its new end may close, and must
 _SPARE = 8  # tokens that it may have beyond, so that a short one can finish its sentence
@@ -107,7 +107,7 @@ class BaseAuthor:
                 "Name a public file in dataset.public, or set start to prompt and examples to 0.",
             )
         model, self._tokenizer = load_lm(folder)
-        model.to(own_device())  # type: ignore[arg-type]
+        model.to(exact_device())  # type: ignore[arg-type]
         self._writer = Writer(
             model, self._tokenizer, settings.temperature, settings.top_p, line=settings.ends == "line"
         )

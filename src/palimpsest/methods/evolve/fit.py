@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from palimpsest.devices import exact_device
 from palimpsest.methods.evolve import authors
 from palimpsest.methods.evolve.author import Author
 from palimpsest.methods.evolve.base_lm import BaseAuthor
@@ -18,7 +19,7 @@ from palimpsest.models.chat.kept import open_chat
 from palimpsest.models.chat.settings import LocalChatSettings
 from palimpsest.privacy.nearest import require_exact
 from palimpsest.privacy.query import View
-from palimpsest.privacy.votes import Ballot, VoteRounds, device, parts_of
+from palimpsest.privacy.votes import Ballot, VoteRounds, parts_of
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.write import write_rounds
@@ -70,7 +71,7 @@ class Evolve:
         """
         settings, schema, encoders = self.settings, self.schema, self.encoders
         costs = gaussian_costs(settings, schema, self.plan.budget)
-        require_exact(device())
+        require_exact(exact_device())
         counts, sums = costs.asked(view, settings, schema, encoders)
         steps = EvolveSteps(settings, counts, self.author, encoders.others, sums, self.seed, self.checkpoints)
         query = VoteRounds(

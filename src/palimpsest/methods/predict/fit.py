@@ -10,6 +10,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from palimpsest.devices import exact_device
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.predict.plan import (
     UNCLIPPED,
@@ -40,7 +41,6 @@ from palimpsest.prediction.query import WriteWave
 from palimpsest.prediction.sampling import UNLABELLED
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
-from palimpsest.training.team import own_device
 
 _MOST = 10  # tokens of a batch for each private one, unless params.yaml says otherwise
 
@@ -104,7 +104,7 @@ class Predict:
         """
         settings, schema = self.settings, self.schema
         model, tokenizer = load_lm(self.folder)
-        model.to(own_device())  # type: ignore[arg-type]
+        model.to(exact_device())  # type: ignore[arg-type]
         costs = costs_of(settings, schema, self.plan.budget)
         rows = min(settings.micro_batch, costs.rounding.batches * contexts_of(settings, schema))
         shape, prompts = prepared(model, tokenizer, settings, schema, rows)

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from palimpsest.devices import device
 from palimpsest.methods.shared import postprocess
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.methods.shared.tools import Tools
@@ -19,6 +20,7 @@ Losses: TypeAlias = Callable[[Sequence[str]], np.ndarray]
 def public_losses(base: Path, max_tokens: int, batch: int) -> Losses:
     """Texts -> mean token loss of each in nats by the public model, which reads so many tokens and texts at once."""
     model, tokenizer = load_lm(base)
+    model.to(device())  # type: ignore[arg-type]
     return lambda texts: text_losses(model, tokenizer, texts, max_tokens, batch)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from palimpsest.devices import exact_device
 from palimpsest.errors import DataError
 from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.rounds import by_label, selected
@@ -14,7 +15,7 @@ from palimpsest.methods.vote_select.declaration import VoteSelectSettings
 from palimpsest.methods.vote_select.plan import QUERY
 from palimpsest.privacy.nearest import require_exact
 from palimpsest.privacy.query import View
-from palimpsest.privacy.votes import Ballot, Round, Slate, Vote, device, parts_of
+from palimpsest.privacy.votes import Ballot, Round, Slate, Vote, parts_of
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 
@@ -47,7 +48,7 @@ class VoteSelect:
 
     def ask(self, view: View) -> Round:
         """Let the records vote once: the candidates and their noisy counts."""
-        require_exact(device())
+        require_exact(exact_device())
         labels = tuple(dict.fromkeys(row.label or "" for row in self.rows))
         texts = by_label(self.rows, labels)
         slate = Slate(texts, {label: np.asarray(self.encoders.others(own)) for label, own in texts.items()})

@@ -18,6 +18,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from palimpsest.devices import CUDA, exact_device
 from palimpsest.errors import ModelError
 from palimpsest.models.chat.base import Answer, Ask, Told, seed_of
 from palimpsest.models.lm import load_lm
@@ -28,14 +29,14 @@ _COLD = 1e-6  # a temperature at which the likeliest token is always drawn; divi
 
 
 def load_chat(folder: Path, batch: int, seed: int) -> "LocalChat":
-    """The model in a Hugging Face folder: in float32, or in bfloat16 on the first GPU where there is one.
+    """The model in a Hugging Face folder: in float32, or in bfloat16 on a GPU where there is one.
 
     Raises:
         ModelError: the folder holds no causal language model, or one without a chat template.
     """
     model, tokenizer = load_lm(folder)
-    if torch.cuda.is_available():
-        nn.Module.to(model, "cuda", torch.bfloat16)
+    here = exact_device()
+    nn.Module.to(model, here, torch.bfloat16 if here.type == CUDA else torch.float32)
     return LocalChat(model, tokenizer, batch=batch, seed=seed)
 
 

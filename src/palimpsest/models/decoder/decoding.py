@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerBase
 
+from palimpsest.devices import exact_device
 from palimpsest.errors import ModelError
 from palimpsest.files import read_json
 from palimpsest.models.decoder.network import Network
@@ -54,8 +55,9 @@ class Decoder:
     def __init__(self, network: Network, tokenizer: PreTrainedTokenizerBase) -> None:
         """A trained network and the tokenizer of the language model inside."""
         ids, columns = specials(tokenizer), network.words.out_features
-        self.network, self._tokenizer = network.eval(), tokenizer
-        self._banned = torch.tensor(sorted({*(ids.control - {ids.eos}), *range(len(tokenizer), columns)}))
+        self.network, self._tokenizer = network.to(exact_device()).eval(), tokenizer
+        banned = sorted({*(ids.control - {ids.eos}), *range(len(tokenizer), columns)})
+        self._banned = torch.tensor(banned, device=exact_device())
         self.dimension, self.room = network.dimension, network.room
 
     @classmethod
@@ -123,7 +125,7 @@ class Decoder:
             owners, coins = zip(*tries[start : start + settings.batch], strict=True)
             best = [search.tokens[owner] for owner in owners]
             written += self.network.write(
-                torch.from_numpy(search.targets[list(owners)]),
+                torch.from_numpy(search.targets[list(owners)]).to(self._banned.device),
                 [text[: int(own[-1] * len(text))] for text, own in zip(best, coins, strict=True)],
                 np.stack(coins)[:, :-1],
                 self._banned,

@@ -83,8 +83,8 @@ class Network(nn.Module):
     def loss(self, embeddings: torch.Tensor, texts: Sequence[Sequence[int]]) -> torch.Tensor:
         """Mean cross entropy, in nats per token, of texts (B lists of token ids) and their ends, given embeddings."""
         read = self.scaled(embeddings)
-        tokens = pad_right(texts, 0)
-        targets = pad_right([[*text, self._ids.eos] for text in texts], IGNORED)  # (B, T + 1)
+        tokens = pad_right(texts, 0).to(read.device)
+        targets = pad_right([[*text, self._ids.eos] for text in texts], IGNORED).to(read.device)  # (B, T + 1)
         inputs = torch.cat([self._beginning(read), self._inputs(tokens, read)], dim=1)
         real = targets != IGNORED
         hidden = self._hidden(inputs, None)[:, self._prefix :][real]  # (predicted, hidden)
@@ -113,7 +113,7 @@ class Network(nn.Module):
             coins: draws in [0, 1), float64 (B, tokens of a text at most).
             banned: tokens that are never written.
         """
-        read, uniforms = self.scaled(embeddings), torch.from_numpy(coins)
+        read, uniforms = self.scaled(embeddings), torch.from_numpy(coins).to(embeddings.device)
         worth, cache = self.words(read), DynamicCache()
         texts: list[list[int]] = [[] for _ in begun]
         alive = list(range(len(texts)))
@@ -129,9 +129,9 @@ class Network(nn.Module):
             going = [index for index, token in enumerate(tokens) if token != self._ids.eos]
             if not going:
                 break
-            cache.batch_select_indices(torch.tensor(going))
+            cache.batch_select_indices(torch.tensor(going, device=read.device))
             alive, tokens = [alive[index] for index in going], [tokens[index] for index in going]
-            worth, read, chosen = worth[going], read[going], torch.tensor(tokens)
+            worth, read, chosen = worth[going], read[going], torch.tensor(tokens, device=read.device)
             fresh = [index for index, row in enumerate(alive) if tokens[index] not in texts[row]]
             worth[fresh, chosen[fresh]] *= 1.0 - self.spent
             for row, token in zip(alive, tokens, strict=True):
@@ -141,7 +141,7 @@ class Network(nn.Module):
 
     def _beginning(self, read: torch.Tensor) -> torch.Tensor:
         """Pseudo tokens and BOS as inputs: (B, prefix + 1, hidden)."""
-        start = torch.full((len(read), 1), self._ids.bos)
+        start = torch.full((len(read), 1), self._ids.bos, device=read.device)
         return torch.cat([self.pseudo(read).view(len(read), self._prefix, -1), self._inputs(start, read)], dim=1)
 
     def _inputs(self, tokens: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
@@ -151,7 +151,8 @@ class Network(nn.Module):
     def _hidden(self, inputs: torch.Tensor, cache: DynamicCache | None) -> torch.Tensor:
         """Last hidden states of inputs that stand behind what the cache holds."""
         before = cache.get_seq_length() if cache is not None else 0
-        everywhere = torch.ones(len(inputs), before + inputs.shape[1], dtype=torch.long)  # padding follows the text
+        seen = len(inputs), before + inputs.shape[1]  # padding follows the text
+        everywhere = torch.ones(seen, dtype=torch.long, device=inputs.device)
         output = self.lm.base_model(
             inputs_embeds=inputs, attention_mask=everywhere, past_key_values=cache, use_cache=cache is not None
         )
@@ -175,9 +176,9 @@ def _written(tokens: torch.Tensor, real: torch.Tensor) -> tuple[torch.Tensor, to
         Places among the predicted positions, and tokens: both (pairs,).
     """
     length = tokens.shape[1]
-    earlier = torch.ones(length, length, dtype=torch.bool).tril(-1)
+    earlier = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril(-1)
     first = ~((tokens[:, :, None] == tokens[:, None]) & earlier).any(dim=2)  # (B, T): not seen before
-    behind = torch.ones(length + 1, length, dtype=torch.bool).tril(-1)
+    behind = torch.ones(length + 1, length, dtype=torch.bool, device=tokens.device).tril(-1)
     rows, positions, sources = (first[:, None] & behind & real[:, :, None]).nonzero(as_tuple=True)
     places = (real.flatten().cumsum(0) - 1).view_as(real)
     return places[rows, positions], tokens[rows, sources]

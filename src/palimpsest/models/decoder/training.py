@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedTokenizerBase
 
+from palimpsest.devices import device
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path, write_json
 from palimpsest.models.decoder.network import Network
@@ -94,10 +95,12 @@ def train_decoder(
     """
     lm, tokenizer = load_lm(lm_folder)
     _require_room(int(lm.config.get_text_config().max_position_embeddings), settings)
-    texts, vectors = _material(tokenizer, sentences, embeddings, settings)
+    texts, kept = _material(tokenizer, sentences, embeddings, settings)
+    vectors = kept.to(device())
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = Network(lm, specials(tokenizer), vectors.shape[1], settings.prefix, settings.width)
+    network.to(vectors.device)
     network.centre.copy_(vectors.mean(dim=0))
     word_losses = _learn_words(network, texts, vectors, seed)
     losses = _learn(network, texts, vectors, settings, seed)
@@ -148,7 +151,7 @@ def _learn_words(network: Network, texts: list[list[int]], vectors: torch.Tensor
     counts = torch.full((network.words.out_features,), _RARE)
     for text in texts:
         counts[sorted(set(text))] += 1.0
-    usual = (counts / counts.sum()).log()
+    usual = (counts / counts.sum()).log().to(vectors.device)
     words = network.words.parameters()
     optimizer = torch.optim.AdamW(words, lr=_WORD_RATE, betas=_BETAS, weight_decay=0.0, fused=True)
     epochs = (torch.randperm(len(texts), generator=coins).split(_WORD_BATCH) for _ in range(_WORD_EPOCHS))
@@ -157,8 +160,8 @@ def _learn_words(network: Network, texts: list[list[int]], vectors: torch.Tensor
     losses = []
     for batch in track(chain.from_iterable(epochs), name="words", total=steps, private=False, unit="step"):
         chosen = [sorted(set(texts[index])) for index in batch.tolist()]
-        rows = torch.tensor([row for row, tokens in enumerate(chosen) for _ in tokens])
-        columns = torch.tensor([token for tokens in chosen for token in tokens])
+        rows = torch.tensor([row for row, tokens in enumerate(chosen) for _ in tokens], device=vectors.device)
+        columns = torch.tensor([token for tokens in chosen for token in tokens], device=vectors.device)
         scores = network.words(network.scaled(_blurred(vectors[batch], _WORD_NOISE, coins))) + usual
         loss = -functional.log_softmax(scores, dim=1)[rows, columns].mean()
         losses.append(descend(loss, network.words, rates))
@@ -197,7 +200,7 @@ def _optimizer(network: Network, settings: DecoderSettings) -> torch.optim.AdamW
 
 def _blurred(vectors: torch.Tensor, length: float, coins: torch.Generator) -> torch.Tensor:
     """Unit vectors (B, d) moved by this length in random directions, and back on the sphere."""
-    directions = functional.normalize(torch.randn(vectors.shape, generator=coins), dim=1)
+    directions = functional.normalize(torch.randn(vectors.shape, generator=coins).to(vectors.device), dim=1)
     return functional.normalize(vectors + length * directions, dim=1)
 
 

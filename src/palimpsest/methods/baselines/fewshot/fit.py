@@ -6,6 +6,7 @@ from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from palimpsest.devices import exact_device
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.baselines.fewshot.declaration import FewShotSettings
 from palimpsest.methods.baselines.fewshot.plan import query_name, samplings
@@ -18,7 +19,6 @@ from palimpsest.prediction.fewshot import WriteShots
 from palimpsest.prediction.prompts import Prompter, few_shot_prompter
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
-from palimpsest.training.team import own_device
 
 _LEAST = 64  # tokens that a prompt is padded to at least
 
@@ -60,7 +60,7 @@ class FewShot:
         """
         settings = self.settings
         model, tokenizer = load_lm(self.folder)
-        model.to(own_device())  # type: ignore[arg-type]
+        model.to(exact_device())  # type: ignore[arg-type]
         prompts = self._prompter(model, tokenizer)
         ends = ends_of(model, tokenizer, settings.prompt.ends)
         noise = float(self.plan.numbers["noise_multiplier"])

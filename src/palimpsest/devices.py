@@ -1,0 +1,86 @@
+"""Where torch computes: the one place that looks for an accelerator.
+
+What `compute.device` says reaches a process through its environment, for it is a fact about the machine. It stands in
+no stage's `params:` and in no run's key, so a workspace that moves to a GPU buys nothing again.
+"""
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from palimpsest.errors import ParamsError
+
+if TYPE_CHECKING:  # heavy, and most of a command's start needs none of it
+    import torch
+
+VARIABLE = "PALIMPSEST_DEVICE"
+AUTO, CPU, CUDA, MPS = "auto", "cpu", "cuda", "mps"
+NAMES = r"^(auto|cpu|cuda(:[0-9]+)?|mps)$"
+
+
+def device() -> "torch.device":
+    """The device of this process: the one that the environment names, else the first of CUDA, else the CPU.
+
+    Of processes that train together each has a CUDA device of its own, by its rank on the machine.
+
+    Raises:
+        ParamsError: there is no such device here, or not one for each process.
+    """
+    import torch
+
+    rank, size = (int(os.environ.get(*told)) for told in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")))
+    return torch.device(resolved(os.environ.get(VARIABLE, AUTO), rank, size))
+
+
+def exact_device() -> "torch.device":
+    """The same for what needs numbers of 64 bits: Apple's devices have none, and the CPU takes their place."""
+    import torch
+
+    here = device()
+    return torch.device("cpu") if here.type == MPS else here
+
+
+def halves() -> bool:
+    """Whether the device of this process computes in bfloat16 itself: a processor by AMX or AVX512-BF16."""
+    import torch
+
+    here = device()
+    if here.type == CUDA:
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # What has AMX has these instructions, too. Later versions of torch have a public name for this.
+    return here.type == CPU and torch.cpu._is_avx512_bf16_supported()  # noqa: SLF001
+
+
+def resolved(wanted: str, rank: int = 0, size: int = 1) -> str:
+    """The device that a name stands for on this machine, for one of `size` processes that train together.
+
+    Raises:
+        ParamsError: see `device`.
+    """
+    import torch
+
+    if not re.fullmatch(NAMES, wanted):
+        raise ParamsError(f"compute.device is {wanted!r}.", "Allowed are auto, cpu, cuda, cuda:n and mps.")
+    kind, _, number = wanted.partition(":")
+    there = torch.cuda.device_count() if kind in (AUTO, CUDA) and torch.cuda.is_available() else 0
+    if kind == AUTO:
+        kind = CUDA if there else CPU
+    if kind == CPU:
+        return CPU
+    if size > 1 and (number or kind == MPS):
+        raise ParamsError(
+            f"compute.device is {wanted!r}, one device for {size} processes that train together.",
+            "Write cuda, which gives each its own, or start one process.",
+        )
+    place = int(number or rank)
+    if place >= (there if kind == CUDA else int(torch.backends.mps.is_available())):
+        raise _missing(wanted, place, there)
+    return MPS if kind == MPS else f"{CUDA}:{place}"
+
+
+def _missing(wanted: str, place: int, there: int) -> ParamsError:
+    of = f" of its process {place + 1}" if place and ":" not in wanted else ""
+    return ParamsError(
+        f"compute.device is {wanted!r}, and torch finds no such device{of} here; CUDA devices: {there}.",
+        "Write auto or cpu, start fewer processes, or install the torch of that device. Nothing was charged.",
+    )

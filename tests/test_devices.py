@@ -1,0 +1,138 @@
+"""Where torch computes is chosen in one place, stands in nothing that is charged, and no two stages share a device."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from ruamel.yaml import YAML
+
+from palimpsest.devices import VARIABLE, device, exact_device, resolved
+from palimpsest.errors import ParamsError
+from palimpsest.graph import render
+from palimpsest.graph.closure import code
+from palimpsest.graph.expand import at, expand, filled, params_keys
+from palimpsest.graph.stages import STAGES
+from palimpsest.params.file import FILE
+from palimpsest.params.load import device_of, parse, rendered
+from palimpsest.params.schema import Params
+from stages.inputs import programs
+from tests.settings_file import demo
+
+ROOT = Path(__file__).parents[1]
+_ASKS = re.compile(r"\b(exact_)?device\(\)")
+_BY_ITSELF = re.compile(
+    r"cuda\.(is_available|device_count|current_device)|mps\.is_available|\.cuda\(|\.to\([^)]*[\"'](cuda|mps)"
+    r"|device=[\"'](?!cpu)|torch\.device\((?!\"cpu\"\))"
+)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """One with two CUDA devices and none of Apple's."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    for name in (VARIABLE, "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_a_name_stands_for_a_device_of_the_machine(machine: pytest.MonkeyPatch) -> None:
+    assert [resolved(name) for name in ("auto", "cpu", "cuda", "cuda:1")] == ["cuda:0", "cpu", "cuda:0", "cuda:1"]
+    machine.setattr(torch.cuda, "is_available", lambda: False)
+    machine.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert (resolved("auto"), resolved("mps")) == ("cpu", "mps")  # untried there, and without numbers of 64 bits
+    machine.setenv(VARIABLE, "mps")
+    assert (device().type, exact_device().type) == ("mps", "cpu")
+
+
+def test_each_process_of_a_team_has_a_device_of_its_own(machine: pytest.MonkeyPatch) -> None:
+    machine.setenv("LOCAL_WORLD_SIZE", "2")
+    machine.setenv("LOCAL_RANK", "1")
+    assert device() == exact_device() == torch.device("cuda", 1)
+    machine.setenv(VARIABLE, "cpu")
+    assert device() == torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rank", "size", "told"),
+    [
+        ("gpu", 0, 1, "compute.device is 'gpu'"),
+        ("cuda:2", 0, 1, "CUDA devices: 2"),
+        ("auto", 2, 3, "of its process 3"),
+        ("cuda:1", 0, 2, "one device for 2 processes"),
+        ("mps", 0, 1, "no such device"),
+    ],
+)
+def test_a_device_that_is_not_there_is_an_error_in_two_parts(
+    machine: pytest.MonkeyPatch, wanted: str, rank: int, size: int, told: str
+) -> None:
+    with pytest.raises(ParamsError, match=told) as caught:
+        resolved(wanted, rank, size)
+    assert caught.value.remedy.endswith(".")
+
+
+def test_the_environment_stands_above_what_is_written(tmp_path: Path, machine: pytest.MonkeyPatch) -> None:
+    assert device_of(tmp_path) == "auto"
+    (tmp_path / FILE).write_text("compute: {device: cuda:1}")
+    assert device_of(tmp_path) == "cuda:1"
+    machine.setenv(VARIABLE, "cpu")
+    assert device_of(tmp_path) == "cpu"
+
+
+def test_nothing_else_looks_for_an_accelerator() -> None:
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("src", "stages", "flows")
+        for path in (ROOT / folder).rglob("*.py")
+        if _BY_ITSELF.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == {"src/palimpsest/devices.py"}
+
+
+def test_a_stage_that_computes_with_torch_asks_for_a_device() -> None:
+    """But for pages, which read results by the classes beside the code that measured them."""
+    asking = {
+        name
+        for name, modules in programs().items()
+        if any(_ASKS.search(path.read_text(encoding="utf-8")) for path in code(*modules).values())
+    }
+    assert {stage.name for stage in STAGES if stage.gpus} == asking - {"report", "release"}
+
+
+def changed(*keys: str, **values: object) -> Params:
+    """The demo with other values of a section."""
+    content = section = demo()
+    for key in keys:
+        section = section.setdefault(key, {})
+    section.update(values)
+    return parse(content)
+
+
+def read(params: Params) -> dict[str, object]:
+    """Stage -> what it depends on: its command, its files, and the values of its keys."""
+    values = YAML(typ="safe", pure=True).load(rendered(params))
+    graph = render.document(render.features(params), render.authored(params))["stages"]
+    found = {}
+    for one in expand(graph, values):
+        own = [at(values, key) for key in filled(params_keys(one.body), one.values)]
+        found[one.name] = (one.body["cmd"], one.known_paths("deps"), own)
+    return found
+
+
+def test_another_device_leaves_every_stage_as_it_was() -> None:
+    before, after = parse(demo()), changed("compute", device="cuda:1")
+    assert rendered(before) != rendered(after)
+    assert read(before) == read(after)
+
+
+def test_another_precision_of_a_fit_is_another_fit() -> None:
+    before, after = read(parse(demo())), read(changed("lms", "dp3", "train", precision="bf16"))
+    assert {name for name in before if before[name] != after[name]} == {"dp_train@dp3", "discriminator@judge3"}
+
+
+def test_the_precision_of_measuring_reaches_nothing_that_is_charged() -> None:
+    """Nor a public file or model that is made for it: the stages that read the key are read by pages alone."""
+    reading = {stage.name for stage in STAGES if any(key.startswith("compute") for key in stage.params)}
+    assert reading == {"baseline_eval", "downstream_eval", "fidelity_audit", "public_eval"}
