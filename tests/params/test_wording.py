@@ -68,6 +68,18 @@ def test_words_land_where_the_base_is_prompted() -> None:
     assert resolved(file_of(to_yaml(shorten(params)))) == params
 
 
+def test_a_judge_is_asked_in_the_same_words() -> None:
+    content = body(models={**NAMED, "words": "reviews"}) | {"utility": {"in_context": {"draws": 2}}}
+    asked = resolved(file_of(to_yaml(content))).utility.in_context
+    assert asked is not None
+    assert (asked.item, asked.answer, asked.draws) == ("Review: {text}\nSentiment:", " {label}\n\n", 2)
+    content["utility"]["in_context"]["item"] = "{text} It was"
+    own = resolved(file_of(to_yaml(content))).utility.in_context
+    assert own is not None
+    assert own.item == "{text} It was"
+    assert loaded(**NAMED, words="reviews").utility.in_context is None
+
+
 def test_what_is_written_out_stays_and_words_may_be_ones_own() -> None:
     content = body(models={"lm": "x", "words": {"text": "Recipe", "label": "Cuisine"}})
     content["variants"]["plain3"]["prompt"] = {"public": "Say {label}:"}

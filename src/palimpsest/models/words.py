@@ -12,7 +12,8 @@ from pydantic import Field
 from palimpsest.settings import Settings
 
 Named = Literal["texts", "reviews", "news", "questions", "tweets", "tickets", "notes", "json"]
-Noun = Annotated[str, Field(min_length=1, pattern=r"^[^{}\n]+$")]
+_NOUN = r"^[^{}\n]+$"
+Noun = Annotated[str, Field(min_length=1, pattern=_NOUN)]
 
 BARE = "{label}{separator}"  # the prompt that public text teaches the embedded model
 
@@ -22,6 +23,9 @@ class Words(Settings):
 
     text: Noun = Field(description="What a text is called: Review.")
     label: Noun = Field(default="Kind", description="What its label says of it: Opinion.")
+    answer: str | None = Field(
+        default=None, min_length=1, pattern=_NOUN, description="The same to a judge: Sentiment; null: as `label`."
+    )
 
     def prompt(self, labelled: bool) -> str:
         """What stands before a text: its label's description, where there are labels, and what it is called."""
@@ -41,19 +45,19 @@ class Words(Settings):
 
     @property
     def question(self) -> str:
-        """Asks which label a text has."""
-        return f"{self.text}:\n{{text}}\n{self.label}:"
+        """Asks a judge which label a text has; what it answers follows in the same line."""
+        return f"{self.text}: {{text}}\n{self.answer or self.label}:"
 
 
-_SETS: Mapping[Named, tuple[str, str]] = {
-    "texts": ("Text", "Kind"),
-    "reviews": ("Review", "Opinion"),
-    "news": ("News item", "Section"),
-    "questions": ("Question", "Asks for"),
-    "tweets": ("Tweet", "Topic"),
-    "tickets": ("Support ticket", "Request"),
-    "notes": ("Medical note", "Specialty"),
-    "json": ("JSON record", "Kind"),
+_SETS: Mapping[Named, Words] = {
+    "texts": Words(text="Text"),
+    "reviews": Words(text="Review", label="Opinion", answer="Sentiment"),
+    "news": Words(text="News item", label="Section"),
+    "questions": Words(text="Question", label="Asks for", answer="Answer type"),
+    "tweets": Words(text="Tweet", label="Topic"),
+    "tickets": Words(text="Support ticket", label="Request"),
+    "notes": Words(text="Medical note", label="Specialty"),
+    "json": Words(text="JSON record"),
 }
 
 
@@ -63,7 +67,4 @@ def words_of(chosen: Words | Named) -> Words:
     >>> words_of("reviews").prompt(labelled=True)
     'Opinion: {description}\\nReview:\\n'
     """
-    if isinstance(chosen, Words):
-        return chosen
-    text, label = _SETS[chosen]
-    return Words(text=text, label=label)
+    return chosen if isinstance(chosen, Words) else _SETS[chosen]

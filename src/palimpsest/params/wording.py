@@ -15,7 +15,7 @@ _EXAMPLES = 2  # public texts that an author is shown
 
 
 def put_into_words(body: dict[str, Any], labelled: bool) -> None:
-    """Fill in the prompts of models, base authors, and variants that read the base model as it is."""
+    """Fill in the prompts of models, base authors, the judge, and variants that read the base model as it is."""
     words = _chosen(body.get("models", {}).get("words"))
     if words is None:
         return
@@ -23,6 +23,7 @@ def put_into_words(body: dict[str, Any], labelled: bool) -> None:
         _fill(entry.get("train"), {"prompt": words.prompt(labelled)})
     for entry in body["authors"].values():
         _fill(entry if entry.get("kind") == "base" else None, _authors(words, labelled))
+    _fill(body.get("utility", {}).get("in_context"), {"item": words.question})
     for name, source in body["run"]["private_predict"].items():
         for method, prompt in _readers(words, labelled).items():
             settings = body["variants"][name].get(method)
