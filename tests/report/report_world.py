@@ -126,8 +126,9 @@ def utility(
 def compared(own: Scored, variant: str, accuracy: float, public: float, real: float) -> Scored:
     """With retention, and for what is no baseline the gap closed: None where the baselines are too close."""
     kept = replace(own, retention=_around(accuracy / real, 0.02))
-    if variant in ("real", "public_only"):
+    if variant in ("real", "public_only", "public_lm"):
         return kept
+    kept = replace(kept, over_public_lm=_around(accuracy / 0.7, 0.03))
     gap = _around((accuracy - public) / (real - public), 0.06) if real - public > 0.05 else None
     return replace(kept, gap_closed=gap, compared=True)
 
@@ -556,6 +557,7 @@ def world_of_audits() -> dict[str, Any]:
             "memorisation": memorisation(name, 30 * number), "anonymity": anonymity(name, 0.1 + 0.4 * number),
             "fidelity": fidelity(name, 0.5 + 0.1 * number),
         }  # fmt: skip
+    metrics["public_lm"] = {"utility": utility("public_lm", 0.7, 5)}
     return {"metrics": metrics}
 
 

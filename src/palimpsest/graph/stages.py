@@ -209,6 +209,12 @@ STAGES = (
         params=("dataset.text", *_LABELLED, "public_only"), deps=(_TEXTS, EMBEDDINGS),
         outs=(SYNTHETIC / "public_only.jsonl", SYNTHETIC / "public_only.parquet"),
     ),
+    _fetches(
+        "public_lm", "The other row at epsilon 0: what the public language model writes with the same prompts, alone",
+        params=("seed", "dataset.text", *_LABELLED, "public_only.rows", "public_lm"),
+        deps=(BASE_LM, UNTOUCHED, _HELD),
+        outs=(SYNTHETIC / "public_lm.jsonl", SYNTHETIC / "public_lm.parquet"), needs=(Feature.PUBLIC_LM,),
+    ),
 
     # Utility.
     _fetches(
@@ -219,8 +225,9 @@ STAGES = (
     Stage(
         "baseline_eval", "Score classifiers trained on the real and on the public_only rows", Zone.PRIVATE,
         params=("seed", *_LABELLED, *_CLASSIFIERS),
-        deps=(_TRAIN, _TEST, SYNTHETIC / "public_only.parquet", NEXT_TOKEN_LM),
-        outs=(BASELINES,), metrics=(METRICS / "real" / "utility.json", METRICS / "public_only" / "utility.json"),
+        deps=(_TRAIN, _TEST, SYNTHETIC / "public_only.parquet", SYNTHETIC / "public_lm.parquet", NEXT_TOKEN_LM),
+        outs=(BASELINES,),
+        metrics=tuple(METRICS / row / "utility.json" for row in ("real", "public_only", "public_lm")),
     ),
     _audits(
         "downstream_eval", "Train classifiers on the synthetic rows and score them on real test rows", "utility",

@@ -17,7 +17,7 @@ from palimpsest.params.derived import ANY, DERIVED, Derived
 from palimpsest.params.file import File, Sourced
 from palimpsest.params.schema import Audited, DiscriminatorSettings, LanguageModel, Variant
 from palimpsest.params.sections import Dataset
-from palimpsest.params.wording import put_into_words
+from palimpsest.params.wording import prompt_alone, put_into_words
 from palimpsest.records.vouched import EMBEDDED
 
 BASE = "base"  # the public language model as it is, as a reader and as an author
@@ -47,6 +47,7 @@ def resolve(file: File) -> dict[str, Any]:
     for item in DERIVED.values():
         for section in _places(body, item):
             section.setdefault(item.path[-1], item.of(data, lm))
+    prompt_alone(body)
     return body
 
 

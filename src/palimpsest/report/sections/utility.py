@@ -24,20 +24,22 @@ PUBLIC: Metric[Document] = Metric(
 
 _CLASSIFIER = "A classifier trained"
 _TRAINED = {NEXT_TOKEN: "A language model trained further"}
-_DASHES = {"real": [1, 0], "public_only": [2, 3]}
+_DASHES = {"real": [1, 0], "public_only": [2, 3], "public_lm": [6, 2, 2, 2]}
 
 
 def scores(results: Results, variant: str) -> tuple[Score, ...]:
     """Field of a line of the final table: each evaluator's score, the unrelated one first."""
     known = results.of(UTILITY)
-    real, public, own = (known[name].evaluators if name in known else {} for name in (*BASELINES, variant))
+    real, public, own = (known[name].evaluators if name in known else {} for name in ("real", "public_only", variant))
     order = [name for name in EVALUATORS if name in own] + sorted(set(own) - set(EVALUATORS))
     return tuple(_score(name, own[name], both=name in real and name in public) for name in order)
 
 
 def _score(name: str, own: Scored, both: bool) -> Score:
     note = None if own.gap_closed else _gap_note(own, both)
-    return Score(name, own.accuracy, own.retention, own.gap_closed, note, own.perplexity)
+    return Score(
+        name, own.accuracy, own.retention, own.gap_closed, note, own.perplexity, own.over_public_lm
+    )  # fmt: skip
 
 
 def _gap_note(own: Scored, both: bool) -> str:
@@ -53,6 +55,8 @@ def _columns(summary: Summary) -> Iterator[Column[Row]]:
     for name in summary.evaluators:
         yield Column("Retention", _retention(name), note=name, label=f"Retention, {name}")
         yield Column("Gap closed", _gap(name), note=name, label=f"Gap closed, {name}")
+        if any(score.over_public_lm for row in summary.rows if (score := row.score(name))):
+            yield Column("Of public_lm", _over(name), note=name, label=f"Of public_lm, {name}")
 
 
 def _retention(name: str) -> Callable[[Row], Cell | None]:
@@ -75,6 +79,16 @@ def _gap(name: str) -> Callable[[Row], Cell | None]:
         if score.gap_note:
             return Cell(Markup('<span class="na" title="{}">n/a</span>').format(score.gap_note))
         return _ratio(score.gap_closed, 0)
+
+    return cell
+
+
+def _over(name: str) -> Callable[[Row], Cell | None]:
+    """What private rows add: the accuracy as a share of that behind the public model's own rows."""
+
+    def cell(row: Row) -> Cell | None:
+        score = row.score(name)
+        return None if score is None or score.over_public_lm is None else _ratio(score.over_public_lm, 0)
 
     return cell
 
@@ -177,7 +191,7 @@ def _figures(page: Page) -> Iterator[Figure]:
             section="Utility",
             title=f"Usefulness for its privacy, by {evaluator}",
             caption=f"{_TRAINED.get(evaluator, _CLASSIFIER)} on each variant and tested on real rows, with 95% "
-            "intervals. Level lines: the real rows, public text alone, and runs without noise.",
+            "intervals. Level lines: the real rows, what was made of public text alone, and runs without noise.",
             alt=draw.listed("Accuracy", rows, "variant", value="accuracy"),
             chart=frontier_chart(rows),
             rows=_in_words(rows, summary),
