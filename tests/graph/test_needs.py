@@ -117,6 +117,7 @@ def test_whatever_runs_reads_what_a_stage_that_runs_makes_and_a_public_model_is_
         assert missing == ["reports/metrics/twins"] * (name == "custext"), told  # a folder that is made where none is
         names = {one.stage for one in stages}
         assert ("pretrain" in names) == (str(BASE_LM) in read) == (name not in WITHOUT_A_MODEL), told
+        assert ("familiarity_audit" in names) == (name not in WITHOUT_A_MODEL), told
         assert ("public_lm" in names) == (name in PROMPTS_THE_BASE), told
         (baselines,) = (one for one in stages if one.stage == "baseline_eval")
         paths = {"deps": f"{SYNTHETIC}/public_lm.parquet", "metrics": f"{METRICS}/public_lm/utility.json"}
@@ -149,10 +150,12 @@ def test_the_public_model_is_there_where_it_is_asked_about() -> None:
 
 
 def test_the_embedded_model_writes_alone_where_it_is_asked_to_and_then_alone() -> None:
+    """Nobody asks what it has read: it is made of the public text."""
     params = settings(ALONE["dp_lm"])
     own = params.model_copy(update={"models": params.models.model_copy(update={"lm": "embedded"})})
-    assert "public_lm" in {one.stage for one in running(own)}
-    assert "public_lm" not in {one.stage for one in running(own.model_copy(update={"public_lm": None}))}
+    added = {"public_lm", "familiarity_audit"}
+    assert added & {one.stage for one in running(own)} == {"public_lm"}
+    assert added & {one.stage for one in running(own.model_copy(update={"public_lm": None}))} == set()
     assert spending(params) == spending(params.model_copy(update={"public_lm": None}))
 
 

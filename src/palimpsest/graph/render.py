@@ -13,7 +13,7 @@ from palimpsest.graph.stages import STAGES
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.file import RESOLVED
-from palimpsest.params.needs import read_by, reads_base
+from palimpsest.params.needs import read_by, reads_base, reads_named
 from palimpsest.params.schema import Params
 from palimpsest.workspace import BASE_LM, METRICS, PUBLIC, UNTOUCHED
 
@@ -47,6 +47,7 @@ def features(params: Params) -> frozenset[Feature]:
         Feature.LABELS: bool(data.labels),
         Feature.JSON: data.task == "json",
         Feature.BASE: reads_base(params),
+        Feature.NAMED: reads_named(params),
         Feature.UNTOUCHED: params.untouched == UNTOUCHED,
         Feature.PUBLIC_LM: params.writes_alone,
         Feature.NEXT_TOKEN: NEXT_TOKEN in params.utility.evaluators,

@@ -32,6 +32,7 @@ from palimpsest.workspace import (
     EMBEDDINGS,
     EVOLVED,
     FACTS,
+    FAMILIARITY,
     INPUTS,
     MANIFEST,
     METRICS,
@@ -243,6 +244,11 @@ STAGES = (
         "incontext_eval", "Let that language model answer behind demonstrations from synthetic rows", "incontext",
         ("seed", *_COLUMNS, "dataset.labels", "models.judge", "utility.in_context"),
         (BASE_LM, UNTOUCHED, _ROWS, _TEST, METRICS / "real" / "incontext.json"), Each("run.in_context", "row"),
+    ),
+    Stage(
+        "familiarity_audit", "Ask whether the public language model may have read the test rows before", Zone.PRIVATE,
+        params=("seed", "audit.resamples"), deps=(BASE_LM, UNTOUCHED, _TEST, _TEXTS, _HELD), metrics=(FAMILIARITY,),
+        needs=(Feature.NAMED,),
     ),
 
     # Attacks on models and on rows, and what rows repeat.
