@@ -26,14 +26,22 @@ class Words(Settings):
     answer: str | None = Field(
         default=None, min_length=1, pattern=_NOUN, description="The same to a judge: Sentiment; null: as `label`."
     )
+    form: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Task json: a record's public form, which stands first; null: the schema's keys with stand-ins.",
+    )
 
     def prompt(self, labelled: bool) -> str:
-        """What stands before a text: its label's description, where there are labels, and what it is called."""
-        return f"{self.label}: {{description}}\n{self.text}:\n" if labelled else f"{self.text}:\n"
+        """What stands before a text: a form where there is one, its label's description, what it is called."""
+        called = f"{self.text}:\n"
+        form = "" if self.form is None else f"{called}{_as_written(self.form)}\n\n"
+        return form + (f"{self.label}: {{description}}\n{called}" if labelled else called)
 
     def shown(self, labelled: bool) -> str:
-        """The same behind one text that is shown: the prompt, the text, and the prompt for one more."""
-        return f"{self.prompt(labelled)}{{text}}\n\n{self.prompt(labelled)}"
+        """The same behind one text that is shown: the prompt, the text, and the prompt for one more, without a form."""
+        again = self.model_copy(update={"form": None})
+        return f"{self.prompt(labelled)}{{text}}\n\n{again.prompt(labelled)}"
 
     def paraphrase(self, labelled: bool) -> str:
         """Asks for a text in other words."""
@@ -59,6 +67,11 @@ _SETS: Mapping[Named, Words] = {
     "notes": Words(text="Medical note", label="Specialty"),
     "json": Words(text="JSON record"),
 }
+
+
+def _as_written(text: str) -> str:
+    """A text as a template has it: no brace of it is a slot."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def words_of(chosen: Words | Named) -> Words:

@@ -14,11 +14,15 @@ from palimpsest.models.words import BARE, Words, words_of
 _EXAMPLES = 2  # public texts that an author is shown
 
 
-def put_into_words(body: dict[str, Any], labelled: bool) -> None:
-    """Fill in the prompts of models, base authors, the judge, and variants that read the base model as it is."""
+def put_into_words(body: dict[str, Any], labelled: bool, form: str | None = None) -> None:
+    """Fill in the prompts of models, base authors, the judge, and variants that read the base model as it is.
+
+    `form` is that of records of JSON, where there are such.
+    """
     words = _chosen(body.get("models", {}).get("words"))
     if words is None:
         return
+    words = words.model_copy(update={"form": words.form or form})
     for entry in body["lms"].values():
         _fill(entry.get("train"), {"prompt": words.prompt(labelled)})
     for entry in body["authors"].values():
