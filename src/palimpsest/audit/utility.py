@@ -63,11 +63,13 @@ class Scored(Plain):
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Scored":
-        found = {
-            key: None if body.get(key) is None else Estimate.from_json(body[key])
+        kept, gap, perplexity, over = (
+            None if body.get(key) is None else Estimate.from_json(body[key])
             for key in ("retention", "gap_closed", "perplexity", "over_public_lm")
-        }
-        return replace(super().from_json(body), compared="gap_closed" in body, **found)
+        )
+        told, compared = super().from_json(body), "gap_closed" in body
+        told = replace(told, retention=kept, gap_closed=gap, perplexity=perplexity, compared=compared)
+        return replace(told, over_public_lm=over)
 
 
 @dataclass(frozen=True)
