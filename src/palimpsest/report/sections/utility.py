@@ -55,8 +55,6 @@ def _columns(summary: Summary) -> Iterator[Column[Row]]:
     for name in summary.evaluators:
         yield Column("Retention", _retention(name), note=name, label=f"Retention, {name}")
         yield Column("Gap closed", _gap(name), note=name, label=f"Gap closed, {name}")
-        if any(score.over_public_lm for row in summary.rows if (score := row.score(name))):
-            yield Column("Of public_lm", _over(name), note=name, label=f"Of public_lm, {name}")
 
 
 def _retention(name: str) -> Callable[[Row], Cell | None]:
@@ -66,7 +64,8 @@ def _retention(name: str) -> Callable[[Row], Cell | None]:
             return None
         ratio = _ratio(score.retention, 1)
         perplexity = () if score.perplexity is None else (f"perplexity {number(score.perplexity.value, 3)}",)
-        return Cell(ratio.text, (*ratio.small, f"accuracy {percent(score.accuracy.value)}", *perplexity))
+        small = (*ratio.small, f"accuracy {percent(score.accuracy.value)}", *perplexity, *_over(score))
+        return Cell(ratio.text, small)
 
     return cell
 
@@ -83,14 +82,10 @@ def _gap(name: str) -> Callable[[Row], Cell | None]:
     return cell
 
 
-def _over(name: str) -> Callable[[Row], Cell | None]:
-    """What private rows add: the accuracy as a share of that behind the public model's own rows."""
-
-    def cell(row: Row) -> Cell | None:
-        score = row.score(name)
-        return None if score is None or score.over_public_lm is None else _ratio(score.over_public_lm, 0)
-
-    return cell
+def _over(score: Score) -> tuple[str, ...]:
+    """What private rows add: the accuracy as a share of that of the public model's own rows."""
+    over = score.over_public_lm
+    return () if over is None else (f"of public_lm {percent(over.value, 0)}", *_ratio(over, 0).small)
 
 
 def _ratio(ratio: Estimate | None, digits: int) -> Cell:
