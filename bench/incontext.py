@@ -1,13 +1,13 @@
 """In-context accuracy of a public language model on real test sets: zero-shot, real demonstrations, synthetic ones.
 
-    python -m bench.incontext --data <folder> --lm <folder> [--context 96] [--tasks agnews trec mit_g mit_d]
+    python -m bench.incontext --data <folder> --lm <folder> [--context 96 | --words] [--tasks agnews trec mit_g mit_d]
         [--rows agnews:embed3@3=<jsonl> agnews:words@3-per-word=<jsonl> ...] [--shots 0 1 6] [--out <json>]
 
 The table of each task has zero-shot first, then real demonstrations, then the given rows in their order, each with the
 epsilon that is written behind its `@`. At most 300 test items, `--draws` draws of the demonstrations, contextual
 calibration; a number of demonstrations that the context does not hold is left out and said so. The deviation is that
 between draws; `gain` is against zero-shot, paired, with its 95 % interval: where real demonstrations do not gain, the
-model cannot judge rows, and the table says so.
+model cannot judge rows, and the table says so. `--words` asks as `models.words` does, at the settings' own lengths.
 """
 
 import argparse
@@ -21,19 +21,21 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from bench.reproduction import lines
+from bench.reproduction import lines, natural
 from palimpsest.audit.incontext import InContextAnswers, audit_in_context
 from palimpsest.audit.incontext_model import local_judge
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.files import write_json
 from palimpsest.models.lm import load_lm
+from palimpsest.models.words import Named, words_of
 from palimpsest.records.record import Record
 
 ITEMS = {
     "agnews": ("{text}\nTopic:", 12), "trec": ("Question: {text}\nAsks for:", 8), "mit_g": ("{text}\nGenre:", 10),
     "mit_d": ("{text}\nDirector:", 10), "sst2": ("{text}\nSentiment:", 10),
 }  # fmt: skip
+WORDS: dict[str, Named] = {"agnews": "news", "trec": "questions", "sst2": "reviews"}
 SPANS = ("mit_g", "mit_d")
 LINE = re.compile(r"(?P<task>\w+):(?P<name>[^@=]+)(@(?P<epsilon>[^=]+))?=(?P<path>.+)")
 
@@ -48,6 +50,8 @@ def main() -> None:
     parser.add_argument("--rows", nargs="*", default=[], help="task:name@epsilon=file of synthetic rows")
     parser.add_argument("--shots", type=int, nargs="+", default=[0, 1, 2, 4, 16, 64])
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--items", type=int, default=300)
+    parser.add_argument("--words", action="store_true", help=f"ask in words; of {', '.join(WORDS)}")
     parser.add_argument("--out", type=Path, help="where the whole documents go")
     args = parser.parse_args()
     model, tokenizer = load_lm(args.lm)
@@ -93,21 +97,30 @@ def judged(
     args: argparse.Namespace, task: str, path: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> InContextAnswers:
     """The answers behind demonstrations from one file."""
-    train, test = (records(file) for file in (path, args.data / f"{task}_test.jsonl.gz"))
+    train, test = records(path, task), records(args.data / f"{task}_test.jsonl.gz", task)
     labels = () if task in SPANS else tuple(sorted({row.label or "" for row in test}))
-    item, tokens = ITEMS[task]
-    settings = InContext(
-        shots=tuple(args.shots), draws=args.draws, items=300, batch=64, demonstration_tokens=tokens, item_tokens=24,
-        instruction="", item=item, answer=" {label}\n", verbalisers=None, content_free=("N/A", "", "[MASK]"),
-        answer_tokens=6, first_tokens=100,
-    )  # fmt: skip
+    settings = InContext(shots=tuple(args.shots), draws=args.draws, items=args.items, **asked(args, task))
     judge = local_judge(model, tokenizer, labels, settings)
     return audit_in_context(judge, train, test, labels, settings, Bootstrap(2000, 7), 7)
 
 
-def records(path: Path) -> list[Record]:
+def asked(args: argparse.Namespace, task: str) -> dict[str, Any]:
+    """How a task's items are asked about: in words, or in few tokens, for a small model of a short context."""
+    if args.words:
+        return {"item": words_of(WORDS[task]).question}
+    item, tokens = ITEMS[task]
+    return {
+        "batch": 64, "demonstration_tokens": tokens, "item_tokens": 24, "item": item, "answer": " {label}\n",
+        "answer_tokens": 6,
+    }  # fmt: skip
+
+
+def records(path: Path, task: str) -> list[Record]:
+    """The rows of a file; of those that were gathered the ones in natural case."""
     plain = [] if path.suffix == ".gz" else [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [Record(row["text"], row["label"].lower()) for row in plain or lines(path)]
+    part = "train" if "_train." in path.name else "other"
+    rows = (row for row in plain or lines(path) if natural(task, part, row))
+    return [Record(row["text"], row["label"].lower()) for row in rows]
 
 
 def show(task: str, name: str, epsilon: str, shots: list[dict[str, Any]]) -> None:

@@ -33,7 +33,7 @@ def records_of(part: str) -> list[Record]:
 
 
 def written(params: Params, name: str) -> list[Record]:
-    """The synthetic rows of a variant, or of `public_only`."""
+    """The synthetic rows of a variant, or of a row at epsilon 0."""
     return read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)
 
 

@@ -1,4 +1,4 @@
-"""Score the two rows that every variant is compared with: the real rows and the public ones."""
+"""Score the rows that every variant is compared with: the real rows, public ones, those of the public model alone."""
 
 from dataclasses import replace
 
@@ -15,11 +15,12 @@ from stages.downstream_eval import RESAMPLES, Judges, Part
 
 
 def run() -> None:
-    """Private train and test rows, public_only rows -> utility.json of `real` and `public_only`, baselines.json."""
+    """Private train and test rows, rows at epsilon 0 -> utility.json of `real` and of these, baselines.json."""
     params = load()
     real = [Record(row.text, row.label) for row in read_split(PRIVATE / "train.parquet")]
     judges, test = Judges(params), Part(records_of("test"), asset=True)
-    parts = {"real": Part(real, asset=True), "public_only": Part(written(params, "public_only"), asset=False)}
+    public = ["public_only", *(["public_lm"] if params.writes_alone else [])]
+    parts = {"real": Part(real, asset=True)} | {name: Part(written(params, name), asset=False) for name in public}
     audits = {name: judges.score(part, test) for name, part in parts.items()}
     draws = Bootstrap(resamples=RESAMPLES, seed=params.seed)
     for name, audit in audits.items():

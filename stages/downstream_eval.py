@@ -131,8 +131,10 @@ def compared(evaluation: Evaluation, baselines: Mapping[str, Any], evaluator: st
     own = evaluation.item_accuracy
     real, public = (np.array(baselines[row][evaluator]) for row in ("real", "public_only"))
     draws = Bootstrap(resamples=RESAMPLES, seed=seed)
-    closed = gap_closed(own, public, real, draws)
-    return replace(evaluation.scored, retention=retention(own, real, draws), gap_closed=closed, compared=True)
+    closed, alone = gap_closed(own, public, real, draws), baselines.get("public_lm")
+    over = None if alone is None else retention(own, np.array(alone[evaluator]), draws)
+    kept = retention(own, real, draws)
+    return replace(evaluation.scored, retention=kept, gap_closed=closed, compared=True, over_public_lm=over)
 
 
 if __name__ == "__main__":

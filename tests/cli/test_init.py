@@ -464,6 +464,17 @@ def test_a_workspace_for_records_in_lines(tmp_path: Path) -> None:
     assert load(home / "work").schema_of_data.keys == ("title",)
 
 
+def test_prompts_are_in_the_words_that_were_asked_for() -> None:
+    assert settings(lm="someone/model", words="reviews").models.words == "reviews"
+    assert settings(lm="someone/model").models.words == "texts"
+    assert settings().models.words is None
+    named = {"lm": "someone/model", "words": "news"}
+    refused = {"Choose one of texts": named | {"words": "poems"}, "Name a language": named | {"preset": "paper"}}
+    for remedy, changes in (refused | {"or leave --words out": {"words": "news"}}).items():
+        with pytest.raises(ParamsError, match=remedy):
+            check_source(source(**changes))
+
+
 def test_an_unknown_preset_is_refused() -> None:
     with pytest.raises(ParamsError, match="preset"):
         check_source(source(preset="best"))

@@ -16,7 +16,7 @@ from palimpsest.params.load import resolved
 from palimpsest.params.schema import Params
 from palimpsest.params.shorten import plain
 from palimpsest.params.sources import public_sources
-from palimpsest.workspace import BASE_LM
+from palimpsest.workspace import BASE_LM, METRICS, SYNTHETIC
 from stages.spenders import spender
 from stages.tools import Artifacts
 from tests.graph.test_render import meets
@@ -45,6 +45,7 @@ ALONE: Mapping[str, Body] = {
         "one": {"method": "vote_select", "epsilon": 4, "from": "two"},
     },
 }
+PROMPTS_THE_BASE = {"dp_lm", "predict, of the base", "fewshot"}
 WITHOUT_A_MODEL = {"select", "evolve, by the corpus", "sentdp", "custext", "vote_select"}
 OBJECT = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
 TASKS: Mapping[str, Body] = {
@@ -116,6 +117,12 @@ def test_whatever_runs_reads_what_a_stage_that_runs_makes_and_a_public_model_is_
         assert missing == ["reports/metrics/twins"] * (name == "custext"), told  # a folder that is made where none is
         names = {one.stage for one in stages}
         assert ("pretrain" in names) == (str(BASE_LM) in read) == (name not in WITHOUT_A_MODEL), told
+        assert ("familiarity_audit" in names) == (name not in WITHOUT_A_MODEL), told
+        assert ("public_lm" in names) == (name in PROMPTS_THE_BASE), told
+        (baselines,) = (one for one in stages if one.stage == "baseline_eval")
+        paths = {"deps": f"{SYNTHETIC}/public_lm.parquet", "metrics": f"{METRICS}/public_lm/utility.json"}
+        scored = [path in baselines.known_paths(kind) for kind, path in paths.items()]
+        assert scored == [name in PROMPTS_THE_BASE] * 2, told
         assert ("embedding_audit" in names) == (name == "dp_lm" and bool(params.dataset.labels)), told
 
 
@@ -140,6 +147,16 @@ def test_the_public_model_is_there_where_it_is_asked_about() -> None:
     assert "pretrain" not in {one.stage for one in running(params)}
     asked = params.model_copy(update={"run": params.run.model_copy(update={"embedding_audit": ("base",)})})
     assert {"pretrain", "embedding_audit"} <= {one.stage for one in running(asked)}
+
+
+def test_the_embedded_model_writes_alone_where_it_is_asked_to_and_then_alone() -> None:
+    """Nobody asks what it has read: it is made of the public text."""
+    params = settings(ALONE["dp_lm"])
+    own = params.model_copy(update={"models": params.models.model_copy(update={"lm": "embedded"})})
+    added = {"public_lm", "familiarity_audit"}
+    assert added & {one.stage for one in running(own)} == {"public_lm"}
+    assert added & {one.stage for one in running(own.model_copy(update={"public_lm": None}))} == set()
+    assert spending(params) == spending(params.model_copy(update={"public_lm": None}))
 
 
 def test_a_judge_of_its_own_needs_no_public_model() -> None:

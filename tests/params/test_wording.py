@@ -1,5 +1,6 @@
 """A named model is left as it is, and prompted in words; the embedded one learns prompts, and all stays as it was."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -66,6 +67,60 @@ def test_words_land_where_the_base_is_prompted() -> None:
     assert (author["prompt"], author["paraphrase"]) == (head, words.paraphrase(labelled=True))
     assert {"lms.dp3.prompt", "authors.base.prompt"} <= {source.key for source in public_sources(params)}
     assert resolved(file_of(to_yaml(shorten(params)))) == params
+
+
+def test_a_record_of_json_is_asked_for_by_its_form() -> None:
+    kinds = {"title": {"type": "string"}, "kind": {"enum": ["film", 3]}, "cast": {"type": "array", "items": True}}
+    kinds |= {"of": {"type": "object", "properties": {"year": {"type": "integer"}, "seen": {"type": "boolean"}}}}
+    content = body(models={**NAMED, "words": "json"}, discriminators={})
+    task = {"task": "json", "text": "*", "json_schema": {"type": "object", "properties": kinds}}
+    content["dataset"] = {key: content["dataset"][key] for key in ("asset", "private", "public", "n_public")} | task
+    content["variants"] = {"plain3": {"method": "predict", "epsilon": 3}, "dp3": {"method": "dp_lm"}}
+    params = resolved(file_of(to_yaml(content)))
+    form = '{"title": "...", "kind": "film", "cast": ["..."], "of": {"year": 0, "seen": true}}'
+    prompt, head = plain(params.variants["plain3"])["predict"]["prompt"], f"JSON record:\n{form}\n\nJSON record:\n"
+    assert params.lms["dp3"].train.prompt.format() == prompt["public"].format() == head
+    assert prompt["private"].format(text="{}") == f"{head}{{}}\n\nJSON record:\n"
+    content["models"]["words"] = {"text": "Row", "form": "{}"}
+    assert resolved(file_of(to_yaml(content))).lms["dp3"].train.prompt.format() == "Row:\n{}\n\nRow:\n"
+
+
+def test_a_judge_is_asked_in_the_same_words() -> None:
+    content = body(models={**NAMED, "words": "reviews"}) | {"utility": {"in_context": {"draws": 2}}}
+    asked = resolved(file_of(to_yaml(content))).utility.in_context
+    assert asked is not None
+    assert (asked.item, asked.answer, asked.draws) == ("Review: {text}\nSentiment:", " {label}\n\n", 2)
+    content["utility"]["in_context"]["item"] = "{text} It was"
+    own = resolved(file_of(to_yaml(content))).utility.in_context
+    assert own is not None
+    assert own.item == "{text} It was"
+    assert loaded(**NAMED, words="reviews").utility.in_context is None
+
+
+def test_the_base_writes_alone_behind_the_first_prompt_that_it_is_given_for_private_rows() -> None:
+    content = body(models={**NAMED, "words": "reviews"})
+    content["lms"]["dp3"]["prompt"] = "{description}: "
+    found = [resolved(file_of(to_yaml(content))).public_lm]
+    content |= {"lms": {}, "discriminators": {}, "public_lm": {"top_p": 0.5}}
+    content["variants"] = {"plain3": {"method": "predict", "epsilon": 3}}
+    found.append(resolved(file_of(to_yaml(content))).public_lm)
+    content["variants"]["plain3"]["prompt"] = {"public": BARE}
+    found.append(resolved(file_of(to_yaml(content))).public_lm)
+    head = words_of("reviews").prompt(labelled=True)
+    assert [one and (one.prompt, one.ends, one.top_p) for one in found] == [
+        ("{description}: ", "line", 0.95), (head, "line", 0.5), (BARE, "eos", 0.5)
+    ]  # fmt: skip
+
+
+def test_a_named_model_writes_alone_unless_that_is_taken_out_and_the_embedded_one_where_it_is_asked() -> None:
+    for models, given in product((NAMED, {}), ({}, {"public_lm": {}}, {"public_lm": None})):
+        params = resolved(file_of(to_yaml(body(models=models) | given)))
+        there = bool(models) if not given else given["public_lm"] is not None
+        assert (params.public_lm is not None, params.writes_alone) == (there, there)
+        assert resolved(file_of(to_yaml(shorten(params)))) == params
+    chat = body(models=NAMED, lms={}, discriminators={})
+    chat["variants"] = {"plain3": {"method": "predict", "epsilon": 3, "prompt": {"chat": True, "public": "Write."}}}
+    assert not resolved(file_of(to_yaml(chat))).writes_alone  # an instruction is not gone on with
 
 
 def test_what_is_written_out_stays_and_words_may_be_ones_own() -> None:

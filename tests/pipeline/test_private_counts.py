@@ -35,7 +35,7 @@ RUN = [
     ("select", SELECTED), ("private_evolve", EVOLVED, "base"), ("evolution_audit", EVOLVED),
     ("vote_select", VOTED, VARIANT), ("decoder_pretrain", "small"), ("eda_evolve", EMBEDDED, "small"),
     ("eda_audit", EMBEDDED), ("sentdp", DEEP), ("custext", WORDS), ("baseline_eval",), ("downstream_eval", VARIANT),
-    ("mia", VARIANT, VARIANT), ("shadow_mia", VARIANT, VARIANT), ("embedding_audit", VARIANT),
+    ("mia", VARIANT, VARIANT), ("shadow_mia", VARIANT, VARIANT), ("embedding_audit", VARIANT), ("familiarity_audit",),
     ("ngram_audit", VARIANT), ("text_mia", VARIANT), ("memorisation_audit", VARIANT), ("anonymity_audit", VARIANT),
     ("fidelity_audit", VARIANT), ("preprocess",),
 ]  # fmt: skip

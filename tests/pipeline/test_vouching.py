@@ -12,10 +12,13 @@ from typer.testing import CliRunner
 
 import stages.downstream_eval
 import stages.encoding
+import stages.incontext_eval
 import stages.inputs
+import stages.next_token_base
 import stages.preprocess
 import stages.pretrain
 import stages.public_eval
+from palimpsest.audit.incontext_settings import InContext
 from palimpsest.cli.main import app
 from palimpsest.errors import DataError
 from palimpsest.files import read_json
@@ -52,6 +55,10 @@ def models(key: str) -> Callable[[Place, str], None]:
     return lambda place, path: place.edit("models", **{key: path})
 
 
+def judge(place: Place, path: str) -> None:
+    place.edit("models", judge={"kind": "local", "model": path})
+
+
 def author(place: Place, path: str) -> None:
     place.edit("authors", here={**AUTHOR, "model": path})
 
@@ -77,10 +84,14 @@ SOURCES: dict[str, tuple[Callable[[Place, str], None], str, Callable[[Params], A
     "models.lm": (models("lm"), "models", lambda _: stages.pretrain.run()),
     "models.encoder": (models("encoder"), "models", stages.encoding.encoders),
     "models.classifier": (models("classifier"), "models", _classify),
+    "models.judge.model": (
+        judge, "models", lambda params: stages.incontext_eval.judge_of(params, InContext(), "real"),
+    ),
+    "models.next_token": (models("next_token"), "models", lambda _: stages.next_token_base.run()),
     "authors.here.model": (author, "models", lambda params: written_by_here(params).author_model()),
     "dataset.public": (text("public"), "rows", stages.preprocess.write_public_rows),
     "dataset.public_test": (text("public_test"), "rows", stages.public_eval.public_test),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(params=SOURCES)

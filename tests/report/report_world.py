@@ -12,6 +12,7 @@ from scipy.stats import norm
 from palimpsest.audit import ngrams as ngrams_audit
 from palimpsest.audit.anonymity import AnonymityAudit, Evidence
 from palimpsest.audit.facts import FactAudit, PopulationFactAudit, support_bins
+from palimpsest.audit.familiarity import Familiarity, Sight
 from palimpsest.audit.fidelity import FidelityAudit, Measured, diversities, length_bins
 from palimpsest.audit.incontext import Answered, InContextAnswers
 from palimpsest.audit.membership import Attack, Control, EpsilonLower, MembershipAudit
@@ -126,8 +127,9 @@ def utility(
 def compared(own: Scored, variant: str, accuracy: float, public: float, real: float) -> Scored:
     """With retention, and for what is no baseline the gap closed: None where the baselines are too close."""
     kept = replace(own, retention=_around(accuracy / real, 0.02))
-    if variant in ("real", "public_only"):
+    if variant in ("real", "public_only", "public_lm"):
         return kept
+    kept = replace(kept, over_public_lm=_around(accuracy / 0.7, 0.03))
     gap = _around((accuracy - public) / (real - public), 0.06) if real - public > 0.05 else None
     return replace(kept, gap_closed=gap, compared=True)
 
@@ -556,7 +558,16 @@ def world_of_audits() -> dict[str, Any]:
             "memorisation": memorisation(name, 30 * number), "anonymity": anonymity(name, 0.1 + 0.4 * number),
             "fidelity": fidelity(name, 0.5 + 0.1 * number),
         }  # fmt: skip
+    metrics["public_lm"] = {"utility": utility("public_lm", 0.7, 5)}
+    metrics["base"] = {"familiarity": familiarity()}
     return {"metrics": metrics}
+
+
+def familiarity() -> dict[str, Any]:
+    """What a public model makes of test rows and of other text."""
+    shared = {"5": _around(0.2, 0.02), "13": _around(0.01, 0.005)}
+    test, public = (Sight(_around(bits, 0.1), _around(0.4, 0.01), shared) for bits in (1.2, 1.3))
+    return Familiarity(test, public).to_json("base")
 
 
 def whole_world(unit: str = "record") -> dict[str, Any]:

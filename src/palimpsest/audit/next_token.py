@@ -77,6 +77,13 @@ def token_rows(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], most: i
     return [[ids.bos, *text, ids.eos][:most] for text in encode_texts(tokenizer, texts, most)]
 
 
+def read_beginnings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Reading:
+    """Let a model predict each text behind BOS, and no end: a text that was cut has none."""
+    most = int(model.config.get_text_config().max_position_embeddings)
+    bos = specials(tokenizer).bos
+    return read(model, [[bos, *row][:most] for row in encode_texts(tokenizer, texts, most)])
+
+
 @torch.no_grad()
 def read(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> Reading:
     """Let a model predict every token of each row but the first."""

@@ -53,21 +53,23 @@ class Scored(Plain):
     # of the gap between public text and real rows; None where it was not compared, or there is no gap.
     gap_closed: Estimate | None = None
     compared: bool = False  # whether the gap was asked for
+    over_public_lm: Estimate | None = None  # of the accuracy of the public model's own rows; None where there are none
 
     def to_json(self) -> dict[str, Any]:
-        told = {"perplexity": self.perplexity, "retention": self.retention}
+        told = {"perplexity": self.perplexity, "retention": self.retention, "over_public_lm": self.over_public_lm}
         body = super().to_json() | {key: one.to_json() for key, one in told.items() if one is not None}
         gap = None if self.gap_closed is None else self.gap_closed.to_json()
         return body | ({"gap_closed": gap} if self.compared else {})
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Scored":
-        kept, gap, perplexity = (
+        kept, gap, perplexity, over = (
             None if body.get(key) is None else Estimate.from_json(body[key])
-            for key in ("retention", "gap_closed", "perplexity")
+            for key in ("retention", "gap_closed", "perplexity", "over_public_lm")
         )
         told, compared = super().from_json(body), "gap_closed" in body
-        return replace(told, retention=kept, gap_closed=gap, perplexity=perplexity, compared=compared)
+        told = replace(told, retention=kept, gap_closed=gap, perplexity=perplexity, compared=compared)
+        return replace(told, over_public_lm=over)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.report import read_summary
 from palimpsest.errors import ParamsError
 from palimpsest.report.formats import MISSING, number, percent
-from palimpsest.report.row import Membership, Row
+from palimpsest.report.row import BASELINES, Membership, Row
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Compared:
     """One variant, or a baseline.
 
     Attributes:
-        role: release, reference, real (the private rows) or public_only.
+        role: release, reference, or a baseline: real (the private rows), public_only, public_lm.
         epsilon: proved; None of what has none.
         token_epsilon: of one word, where a method protects words alone.
         evaluator: the classifier behind utility and gain; None where none was used.
@@ -97,7 +97,7 @@ def comparison_table(lines: Sequence[Compared]) -> Rows:
 def _compared(row: Row, conclusion: str | None) -> Compared:
     """By the first evaluator, which shares no weights with any generator."""
     score = row.scores[0] if row.scores else None
-    baseline = row.role in ("real", "public_only")
+    baseline = row.role in BASELINES
     return Compared(
         row.variant, row.role, row.method, row.epsilon_proved, row.token_epsilon,
         evaluator=None if score is None else score.evaluator,
@@ -114,7 +114,7 @@ def _epsilon(one: Compared) -> str:
         return f"{one.epsilon:.3f}"
     if one.token_epsilon is not None:
         return f"{number(one.token_epsilon)} a\nword"  # another unit: never beside the others without its name
-    return {"public_only": "0", "reference": "∞"}.get(one.role, MISSING)
+    return {"public_only": "0", "public_lm": "0", "reference": "∞"}.get(one.role, MISSING)
 
 
 def _utility(one: Compared) -> str:

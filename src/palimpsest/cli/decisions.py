@@ -60,6 +60,7 @@ class DataSource:
     budget: float = 10.0
     delta: float | None = None
     lm: str = "embedded"
+    words: str | None = None
     preset: str = "modern"
     chosen: str | None = None
     json_schema: Mapping[str, Any] | None = None
@@ -75,6 +76,11 @@ class DataSource:
     def task(self) -> str:
         """The chosen task; else classify where there is a label, and text where there is none."""
         return self.chosen or ("text" if self.label is None else "classify")
+
+    @property
+    def worded(self) -> bool:
+        """Whether prompts are in words: those of a named language model, but not where a paper has another form."""
+        return self.lm != EMBEDDED and self.preset != "paper"
 
     @property
     def keys(self) -> tuple[str, ...] | None:
@@ -113,9 +119,9 @@ def _sections(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _public_models(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A named language model is left as it is, and is prompted in words, but not where a paper has another form."""
-    plain = source.lm == EMBEDDED or source.preset == "paper"
-    words = {} if plain else {"words": "json" if source.task == "json" else "texts"}
+    """A named language model is left as it is, and is prompted in words."""
+    usual = "json" if source.task == "json" else "texts"
+    words = {"words": source.words or usual} if source.worded else {}
     yield _WORDED if words else "", {"models": {"lm": source.lm, "encoder": "embedded", **words}}
 
 
@@ -162,8 +168,7 @@ def _training(source: DataSource) -> dict[str, Any]:
 
 def _adapters(source: DataSource) -> dict[str, Any]:
     """A large model trains adapters: noise on so few weights is small, and so is the memory for their gradients."""
-    named = source.lm != EMBEDDED and source.preset != "paper"
-    return dict(_ADAPTERS) if named and weights_of(source.lm) > _LARGE else {}
+    return dict(_ADAPTERS) if source.worded and weights_of(source.lm) > _LARGE else {}
 
 
 def _variant(source: DataSource) -> dict[str, Any]:

@@ -387,6 +387,13 @@ def decisions(
     ] = DataSource.budget,
     delta: Annotated[float | None, typer.Option(help="The data set's delta; none: 1 / (n ln n), n units.")] = None,
     lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name.")] = DataSource.lm,
+    words: Annotated[
+        str | None,
+        typer.Option(
+            help="With --lm: what prompts call a text and its label: texts, reviews, news, questions, tweets, tickets, "
+            "notes or json. None: texts, or json with --task json."
+        ),
+    ] = None,
     preset: Annotated[
         str, typer.Option(help="Training settings: modern, or paper (those of the published method).")
     ] = DataSource.preset,
@@ -433,8 +440,8 @@ def decisions(
     named = read_labels(said.pop("labels"), said.pop("labels_file"))
     source = DataSource(
         **said, labels=named, test=test, public_test=public_test, public_labels=public_labels, max_length=max_length,
-        delta=delta, lm=lm, preset=preset, chosen=task, json_schema=read_schema(json_schema), wanted=method,
-        bad_rows=bad_rows,
+        delta=delta, lm=lm, words=words, preset=preset, chosen=task, json_schema=read_schema(json_schema),
+        wanted=method, bad_rows=bad_rows,
     )  # fmt: skip
     return Decided(source, check)
 

@@ -5,16 +5,19 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import get_args
 
 from palimpsest.cli.decisions import DataSource
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.method import Method
 from palimpsest.methods.shared.tools import Reads
+from palimpsest.models.words import Named
 from palimpsest.params.sections import NAME
 from palimpsest.records.faults import POLICIES
 from palimpsest.records.structured import WHOLE_ROW
 
 PRESETS = ("modern", "paper")
+WORDS = get_args(Named)
 TASKS = ("classify", "span", "text", "json")
 LEAST_EPSILON, MOST_EPSILON = 0.05, 20.0
 _FEWEST = 20  # the smallest audit subset
@@ -93,6 +96,13 @@ def _method(source: DataSource) -> Iterator[Problem]:
         )
     if source.preset not in PRESETS:
         yield f"--preset is {source.preset!r}.", f"Choose one of {', '.join(PRESETS)}."
+    if source.words is not None and source.words not in WORDS:
+        yield f"--words is {source.words!r}.", f"Choose one of {', '.join(WORDS)}; params.yaml takes words of your own."
+    elif source.words is not None and not source.worded:
+        yield (
+            "--words is given, and no model is prompted in words.",
+            "Name a language model with --lm, without --preset paper, or leave --words out.",
+        )
     if not source.lm:
         yield "--lm is empty.", "Give embedded, a folder, or a hub name."
     if not re.fullmatch(NAME, source.asset):

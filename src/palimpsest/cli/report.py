@@ -94,7 +94,7 @@ def _epsilon(row: Row) -> str:
         return f"{row['epsilon_proved']:.3f}"
     if row.get("token_epsilon") is not None:
         return f"{row['token_epsilon']:g} a\nword"  # another unit: never beside the others without its name
-    return {"public_only": "0", "reference": "∞"}.get(row["role"], MISSING)
+    return {"public_only": "0", "public_lm": "0", "reference": "∞"}.get(row["role"], MISSING)
 
 
 def _utility_columns(rows: list[Row]) -> Columns:
@@ -116,7 +116,7 @@ def _perplexity(row: Row, evaluator: str) -> str:
 
 def _ratio(row: Row, evaluator: str, field: str) -> str:
     score = next((score for score in row["scores"] if score["evaluator"] == evaluator), None)
-    if score is None or (field == "gap_closed" and row["role"] in ("real", "public_only")):
+    if score is None or (field == "gap_closed" and row["role"] in ("real", "public_only", "public_lm")):
         return MISSING
     found = score[field]
     if found is None:

@@ -13,9 +13,9 @@ from palimpsest.graph.stages import STAGES
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.file import RESOLVED
-from palimpsest.params.needs import read_by, reads_base
+from palimpsest.params.needs import read_by, reads_base, reads_named
 from palimpsest.params.schema import Params
-from palimpsest.workspace import BASE_LM, PUBLIC, UNTOUCHED
+from palimpsest.workspace import BASE_LM, METRICS, PUBLIC, UNTOUCHED
 
 _HEAD = """\
 # The graph of stages, rendered from palimpsest.graph.stages: which needs what. `dvc repro` and the Prefect flow run it.
@@ -25,6 +25,7 @@ _OPTIONAL = {
     TEST_FILE: Feature.TEST,
     PUBLIC_TEST_FILE: Feature.PUBLIC_TEST,
     str(UNTOUCHED): Feature.UNTOUCHED,
+    str(METRICS / "public_lm" / "utility.json"): Feature.PUBLIC_LM,
 }
 _WIDTH = 100  # of a list in one line
 # What stands for the base where an author does not read it: a dependency has to be some file. `preprocess` writes it
@@ -46,7 +47,9 @@ def features(params: Params) -> frozenset[Feature]:
         Feature.LABELS: bool(data.labels),
         Feature.JSON: data.task == "json",
         Feature.BASE: reads_base(params),
+        Feature.NAMED: reads_named(params),
         Feature.UNTOUCHED: params.untouched == UNTOUCHED,
+        Feature.PUBLIC_LM: params.writes_alone,
         Feature.NEXT_TOKEN: NEXT_TOKEN in params.utility.evaluators,
     }
     return frozenset(feature for feature, there in found.items() if there)
@@ -114,7 +117,7 @@ def _entry(stage: Stage, absent: set[str]) -> Iterator[tuple[str, Any]]:
     yield "deps", [path for path in stage.reads if path not in absent]
     kept = [path for path in stage.kept if path not in absent]
     yield "outs", [_output(stage, path, {} if stage.cached else {"cache": False}) for path in kept]
-    yield "metrics", [_output(stage, str(path)) for path in stage.metrics]
+    yield "metrics", [_output(stage, path) for path in map(str, stage.metrics) if path not in absent]
     axes = ((str(plot.path), {"x": plot.x, "y": plot.y, "title": plot.title}) for plot in stage.plots)
     yield "plots", [_output(stage, path, options) for path, options in axes]
     yield "meta", dict(_meta(stage, absent))

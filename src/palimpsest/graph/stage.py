@@ -30,7 +30,9 @@ class Feature(StrEnum):
     LABELS = "labels"  # a closed set of them
     JSON = "json"  # its records are JSON
     BASE = "base"  # something that runs reads a public language model
+    NAMED = "named"  # that is a model from elsewhere
     UNTOUCHED = "untouched"  # it is a named one, of which a copy learns prompts
+    PUBLIC_LM = "public_lm"  # that model writes a row of its own
     NEXT_TOKEN = "next_token"  # rows are measured by what a language model learns of them
 
 

@@ -32,6 +32,7 @@ from palimpsest.workspace import (
     EMBEDDINGS,
     EVOLVED,
     FACTS,
+    FAMILIARITY,
     INPUTS,
     MANIFEST,
     METRICS,
@@ -215,6 +216,13 @@ STAGES = (
         params=("dataset.text", *_LABELLED, "public_only"), deps=(_TEXTS, EMBEDDINGS),
         outs=(SYNTHETIC / "public_only.jsonl", SYNTHETIC / "public_only.parquet"),
     ),
+    _fetches(
+        "public_lm", "The other row at epsilon 0: what the public language model writes with the same prompts, alone",
+        params=("seed", "dataset.text", *_LABELLED, "public_only.rows", "public_lm"),
+        deps=(BASE_LM, UNTOUCHED, _HELD),
+        outs=(SYNTHETIC / "public_lm.jsonl", SYNTHETIC / "public_lm.parquet"), needs=(Feature.PUBLIC_LM,),
+        gpus=1,
+    ),
 
     # Utility.
     _fetches(
@@ -225,8 +233,9 @@ STAGES = (
     Stage(
         "baseline_eval", "Score classifiers trained on the real and on the public_only rows", Zone.PRIVATE,
         params=("seed", *_LABELLED, *_CLASSIFIERS),
-        deps=(_TRAIN, _TEST, SYNTHETIC / "public_only.parquet", NEXT_TOKEN_LM),
-        outs=(BASELINES,), metrics=(METRICS / "real" / "utility.json", METRICS / "public_only" / "utility.json"),
+        deps=(_TRAIN, _TEST, SYNTHETIC / "public_only.parquet", SYNTHETIC / "public_lm.parquet", NEXT_TOKEN_LM),
+        outs=(BASELINES,),
+        metrics=tuple(METRICS / row / "utility.json" for row in ("real", "public_only", "public_lm")),
         gpus=1,
     ),
     _computes(
@@ -243,6 +252,11 @@ STAGES = (
         "incontext_eval", "Let that language model answer behind demonstrations from synthetic rows", "incontext",
         ("seed", *_COLUMNS, "dataset.labels", "models.judge", "utility.in_context"),
         (BASE_LM, UNTOUCHED, _ROWS, _TEST, METRICS / "real" / "incontext.json"), Each("run.in_context", "row"),
+    ),
+    Stage(
+        "familiarity_audit", "Ask whether the public language model may have read the test rows before", Zone.PRIVATE,
+        params=("seed", "audit.resamples"), deps=(BASE_LM, UNTOUCHED, _TEST, _TEXTS, _HELD), metrics=(FAMILIARITY,),
+        needs=(Feature.NAMED,), gpus=1,
     ),
 
     # Attacks on models and on rows, and what rows repeat.

@@ -12,7 +12,8 @@ from pydantic import Field
 from palimpsest.settings import Settings
 
 Named = Literal["texts", "reviews", "news", "questions", "tweets", "tickets", "notes", "json"]
-Noun = Annotated[str, Field(min_length=1, pattern=r"^[^{}\n]+$")]
+_NOUN = r"^[^{}\n]+$"
+Noun = Annotated[str, Field(min_length=1, pattern=_NOUN)]
 
 BARE = "{label}{separator}"  # the prompt that public text teaches the embedded model
 
@@ -22,14 +23,25 @@ class Words(Settings):
 
     text: Noun = Field(description="What a text is called: Review.")
     label: Noun = Field(default="Kind", description="What its label says of it: Opinion.")
+    answer: str | None = Field(
+        default=None, min_length=1, pattern=_NOUN, description="The same to a judge: Sentiment; null: as `label`."
+    )
+    form: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Task json: a record's public form, which stands first; null: the schema's keys with stand-ins.",
+    )
 
     def prompt(self, labelled: bool) -> str:
-        """What stands before a text: its label's description, where there are labels, and what it is called."""
-        return f"{self.label}: {{description}}\n{self.text}:\n" if labelled else f"{self.text}:\n"
+        """What stands before a text: a form where there is one, its label's description, what it is called."""
+        called = f"{self.text}:\n"
+        form = "" if self.form is None else f"{called}{_as_written(self.form)}\n\n"
+        return form + (f"{self.label}: {{description}}\n{called}" if labelled else called)
 
     def shown(self, labelled: bool) -> str:
-        """The same behind one text that is shown: the prompt, the text, and the prompt for one more."""
-        return f"{self.prompt(labelled)}{{text}}\n\n{self.prompt(labelled)}"
+        """The same behind one text that is shown: the prompt, the text, and the prompt for one more, without a form."""
+        again = self.model_copy(update={"form": None})
+        return f"{self.prompt(labelled)}{{text}}\n\n{again.prompt(labelled)}"
 
     def paraphrase(self, labelled: bool) -> str:
         """Asks for a text in other words."""
@@ -41,20 +53,25 @@ class Words(Settings):
 
     @property
     def question(self) -> str:
-        """Asks which label a text has."""
-        return f"{self.text}:\n{{text}}\n{self.label}:"
+        """Asks a judge which label a text has; what it answers follows in the same line."""
+        return f"{self.text}: {{text}}\n{self.answer or self.label}:"
 
 
-_SETS: Mapping[Named, tuple[str, str]] = {
-    "texts": ("Text", "Kind"),
-    "reviews": ("Review", "Opinion"),
-    "news": ("News item", "Section"),
-    "questions": ("Question", "Asks for"),
-    "tweets": ("Tweet", "Topic"),
-    "tickets": ("Support ticket", "Request"),
-    "notes": ("Medical note", "Specialty"),
-    "json": ("JSON record", "Kind"),
+_SETS: Mapping[Named, Words] = {
+    "texts": Words(text="Text"),
+    "reviews": Words(text="Review", label="Opinion", answer="Sentiment"),
+    "news": Words(text="News item", label="Section"),
+    "questions": Words(text="Question", label="Asks for", answer="Answer type"),
+    "tweets": Words(text="Tweet", label="Topic"),
+    "tickets": Words(text="Support ticket", label="Request"),
+    "notes": Words(text="Medical note", label="Specialty"),
+    "json": Words(text="JSON record"),
 }
+
+
+def _as_written(text: str) -> str:
+    """A text as a template has it: no brace of it is a slot."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def words_of(chosen: Words | Named) -> Words:
@@ -63,7 +80,4 @@ def words_of(chosen: Words | Named) -> Words:
     >>> words_of("reviews").prompt(labelled=True)
     'Opinion: {description}\\nReview:\\n'
     """
-    if isinstance(chosen, Words):
-        return chosen
-    text, label = _SETS[chosen]
-    return Words(text=text, label=label)
+    return chosen if isinstance(chosen, Words) else _SETS[chosen]

@@ -207,10 +207,9 @@ def _evaluators(params: "Params") -> Iterator[str]:
 
 def _in_context(params: "Params") -> Iterator[str]:
     run, settings = params.run, params.utility.in_context
-    allowed = [*run.evaluate, *(["public_only"] if params.dataset.labels else [])]
-    yield from _unknown(
-        "run.in_context", run.in_context, "run.evaluate, and public_only where there are labels", allowed
-    )
+    public = ["public_only", *(["public_lm"] if params.writes_alone else [])] if params.dataset.labels else []
+    section = "run.evaluate, and where there are labels the rows at epsilon 0"
+    yield from _unknown("run.in_context", run.in_context, section, [*run.evaluate, *public])
     if bool(run.in_context) > bool(run.in_context_baseline):
         yield "run.in_context names rows; run.in_context_baseline must then be [real], got []"
     if run.in_context_baseline and settings is None:

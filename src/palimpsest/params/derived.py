@@ -27,18 +27,19 @@ class Derived:
         words: the default, for the reference.
         value: the default, of the data set.
         tag: the method or the kind that an entry under that name must be of; None: any.
-        embedded: whether it is for the embedded language model alone; where one is named the default is null.
+        embedded: whether it is for the embedded language model alone, or for a named one alone; for the other the
+            default is null. None: for both.
     """
 
     path: Path
     words: str
     value: Callable[[Dataset], Any]
     tag: str | None = None
-    embedded: bool = False
+    embedded: bool | None = None
 
     def of(self, data: Dataset, lm: str) -> Any:
         """The default for these data and this language model."""
-        return self.value(data) if lm == EMBEDDED or not self.embedded else None
+        return self.value(data) if self.embedded in (None, lm == EMBEDDED) else None
 
 
 def units(data: Dataset) -> int:
@@ -98,6 +99,7 @@ _PREDICT: Mapping[Path, Default] = {
     ("filters", "chain"): _chain("json", "span"),
 }
 _WARM_UP = "the section's own defaults where `models.lm` is embedded, else `null`"
+_ALONE = "the section's own defaults where `models.lm` names one, else `null`"
 _RATE = "`0.002` where `models.lm` is embedded, else `null`"
 _ALL = (
     Derived(("models", "prompts"), _WARM_UP, lambda _: {}, embedded=True),
@@ -120,6 +122,8 @@ _ALL = (
     Derived(("variants", ANY, "evolve", "class_means"), *_WITH_LABELS),
     Derived(("variants", ANY, "evolve", "filters", "chain"), *_chain("json")),
     Derived(("variants", ANY, "embed", "class_means"), *_WITH_LABELS),
+    Derived(("public_lm",), _ALONE, lambda _: {}, embedded=False),
+    Derived(("public_lm", "max_tokens"), *_for_json(200, 64)),
     Derived(("utility", "evaluators"), *_labelled(["minilm_lr", "tfidf_lr"], BLIND)),
     Derived(("audit", "size"), "a fifth of the units of privacy, from 20 to 2,000", _audited),
     Derived(("release", "title"), *_TITLE),

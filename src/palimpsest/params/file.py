@@ -80,6 +80,7 @@ class File(Settings):
     decoders: Mapping[str, NamedEntry] = _NOTHING
     runs: Runs = Runs()
     public_only: Section = _NOTHING
+    public_lm: Section | None = None
     utility: Section = _NOTHING
     audit: Section = _NOTHING
     release: Section = _NOTHING

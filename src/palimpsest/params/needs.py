@@ -4,6 +4,7 @@ from palimpsest.methods.registry import METHODS, method
 from palimpsest.methods.shared.method import Family
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.schema import Params
+from palimpsest.records.vouched import EMBEDDED
 
 # Keys of `run` whose names are of what is made from the public language model, or is asked of it.
 _OF_THE_BASE = ("teach_similar", "decoder_pretrain", "embedding_audit")
@@ -17,6 +18,11 @@ def reads_base(params: Params) -> bool:
     trained = (known for known in METHODS if known.family is Family.TRAINS and getattr(params.run, known.stage))
     written = (read_by(params, name) for name in params.run.evaluate if name not in params.run.dp_lm)
     return any(Reads.BASE in reads for reads in (*(known.reads for known in trained), *written))
+
+
+def reads_named(params: Params) -> bool:
+    """Whether that is a model from elsewhere, of which nobody here knows what it has read."""
+    return params.models.lm != EMBEDDED and reads_base(params)
 
 
 def read_by(params: Params, variant: str) -> frozenset[Reads]:

@@ -17,7 +17,8 @@ from palimpsest.params.derived import ANY, DERIVED, Derived
 from palimpsest.params.file import File, Sourced
 from palimpsest.params.schema import Audited, DiscriminatorSettings, LanguageModel, Variant
 from palimpsest.params.sections import Dataset
-from palimpsest.params.wording import put_into_words
+from palimpsest.params.wording import prompt_alone, put_into_words
+from palimpsest.records.structured import form_of
 from palimpsest.records.vouched import EMBEDDED
 
 BASE = "base"  # the public language model as it is, as a reader and as an author
@@ -42,11 +43,12 @@ def resolve(file: File) -> dict[str, Any]:
     for name in body["run"]["private_evolve"].values():
         if name in _AUTHORS:
             body["authors"].setdefault(name, {"kind": name})
-    put_into_words(body, bool(data.labels))
+    put_into_words(body, bool(data.labels), None if data.json_schema is None else form_of(data.json_schema))
     lm = file.models.get("lm", EMBEDDED)
     for item in DERIVED.values():
         for section in _places(body, item):
             section.setdefault(item.path[-1], item.of(data, lm))
+    prompt_alone(body)
     return body
 
 

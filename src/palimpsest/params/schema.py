@@ -25,6 +25,7 @@ from palimpsest.params.sections import (
     InventedWorld,
     Models,
     Privacy,
+    PublicLm,
     PublicOnly,
     Testing,
     Utility,
@@ -33,7 +34,10 @@ from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.settings import Settings
 from palimpsest.workspace import BASE_LM, UNTOUCHED
 
-RESERVED = ("real", "public_only", "base", "untouched", "taught", "decoders", "next_token", "checkpoints", "models")
+RESERVED = (
+    "real", "public_only", "public_lm", "base", "untouched", "taught", "decoders", "next_token", "checkpoints",
+    "models",
+)  # fmt: skip
 MEANINGLESS_EPSILON = 10.0
 # Keys that are written where they are not the default. They are younger than workspaces that charged: a section with
 # another key is another one, and what depends on it would run, and be charged, again.
@@ -173,6 +177,7 @@ class Params(Settings):
     discriminators: Mapping[str, DiscriminatorSettings] = {}
     variants: Mapping[str, Variant]
     public_only: PublicOnly = PublicOnly()
+    public_lm: PublicLm | None = None
     utility: Utility = Utility()
     audit: Audit
     release: ReleaseSettings
@@ -243,6 +248,17 @@ class Params(Settings):
         """
         named = self.models.lm != Models.model_fields["lm"].default
         return UNTOUCHED if self.learns_prompts and named else BASE_LM
+
+    @property
+    def writes_alone(self) -> bool:
+        """Whether the public language model writes a row of its own, by a prompt that private rows are read with.
+
+        A prompt for a chat model gives an instruction, and is not gone on with.
+        """
+        readers = (self.variants[name] for name, source in self.run.private_predict.items() if source == "base")
+        asked = (getattr(row, row.method).prompt for row in readers)
+        prompted = bool(self.run.dp_train) or any(not getattr(prompt, "chat", False) for prompt in asked)
+        return self.public_lm is not None and prompted
 
     @property
     def may_leave(self) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from pydantic import Field, model_validator
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.next_token_settings import NextToken
 from palimpsest.devices import AUTO, NAMES
+from palimpsest.methods.shared.settings import Ends, Filters, UnjudgedFilters
 from palimpsest.models.chat.settings import JudgeEndpoint, LocalJudge
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp
-from palimpsest.models.words import Named, Words
+from palimpsest.models.words import BARE, Named, Words
 from palimpsest.records.schema import CUSTOMER
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.settings import Settings
@@ -182,7 +183,29 @@ class Finetune(Settings):
 class PublicOnly(Settings):
     """The epsilon 0 row."""
 
-    rows: int = Field(default=1000, ge=1, description="Public rows to choose, over all labels.")
+    rows: int = Field(default=1000, ge=1, description="Public rows to choose, over all labels; of public_lm to write.")
+
+
+class PublicLm(Settings):
+    """The epsilon 0 row that the public language model writes by itself, behind the prompt of what reads private rows.
+
+    It is there where `dp_lm`, or `predict` or `fewshot` of the base, runs: what these have above it they learned from
+    private rows.
+    """
+
+    prompt: str = Field(
+        default=BARE,
+        description="What stands before a text; may name {label}, {description} and {separator}. Left out: the prompt "
+        "of the first that runs.",
+    )
+    ends: Ends = "eos"
+    temperature: float = Field(default=1.0, gt=0, description="Divides the logits before sampling.")
+    top_p: float = Field(
+        default=0.95, gt=0, le=1, description="Nucleus sampling: smallest set of tokens with this probability."
+    )
+    max_tokens: int = Field(ge=1, description="Longest text in tokens.")
+    batch: int = Field(default=128, ge=1, description="Texts that are written side by side.")
+    filters: UnjudgedFilters = Filters()
 
 
 class Utility(Settings):

@@ -4,30 +4,51 @@ The words land in the settings that they stand for. So what a stage depends on, 
 themselves, and a change of words reruns what is prompted by them and nothing else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from palimpsest.models.words import Words, words_of
+from palimpsest.models.words import BARE, Words, words_of
 
 _EXAMPLES = 2  # public texts that an author is shown
 
 
-def put_into_words(body: dict[str, Any], labelled: bool) -> None:
-    """Fill in the prompts of models, base authors, and variants that read the base model as it is."""
+def put_into_words(body: dict[str, Any], labelled: bool, form: str | None = None) -> None:
+    """Fill in the prompts of models, base authors, the judge, and variants that read the base model as it is.
+
+    `form` is that of records of JSON, where there are such.
+    """
     words = _chosen(body.get("models", {}).get("words"))
     if words is None:
         return
+    words = words.model_copy(update={"form": words.form or form})
     for entry in body["lms"].values():
         _fill(entry.get("train"), {"prompt": words.prompt(labelled)})
     for entry in body["authors"].values():
         _fill(entry if entry.get("kind") == "base" else None, _authors(words, labelled))
+    _fill(body.get("utility", {}).get("in_context"), {"item": words.question})
     for name, source in body["run"]["private_predict"].items():
         for method, prompt in _readers(words, labelled).items():
             settings = body["variants"][name].get(method)
             if source == "base" and isinstance(settings, dict):
                 _fill(settings.setdefault("prompt", {}), prompt)
+
+
+def prompt_alone(body: dict[str, Any]) -> None:
+    """Fill in the prompt of `public_lm`: the first that is put to the base model where private rows are read."""
+    for prompt in _asked(body):
+        _fill(body["public_lm"], {"prompt": prompt, "ends": "eos" if prompt == BARE else "line"})
+
+
+def _asked(body: Mapping[str, Any]) -> Iterator[str]:
+    """The prompts without a private text that models and variants put to the base as it is."""
+    run, variants = body["run"], body["variants"]
+    yield from (body["lms"][name]["train"].get("prompt", BARE) for name in run["dp_train"])
+    for row in (variants[name] for name, source in run["private_predict"].items() if source == "base"):
+        said = row[row["method"]].get("prompt")
+        if isinstance(said, Mapping) and not said.get("chat"):
+            yield said.get("public") or said.get("head") or BARE
 
 
 def _chosen(said: Any) -> Words | None:

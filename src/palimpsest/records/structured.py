@@ -69,6 +69,32 @@ def plain(value: Any, keys: Sequence[str]) -> str | None:
     return value if isinstance(value, str) and members_of(value) is None else None
 
 
+def form_of(schema: Mapping[str, Any]) -> str:
+    """The text of a record with every key of a public schema, and a stand-in for each value.
+
+    >>> form_of({"properties": {"title": {"type": "string"}, "cast": {"type": "array", "items": {"type": "integer"}}}})
+    '{"title": "...", "cast": [0]}'
+    """
+    return _dumped({key: _stand_in(inner) for key, inner in schema["properties"].items()})
+
+
+def _stand_in(schema: Any) -> Any:
+    """A value of a schema's kind; text where it names none, or more than one."""
+    known = schema if isinstance(schema, Mapping) else {}
+    if known.get("enum"):
+        return known["enum"][0]
+    match known.get("type"):
+        case "object":
+            return {key: _stand_in(inner) for key, inner in known.get("properties", {}).items()}
+        case "array":
+            return [_stand_in(known.get("items"))]
+        case "integer" | "number":
+            return 0
+        case "boolean":
+            return True
+    return "..."
+
+
 def members_of(text: str) -> dict[str, Any] | None:
     """The members of the JSON object that the text is; None where it is none."""
     with suppress(ValueError):

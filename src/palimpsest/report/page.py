@@ -106,6 +106,7 @@ _ROLES = {
     "reference": "reference, never released",
     "real": "the private rows",
     "public_only": "public text alone",
+    "public_lm": "the public model alone",
 }
 
 

@@ -33,8 +33,9 @@ class Metric(Generic[T]):
 
 
 def measured(params: Params) -> tuple[str, ...]:
-    """The variants that run, and the two baselines."""
-    return (*params.run.evaluate, *RESERVED)
+    """The variants that run, and the baselines."""
+    baselines = (name for name in RESERVED if name != "public_lm" or params.writes_alone)
+    return (*params.run.evaluate, *baselines)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.report.formats import per_word
 from palimpsest.workspace import INTERNAL
 
-BASELINES = ("real", "public_only")
+BASELINES = ("real", "public_only", "public_lm")
 ROLES = ("release", "reference", *BASELINES)
 ATTACKS = ("membership", "text_membership", "shadow_membership")  # of the model, of the rows, with shadow models
 EVALUATORS = ("tfidf_lr", "minilm_lr")  # first the one that shares no weights with any generator
@@ -35,6 +35,7 @@ class Score(Plain):
         gap_closed: (accuracy - public_only) / (real - public_only), paired alike; None where `gap_note` says why.
         gap_note: the reason for a missing gap, or None.
         perplexity: on the real test rows, of an evaluator that predicts tokens.
+        over_public_lm: accuracy / accuracy of the public_lm row, paired alike; None where there is no such row.
     """
 
     evaluator: str
@@ -43,11 +44,12 @@ class Score(Plain):
     gap_closed: Estimate | None
     gap_note: str | None
     perplexity: Estimate | None = None
+    over_public_lm: Estimate | None = None
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Score":
-        """A table that an earlier version wrote has no perplexity."""
-        return super().from_json({"perplexity": None, **body})
+        """A table that an earlier version wrote has neither perplexity nor public_lm."""
+        return super().from_json({"perplexity": None, "over_public_lm": None, **body})
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class Row(Plain):
 
 @dataclass(frozen=True)
 class Summary:
-    """The final table: releases first, then reference runs, then `real` and `public_only`; and the unit of privacy."""
+    """The final table: releases first, then reference runs, then the baselines; and the unit of privacy."""
 
     rows: tuple[Row, ...]
     ledger: LedgerSummary

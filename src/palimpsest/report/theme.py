@@ -9,9 +9,10 @@ from palimpsest.workspace import Zone
 Value = TypeVar("Value")
 
 BLUE, ORANGE, GREEN, PURPLE, GREY, PINK = "#2b83d6", "#d66a0a", "#12946f", "#a05fd0", "#7d8590", "#d8508c"
+BROWN = "#9c6b4a"
 
 SERIES = (BLUE, ORANGE, PURPLE, PINK)
-BASELINES = {"real": GREEN, "public_only": GREY}
+BASELINES = {"real": GREEN, "public_only": GREY, "public_lm": BROWN}
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 ZONES = {Zone.PRIVATE: ORANGE, Zone.DP: BLUE, Zone.PUBLIC: GREEN}
@@ -28,7 +29,7 @@ def looks(names: Iterable[str], values: Iterable[Value]) -> dict[str, Value]:
 
 
 def colors(names: list[str]) -> dict[str, str]:
-    """Variant or method -> its colour; `real` and `public_only` keep theirs in every figure.
+    """Variant or method -> its colour; baselines keep theirs in every figure.
 
     >>> colors(["dp3", "real"]) == {"dp3": BLUE, "real": GREEN}
     True

@@ -29,7 +29,7 @@ _LACKS = {"context": "the model's context is too short", "demonstrations": "too 
 
 
 def in_context(results: Results, receipts: Receipts = _NO_RECEIPTS) -> Rows:
-    """What was answered: zero-shot first, then real demonstrations, then `public_only`, then the variants.
+    """What was answered: zero-shot first, then real demonstrations, then rows at epsilon 0, then the variants.
 
     The columns are variant, epsilon, shots, draws, accuracy, deviation, low, high, gain, gain_low, gain_high,
     zero_shot. The deviation is between draws of demonstrations, None of a single one; the interval is over items. The

@@ -24,20 +24,22 @@ PUBLIC: Metric[Document] = Metric(
 
 _CLASSIFIER = "A classifier trained"
 _TRAINED = {NEXT_TOKEN: "A language model trained further"}
-_DASHES = {"real": [1, 0], "public_only": [2, 3]}
+_DASHES = {"real": [1, 0], "public_only": [2, 3], "public_lm": [6, 2, 2, 2]}
 
 
 def scores(results: Results, variant: str) -> tuple[Score, ...]:
     """Field of a line of the final table: each evaluator's score, the unrelated one first."""
     known = results.of(UTILITY)
-    real, public, own = (known[name].evaluators if name in known else {} for name in (*BASELINES, variant))
+    real, public, own = (known[name].evaluators if name in known else {} for name in ("real", "public_only", variant))
     order = [name for name in EVALUATORS if name in own] + sorted(set(own) - set(EVALUATORS))
     return tuple(_score(name, own[name], both=name in real and name in public) for name in order)
 
 
 def _score(name: str, own: Scored, both: bool) -> Score:
     note = None if own.gap_closed else _gap_note(own, both)
-    return Score(name, own.accuracy, own.retention, own.gap_closed, note, own.perplexity)
+    return Score(
+        name, own.accuracy, own.retention, own.gap_closed, note, own.perplexity, own.over_public_lm
+    )  # fmt: skip
 
 
 def _gap_note(own: Scored, both: bool) -> str:
@@ -62,7 +64,8 @@ def _retention(name: str) -> Callable[[Row], Cell | None]:
             return None
         ratio = _ratio(score.retention, 1)
         perplexity = () if score.perplexity is None else (f"perplexity {number(score.perplexity.value, 3)}",)
-        return Cell(ratio.text, (*ratio.small, f"accuracy {percent(score.accuracy.value)}", *perplexity))
+        small = (*ratio.small, f"accuracy {percent(score.accuracy.value)}", *perplexity, *_over(score))
+        return Cell(ratio.text, small)
 
     return cell
 
@@ -77,6 +80,12 @@ def _gap(name: str) -> Callable[[Row], Cell | None]:
         return _ratio(score.gap_closed, 0)
 
     return cell
+
+
+def _over(score: Score) -> tuple[str, ...]:
+    """What private rows add: the accuracy as a share of that of the public model's own rows."""
+    over = score.over_public_lm
+    return () if over is None else (f"of public_lm {percent(over.value, 0)}", *_ratio(over, 0).small)
 
 
 def _ratio(ratio: Estimate | None, digits: int) -> Cell:
@@ -177,7 +186,7 @@ def _figures(page: Page) -> Iterator[Figure]:
             section="Utility",
             title=f"Usefulness for its privacy, by {evaluator}",
             caption=f"{_TRAINED.get(evaluator, _CLASSIFIER)} on each variant and tested on real rows, with 95% "
-            "intervals. Level lines: the real rows, public text alone, and runs without noise.",
+            "intervals. Level lines: the real rows, what was made of public text alone, and runs without noise.",
             alt=draw.listed("Accuracy", rows, "variant", value="accuracy"),
             chart=frontier_chart(rows),
             rows=_in_words(rows, summary),

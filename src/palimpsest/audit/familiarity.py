@@ -1,0 +1,113 @@
+"""Whether a public language model may have read the test rows before anybody here did.
+
+A model of the open web may have met a published test set, and what it writes or answers then scores too well. Two signs
+are measured, beside held-out public texts of the same lengths: how likely the model finds a text, and which of its word
+n-grams the public text has too. Neither proves it: a text of a plainer kind is likelier, too. A test set that nobody
+published cannot have been read.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from palimpsest.audit.ngrams import WordIds, shared_ngrams
+from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio
+from palimpsest.errors import DataError
+from palimpsest.plain import Plain, PlainFile
+
+if TYPE_CHECKING:  # with a heavy library, which pages do without
+    from palimpsest.audit.next_token import Reading
+
+ORDERS = (5, 8, 13)  # words; a shared 13-gram is what GPT-3's authors called contamination
+MOST = 500  # texts that are read of each side
+
+
+@dataclass(frozen=True)
+class Sight(Plain):
+    """How well some texts are known."""
+
+    bits: Estimate  # per character, by the model
+    guessed: Estimate  # share of the tokens that the model finds likeliest
+    shared: dict[str, Estimate]  # n -> share of the texts' word n-grams that the public text has; none without n-grams
+
+
+@dataclass(frozen=True)
+class Familiarity(PlainFile):
+    """Private zone: the test rows beside public text."""
+
+    test: Sight
+    public: Sight  # held-out public texts, each cut to a test row's length
+
+
+def familiarity(
+    read: "Callable[[Sequence[str]], Reading]",
+    test: Sequence[str],
+    heldout: Sequence[str],
+    public: Sequence[str],
+    bootstrap: Bootstrap,
+) -> Familiarity:
+    """Let an untouched public model read test rows, at most `MOST` of them, and as many public texts.
+
+    Args:
+        read: texts -> what the model makes of them.
+        heldout: public texts that stand beside the test rows.
+        public: other public texts, in which n-grams are looked up.
+        bootstrap: its seed also draws which texts are read; intervals are over texts.
+
+    Raises:
+        DataError: there are no test rows or no held-out texts.
+    """
+    if not test or not heldout:
+        raise DataError("There are no texts to read.", "Name a public file with texts, or enlarge the test share.")
+    draws = np.random.default_rng(bootstrap.seed)
+    rows = [test[index] for index in sorted(draws.permutation(len(test))[:MOST].tolist())]
+    beside = cut_alike(heldout, list(map(len, rows)), draws)
+    vocabulary = dict[str, int]()
+    corpus = WordIds.read(public, vocabulary)
+
+    def sight(texts: Sequence[str]) -> Sight:
+        overlap = shared(WordIds.read(texts, vocabulary), corpus, bootstrap)
+        return seen(texts, read(texts), overlap, bootstrap)
+
+    return Familiarity(sight(rows), sight(beside))
+
+
+def cut_alike(texts: Sequence[str], lengths: Sequence[int], draws: np.random.Generator) -> list[str]:
+    """A text for each of these lengths in characters, cut to it; of those that are as long while there are any.
+
+    >>> cut_alike(["abc", "defghi"], [2, 5], np.random.default_rng(0))[1]
+    'defgh'
+    """
+    order = sorted(texts, key=len)
+    sizes = list(map(len, order))
+    firsts = [min(int(np.searchsorted(sizes, length)), len(order) - 1) for length in lengths]
+    return [order[draws.integers(first, len(order))][:length] for first, length in zip(firsts, lengths, strict=True)]
+
+
+def shared(texts: WordIds, corpus: WordIds, bootstrap: Bootstrap) -> dict[str, Estimate]:
+    """n -> share of the texts' n-grams that the corpus has, for each of `ORDERS` of which they have any."""
+    found = {order: np.zeros(texts.rows) for order in ORDERS}
+    for one in shared_ngrams(texts, corpus):
+        if one.order in found:
+            found[one.order] = np.bincount(one.first.row, minlength=texts.rows).astype(float)
+        if one.order == ORDERS[-1]:
+            break
+    every = {order: texts.ngrams_per_row(order) for order in ORDERS}
+    return {str(order): _share(found[order], every[order], bootstrap) for order in ORDERS if every[order].any()}
+
+
+def seen(texts: Sequence[str], reading: "Reading", overlap: dict[str, Estimate], bootstrap: Bootstrap) -> Sight:
+    """What a reading of texts comes to, per character and per token."""
+    characters = np.array(list(map(len, texts)), dtype=float)
+    return Sight(
+        bits=_share(reading.losses / math.log(2), characters, bootstrap),
+        guessed=_share(reading.right, reading.tokens, bootstrap),
+        shared=overlap,
+    )
+
+
+def _share(part: np.ndarray, whole: np.ndarray, bootstrap: Bootstrap) -> Estimate:
+    return Estimate(float(part.sum() / whole.sum()), *bootstrap_ratio(part, whole, bootstrap))

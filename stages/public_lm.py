@@ -1,0 +1,51 @@
+"""The epsilon 0 row of the public language model: what it writes behind public prompts, with no private row read."""
+
+import math
+
+from palimpsest.errors import ParamsError
+from palimpsest.methods.evolve.authors import Base
+from palimpsest.methods.evolve.base_lm import BaseAuthor
+from palimpsest.methods.shared.filters import filtered
+from palimpsest.params.load import load
+from palimpsest.params.sections import PublicLm
+from palimpsest.records.record import Record
+from palimpsest.records.write import write_synthetic
+from palimpsest.workspace import BASE_LM, SYNTHETIC
+from stages.common import start
+from stages.filters import chain
+from stages.public_only import even
+
+_SPARE = 1.25  # texts that are written for each row, as filters take some
+
+
+def run() -> None:
+    """models/base -> data/synthetic/public_lm.jsonl, .parquet; fewer rows than asked where filters take many.
+
+    Guarantee: epsilon 0; the model, its prompts and the filters are public.
+    """
+    params = load()
+    settings, labels = params.public_lm, params.dataset.labels
+    if settings is None:
+        raise ParamsError("public_lm is null in params.yaml.", "Fill it in, or leave this stage out.")
+    counts = even(params.public_only.rows, tuple(labels) or ("",))
+    author = BaseAuthor(by_prompt(settings), BASE_LM, params.seed, labels=labels)
+    removing = chain(params, settings.filters, settings.max_tokens, settings.batch)
+    texts = author.random({label: math.ceil(_SPARE * count) for label, count in counts.items()})
+    kept = filtered(removing, texts)
+    write_synthetic(firsts(kept, counts), SYNTHETIC / "public_lm", params.dataset.text, params.dataset.label)
+
+
+def by_prompt(settings: PublicLm) -> Base:
+    """The author that writes behind the prompt alone."""
+    told = settings.model_dump(include={"prompt", "ends", "temperature", "top_p", "max_tokens", "batch"})
+    return Base(kind="base", start="prompt", **told)
+
+
+def firsts(rows: list[Record], counts: dict[str, int]) -> list[Record]:
+    """The first rows of each label, as many as it counts."""
+    own = {label: [row for row in rows if (row.label or "") == label] for label in counts}
+    return [row for label, count in counts.items() for row in own[label][:count]]
+
+
+if __name__ == "__main__":
+    start(run)
