@@ -14,7 +14,7 @@ TREEBANK = {
     "dictionary.txt": "A ( fine ) clich\u00e9 | film|0\nSo-so .|1\nDull .|2\nFine .|3\nVoil\u00e0 .|4\n",
     "sentiment_labels.txt": "phrase ids|sentiment values\n0|0.61\n1|0.6\n2|0.4\n3|0.9\n4|0.9\n",
 }
-ZHANG = '"3","He said ""no""","Second line\\nand a third\\"\n"4","Chips","Faster"\n'
+ZHANG = '"3","He said ""no""","Second\\near a third\\"\n"4","Chips","Faster"\n'
 TABLE = "text,label1,label2\n"
 BIO = "O\twhat\nB-Genre\tblack\nI-Genre\tcomedy\nB-Director\tann\nI-Director\tlee\n\nO\twho\nB-Director\tbo\n"
 SLOTS = (
@@ -48,7 +48,7 @@ CASES: list[tuple[str, Mapping[str, str], Mapping[str, list[Item]]]] = [
         "agnews",
         {"ag_news_csv/train.csv": ZHANG, "ag_news_csv/test.csv": "Class Index,Title,Description\n1,War,Peace\n"},
         {
-            "train": [Item('He said "no" Second line and a third', ("Business",)), Item("Chips Faster", ("Sci/Tech",))],
+            "train": [Item('He said "no" Second near a third', ("Business",)), Item("Chips Faster", ("Sci/Tech",))],
             "test": [Item("War Peace", ("World",))],
         },
     ),
@@ -77,8 +77,8 @@ CASES: list[tuple[str, Mapping[str, str], Mapping[str, list[Item]]]] = [
     ),
     (
         "yelp_polarity",
-        {"train.csv": '"1","Bad.\\nAwful."\n', "test.csv": '"2","Good."\n'},
-        {"train": [Item("Bad. Awful.", ("negative",))], "test": [Item("Good.", ("positive",))]},
+        {"train.csv": '"1","Bad.\\n\\nA \\""star\\""."\n', "test.csv": '"2","Good."\n'},
+        {"train": [Item('Bad. A "star".', ("negative",))], "test": [Item("Good.", ("positive",))]},
     ),
     (
         "openreview",

@@ -69,8 +69,12 @@ def find(dataset: DataSet, folder: Path) -> Found:
 
 def _paths(home: Path, names: Iterable[str]) -> tuple[Path, ...]:
     """All the files of a part; none where one of them is missing."""
-    found = [sorted(home.glob(name)) or sorted(home.glob(f"{name}.gz")) for name in names]
+    found = [_matching(home, name) or _matching(home, f"{name}.gz") for name in names]
     return tuple(path for paths in found for path in paths) if all(found) else ()
+
+
+def _matching(home: Path, name: str) -> list[Path]:
+    return sorted(path for path in home.glob(name) if path.is_file())
 
 
 def cut_of(found: Found, share: float | None, seed: int) -> Cut:
@@ -211,7 +215,7 @@ class Tally:
         self.labels.update(item.labels)
         self.exact += hash(text.strip()) in seen.exact
         self.same += (alike := seen.key(text) in seen.same)
-        self.pieces += alike or not seen.pieces.isdisjoint(_sentences(text))
+        self.pieces += alike or bool(seen.pieces and not seen.pieces.isdisjoint(_sentences(text)))
 
 
 def bare(text: str) -> str:

@@ -26,7 +26,7 @@ from palimpsest.records.structured import canonical
 _DAMAGED = (OSError, EOFError, zlib.error)
 _CHANGED = "Give the files as they are published, unchanged; another data set may have files of the same names."
 _BROKEN = object()
-_BREAK = re.compile(r"<br\s*/?>|\\n|\\(?=\s|$)")  # how forms write a new line inside a text
+_BR = re.compile(r"<br\s*/?>")
 
 
 def fault(name: str, number: int, problem: str) -> DataError:
@@ -34,22 +34,19 @@ def fault(name: str, number: int, problem: str) -> DataError:
     return DataError(f"{name!r}, record {number}: {problem}.", _CHANGED)
 
 
-def spaced(text: str) -> str:
-    """A text on one line: written line breaks become blanks."""
-    return " ".join(_BREAK.sub(" ", text).split())
-
-
 # Classes, numbered or named. A reader is told the part; most forms have other files for each, and do not ask.
 
 
 def numbered(
-    paths: Sequence[Path], part: Part, *, names: Sequence[str], fields: int, texts: slice = slice(None)
-) -> Iterator[Item]:
+    paths: Sequence[Path], part: Part, *, names: Sequence[str], fields: int, texts: slice = slice(None),
+    newline: str = "\\n",
+) -> Iterator[Item]:  # fmt: skip
     """CSV without a header: the class, counted from 1, then texts. A header is passed over.
 
     Args:
         fields: of a row.
         texts: which of those behind the class are joined to the record's text.
+        newline: how a line break inside a text is written; it becomes a blank.
 
     Source: the readme.txt of the archives of Zhang, Zhao and LeCun, "Character-level Convolutional Networks for Text
     Classification" (2015). Kaggle's copies begin with a header.
@@ -60,7 +57,8 @@ def numbered(
                 continue
             if len(row) != fields:
                 raise fault(path.name, number, f"it has {len(row)} fields, and the form {fields}")
-            yield Item(spaced(" ".join(row[1:][texts])), (_nth(row[0], names),))
+            text = " ".join(row[1:][texts]).replace(newline, " ").replace('\\"', '"')
+            yield Item(" ".join(text.split()), (_nth(row[0], names),))
 
 
 def headed(
@@ -103,8 +101,8 @@ def tabbed(paths: Sequence[Path], part: Part, *, named: Mapping[str, str]) -> It
 def foldered(paths: Sequence[Path], part: Part, *, named: Mapping[str, str]) -> Iterator[Item]:
     """A text is a file, and its folder the label."""
     for path in paths:
-        text = " ".join(line for _, line in _lines(path))
-        yield Item(spaced(text), (named.get(path.parent.name, path.parent.name),))
+        text = _BR.sub(" ", " ".join(line for _, line in _lines(path)))
+        yield Item(" ".join(text.split()), (named.get(path.parent.name, path.parent.name),))
 
 
 def reviews(paths: Sequence[Path], part: Part) -> Iterator[Item]:
