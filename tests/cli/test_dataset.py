@@ -147,6 +147,13 @@ def test_files_of_an_earlier_time_and_an_unknown_label_are_refused(home: Path) -
     assert "category, stars" in other.output
 
 
+def test_a_form_that_nobody_could_verify_says_so_and_no_other_does(home: Path) -> None:
+    said = "was not held against the files themselves"
+    assert said in made(home, "openreview").stdout
+    assert said in (home / "openreview" / "README.md").read_text()
+    assert said not in made(home, "yelp").stdout
+
+
 def test_without_a_name_all_are_listed(home: Path) -> None:
     listed = call("dataset", ledger=home / "ledger.db").stdout
     assert all(name in listed for name in KNOWN)

@@ -265,7 +265,7 @@ _PUBMED = DataSet(
     name="pubmed",
     does="Abstracts of medical papers of August 2023, without labels (paper 002).",
     task="text",
-    forms=(_augmented("pubmed", (), 75_316, 18_876, verified=False), *_plain("pubmed", (), 75_316, 18_876)),
+    forms=(_augmented("pubmed", (), 75_316, 18_876, verified=True), *_plain("pubmed", (), 75_316, 18_876)),
     where="https://github.com/AI-secure/aug-pe/tree/main/data (train.csv from the drive that its README names)",
     licence="None is stated with the tables. PubMed's abstracts may be protected by their publishers.",
     max_length=2500,
