@@ -23,13 +23,18 @@ gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in 
 
 # In the order of use; what is not named here comes last.
 ORDER = (
-    "demo", "synth", "init", "plan", "run", "serve", "sample", "compare", "report", "status", "ledger", "params",
-    "verify", "keys", "register", "render", "migrate",
+    "demo", "dataset", "synth", "init", "plan", "run", "serve", "sample", "compare", "report", "status", "ledger",
+    "params", "verify", "keys", "register", "render", "migrate",
 )  # fmt: skip
 EXAMPLES = {
     "synth": (
         "palimpsest synth reviews.csv --text review --label stars --labels one,two,three,four,five --public public.csv "
         "--n-public 8000 --epsilon 3",
+    ),
+    "dataset": (
+        "palimpsest dataset",
+        "palimpsest dataset sst2 --from ~/downloads/sst2 --public reviews.jsonl --cut 0.2",
+        "palimpsest dataset yelp --from ~/aug-pe/data --label stars --dir yelp_stars",
     ),
     "sample": ("palimpsest sample", "palimpsest sample select3 --rows 5 --label five --seed 1"),
     "compare": ("palimpsest compare", "palimpsest compare select3 dp3 --json"),
@@ -315,6 +320,44 @@ def demo(
     from palimpsest.cli.demo import run_demo
 
     raise typer.Exit(run_demo(folder, full=full))
+
+
+@app.command()
+def dataset(
+    name: Annotated[str | None, typer.Argument(help="Which; none: list the data sets there are.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--from", help="The folder with its files as they are published, unpacked.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--dir", help="Where to write; none: a folder of that name, here.")
+    ] = None,
+    public: Annotated[
+        Path | None, typer.Option(help="Public text to bring: a table with the column text, or a folder of .txt files.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Which of its labels to learn, where it has several; none: the first.")
+    ] = None,
+    cut: Annotated[
+        float | None,
+        typer.Option(help="Cut this share for the test from all parts, 0.2 for 80:20; none: the publishers' split."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="With --cut: another one draws another test part.")] = 0,
+    n_public: Annotated[
+        int | None, typer.Option(help="Public, approximate number of private records; none: as published.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the files of an earlier time.")] = False,
+) -> None:
+    """A data set of the papers by its name: its published files become private, test and public ones.
+
+    Nothing is fetched: where files are missing, it says which ones and where they come from. It prints
+    the `palimpsest init` to go on with. Numbers of rows, and how many recur in the public text, are in README.md.
+    """
+    from palimpsest.cli.dataset import Asked, make_dataset, show_known
+
+    if name is None:
+        return show_known()
+    asked = Asked(folder or Path(), out or Path(name), public, label, cut, seed, n_public)
+    make_dataset(name, asked, force=force)
 
 
 @keys.command("new")
