@@ -32,8 +32,9 @@ import torch
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
 from palimpsest.methods.dp_lm import fudge
-from palimpsest.methods.dp_lm.decoding import Past, begin, past_of, seen, uniforms, write
+from palimpsest.methods.dp_lm.decoding import begin, seen, uniforms, write
 from palimpsest.methods.dp_lm.model import BOTH, ConditionalLm, DiscriminatorHead, HeadShape
+from palimpsest.methods.dp_lm.past import Past, past_of
 from palimpsest.methods.dp_lm.pplm import State, next_token, start
 from palimpsest.methods.dp_lm.sampling import walk_of
 from palimpsest.methods.dp_lm.settings import DpLmGenerate

@@ -14,6 +14,7 @@ from palimpsest.audit.next_token_settings import NextToken
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.utility import Scored, gap_closed, retention
 from palimpsest.errors import DataError
+from palimpsest.models import logits
 from palimpsest.models.lm import load_lm, pretrain_lm
 from palimpsest.models.settings import EmbeddedLm
 
@@ -39,11 +40,12 @@ def test_a_reading_is_that_of_plain_passes_however_texts_are_batched(
     assert (len(rows[1]), len(rows[4])) == (2, 30)
     found = read(model, rows)
     for row, right, loss, tokens in zip(rows, found.right, found.losses, found.tokens, strict=True):
-        logits = model(torch.tensor([row])).logits[0, :-1].log_softmax(dim=-1)
-        assert loss == pytest.approx(-sum(float(logits[at, token]) for at, token in enumerate(row[1:])), rel=1e-4)
-        assert right == sum(int(logits[at].argmax()) == token for at, token in enumerate(row[1:]))
+        wanted = model(torch.tensor([row])).logits[0, :-1].log_softmax(dim=-1)
+        assert loss == pytest.approx(-sum(float(wanted[at, token]) for at, token in enumerate(row[1:])), rel=1e-4)
+        assert right == sum(int(wanted[at].argmax()) == token for at, token in enumerate(row[1:]))
         assert tokens == len(row) - 1
-    monkeypatch.setattr(audit, "_LOGITS", 1)
+    monkeypatch.setattr(audit, "_BATCH", 1)
+    monkeypatch.setattr(logits, "MOST", 1000)  # three positions at once
     alone = read(model, rows)
     np.testing.assert_allclose(alone.losses, found.losses, rtol=1e-4)
     assert alone.right.tolist() == found.right.tolist()

@@ -9,6 +9,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, GraniteConfig, GraniteForCausalLM
 
 from palimpsest.errors import ModelError, ParamsError
+from palimpsest.methods.dp_lm import fit
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.fit import DpLm
 from palimpsest.methods.dp_lm.plan import plan as planned
@@ -97,10 +98,27 @@ def test_a_fit_without_noise_learns_the_labels(make_train, make_generate, schema
     assert sum(_says(row) for row in rows) >= 36
 
 
-def test_half_precision_and_noise_correction_fit_too(make_train, schema, base, open_view) -> None:
-    changes = {"precision": "bf16", "noise_correction": True, "adam_eps": 1e-3, "label_counts": "prior"}
+def test_a_head_that_trains_is_read_in_as_few_rows_as_its_logits_leave_room_for(
+    make_train, schema, base, monkeypatch
+) -> None:
+    """By public numbers: the longest row, the vocabulary. A frozen head's logits are never there together."""
+    plan = planned(make_train(), schema, BUDGET)
+    for frozen, most, rows in [(False, 1 << 26, 8), (False, 3 * 320 * 40, 3), (False, 1, 1), (True, 1, 8)]:
+        monkeypatch.setattr(fit, "_MOST_LOGITS", most)
+        generator = DpLm(make_train(freeze_embeddings=frozen), schema, plan, base, 5, None)
+        query, _ = vars(DpLm)["_training_query"](generator, 1.0)
+        assert query.micro_batch == rows
+
+
+@pytest.mark.parametrize("adapters", [{}, {"lora_rank": 2, "freeze_embeddings": True}])
+def test_half_precision_and_noise_correction_fit_too(make_train, schema, base, open_view, adapters) -> None:
+    """Weights that only stay are half as wide while adapters train; what trains, and what is saved, is float32."""
+    changes = {"precision": "bf16", "noise_correction": True, "adam_eps": 1e-3, "label_counts": "prior", **adapters}
     plan = planned(make_train(**changes), schema, BUDGET)
     generator = DpLm(make_train(**changes), schema, plan, base, 5, None)
+    query, _ = vars(DpLm)["_training_query"](generator, 1.0)
+    kinds = {(parameter.dtype, parameter.requires_grad) for parameter in query.model.parameters()}
+    assert kinds == ({(torch.bfloat16, False), (torch.float32, True)} if adapters else {(torch.float32, True)})
     with open_view(plan, "release") as view:
         artifact = generator.ask(view)
     assert all(parameter.dtype == torch.float32 for parameter in artifact.model.parameters())

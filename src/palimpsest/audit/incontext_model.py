@@ -21,6 +21,7 @@ from palimpsest.audit.incontext_judge import Judge
 from palimpsest.audit.incontext_settings import LABEL, TEXT, InContext
 from palimpsest.audit.utility import label_indices
 from palimpsest.errors import ParamsError
+from palimpsest.models.logits import measured, require_plain_head
 from palimpsest.models.tokens import Specials, encode_texts, specials
 from palimpsest.records.duplicates import wording
 from palimpsest.records.record import Record
@@ -154,7 +155,7 @@ def score_answers(model: PreTrainedModel, reading: Reading, answers: Sequence[To
     owners = [owner for owner, answer in enumerate(answers) for _ in answer[1:]]
     within = torch.tensor([place for answer in answers for place in range(len(answer) - 1)], device=first.device)
     places = reading.mask.sum(dim=1, keepdim=True) + within
-    output = model(
+    hidden = model.base_model(
         input_ids=torch.tensor([inputs] * len(first), device=first.device),
         attention_mask=attention(
             model, _apart(reading.mask, owners), places, torch.cat([reading.mask.cumsum(dim=1) - 1, places], dim=1)
@@ -162,9 +163,8 @@ def score_answers(model: PreTrainedModel, reading: Reading, answers: Sequence[To
         position_ids=places,
         past_key_values=reading.cache,
         use_cache=True,
-    )
-    log_probs = functional.log_softmax(output.logits, dim=-1)
-    later = log_probs.gather(2, targets.expand(len(first), -1)[..., None]).squeeze(2)
+    ).last_hidden_state
+    later = -measured(model, hidden.flatten(0, 1), targets.repeat(len(first))).view(len(first), -1)
     return first.index_add(1, torch.tensor(owners, device=first.device), later)
 
 
@@ -310,7 +310,9 @@ def local_judge(
 
     Raises:
         ParamsError: the verbalisers and the labels differ, or a label's word has no token.
+        ModelError: the model does more to its logits than its head and a cap.
     """
+    require_plain_head(model)
     prompts = TokenPrompts(tokenizer, settings)
     return Chooser(model, prompts, labels) if labels else AnswerWriter(model, prompts)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio
@@ -20,11 +19,12 @@ from palimpsest.audit.utility import Evaluation, Scored
 from palimpsest.devices import exact_device
 from palimpsest.errors import DataError
 from palimpsest.models.lm import IGNORED, load_lm, train
+from palimpsest.models.logits import cross_entropies, measured, states
 from palimpsest.models.settings import Schooling
 from palimpsest.models.tokens import encode_texts, pad_right, specials
 from palimpsest.models.vectors import by_length
 
-_LOGITS = 1 << 26  # numbers of a batch's logits, at most, unless one text has more: 256 MiB in float32
+_BATCH = 32  # texts that are read at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +89,7 @@ def read(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> Reading:
     """Let a model predict every token of each row but the first."""
     lengths = [len(row) for row in rows]
     right, losses = np.zeros(len(rows)), np.zeros(len(rows))
-    wide = max(lengths) * int(model.config.get_text_config().vocab_size)
-    for chosen in by_length(lengths, max(1, _LOGITS // wide)):
+    for chosen in by_length(lengths, _BATCH):
         right[chosen], losses[chosen] = _read(model, [rows[index] for index in chosen])
     return Reading(right, losses, np.array(lengths, dtype=np.float64) - 1.0)
 
@@ -98,11 +97,15 @@ def read(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> Reading:
 def _read(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     """Right tokens and nats of each row: both (rows,)."""
     tokens, targets = pad_right(rows, 0).to(model.device), pad_right(rows, IGNORED)[:, 1:].to(model.device)
-    everywhere = torch.ones_like(tokens[:, :-1])  # padding follows the text, so causal attention needs no mask
-    logits = model(input_ids=tokens[:, :-1], attention_mask=everywhere).logits.float()  # (rows, time, vocabulary)
-    losses = functional.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
-    right = (logits.argmax(dim=2) == targets).sum(dim=1)  # no token is IGNORED
-    return right.double().cpu().numpy(), losses.double().sum(dim=1).cpu().numpy()
+    real = targets != IGNORED
+    told = measured(model, states(model, tokens[:, :-1])[real], targets[real], _right_and_nats).double()
+    sums = told.new_zeros(len(rows), 2).index_add_(0, real.nonzero()[:, 0], told).cpu().numpy()
+    return sums[:, 0], sums[:, 1]
+
+
+def _right_and_nats(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Whether each target is the likeliest token, and its cross entropy, (k, 2)."""
+    return torch.stack([(logits.argmax(dim=1) == targets).float(), cross_entropies(logits, targets)], dim=1)
 
 
 def evaluate(readings: Sequence[Reading], bootstrap: Bootstrap) -> Evaluation:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     AutoModelForCausalLM,
@@ -23,6 +22,7 @@ from transformers.utils import logging as transformers_logging
 from palimpsest.devices import device
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
+from palimpsest.models.logits import measured, require_plain_head, states
 from palimpsest.models.plain import loading
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp, Schooling, Similar
 from palimpsest.models.tokens import Specials, encode_texts, pad_right, specials, train_tokenizer
@@ -31,13 +31,12 @@ from palimpsest.progress import track
 
 transformers_logging.disable_progress_bar()  # bars per weight tensor would drown the project's own
 IGNORED = -100  # a target that the cross entropy skips
-_MOST_LOGITS = 1 << 26  # that are there at once where losses are measured
 _HIGHEST_RATE, _COMMON_RATE, _COMMON_SIZE = 0.002, 5e-5, 270_000_000
 _BUCKET = 50  # batches whose texts are sorted by length together
 
 
-def load_lm(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A causal language model in float32 and its tokenizer, from a Hugging Face folder.
+def load_lm(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A causal language model with weights of this type and its tokenizer, from a Hugging Face folder.
 
     Guarantee: no code of the folder runs, no pickle is opened and nothing outside the folder is read (see `loading`).
 
@@ -50,7 +49,7 @@ def load_lm(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     needed = "Name a folder with config.json, model.safetensors and a tokenizer."
     with loading(folder, "causal language model", needed):
         model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=True
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
         )
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     for module in model.modules():
@@ -151,8 +150,8 @@ def text_losses(
 def _row_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]], batch: int) -> tuple[np.ndarray, np.ndarray]:
     """Summed cross entropy in nats of each row, and how many tokens it predicts: float64 (rows,), int64 (rows,)."""
     losses, counts = np.zeros(len(rows)), np.array([len(row) - 1 for row in rows], dtype=np.int64)
-    longest = max([1, *map(len, rows)]) * len(model.get_output_embeddings().weight)
-    for chosen in by_length(list(map(len, rows)), max(1, min(batch, _MOST_LOGITS // longest))):
+    require_plain_head(model)
+    for chosen in by_length(list(map(len, rows)), batch):
         losses[chosen] = _token_losses(model, [rows[index] for index in chosen])[0].cpu().double().sum(dim=1).numpy()
     return losses, counts
 
@@ -195,10 +194,11 @@ def train(model: PreTrainedModel, rows: list[list[int]], settings: Schooling, se
     """Ordinary training on token sequences, `private` ones for an audit alone; the loss of each step.
 
     Raises:
-        ModelError: there is nothing to train on.
+        ModelError: there is nothing to train on, or the model does more to its logits than its head and a cap.
     """
     if not rows:
         raise ModelError("There is no public text to train the language model on.", "Name a public file with texts.")
+    require_plain_head(model)
     steps = max(1, round(settings.epochs * len(rows) / settings.batch))
     optimizer, warmup = _optimizer(model, settings), round(settings.warmup * steps)
     rates = LambdaLR(optimizer, lambda step: schedule_factor(settings.schedule, step, steps, warmup))
@@ -254,11 +254,11 @@ def _loss(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> torch.Tensor
 
 def _token_losses(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
     """Cross entropy of every predicted token, 0 where there is none, and which there are: both (rows, time)."""
-    tokens, targets = pad_right(rows, 0).to(model.device), pad_right(rows, IGNORED)[:, 1:].to(model.device)
-    everywhere = torch.ones_like(tokens[:, :-1])  # padding follows the text, so causal attention needs no mask
-    logits = model(input_ids=tokens[:, :-1], attention_mask=everywhere).logits  # (rows, time, vocabulary)
-    flat = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="none")
-    return flat.view_as(targets), targets != IGNORED
+    tokens, targets = (pad_right(rows, fill).to(model.device) for fill in (0, IGNORED))
+    targets = targets[:, 1:]
+    real = targets != IGNORED
+    losses = measured(model, states(model, tokens[:, :-1])[real], targets[real])
+    return losses.new_zeros(real.shape).masked_scatter(real, losses), real
 
 
 def length_batches(lengths: Sequence[int], batch: int, steps: int, coins: torch.Generator) -> Iterator[list[int]]:

@@ -21,6 +21,7 @@ from palimpsest.models.attention import cap_of, capped, masks_of
 
 _LARGEST_GAP = 5e-4  # nats: what two ways to read one context may differ by; no privacy rests on it
 _HEAD_ROWS = 32  # states that the head reads at once
+_COLUMNS = 1 << 15  # tokens whose logits are compared at once
 _FEWEST_COLUMNS = 128  # tokens whose logits are computed at once, at least
 _PER_SCORE = 4.0  # what one unit of rounding in logits may move a score by: `require_exact` says why
 
@@ -292,7 +293,9 @@ def require_exact(
 def _require_alone(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape) -> None:
     for count, logits in enumerate(_trial(model, prompts, more, replace(shape, rows=len(prompts)))):
         rows = [torch.tensor([[*prompt, *more[:count]]], device=model.device) for prompt in prompts]
-        wanted = torch.stack([model(input_ids=row).logits[0, -1].float().log_softmax(dim=-1) for row in rows])
+        wanted = torch.stack(
+            [model(input_ids=row, logits_to_keep=1).logits[0, -1].float().log_softmax(dim=-1) for row in rows]
+        )
         if not torch.allclose(logits.log_softmax(dim=-1), wanted, atol=_LARGEST_GAP, rtol=0.0):
             raise ModelError(
                 "The language model reads contexts side by side differently than one by one.",
@@ -341,7 +344,8 @@ def _apart(values: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
     """The largest difference between rows (n, k) of one owner (n,)."""
     firsts = {owner: place for place, owner in reversed(list(enumerate(owners.tolist())))}
     first = torch.tensor([firsts[owner] for owner in owners.tolist()], device=values.device)
-    return (values.double() - values[first].double()).abs().max()
+    parts = zip(values.split(_COLUMNS, 1), values[first].split(_COLUMNS, 1), strict=True)
+    return torch.stack([(own.double() - other.double()).abs().max() for own, other in parts]).max()
 
 
 def _ladder(model: PreTrainedModel, shape: Shape) -> torch.Tensor:

@@ -12,14 +12,14 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch.nn import functional
-from transformers import DynamicCache
+from transformers import Cache, DynamicCache
 
 from palimpsest.methods.dp_lm.model import ConditionalLm
+from palimpsest.methods.dp_lm.past import Past, cache_of, past_of
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.models.tokens import Specials
 from palimpsest.models.writing import draw
 
-Past = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per layer: keys and values, (batch, heads, time, head width)
 _LABELS = 1 << 40  # more texts than any label gets: each label has its own range of streams
 _ROOMY = 7 / 8  # below this share of unfinished texts the finished ones are dropped from memory
 
@@ -88,7 +88,7 @@ class PlainWalk:
     def __init__(self, model: ConditionalLm, prompts: Sequence[Sequence[int]], pad: int, temperature: float) -> None:
         self._model, self._temperature = model, temperature
         self._last, past, self._mask = begin(model, prompts, pad)
-        self._cache = DynamicCache(past)
+        self._cache = cache_of(past)
 
     def step(self, draw: StepDraw) -> torch.Tensor:
         """Draw from the model's own distribution."""
@@ -128,7 +128,7 @@ def begin(model: ConditionalLm, prompts: Sequence[Sequence[int]], pad: int) -> t
     return tokens[:, -1], past_of(cache), mask
 
 
-def forward(model: ConditionalLm, embedded: torch.Tensor, cache: DynamicCache, mask: torch.Tensor) -> torch.Tensor:
+def forward(model: ConditionalLm, embedded: torch.Tensor, cache: Cache, mask: torch.Tensor) -> torch.Tensor:
     """Hidden state (B, width) of one more, perhaps soft, token embedding (B, width); the cache grows by it."""
     output = model.lm.base_model(
         inputs_embeds=embedded[:, None],
@@ -137,16 +137,6 @@ def forward(model: ConditionalLm, embedded: torch.Tensor, cache: DynamicCache, m
         past_key_values=cache,
     )
     return output.last_hidden_state[:, -1]
-
-
-def past_of(cache: DynamicCache) -> Past:
-    """The keys and values of a cache."""
-    return tuple((layer.keys, layer.values) for layer in cache.layers)  # type: ignore[misc, union-attr]
-
-
-def select(past: Past, rows: torch.Tensor) -> Past:
-    """The past of the texts at these indices."""
-    return tuple((keys[rows], values[rows]) for keys, values in past)
 
 
 def seen(mask: torch.Tensor) -> torch.Tensor:

@@ -22,13 +22,15 @@ from palimpsest.methods.dp_lm.model import (
     require_context,
 )
 from palimpsest.methods.dp_lm.plan import language_model
-from palimpsest.methods.dp_lm.serialise import UNLABELLED, Batch, serialiser
+from palimpsest.methods.dp_lm.serialise import UNLABELLED, Batch, Serialiser, serialiser
 from palimpsest.methods.dp_lm.settings import DpLmTrain
 from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.shares import label_shares, planned_histogram, whole_rho
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.dpsgd import TrainQuery
+
+_MOST_LOGITS = 1 << 26  # of a head that trains, there at once: 256 MiB in float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +102,7 @@ class DpLm:
             model=model.to(here),
             encode=lambda records: rows.batch(records).to(here),
             losses=self._losses(_is_frozen(model.lm.get_output_embeddings())),  # type: ignore[arg-type]
-            micro_batch=train.micro_batch,
+            micro_batch=self._micro_batch(model, rows),
             widths=rows.widths,
             person=train.person,
             most_rows=self.schema.max_rows_per_unit,
@@ -115,14 +117,31 @@ class DpLm:
 
     def _new_model(self) -> tuple[ConditionalLm, PreTrainedTokenizerBase]:
         train, labels = self.settings, max(1, len(self.schema.label_names))
+        half = train.lora_rank and train.precision == "bf16"  # what trains is float32 always
         model, tokenizer = new_model(
-            self.base_folder, labels, train.discriminator_width, self.seed, train.discriminator_reads
+            self.base_folder,
+            labels,
+            train.discriminator_width,
+            self.seed,
+            train.discriminator_reads,
+            torch.bfloat16 if half else torch.float32,
         )
         freeze(model, train.freeze_first, train.freeze_last, train.freeze_embeddings)
         if train.lora_rank:
             add_adapters(model, train.lora_rank, self.seed)
         model.head.requires_grad_(train.discriminator_weight > 0)
         return model, tokenizer
+
+    def _micro_batch(self, model: ConditionalLm, rows: Serialiser) -> int:
+        """Rows that go through the model at once: fewer where a head trains and its logits would fill the memory.
+
+        A norm needs all logits of a row. So a row's are never apart, and public numbers say how many rows are together.
+        """
+        head = model.lm.get_output_embeddings()
+        if _is_frozen(head):  # type: ignore[arg-type]
+            return self.settings.micro_batch
+        longest = rows.longest_prompt + self.settings.max_tokens + 1
+        return max(1, min(self.settings.micro_batch, _MOST_LOGITS // (longest * len(model.embedding))))
 
     def _losses(self, frozen_head: bool) -> Callable[[ConditionalLm, Batch], tuple[torch.Tensor, ...]]:
         train = self.settings

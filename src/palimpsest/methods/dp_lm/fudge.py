@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 import torch
 from torch.nn import functional
-from transformers import DynamicCache
 
-from palimpsest.methods.dp_lm.decoding import Past, StepDraw, begin, forward, past_of, seen, select
+from palimpsest.methods.dp_lm.decoding import StepDraw, begin, forward, seen
 from palimpsest.methods.dp_lm.model import ConditionalLm
+from palimpsest.methods.dp_lm.past import Past, cache_of, past_of, select
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.models.attention import masks_of
 from palimpsest.models.tokens import Specials
@@ -37,7 +37,7 @@ class _CandidatesWalk:
     ) -> None:
         self._model, self._settings, self._eos = model, settings, ids.eos
         self._last, past, self._mask = begin(model, prompts, ids.pad)
-        self._cache = DynamicCache(past)
+        self._cache = cache_of(past)
         self._targets = torch.tensor(targets, device=self._last.device)
         self._written = 0
         self._start()
@@ -80,7 +80,7 @@ class FudgeWalk(_CandidatesWalk):
         means = mean_with(self._sums, features, self._written, tokens == self._eos)
         column = draw.pick(self._weighed(means, log_probs))
         self._hidden = _at(hidden, column)
-        self._past = tuple(_extended(*layers, column) for layers in zip(self._past, past, strict=True))
+        self._past = tuple(_chosen(*layer, self._past[0][0].shape[2], column) for layer in past)
         self._sums = self._sums + _at(features, column)[:, None]
         self._mask, self._written = seen(self._mask), self._written + 1
         return tokens.gather(1, column[:, None]).squeeze(1)
@@ -130,7 +130,7 @@ def read_candidates(
     visible = torch.cat([mask[:, None].expand(-1, candidates, -1), itself], dim=-1)[:, None].bool()
     age = mask.flip(1).cumsum(dim=1).flip(1)  # of a real column: 1 for the newest
     apart = torch.cat([age, age.new_zeros(len(mask), candidates)], dim=1)[:, None, None]
-    cache = DynamicCache(past)
+    cache = cache_of(past)
     output = model.lm.base_model(
         inputs_embeds=model.lm.get_input_embeddings()(tokens),
         attention_mask=masks_of(model.lm.config, visible, apart, model.lm.dtype),
@@ -154,12 +154,11 @@ def _at(values: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
     return values[torch.arange(len(column), device=column.device), column]
 
 
-def _extended(
-    before: tuple[torch.Tensor, torch.Tensor], after: tuple[torch.Tensor, torch.Tensor], column: torch.Tensor
+def _chosen(
+    keys: torch.Tensor, values: torch.Tensor, before: int, column: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One layer's keys and values, longer by those of the candidate that was drawn."""
-    rows, places = torch.arange(len(column), device=column.device), before[0].shape[2] + column
-    keys, values = (
-        torch.cat([old, new[rows, :, places][:, :, None]], dim=2) for old, new in zip(before, after, strict=True)
-    )
-    return keys, values
+    """One layer's keys and values with one candidate of those behind the first `before` columns, written in place."""
+    rows = torch.arange(len(column), device=column.device)
+    for states in (keys, values):
+        states[:, :, before] = states[rows, :, before + column]
+    return keys[:, :, : before + 1], values[:, :, : before + 1]

@@ -12,8 +12,8 @@ from transformers.pytorch_utils import Conv1D
 
 from palimpsest.errors import ModelError
 from palimpsest.files import read_json, write_json
-from palimpsest.models.attention import cap_of, capped
 from palimpsest.models.lm import load_lm
+from palimpsest.models.logits import logits_of, require_plain_head, states
 from palimpsest.training.scaling import table_scale
 
 HIDDEN, BOTH, ENCODER = "hidden", "both", "encoder"
@@ -82,12 +82,11 @@ class ConditionalLm(nn.Module):
 
     def hidden(self, tokens: torch.Tensor) -> torch.Tensor:
         """Last hidden states (batch, time, width) of right-padded tokens (batch, time)."""
-        everywhere = torch.ones_like(tokens)  # said aloud, or the library suspects the padding
-        return self.lm.base_model(input_ids=tokens, attention_mask=everywhere, use_cache=False).last_hidden_state
+        return states(self.lm, tokens)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Next-token logits (..., vocabulary) of last hidden states (..., width)."""
-        return capped(self.lm.get_output_embeddings()(hidden), cap_of(self.lm))
+        return logits_of(self.lm, hidden)
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Token embeddings (..., width) as constants: the head's loss does not train the table through them."""
@@ -118,6 +117,7 @@ class ConditionalLm(nn.Module):
         Positions that are no text, by the bool `text` (batch, time), are left out of the mean.
         """
         features = self.features(self.hidden(tokens), self.embed(tokens))
+        features = features.to(torch.promote_types(features.dtype, torch.float32))  # many numbers are added up
         kept = text.unsqueeze(-1).to(features.dtype)
         return (features * kept).cumsum(dim=1) / kept.cumsum(dim=1).clamp_min(1.0)
 
@@ -140,18 +140,18 @@ class ConditionalLm(nn.Module):
 
 
 def new_model(
-    folder: Path, labels: int, head_width: int, seed: int, reads: str = HIDDEN
+    folder: Path, labels: int, head_width: int, seed: int, reads: str = HIDDEN, dtype: torch.dtype = torch.float32
 ) -> tuple[ConditionalLm, PreTrainedTokenizerBase]:
-    """The public base model of `folder` with a fresh head, initialised from `seed`.
+    """The public base model of `folder`, its weights of this type, with a fresh float32 head, initialised from `seed`.
 
     Raises:
         ModelError: the model does more to its logits than its head and a cap.
     """
-    lm, tokenizer = load_lm(folder)
+    lm, tokenizer = load_lm(folder, dtype)
     table = _table(lm)
-    scale = float(table.detach().square().mean().rsqrt())
+    scale = float(table.numel() ** 0.5 / torch.linalg.vector_norm(table.detach(), dtype=torch.float64))
     model = ConditionalLm(lm, new_head(HeadShape(reads, state_width(lm, reads), head_width, labels), seed), scale)
-    _require_plain_head(model)
+    require_plain_head(lm)
     return model.eval(), tokenizer
 
 
@@ -180,17 +180,6 @@ def _table(lm: PreTrainedModel) -> torch.Tensor:
     return weight
 
 
-@torch.no_grad()
-def _require_plain_head(model: ConditionalLm) -> None:
-    tokens = torch.arange(4, device=model.embedding.device)[None]
-    if not torch.allclose(model.logits(model.hidden(tokens)), model.lm(tokens).logits, rtol=1e-4, atol=1e-4):
-        raise ModelError(
-            "The model changes its logits behind its head by more than a cap, which is not supported.",
-            "Use a model whose logits are its head's output, capped or not, such as GPT-2, Llama, Qwen, Mistral, "
-            "Gemma, OPT or Phi.",
-        )
-
-
 def freeze(model: ConditionalLm, first: int, last: int, embeddings: bool) -> None:
     """Keep the first and last transformer blocks, and the embeddings, as the public model has them.
 
@@ -217,7 +206,8 @@ def freeze(model: ConditionalLm, first: int, last: int, embeddings: bool) -> Non
 def add_adapters(model: ConditionalLm, rank: int, seed: int) -> None:
     """Let low-rank adapters of the transformer's matrices train in place of all else in the language model.
 
-    Source: Hu et al. 2021 (LoRA); scaled by 1, adapters on every linear layer but the language model's head.
+    Source: Hu et al. 2021 (LoRA); scaled by 1, adapters on every linear layer but the language model's head. They are
+    float32, whatever the weights are.
 
     Raises:
         ModelError: the library `peft` is not installed.
@@ -235,7 +225,9 @@ def add_adapters(model: ConditionalLm, rank: int, seed: int) -> None:
         torch.manual_seed(seed)
         inject_adapter_in_model(config, model.lm)
     for name, parameter in model.lm.named_parameters():
-        parameter.requires_grad_("lora_" in name)
+        adapter = "lora_" in name
+        parameter.requires_grad_(adapter)
+        parameter.data = parameter.data.float() if adapter else parameter.data
 
 
 def _matrices(model: ConditionalLm) -> tuple[list[str], bool]:
@@ -247,7 +239,8 @@ def _matrices(model: ConditionalLm) -> tuple[list[str], bool]:
 
 
 def merge_adapters(model: ConditionalLm) -> None:
-    """Put the adapters' products into the matrices, so that the model is of the kind it was before."""
+    """Put the adapters' products into the matrices, which become float32: half precision would round them off."""
+    model.lm.float()
     for parent in list(model.lm.modules()):
         for name, child in list(parent.named_children()):
             if hasattr(child, "lora_A"):

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch.nn import functional
-from transformers import DynamicCache
 
-from palimpsest.methods.dp_lm.decoding import Past, StepDraw, begin, forward, past_of, seen, select
+from palimpsest.methods.dp_lm.decoding import StepDraw, begin, forward, seen
 from palimpsest.methods.dp_lm.model import ConditionalLm
+from palimpsest.methods.dp_lm.past import Past, cache_of, past_of, roomy, select
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 
 _TINY = 1e-10
@@ -120,16 +120,17 @@ def perturb(model: ConditionalLm, state: State, plain_log_probs: torch.Tensor, s
     if beyond or not state.written + settings.horizon:
         return past  # without a text token the head has nothing to read: a normalised gradient would be rounding alone
     reach = _reach(state.mask, settings).to(state.sums)
+    own = tuple((roomy(keys), roomy(values)) for keys, values in past)  # the plain past may share the other's memory
     for _ in range(settings.iterations):
         leaves = [tensor.detach().requires_grad_() for layer in past for tensor in layer]
         past = tuple(zip(leaves[::2], leaves[1::2], strict=True))
         with torch.enable_grad():
             loss = _steering_loss(model, state, past, plain_log_probs, settings)
-        gradients = [gradient * reach for gradient in torch.autograd.grad(loss, leaves)]
-        past = tuple(
-            _step(layer, pair, settings)
-            for layer, pair in zip(past, zip(gradients[::2], gradients[1::2], strict=True), strict=True)
-        )
+        gradients = [gradient.mul_(reach) for gradient in torch.autograd.grad(loss, leaves)]
+        pairs = zip(gradients[::2], gradients[1::2], strict=True)
+        for layer, pair, moved in zip(past, pairs, own, strict=True):
+            _step(layer, pair, moved, settings)
+        past = own
     return past
 
 
@@ -141,7 +142,7 @@ def look_ahead(
     next_log_probs = log_probs = functional.log_softmax(model.logits(hidden) / settings.temperature, dim=-1)
     total, mask = _with_last(model, state, hidden), seen(state.mask)
     for ahead in range(settings.horizon):
-        embedded, cache = log_probs.exp() @ model.embedding, DynamicCache(past)
+        embedded, cache = log_probs.exp() @ model.embedding, cache_of(past)
         hidden = forward(model, model.read(embedded), cache, mask)
         past, mask = past_of(cache), seen(mask)
         total = total + model.features(hidden, embedded)
@@ -153,7 +154,7 @@ def look_ahead(
 
 def _read(model: ConditionalLm, state: State, past: Past) -> tuple[torch.Tensor, Past]:
     """Hidden state (B, width) of `last` after `past`, and the past with it."""
-    cache = DynamicCache(past)
+    cache = cache_of(past)
     hidden = forward(model, model.lm.get_input_embeddings()(state.last), cache, state.mask)
     return hidden, past_of(cache)
 
@@ -184,10 +185,13 @@ def _reach(mask: torch.Tensor, settings: DpLmGenerate) -> torch.Tensor:
 
 
 def _step(
-    layer: tuple[torch.Tensor, torch.Tensor], gradient: tuple[torch.Tensor, torch.Tensor], settings: DpLmGenerate
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Move one layer's keys and values against the gradient, scaled per sequence."""
-    keys, values = (part.square().sum(dim=(1, 2, 3), keepdim=True) for part in gradient)
-    scale = settings.step_size / ((keys + values).sqrt() + _TINY) ** settings.gamma
-    moved = [tensor.detach() - scale * part for tensor, part in zip(layer, gradient, strict=True)]
-    return moved[0], moved[1]
+    layer: tuple[torch.Tensor, torch.Tensor],
+    gradient: tuple[torch.Tensor, torch.Tensor],
+    moved: tuple[torch.Tensor, torch.Tensor],
+    settings: DpLmGenerate,
+) -> None:
+    """Write into `moved` one layer's keys and values, moved against the gradient, scaled per sequence."""
+    keys, values = (torch.linalg.vector_norm(part, dim=(1, 2, 3), keepdim=True) for part in gradient)
+    scale = settings.step_size / (torch.hypot(keys, values) + _TINY) ** settings.gamma
+    for tensor, part, target in zip(layer, gradient, moved, strict=True):
+        torch.sub(tensor.detach(), part.mul_(scale), out=target)  # addcmul takes three times as long

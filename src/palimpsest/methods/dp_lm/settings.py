@@ -13,7 +13,14 @@ Epochs = Annotated[float, Field(gt=0, description="Expected passes over the priv
 Rate = Annotated[float, Field(gt=0, description="Peak learning rate of DP-AdamW.")]
 WarmUp = Annotated[float, Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")]
 Norm = Annotated[float, Field(gt=0, description="Largest L2 norm of what one unit of privacy adds, C.")]
-MicroBatch = Annotated[int, Field(ge=1, description="Rows whose gradients are in memory at once; always that many.")]
+MicroBatch = Annotated[
+    int,
+    Field(
+        ge=1,
+        description="Rows whose gradients are in memory at once; always that many, or as many as leave a head that "
+        "trains 2^26 logits.",
+    ),
+]
 
 
 class DpSgd(Settings):
@@ -101,7 +108,8 @@ class DpLmTrain(DpSgd):
     )
     precision: Literal["float32", "bf16"] = Field(
         default="float32",
-        description="Of the forward and backward passes; norms, clipping, noise and weights are float32 always.",
+        description="Of the forward and backward passes, and with `lora_rank` of the weights that stay as they are; "
+        "norms, clipping, noise and the weights that train are float32 always.",
     )
     label_counts: LabelCounts = "noisy"
     prior: PublicShares = None

@@ -14,11 +14,13 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
 
 from palimpsest.errors import ModelError
 from palimpsest.models.decoder.settings import DecodeSettings
 from palimpsest.models.lm import IGNORED
+from palimpsest.models.logits import MOST, logits_of, require_plain_head
 from palimpsest.models.tokens import Specials, pad_right
 from palimpsest.models.writing import draw
 
@@ -42,8 +44,12 @@ class Network(nn.Module):
             dimension: length d of an embedding.
             prefix: pseudo tokens k.
             width: hidden units between an embedding and the pseudo tokens.
+
+        Raises:
+            ModelError: the model does more to its logits than its head and a cap.
         """
         super().__init__()
+        require_plain_head(lm)
         self.lm, self.dimension, self._ids, self._prefix = lm, dimension, ids, prefix
         table, columns = _weight(lm.get_input_embeddings()), len(_weight(lm.get_output_embeddings()))
         hidden = table.shape[1]
@@ -86,15 +92,28 @@ class Network(nn.Module):
         tokens = pad_right(texts, 0).to(read.device)
         targets = pad_right([[*text, self._ids.eos] for text in texts], IGNORED).to(read.device)  # (B, T + 1)
         inputs = torch.cat([self._beginning(read), self._inputs(tokens, read)], dim=1)
+        hidden = self._hidden(inputs, None)[:, self._prefix :]
+        size = max(1, MOST // (targets.shape[1] * self.words.out_features))
+        parts = zip(*(values.split(size) for values in (read, tokens, targets, hidden)), strict=True)
+        if len(texts) > size:  # logits of a large vocabulary are there for so many texts at once
+            nats = [checkpoint(self._nats, *part, use_reentrant=False, preserve_rng_state=False) for part in parts]
+        else:
+            nats = [self._nats(*part) for part in parts]
+        return torch.stack(nats).sum() / (targets != IGNORED).sum()
+
+    def _nats(
+        self, read: torch.Tensor, tokens: torch.Tensor, targets: torch.Tensor, hidden: torch.Tensor
+    ) -> torch.Tensor:
+        """Summed cross entropy in nats of texts (B, T) and their ends, from states (B, T + 1, hidden)."""
         real = targets != IGNORED
-        hidden = self._hidden(inputs, None)[:, self._prefix :][real]  # (predicted, hidden)
+        hidden = hidden[real]  # (predicted, hidden)
         rows = real.nonzero()[:, 0]
         worth, trust = self.words(read), self.trust(hidden)
-        logits = torch.addcmul(self.lm.get_output_embeddings()(hidden), trust, worth[rows])
+        logits = torch.addcmul(logits_of(self.lm, hidden), trust, worth[rows])
         places, written = _written(tokens, real)
         spent = self.spent * trust[places, 0] * worth[rows[places], written]
         logits = logits.index_put((places, written), -spent, accumulate=True)
-        return functional.cross_entropy(logits, targets[real])
+        return functional.cross_entropy(logits, targets[real], reduction="sum")
 
     @torch.no_grad()
     def write(
@@ -119,7 +138,7 @@ class Network(nn.Module):
         alive = list(range(len(texts)))
         hidden = self._hidden(self._beginning(read), cache)[:, -1]
         for place in range(coins.shape[1]):
-            logits = self.lm.get_output_embeddings()(hidden) + self.trust(hidden) * worth
+            logits = logits_of(self.lm, hidden) + self.trust(hidden) * worth
             logits[:, banned] = -torch.inf
             if place == 0:
                 logits[:, self._ids.eos] = -torch.inf  # no text is empty

@@ -1,0 +1,68 @@
+"""What follows from a causal model's logits, a part of them at a time.
+
+Over 262,144 tokens the logits of sixteen texts of 64 tokens fill a GiB, and their gradient another. So they are there
+at positions where a token is predicted and few at once, and a backward pass computes them again.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from palimpsest.errors import ModelError
+from palimpsest.models.attention import cap_of, capped
+
+MOST = 1 << 25  # logits that are there at once: 128 MiB in float32
+
+Measure = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # logits (k, vocabulary), targets (k,) -> (k, ...)
+
+
+def states(model: PreTrainedModel, tokens: torch.Tensor) -> torch.Tensor:
+    """Last hidden states (rows, time, width) of right-padded tokens (rows, time)."""
+    everywhere = torch.ones_like(tokens)  # padding follows the text, so causal attention needs no mask
+    hidden: torch.Tensor = model.base_model(
+        input_ids=tokens, attention_mask=everywhere, use_cache=False
+    ).last_hidden_state
+    return hidden
+
+
+def logits_of(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
+    """Next-token logits (..., vocabulary) of last hidden states (..., width)."""
+    return capped(model.get_output_embeddings()(hidden), cap_of(model))
+
+
+def cross_entropies(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Cross entropy in nats of each target, float32 (k,)."""
+    return functional.cross_entropy(logits.float(), targets, reduction="none")
+
+
+def measured(
+    model: PreTrainedModel, hidden: torch.Tensor, targets: torch.Tensor, measure: Measure = cross_entropies
+) -> torch.Tensor:
+    """`measure` of the logits at n positions, (n, ...), from last hidden states (n, width) and targets int64 (n,)."""
+
+    def part(some: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return measure(logits_of(model, some), wanted)
+
+    size = max(1, MOST // len(model.get_output_embeddings().weight))
+    if len(hidden) <= size:
+        return part(hidden, targets)
+    parts = zip(hidden.split(size), targets.split(size), strict=True)
+    return torch.cat([checkpoint(part, *both, use_reentrant=False, preserve_rng_state=False) for both in parts])
+
+
+@torch.no_grad()
+def require_plain_head(model: PreTrainedModel) -> None:
+    """Raise ModelError where a model does more to its logits than its head and a cap."""
+    training, tokens = model.training, torch.arange(4, device=model.device)[None]
+    model.eval()  # dropout would make two passes differ
+    own, plain = model(tokens).logits, logits_of(model, states(model, tokens))
+    model.train(training)
+    if not torch.allclose(plain, own, rtol=1e-4, atol=1e-4):
+        raise ModelError(
+            "The model changes its logits behind its head by more than a cap, which is not supported.",
+            "Use a model whose logits are its head's output, capped or not, such as GPT-2, Llama, Qwen, Mistral, "
+            "Gemma, OPT or Phi.",
+        )
