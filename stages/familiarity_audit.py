@@ -8,6 +8,7 @@ from palimpsest.audit.statistics import Bootstrap
 from palimpsest.files import write_json
 from palimpsest.models.lm import load_lm
 from palimpsest.params.load import load
+from palimpsest.training.team import own_device
 from palimpsest.workspace import FAMILIARITY
 from stages.audited import records_of
 from stages.common import start
@@ -17,9 +18,11 @@ from stages.public import heldout_texts, public_texts
 def run() -> None:
     """data/private/test.parquet, data/public, the untouched model -> reports/metrics/familiarity.json."""
     params = load()
-    read = partial(read_beginnings, *load_lm(params.untouched))
+    model, tokenizer = load_lm(params.untouched)
+    model.to(own_device())  # type: ignore[arg-type]
     test = [row.text for row in records_of("test")]
     draws = Bootstrap(resamples=params.audit.resamples, seed=params.seed)
+    read = partial(read_beginnings, model, tokenizer)
     found = familiarity(read, test, heldout_texts(), public_texts(), draws)
     write_json(FAMILIARITY, found.to_json("base"))
 
