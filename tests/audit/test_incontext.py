@@ -20,7 +20,7 @@ from transformers import (
     OPTForCausalLM,
 )
 
-from palimpsest.audit import incontext
+from palimpsest.audit import incontext, incontext_model
 from palimpsest.audit.incontext import (
     InContextAnswers,
     audit_in_context,
@@ -216,6 +216,26 @@ def test_cached_answers_are_those_of_plain_passes(model, tokenizer, batch):
     rows = [written_plainly(model, [*start, *item], _first(model, [*start, *item]), 6) for item in items]
     assert found == [row[: len(own)] for row, own in zip(rows, found, strict=True)]
     assert sum(map(len, found)) > 3 * len(found)
+
+
+def test_a_long_beginning_is_copied_for_fewer_items(random_gpt2, tokenizer, monkeypatch):
+    judge = Chooser(random_gpt2, TokenPrompts(tokenizer, settings(batch=5)), LABELS)
+    shown, asked = records(4), records(11, seed=1)
+    sizes: list[int] = []
+
+    def counted(model, past, items, pad):
+        sizes.append(len(items))
+        return read_items(model, past, items, pad)
+
+    monkeypatch.setattr(incontext_model, "read_items", counted)
+    whole = judge.judged(shown, asked)
+    assert max(sizes) == 5
+    past = read(random_gpt2, beginning(judge.prompts, 4))
+    one = sum(states.numel() * states.element_size() for layer in past for states in layer)
+    monkeypatch.setattr(incontext_model, "_MOST_HELD", 3 * one)
+    sizes.clear()
+    assert judge.judged(shown, asked).tolist() == whole.tolist()
+    assert 1 <= max(sizes) <= 4
 
 
 def _first(model, tokens):

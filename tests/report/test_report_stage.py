@@ -90,6 +90,7 @@ def metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         write_json(f"reports/metrics/{name}/structure.json", structure(name, 3, 2))
     write_json("reports/metrics/predict3/generation.json", {"drawn": 3})
     write_json("reports/metrics/gone/incontext.json", {})
+    write_json("reports/metrics/public_lm/utility.json", {})  # of a named model that the demo has no more
     return tmp_path
 
 

@@ -28,6 +28,7 @@ from palimpsest.records.record import Record
 
 Past = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per layer: keys and values, (1, heads, time, head width)
 Tokens = Sequence[int]
+_MOST_HELD = 1 << 30  # bytes of the beginning's keys and values, over all items side by side
 Mask = torch.Tensor | dict[str, torch.Tensor]  # one, or one for each kind of layer
 
 
@@ -294,8 +295,9 @@ class Answerer(Judge):
         """Which items are answered right, bool (items,)."""
 
     def _readings(self, past: Past, items: Sequence[Tokens]) -> Iterator[Reading]:
-        """The items in batches, each read when it is asked for."""
-        batch = self.prompts.settings.batch
+        """The items in batches, each read when it is asked for: as many as the copies of the beginning leave room."""
+        held = sum(states.numel() * states.element_size() for layer in past for states in layer)
+        batch = max(1, min(self.prompts.settings.batch, _MOST_HELD // held))
         for start in range(0, len(items), batch):
             yield read_items(self.model, past, items[start : start + batch], self.prompts.ids.pad)
 

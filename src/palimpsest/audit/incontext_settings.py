@@ -23,7 +23,10 @@ class InContext(Settings):
         default=300, ge=1, le=300, description="Test items to answer, at most; the same ones for every row."
     )
     batch: int = Field(
-        default=32, ge=1, description="Items side by side, each on a copy of the demonstrations' keys and values."
+        default=32,
+        ge=1,
+        description="Items side by side, at most, each on a copy of the demonstrations' keys and values; all copies "
+        "have 1 GiB together.",
     )
     demonstration_tokens: int = Field(
         default=40, ge=1, description="Tokens kept of a demonstration's text; the rest is cut."
