@@ -7,6 +7,7 @@ import pytest
 import torch
 from ruamel.yaml import YAML
 
+from palimpsest.cli.checks import check_device
 from palimpsest.devices import VARIABLE, device, exact_device, resolved
 from palimpsest.errors import ParamsError
 from palimpsest.graph import render
@@ -79,6 +80,16 @@ def test_the_environment_stands_above_what_is_written(tmp_path: Path, machine: p
     assert device_of(tmp_path) == "cuda:1"
     machine.setenv(VARIABLE, "cpu")
     assert device_of(tmp_path) == "cpu"
+
+
+def test_a_device_that_is_not_there_stops_a_run_before_its_first_stage(
+    tmp_path: Path, machine: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / FILE).write_text("compute: {device: cuda:7}")
+    with pytest.raises(ParamsError, match="no such device"):
+        check_device(tmp_path)
+    machine.setenv(VARIABLE, "cpu")
+    check_device(tmp_path)
 
 
 def test_nothing_else_looks_for_an_accelerator() -> None:

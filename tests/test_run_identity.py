@@ -11,7 +11,7 @@ import pytest
 from dp_accounting import SelfComposedDpEvent
 
 import stages.preprocess
-from palimpsest.errors import DataError, LedgerError
+from palimpsest.errors import DataError, LedgerError, ParamsError
 from palimpsest.graph.closure import digest
 from palimpsest.graph.stages import SPENDERS
 from palimpsest.methods.shared.base import Budget, Plan
@@ -249,6 +249,16 @@ def test_rows_that_were_swapped_are_refused_before_anything_begins(place: Place,
     assert "preprocess" in told.value.remedy
     assert [charge.state for charge in place.ledger.charges("demo")] == ["refunded"]
     assert place.ledger.balance("demo").spent == 0.0
+
+
+def test_a_device_that_is_not_there_is_told_before_anything_is_reserved(place: Place, monkeypatch: pytest.MonkeyPatch):
+    place.split()
+    monkeypatch.setenv("PALIMPSEST_DEVICE", "cuda:77")
+    params = load()
+    opened = charged(params, place.ledger, identify(params, spender(params, "select3"), PLAN), PLAN)
+    with pytest.raises(ParamsError, match="no such device"), opened:
+        pass
+    assert place.ledger.charges("demo") == []
 
 
 def test_the_rows_of_the_split_are_read(place: Place):
