@@ -26,13 +26,13 @@ from pathlib import Path
 
 import torch
 
+from palimpsest.methods.predict.fit import shape_of
 from palimpsest.methods.predict.plan import break_even, spend
 from palimpsest.methods.predict.settings import PredictSettings, Prompt, SparseVectorSettings
 from palimpsest.methods.shared.predicted import allowed_tokens
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.lm import load_lm
 from palimpsest.prediction.cells import Cells
-from palimpsest.prediction.contexts import Shape
 from palimpsest.prediction.decoding import Rules
 from palimpsest.prediction.mechanism import DifferenceClipping, draw
 from palimpsest.prediction.prompts import prompter
@@ -138,7 +138,7 @@ def made(job: Job) -> WriteWave:
     allowed = allowed_tokens(model, tokenizer, frozenset())
     rules = Rules(clipping, None, 1.0, allowed, NO_TOKEN, job.tokens, job.tokens, 10 * job.tokens)
     cells = Cells({"": job.batches}, {"": job.batches}, bytes(32))
-    shape = Shape(job.micro_batch, prompts.longest, prompts.longest, job.tokens)
+    shape = shape_of(job.micro_batch, prompts.longest, job.tokens, processor=True)
     return WriteWave(
         name="bench", model=model, prompter=prompts, rules=rules, cells=cells, first=0, last=job.batches, shape=shape,
         stride=job.tokens,

@@ -1,6 +1,7 @@
 """Each text is drawn as the model itself would draw it, whatever is written beside it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GenerationConfig
 
+from palimpsest.methods.dp_lm import pplm
 from palimpsest.methods.dp_lm.decoding import PlainWalk, StepDraw, begin, uniforms, write
 from palimpsest.methods.dp_lm.model import ConditionalLm, HeadShape, new_head
+from palimpsest.methods.dp_lm.past import Past
 from palimpsest.methods.dp_lm.sampling import walk_of
 from palimpsest.models.tokens import Specials
 from palimpsest.models.writing import draw
@@ -24,6 +27,8 @@ from tests.methods.blind_models import (
     prompts_of,
     share_that_says,
 )
+from tests.prediction.tiny import EVERY
+from tests.prediction.tiny import model as tiny
 
 IDS = Specials(bos=0, sep=2, eos=0, pad=1, control=frozenset({0, 1, 2}))
 NEAR = {"atol": 1e-4, "rtol": 0.0}
@@ -82,10 +87,34 @@ def test_every_family_reads_soft_tokens_as_it_reads_tokens(kind: str) -> None:
     torch.testing.assert_close(hidden, model.hidden(tokens), **NEAR)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", EVERY)
+def test_every_family_is_steered_by_its_past(kind: str, make_generate) -> None:
+    """Behind prompts of two lengths and beyond a window: towards the label, and each text as it would be alone."""
+    model, how = drawn_from(kind), make_generate(iterations=2, step_size=0.2, kl_scale=0.0, horizon=1)
+    still, prompts, tokens = how.model_copy(update={"iterations": 0}), [[0, 9, 10, 2], [0, 2]], [[7, 8, 9], [11, 5, 6]]
+
+    def steered(rows: list[int]) -> tuple[pplm.State, Past]:
+        state = pplm.start(model, [prompts[row] for row in rows], rows, IDS.pad)
+        for step in range(3):
+            state, _ = pplm.next_token(model, state, how if step else still)
+            state = replace(state, last=torch.tensor([tokens[row][step] for row in rows]))
+        return state, pplm.perturb(model, state, pplm.next_token(model, state, still)[1], how)
+
+    state, moved = steered([0, 1])
+    before, after = (pplm.look_ahead(model, state, past, how)[0] for past in (state.steered, moved))
+    assert (after > before)[[0, 1], [0, 1]].all()
+    for row in range(2):
+        for found, alone in zip(moved, steered([row])[1], strict=True):
+            for one, other in zip(found, alone, strict=True):
+                torch.testing.assert_close(one[row, :, -other.shape[2] :], other[0], atol=1e-3, rtol=0.0)
+
+
 def drawn_from(kind: str) -> ConditionalLm:
     """A small random model of a family, with a fresh head."""
-    lm = family(kind, 70, 8, 32)
-    return ConditionalLm(lm, new_head(HeadShape("both", 16, 0, 2), 1), 1.0).eval()
+    lm = family(kind, 70, 8, 32) if kind in FAMILIES else tiny(kind)
+    width = lm.get_input_embeddings().weight.shape[1]
+    return ConditionalLm(lm, new_head(HeadShape("both", 2 * width, 0, 2), 1), 1.0).eval()
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ import torch
 from pydantic import ValidationError
 
 from palimpsest.errors import ModelError, ParamsError
-from palimpsest.methods.predict.fit import Predict
+from palimpsest.methods.predict.fit import Predict, shape_of
 from palimpsest.methods.predict.plan import Spending, at_least_one, break_even, mechanisms, notes, spend
 from palimpsest.methods.predict.plan import plan as planned
 from palimpsest.methods.predict.settings import PredictSettings
@@ -385,3 +385,13 @@ def test_class_means_need_two_labels(schema) -> None:
 def test_class_means_leave_something_for_the_text() -> None:
     with pytest.raises(ValidationError, match="leave nothing of the budget"):
         predict_settings(class_means={**MEANS, "share": 0.96})
+
+
+def test_a_processor_reads_few_rows_of_public_widths_and_other_devices_many_of_one() -> None:
+    assert shape_of(256, 139, 64, processor=True).widths == [32, 64, 128, 139]
+    assert (shape_of(256, 139, 64, processor=True).rows, shape_of(7, 20, 64, processor=True).rows) == (32, 7)
+    assert shape_of(7, 20, 64, processor=True).widths == [20]
+    assert (shape_of(256, 139, 64, processor=False).rows, shape_of(256, 139, 64, processor=False).widths) == (
+        256,
+        [139],
+    )

@@ -42,6 +42,8 @@ from palimpsest.prediction.sampling import UNLABELLED
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
 
+_ROWS = 32  # contexts that a pass reads on a processor, at most
+_LEAST = 32  # tokens that a prompt is padded to there, at least; or 64, and so on
 _MOST = 10  # tokens of a batch for each private one, unless params.yaml says otherwise
 
 # Settings of a model's own that would give private tokens probability 0, or none that the accounting knows.
@@ -181,9 +183,7 @@ def prepared(
     schema: PublicSchema,
     rows: int,
 ) -> tuple[Shape, Prompter]:
-    """The shape of forward passes of so many rows, and the prompts, after public ones were tried on the model.
-
-    All prompts are padded to the longest that there may be.
+    """The shape of forward passes of at most so many rows, and the prompts, after public ones were tried on the model.
 
     Raises:
         ModelError: the model's context is too short, it does not read contexts side by side as one by one, or they move
@@ -207,11 +207,18 @@ def prepared(
         )
     trial = [label_words for label in prompts.public for label_words in prompts.contexts(label, ["", "a b c"])]
     trial = [*trial[:6], list(next(iter(prompts.public.values())))]
-    shape = Shape(rows, prompts.longest, prompts.longest, settings.max_tokens)
+    shape = shape_of(rows, prompts.longest, settings.max_tokens, model.device.type == "cpu")
     require_exact(model, trial, [specials(tokenizer).sep] * 2, shape, settings.rounding or 0.0)
     for setting in ignored(model):
         warnings.warn(f"the model's own generation setting {setting} is ignored", stacklevel=2)
     return shape, prompts
+
+
+def shape_of(rows: int, longest: int, room: int, processor: bool) -> Shape:
+    """Of every forward pass: few and short rows are fastest on a processor, many of the longest length elsewhere."""
+    if processor:
+        return Shape(min(rows, _ROWS), min(longest, _LEAST), longest, room)
+    return Shape(rows, longest, longest, room)
 
 
 def ignored(model: PreTrainedModel) -> Iterator[str]:

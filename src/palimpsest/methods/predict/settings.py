@@ -92,7 +92,9 @@ class PredictSettings(Settings):
         default=1024, ge=1, description="Private contexts, expected at most, whose batches are written side by side."
     )
     micro_batch: int = Field(
-        default=256, ge=1, description="Contexts that one forward pass reads; fewer are filled up to as many."
+        default=256,
+        ge=1,
+        description="Contexts that one forward pass reads, on a processor 32 of them; fewer are filled up to as many.",
     )
     rounding: float | None = Field(
         default=None,
