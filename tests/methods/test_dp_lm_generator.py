@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, GraniteConfig, GraniteForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.dp_lm import fit
@@ -125,18 +125,28 @@ def test_half_precision_and_noise_correction_fit_too(make_train, schema, base, o
     assert all(parameter.isfinite().all() for parameter in artifact.model.parameters())
 
 
-def test_a_model_that_caps_its_logits_is_refused(make_train, schema, open_view, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "more", "message"),
+    [
+        ("granite", {"logits_scaling": 8.0}, "behind its head"),
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}, "its past"),  # no text could be drawn from it
+    ],
+)
+def test_models_that_are_not_supported_are_refused_before_anything_is_charged(
+    make_train, schema, tmp_path, kind: str, more: dict, message: str
+) -> None:
+    """A run asks for `assumptions` before it reserves."""
     tokenizer = train_tokenizer(["Some public text.\n"], 300, 64)
-    tokenizer.save_pretrained(tmp_path / "capped")
-    config = GraniteConfig(
-        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        max_position_embeddings=64, logits_scaling=8.0, bos_token_id=0, eos_token_id=0, pad_token_id=0,
+    tokenizer.save_pretrained(tmp_path / kind)
+    config = AutoConfig.for_model(
+        kind, vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64, bos_token_id=0, eos_token_id=0,
+        pad_token_id=0, **more,
     )  # fmt: skip
-    GraniteForCausalLM(config).save_pretrained(tmp_path / "capped")
-    plan = planned(make_train(), schema, BUDGET)
-    generator = DpLm(make_train(), schema, plan, tmp_path / "capped", 5, None)
-    with pytest.raises(ModelError, match="behind its head"), open_view(plan, "release") as view:
-        generator.ask(view)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / kind)
+    generator = DpLm(make_train(), schema, planned(make_train(), schema, BUDGET), tmp_path / kind, 5, None)
+    with pytest.raises(ModelError, match=message):
+        generator.assumptions()
 
 
 def test_gpt2_without_separator_and_padding(make_train, make_generate, schema, open_view, tmp_path) -> None:

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
 
 from palimpsest.errors import ModelError
@@ -145,14 +145,30 @@ def new_model(
     """The public base model of `folder`, its weights of this type, with a fresh float32 head, initialised from `seed`.
 
     Raises:
-        ModelError: the model does more to its logits than its head and a cap.
+        ModelError: the model does more to its logits than its head and a cap, or keeps a past of another kind.
     """
     lm, tokenizer = load_lm(folder, dtype)
+    _require_past(lm)
     table = _table(lm)
     scale = float(table.numel() ** 0.5 / torch.linalg.vector_norm(table.detach(), dtype=torch.float64))
     model = ConditionalLm(lm, new_head(HeadShape(reads, state_width(lm, reads), head_width, labels), seed), scale)
     require_plain_head(lm)
     return model.eval(), tokenizer
+
+
+@torch.no_grad()
+def _require_past(lm: PreTrainedModel) -> None:
+    tokens, cache = torch.arange(4, device=lm.device)[None], DynamicCache()
+    try:
+        lm.base_model(input_ids=tokens, attention_mask=torch.ones_like(tokens), past_key_values=cache)
+        columns = [layer.keys.shape[2] for layer in cache.layers]  # type: ignore[union-attr]
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):  # it wants a cache of its own
+        columns = []
+    if columns != [tokens.shape[1]] * lm.config.get_text_config().num_hidden_layers:
+        raise ModelError(
+            "The model keeps no keys and values of every layer: no text can be drawn from its past, or steered by it.",
+            "Use a model of attention layers alone, such as GPT-2, Llama, Qwen, Mistral, Gemma, OPT or Phi.",
+        )
 
 
 def new_head(shape: HeadShape, seed: int) -> DiscriminatorHead:
