@@ -149,6 +149,7 @@ def settings(workspace: Path, args: argparse.Namespace) -> dict[str, Any]:
     purpose = {"purpose": "reference"} if args.epsilon == float("inf") else {}
     (template,) = params["lms"].values()
     train = template | purpose | {"epochs": args.epochs, "max_tokens": task["tokens"], "precision": args.precision}
+    train |= {"checkpoint_steps": 5}  # a step of a large model takes minutes here
     both = purpose | {"from": "lm", "epsilon": args.epsilon}
     params["lms"] = {
         "lm": train | {"epsilon": args.epsilon * LM_SHARE, "discriminator_weight": 0.0},
