@@ -50,10 +50,10 @@ def check_files(context: Context) -> None:
 
 
 def check_device(workspace: Path) -> None:
-    """The device that is named is there; torch is loaded where one is."""
+    """The device that is named is there, for each process of a training; torch is loaded where one is named."""
     wanted = device_of(workspace)
     if wanted not in (AUTO, CPU):
-        resolved(wanted, size=processes())
+        resolved(wanted, processes() - 1, processes())  # the last of them that train together
 
 
 def due(context: Context, targets: Sequence[str], changed: Collection[str]) -> "list[Priced]":
