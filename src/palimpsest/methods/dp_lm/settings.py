@@ -13,14 +13,7 @@ Epochs = Annotated[float, Field(gt=0, description="Expected passes over the priv
 Rate = Annotated[float, Field(gt=0, description="Peak learning rate of DP-AdamW.")]
 WarmUp = Annotated[float, Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")]
 Norm = Annotated[float, Field(gt=0, description="Largest L2 norm of what one unit of privacy adds, C.")]
-MicroBatch = Annotated[
-    int,
-    Field(
-        ge=1,
-        description="Rows whose gradients are in memory at once; always that many, or as many as leave a head that "
-        "trains 2^26 logits.",
-    ),
-]
+MicroBatch = Annotated[int, Field(ge=1, description="Rows whose gradients are in memory at once; always that many.")]
 
 
 class DpSgd(Settings):
@@ -64,7 +57,12 @@ class DpLmTrain(DpSgd):
     learning_rate: Rate = 0.002
     warmup: WarmUp = 0.05
     clipping_norm: Norm = 0.1
-    micro_batch: MicroBatch = 16
+    micro_batch: int = Field(
+        default=16,
+        ge=1,
+        description="Rows whose gradients are in memory at once; always that many, or as few as leave 2^26 logits of a "
+        "head that trains.",
+    )
     clipping: Literal["joint", "separate"] = Field(
         default="joint",
         description="joint: one gradient per record, of both losses together. separate: one clipped gradient per "
