@@ -185,14 +185,16 @@ def variants(bought: dict[str, Any], task: dict[str, Any], args: argparse.Namesp
 
 
 def cell(args: argparse.Namespace, row: str, seed: int) -> None:
-    """Draw and score one row of the table at each size, unless it is there."""
-    if any((done["row"], done["seed"]) == (row, seed) for done in results()):
+    """Draw and score one row of the table at each size that is not there."""
+    done = {line["asked"] for line in results() if (line["row"], line["seed"]) == (row, seed)}
+    sizes = [size for size in args.sizes if size not in done]
+    if not sizes or (row == "real" and done):
         return
     started = time.monotonic()
-    rows, notes = DRAWERS.get(row, drawn if row in DRAWN else staged)(args, row, seed)
+    rows, notes = DRAWERS.get(row, drawn if row in DRAWN else staged)(args, max(sizes), row, seed)
     seconds = round(time.monotonic() - started, 1)
     with Path("results.jsonl").open("a") as file:
-        for size in args.sizes:
+        for size in sizes:
             part = rows if row == "real" else first(rows, size)
             told = {"row": row, "seed": seed, "asked": size, "rows": len(part), "seconds": seconds}
             file.write(json.dumps(told | notes | accuracies(part)) + "\n")
@@ -216,14 +218,14 @@ def accuracies(rows: Sequence[Any]) -> dict[str, float]:
     return {name: evaluation.scored.accuracy.value for name, evaluation in found.evaluations.items()}
 
 
-def staged(args: argparse.Namespace, row: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
+def staged(args: argparse.Namespace, most: int, row: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
     """What a stage wrote."""
     from palimpsest.records.write import read_synthetic
 
     return read_synthetic(f"data/synthetic/{row}", "text", "label"), {}
 
 
-def real(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
+def real(args: argparse.Namespace, most: int, row: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
     """The private training rows."""
     from palimpsest.records.record import Record
     from palimpsest.records.write import read_split
@@ -231,7 +233,7 @@ def real(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], 
     return [Record(row.text, row.label) for row in read_split("data/private/train.parquet")], {}
 
 
-def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
+def selected(args: argparse.Namespace, most: int, row: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
     """Public texts by noisy class means, at the same epsilon, charged to the same ledger."""
     from palimpsest.files import read_json
     from palimpsest.methods.select.declaration import SelectSettings
@@ -253,9 +255,7 @@ def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[An
     texts = [row.text for row in read_public("data/public/train.parquet")]
     candidates = Candidates(texts, np.load("data/public/embeddings.npz")["texts"])
     encoder, schema = Encoder(resolve_encoder(params.models.encoder)), params.schema_of_data
-    settings = SelectSettings(
-        rows=max(args.sizes), label_counts="prior", prior=None, histogram_share=0.01, batch=64, domain=0.75
-    )
+    settings = SelectSettings(rows=most, label_counts="prior", prior=None, histogram_share=0.01, batch=64, domain=0.75)
     plan = planned(settings, schema, Budget(args.epsilon, params.delta))
     fit = Select(settings, schema, plan, candidates, encoder.encode)
     rows = read_json("data/private/manifest.json")["fingerprint"]
@@ -265,7 +265,7 @@ def selected(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[An
     return list(fit.made(found).rows), {}
 
 
-def drawn(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
+def drawn(args: argparse.Namespace, most: int, row: str, seed: int) -> tuple[list[Any], dict[str, Any]]:
     """Rows of one variant under one sampling seed."""
     from palimpsest.methods.dp_lm.artifact import DpLmArtifact
     from palimpsest.methods.dp_lm.sampling import Sampler
@@ -274,12 +274,13 @@ def drawn(args: argparse.Namespace, variant: str, seed: int) -> tuple[list[Any],
     from stages.filters import chain
     from stages.vouching import vouched
 
-    params, artifact = load(), DpLmArtifact.load(Path("models") / DRAWN[variant])
-    generate = params.variants[variant].generate
+    params, artifact = load(), DpLmArtifact.load(Path("models") / DRAWN[row])
+    generate = params.variants[row].generate
+    generate = generate.model_copy(update={"rows": min(most, generate.rows)})
     filters = chain(params, generate.filters, generate.max_tokens, generate.batch)
-    encode = Encoder(vouched(params, "models.encoder")).encode_batch if variant == "filter" else None
-    shards = Path("shards") / f"{variant}_{seed}"
-    sampler = Sampler(generate, variant, seed, filters, encode, shards)
+    encode = Encoder(vouched(params, "models.encoder")).encode_batch if row == "filter" else None
+    shards = Path("shards") / f"{row}_{seed}_{generate.rows}"
+    sampler = Sampler(generate, row, seed, filters, encode, shards)
     rows = list(sampler.sample(artifact, artifact.counts(generate.rows)))
     return rows, {"drawn": filters.seen, "removed": filters.removed}
 
