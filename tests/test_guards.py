@@ -32,6 +32,8 @@ UNUSED_KEYS = {
     "version": "`palimpsest run` compares it with the installed one; stages depend on their code itself",
     "models.judge": "its stages run where rows stand as demonstrations, and the demo has none that do",
     "models.next_token": "its stage is there where the evaluator next_token is, and the demo has labels",
+    "public_lm": "its stage is there where a language model is named, and the demo names none",
+    "compute.device": "a workspace that moves to another device runs nothing again",
 }
 # What private stages write that is public: they read it from a public file alone, or invent it as public.
 PUBLIC_OUTPUTS = {
@@ -190,7 +192,7 @@ def test_what_follows_from_params_is_rendered():
 
 
 def test_stages_of_other_tasks_are_guarded_too():
-    assert EVERY.keys() - STAGES.keys() == {"next_token_base", "structure_audit"}
+    assert EVERY.keys() - STAGES.keys() == {"familiarity_audit", "next_token_base", "public_lm", "structure_audit"}
 
 
 def test_the_flow_runs_the_stages_that_dvc_lists():

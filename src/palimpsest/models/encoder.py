@@ -37,18 +37,18 @@ class Encoder:
         Raises:
             ModelError: the folder holds no sentence encoder, or one with modules of its own.
         """
-        here = str(device())
+        here = device()
         with loading(folder, "sentence encoder", "Name a folder that sentence-transformers has saved."):
             require_own_modules(Path(folder))
             self._model = SentenceTransformer(
                 str(folder),
-                device=here,
+                device=str(here),
                 model_kwargs={"use_safetensors": True},
                 trust_remote_code=False,
                 local_files_only=True,
             )
         self._model.float().eval()  # whatever the weights were saved in: votes and means read no coarser vectors
-        self._batch, self._half = batch, half
+        self._batch, self._half, self._kind = batch, half, here.type
         self.dimension = int(self._model.get_embedding_dimension() or 0)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
@@ -62,7 +62,7 @@ class Encoder:
     @torch.no_grad()
     def encode_batch(self, texts: list[str]) -> np.ndarray:
         """The same for a few texts at once, without a progress bar."""
-        with torch.autocast(self._model.device.type, torch.bfloat16, enabled=self._half):
+        with torch.autocast(self._kind, torch.bfloat16, enabled=self._half):
             return self._model.encode(
                 texts, batch_size=len(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
             )
