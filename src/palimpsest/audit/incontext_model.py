@@ -21,6 +21,7 @@ from palimpsest.audit.incontext_judge import Judge
 from palimpsest.audit.incontext_settings import LABEL, TEXT, InContext
 from palimpsest.audit.utility import label_indices
 from palimpsest.errors import ParamsError
+from palimpsest.models.attention import Masks, masks_of
 from palimpsest.models.logits import measured, require_plain_head
 from palimpsest.models.tokens import Specials, encode_texts, specials
 from palimpsest.records.duplicates import wording
@@ -29,7 +30,6 @@ from palimpsest.records.record import Record
 Past = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per layer: keys and values, (1, heads, time, head width)
 Tokens = Sequence[int]
 _MOST_HELD = 1 << 30  # bytes of the beginning's keys and values, over all items side by side
-Mask = torch.Tensor | dict[str, torch.Tensor]  # one, or one for each kind of layer
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def read_items(model: PreTrainedModel, past: Past, items: Sequence[Tokens], pad:
     )
     output = model(
         input_ids=torch.tensor(rows, device=model.device),
-        attention_mask=attention(model, visible, keys[:, before:], keys),
+        attention_mask=_masks(model, visible, keys[:, before:], keys),
         position_ids=keys[:, before:],
         past_key_values=cache,
         use_cache=True,
@@ -158,7 +158,7 @@ def score_answers(model: PreTrainedModel, reading: Reading, answers: Sequence[To
     places = reading.mask.sum(dim=1, keepdim=True) + within
     hidden = model.base_model(
         input_ids=torch.tensor([inputs] * len(first), device=first.device),
-        attention_mask=attention(
+        attention_mask=_masks(
             model, _apart(reading.mask, owners), places, torch.cat([reading.mask.cumsum(dim=1) - 1, places], dim=1)
         ),
         position_ids=places,
@@ -189,7 +189,7 @@ def write_tokens(
         keys = mask.cumsum(dim=1) - 1
         output = model(
             input_ids=last[:, None],
-            attention_mask=attention(model, mask.bool()[:, None], keys[:, -1:], keys),
+            attention_mask=_masks(model, mask.bool()[:, None], keys[:, -1:], keys),
             position_ids=keys[:, -1:],
             past_key_values=reading.cache,
             use_cache=True,
@@ -205,28 +205,16 @@ def answer_text(row: Tokens, prompts: TokenPrompts) -> str:
     return _decoded(row, prompts).partition("\n")[0]
 
 
-def attention(model: PreTrainedModel, visible: torch.Tensor, places: torch.Tensor, keys: torch.Tensor) -> Mask:
-    """What a model's layers add to attention scores, (B, 1, n, time), for each kind of layer where it has two.
-
-    A layer with a window sees what is near by position: padding in between takes no place of it.
+def _masks(model: PreTrainedModel, visible: torch.Tensor, places: torch.Tensor, keys: torch.Tensor) -> Masks:
+    """What a model's layers add to attention scores; a window is of positions, so padding in between takes no place.
 
     Args:
         visible: which columns each of n tokens may see at all, bool (B, n, time).
         places: the tokens' positions, (B, n).
         keys: the columns' positions, (B, time).
     """
-    config = model.config.get_text_config()
-    window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
-    whole = _added(visible, model.dtype)
-    if window is None or (kinds and "sliding_attention" not in kinds):
-        return whole
-    near = _added(visible & (places[..., None] - keys[:, None] < window), model.dtype)
-    return {"full_attention": whole, "sliding_attention": near} if kinds else near
-
-
-def _added(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    blank = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-    return blank.masked_fill(~visible, torch.finfo(dtype).min)[:, None]
+    apart = places[..., None] - keys[:, None]
+    return masks_of(model.config, visible[:, None], apart[:, None], model.dtype)
 
 
 def _apart(mask: torch.Tensor, owners: Sequence[int]) -> torch.Tensor:

@@ -326,7 +326,7 @@ def demo(
 def dataset(
     name: Annotated[str | None, typer.Argument(help="Which; none: list the data sets there are.")] = None,
     folder: Annotated[
-        Path | None, typer.Option("--from", help="The folder with its files as they are published, unpacked.")
+        Path | None, typer.Option("--from", help="The folder with its files as published, unpacked; none: this one.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--dir", help="Where to write; none: a folder of that name, here.")
