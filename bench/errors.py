@@ -34,6 +34,13 @@ TABLE = "| What is wrong | What to do | Class | Where |\n| --- | --- | --- | ---
 # What one was at -> where that code lies; the first that fits counts.
 AREAS = {
     "`palimpsest dataset`": ("src/palimpsest/cli/dataset", "src/palimpsest/datasets/"),
+    "`palimpsest sweep` and `compare`": (
+        "src/palimpsest/cli/sweep",
+        "src/palimpsest/cli/compare",
+        "src/palimpsest/cli/scores",
+        "src/palimpsest/reproduce/sweep",
+    ),
+    "`palimpsest reproduce`": ("src/palimpsest/cli/reproduc", "src/palimpsest/reproduce/"),
     "`palimpsest init`": ("src/palimpsest/cli/init", "src/palimpsest/cli/options", "src/palimpsest/cli/synth"),
     "Files and their records": ("src/palimpsest/records/",),
     "params.yaml": ("src/palimpsest/params/",),

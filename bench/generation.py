@@ -22,6 +22,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -83,7 +84,11 @@ class Shape:
         return ConditionalLm(lm, head, scale).eval().to(DEVICE)
 
 
-SHAPES = {"embedded": Shape(4, 256, 4, 8192, 64), "distilgpt2": Shape(6, 768, 12, 50257, 8)}
+SHAPES = {
+    "embedded": Shape(4, 256, 4, 8192, 64),
+    "distilgpt2": Shape(6, 768, 12, 50257, 8),
+    "141M": Shape(18, 640, 4, 64_000, 8),  # as deep and wide as Gemma 3 270M with an English vocabulary
+}
 
 
 @dataclass(frozen=True)
@@ -187,12 +192,14 @@ class Row:
         against: the row whose tokens per second this one's are divided by.
         bar: the ratio it must reach; none where it is only shown.
         texts: side by side; none means the batch of the run.
+        half: whether the language model is in bfloat16.
     """
 
     write: Callable[[Job], None]
     against: str
     bar: float | None = None
     texts: int | None = None
+    half: bool = False
 
 
 ROWS = {
@@ -203,6 +210,8 @@ ROWS = {
     "fudge, cache copied for each candidate": Row(copied, "pplm"),
     "fudge": Row(partial(walked, variant="fudge"), "pplm", bar=2.0),
     "fudge_state": Row(partial(walked, variant="fudge_state"), "pplm", bar=5.0),
+    "plain in bf16": Row(partial(walked, variant="plain"), "plain", half=True),
+    "fudge in bf16": Row(partial(walked, variant="fudge"), "fudge", half=True),
 }
 
 Figures = dict[str, float | str | None]
@@ -210,7 +219,9 @@ Figures = dict[str, float | str | None]
 
 def measure(model: ConditionalLm, names: list[str], batch: int, tokens: int, rounds: int) -> dict[str, list[float]]:
     """Tokens per second of each row, turn by turn."""
-    jobs = {name: Job(model, ROWS[name].texts or batch, tokens) for name in names}
+    halved = deepcopy(model)
+    halved.lm.to(torch.bfloat16)
+    jobs = {name: Job(halved if ROWS[name].half else model, ROWS[name].texts or batch, tokens) for name in names}
     for name in names:
         ROWS[name].write(replace(jobs[name], tokens=2))  # warm
     speeds: dict[str, list[float]] = {name: [] for name in names}

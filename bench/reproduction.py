@@ -83,7 +83,7 @@ def main() -> None:
         fresh(workspace, args)
         write_yaml(workspace / "params.yaml", settings(workspace, args))
     with chdir(workspace):
-        repro("public_only", "baseline_eval")
+        repro("public_only")
         for row in (*(() if args.no_baselines else (*FREE, "select")), *args.rows):
             made_of(row)
             for seed in range(args.seeds if row in DRAWN or row == "select" else 1):
@@ -162,6 +162,7 @@ def settings(workspace: Path, args: argparse.Namespace) -> dict[str, Any]:
     params["decoders"] = {"small": {"max_tokens": task["tokens"]}}
     params["variants"] = dict(variants(purpose | {"epsilon": args.epsilon}, task, args))
     params["public_only"] = {"rows": max(args.sizes)}
+    params["compute"] = {"precision": args.precision}
     evaluators = ["minilm_lr", "tfidf_lr", *(["finetuned"] if args.classifier else [])]
     return params | {"utility": {"evaluators": evaluators}}
 
@@ -176,7 +177,8 @@ def variants(bought: dict[str, Any], task: dict[str, Any], args: argparse.Namesp
         "multitask": {"rows": STEERED_ROWS},
     }
     for name, model in DRAWN.items():
-        yield name, {"method": "dp_lm", "from": model, "variant": name} | written | own.get(name, {})
+        exact = {"precision": "float32" if name in ("pplm", "multitask") else args.precision}
+        yield name, {"method": "dp_lm", "from": model, "variant": name} | written | exact | own.get(name, {})
     predict = bought | {"method": "predict", "from": "base", "max_tokens": task["tokens"]}
     yield "predict", predict
     yield "predict_plain", predict | {"class_means": None}
@@ -271,11 +273,13 @@ def drawn(args: argparse.Namespace, most: int, row: str, seed: int) -> tuple[lis
     from palimpsest.methods.dp_lm.sampling import Sampler
     from palimpsest.models.encoder import Encoder
     from palimpsest.params.load import load
+    from palimpsest.training.dpsgd import PRECISIONS
     from stages.filters import chain
     from stages.vouching import vouched
 
-    params, artifact = load(), DpLmArtifact.load(Path("models") / DRAWN[row])
+    params = load()
     generate = params.variants[row].generate
+    artifact = DpLmArtifact.load(Path("models") / DRAWN[row], PRECISIONS[generate.precision])
     generate = generate.model_copy(update={"rows": min(most, generate.rows)})
     filters = chain(params, generate.filters, generate.max_tokens, generate.batch)
     encode = Encoder(vouched(params, "models.encoder")).encode_batch if row == "filter" else None

@@ -32,6 +32,11 @@ def records_of(part: str) -> list[Record]:
     return [Record(row.text, row.label) for row in one_row_each(part)]
 
 
+def real_rows() -> list[Record]:
+    """The texts and labels of all private training rows: what a classifier of real rows learns from."""
+    return [Record(row.text, row.label) for row in read_split(PRIVATE / "train.parquet")]
+
+
 def written(params: Params, name: str) -> list[Record]:
     """The synthetic rows of a variant, or of a row at epsilon 0."""
     return read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label)

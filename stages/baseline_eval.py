@@ -6,10 +6,8 @@ from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.utility import Evaluation, Scored, UtilityAudit, UtilityScores, retention
 from palimpsest.files import write_json
 from palimpsest.params.load import load
-from palimpsest.records.record import Record
-from palimpsest.records.write import read_split
-from palimpsest.workspace import BASELINES, PRIVATE
-from stages.audited import records_of, save, written
+from palimpsest.workspace import BASELINES
+from stages.audited import real_rows, records_of, save, written
 from stages.common import start
 from stages.downstream_eval import RESAMPLES, Judges, Part
 
@@ -17,10 +15,11 @@ from stages.downstream_eval import RESAMPLES, Judges, Part
 def run() -> None:
     """Private train and test rows, rows at epsilon 0 -> utility.json of `real` and of these, baselines.json."""
     params = load()
-    real = [Record(row.text, row.label) for row in read_split(PRIVATE / "train.parquet")]
     judges, test = Judges(params), Part(records_of("test"), asset=True)
     public = ["public_only", *(["public_lm"] if params.writes_alone else [])]
-    parts = {"real": Part(real, asset=True)} | {name: Part(written(params, name), asset=False) for name in public}
+    parts = {"real": Part(real_rows(), asset=True)} | {
+        name: Part(written(params, name), asset=False) for name in public
+    }
     audits = {name: judges.score(part, test) for name, part in parts.items()}
     draws = Bootstrap(resamples=RESAMPLES, seed=params.seed)
     for name, audit in audits.items():

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from palimpsest.audit.finetune import FinetuneSettings, finetuned
+from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.next_token import next_token
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
 from palimpsest.audit.statistics import Bootstrap
@@ -25,16 +26,18 @@ from palimpsest.audit.utility import (
 from palimpsest.files import read_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
+from palimpsest.records import attributes
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.workspace import BASELINES, NEXT_TOKEN_LM
-from stages.audited import records_of, save, written
+from stages.audited import real_rows, records_of, save, written
 from stages.common import start
 from stages.encoding import OF_MEASURED, StoredEncoders, in_half, measuring
 from stages.vouching import vouched
 
 RESAMPLES = 2000
 Texts = list[str]
+Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +57,20 @@ class Part:
         """Their labels."""
         return [row.label or "" for row in self.rows]
 
+    def of(self, place: int, column: str | None) -> "Part":
+        """The same rows with the label of one of several label columns."""
+        rows = [Record(row.text, attributes.parts(row.label, column)[place]) for row in self.rows]
+        return replace(self, rows=rows)
+
 
 def run(name: str) -> None:
-    """data/synthetic/<variant>.parquet, data/private/test.parquet -> utility.json of the variant."""
+    """data/synthetic/<variant>.parquet, train and test of data/private -> utility.json of the variant."""
     params = load()
-    audit = Judges(params).score(Part(written(params, name), asset=False), Part(records_of("test"), asset=True))
-    baselines = read_json(BASELINES)
+    judges, rows, test = Judges(params), Part(written(params, name), asset=False), Part(records_of("test"), asset=True)
+    audit, baselines = judges.score(rows, test), read_json(BASELINES)
     scores = audit.scores(lambda evaluator, evaluation: compared(evaluation, baselines, evaluator, params.seed))
-    save(name, "utility", scores.to_json(name))
+    fit = judges.label_fit(Part(real_rows(), asset=True), rows, test)
+    save(name, "utility", replace(scores, label_fit=fit).to_json(name))
 
 
 @dataclass(frozen=True)
@@ -76,34 +85,50 @@ class Judges:
     others: Path = OF_MEASURED
 
     def score(self, train: Part, test: Part) -> UtilityAudit:
-        """Train on these rows and score on those."""
-        evaluators: Mapping[str, Callable[[Part, Part], Evaluation]] = {
+        """Train on these rows and score on those.
+
+        Where records have several labels, classifiers learn the joined one, and each apart: `minilm_lr: stars`.
+        """
+        evaluators: Mapping[str, Callable[[Part, Part, Labels], Evaluation]] = {
             "minilm_lr": self._minilm,
             "tfidf_lr": self._tfidf,
             "finetuned": self._finetuned,
             NEXT_TOKEN: self._next_token,
         }
-        evaluations: dict[str, Evaluation] = {
-            name: evaluators[name](train, test) for name in self.params.utility.evaluators
-        }
+        asked, labels = self.params.utility.evaluators, tuple(self.params.dataset.labels)
+        evaluations = {str(name): evaluators[name](train, test, labels) for name in asked}
+        for place, (attribute, labels) in enumerate(self._attributes.items()):
+            one, other = (part.of(place, self.params.dataset.label) for part in (train, test))
+            apart = [name for name in asked if name != NEXT_TOKEN]
+            evaluations |= {f"{name}: {attribute}": evaluators[name](one, other, labels) for name in apart}
         return UtilityAudit(len(train.rows), len(test.rows), evaluations)
 
-    def _minilm(self, train: Part, test: Part) -> Evaluation:
+    def label_fit(self, real: Part, rows: Part, test: Part) -> LabelFit | None:
+        """How often `rows` bear the label that `tfidf_lr`, which learned from `real`, gives them; None without labels.
+
+        It shares nothing with what wrote the rows. Test rows are asked about beside them.
+        """
+        if not self.params.dataset.labels:
+            return None
+        both = Part([*rows.rows, *test.rows], asset=True)
+        return LabelFit.of(self._tfidf(real, both, tuple(self.params.dataset.labels)).item_accuracy, len(rows.rows))
+
+    def _minilm(self, train: Part, test: Part, labels: Labels) -> Evaluation:
         features, held = (self._vectors(part) for part in (train, test))
-        return minilm_lr(features, train.labels, held, test.labels, self._labels, self._linear)
+        return minilm_lr(features, train.labels, held, test.labels, labels, self._linear)
 
-    def _tfidf(self, train: Part, test: Part) -> Evaluation:
-        return tfidf_lr(train.texts, train.labels, test.texts, test.labels, self._labels, self._linear)
+    def _tfidf(self, train: Part, test: Part, labels: Labels) -> Evaluation:
+        return tfidf_lr(train.texts, train.labels, test.texts, test.labels, labels, self._linear)
 
-    def _finetuned(self, train: Part, test: Part) -> Evaluation:
+    def _finetuned(self, train: Part, test: Part, labels: Labels) -> Evaluation:
         utility = self.params.utility
         tuning = FinetuneSettings(
             seeds=range(utility.seeds), half=in_half(self.params), **utility.finetune.model_dump()
         )
         folder = vouched(self.params, "models.classifier")
-        return finetuned(folder, train.texts, train.labels, test.texts, test.labels, self._labels, tuning)
+        return finetuned(folder, train.texts, train.labels, test.texts, test.labels, labels, tuning)
 
-    def _next_token(self, train: Part, test: Part) -> Evaluation:
+    def _next_token(self, train: Part, test: Part, _: Labels) -> Evaluation:
         utility, draws = self.params.utility, Bootstrap(resamples=RESAMPLES, seed=self.params.seed)
         schooling = utility.next_token.schooling(named=self.params.models.next_token != EMBEDDED)
         most, seeds = utility.next_token.max_tokens, range(utility.seeds)
@@ -118,8 +143,9 @@ class Judges:
         return measuring(self.params, self.others)
 
     @property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(self.params.dataset.labels)
+    def _attributes(self) -> Mapping[str, Labels]:
+        data = self.params.dataset
+        return attributes.values(tuple(data.labels), data.label)
 
     @property
     def _linear(self) -> LinearSettings:

@@ -32,6 +32,21 @@ def run(name: str) -> None:
     `name` is a variant, `public_only`, or `real`, whose file the others read: it says whether the model can judge.
     """
     params = load()
+    settings = settings_of(params)
+    known = None if name == REAL else can_judge()
+    shown = records_of("train") if name == REAL else written(params, name)
+    judge, draws = judge_of(params, settings, name), Bootstrap(resamples=RESAMPLES, seed=params.seed)
+    labels = tuple(params.dataset.labels)
+    audit = audit_in_context(judge, shown, records_of("test"), labels, settings, draws, params.seed)
+    write_json(metric(name), (audit if known is None else replace(audit, judges=known)).to_json(name))
+
+
+def settings_of(params: Params) -> InContext:
+    """How a judge is asked.
+
+    Raises:
+        ParamsError: params.yaml does not say so, or there is no label to ask for.
+    """
     settings = params.utility.in_context
     if settings is None:
         raise ParamsError("utility.in_context is null in params.yaml.", "Fill it in, or leave this stage out.")
@@ -40,12 +55,7 @@ def run(name: str) -> None:
             f"utility.in_context asks for labels, and task {params.dataset.task} has none.",
             "Set utility.in_context to null.",
         )
-    known = None if name == REAL else can_judge()
-    shown = records_of("train") if name == REAL else written(params, name)
-    judge, draws = judge_of(params, settings, name), Bootstrap(resamples=RESAMPLES, seed=params.seed)
-    labels = tuple(params.dataset.labels)
-    audit = audit_in_context(judge, shown, records_of("test"), labels, settings, draws, params.seed)
-    write_json(metric(name), (audit if known is None else replace(audit, judges=known)).to_json(name))
+    return settings
 
 
 def judge_of(params: Params, settings: InContext, name: str) -> Judge:

@@ -11,9 +11,11 @@ from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import ENCODER
 from palimpsest.methods.dp_lm.sampling import Sampler
 from palimpsest.methods.shared.counts import GenerationCounts
+from palimpsest.methods.shared.removed import NotingChain
 from palimpsest.params.load import load
 from palimpsest.params.schema import DpLmVariant, Params
 from palimpsest.records.write import write_synthetic
+from palimpsest.training.dpsgd import PRECISIONS
 from palimpsest.workspace import METRICS, MODELS, RECEIPTS, SHARDS, SYNTHETIC
 from stages.common import start
 from stages.encoding import encoders, memory_of
@@ -24,18 +26,19 @@ from stages.models import receipt_of
 def run(name: str, model: str) -> None:
     """models/<model> -> data/synthetic/<variant>.jsonl, .parquet, the variant's receipt and its generation.json."""
     params, receipt = load(), receipt_of(model)
-    variant, artifact = params.variants[name], DpLmArtifact.load(MODELS / model)
+    variant = params.variants[name]
     assert isinstance(variant, DpLmVariant)  # the schema lets no other run here
+    artifact = DpLmArtifact.load(MODELS / model, PRECISIONS[variant.generate.precision])
     memory = memory_of(receipt.purpose)
     encode = encoders(params, others=memory) if artifact.model.head.shape.reads == ENCODER else None
     settings = variant.generate
-    removing = chain(params, settings.filters, settings.max_tokens, settings.batch)
+    removing = NotingChain(chain(params, settings.filters, settings.max_tokens, settings.batch))
     shards = shard_folder(name, digest(params, name, model, encode.fingerprint if encode else ""))
     sampler = Sampler(settings, variant.variant, params.seed, removing, encode.others if encode else None, shards)
     rows = list(sampler.sample(artifact, artifact.counts(settings.rows)))
     write_synthetic(rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
     counts = GenerationCounts(drawn=removing.seen, removed=removing.removed, rows=len(rows))
-    write_json(METRICS / name / "generation.json", counts.to_json(name, receipt.zone))
+    write_json(METRICS / name / "generation.json", counts.to_json(name, receipt.zone) | removing.to_json())
     write_json(RECEIPTS / f"{name}.json", replace(receipt, variant=name).to_json())
     shutil.rmtree(SHARDS / name)
 

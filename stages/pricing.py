@@ -44,9 +44,12 @@ class Prices:
 
     def _queries(self, name: str) -> list[PlannedQuery]:
         """Its queries behind those of what it builds on: a receipt's order, so that both compose to one event."""
+        return [query for each in self.chain(name) for query in self.planned(each).queries]
+
+    def chain(self, name: str) -> tuple[str, ...]:
+        """What a spender builds on, from the ground up, and itself."""
         below = self._below(spender(self._params, name))
-        own = list(self.planned(name).queries)
-        return own if below is None else [*self._queries(below), *own]
+        return (name,) if below is None else (*self.chain(below), name)
 
     def _below(self, who: Spender) -> str | None:
         """What was charged before: a fitted model, or by what it is charged the variant whose rows are chosen from."""

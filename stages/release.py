@@ -121,7 +121,9 @@ def collected(params: Params, variants: Sequence[str]) -> Collected:
     whole = Ledger.open(ledger_url(params)).books([receipt.ledger_head for receipt in receipts.values()])
     asset, charges = whole.asset(params.dataset.asset), whole.charges(params.dataset.asset)
     books = ledger_summary(whole, asset.name)
-    promise = statement(receipts, books, asdict(params.schema_of_data), stages, sources=told(params))
+    promise = statement(
+        receipts, books, asdict(params.schema_of_data), stages, sources=told(params), swept=params.swept
+    )
     flow = graph(variants, charges, receipts)
     twins = {path.stem: dict(read_json(path)) for path in sorted(TWINS.glob("*.json"))}
     return Collected(asset, charges, books, receipts, stages, flow, promise, report.read_scores(params), twins)
@@ -144,6 +146,7 @@ def prepared(
     page = render_card(
         promise, books, receipts, evidence.stages, report.provenance() | {"created": day},
         variants=settings.variants, scores=scores, twins=twins, fingerprint=signer,
+        samples={name: report.samples_of(params, records) for name, records in rows.items()},
     )  # fmt: skip
     counted = {name: METRICS / name / "generation.json" for name in receipts}
     generation = {name: dict(read_json(path)) if path.is_file() else None for name, path in counted.items()}

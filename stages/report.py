@@ -1,7 +1,7 @@
 """The audit page, the public card, the privacy statement, the final table, and the same figures as DVC plots."""
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -19,6 +19,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.summary import ledger_summary
 from palimpsest.privacy.receipt import Receipt, read_receipt
+from palimpsest.records.record import Record
 from palimpsest.report import sections
 from palimpsest.report.card import render_card
 from palimpsest.report.coming import Coming, coming, unattacked, without
@@ -29,9 +30,11 @@ from palimpsest.report.row import Summary
 from palimpsest.report.sections.base import Page
 from palimpsest.report.sections.twins import TWINS
 from palimpsest.report.sections.utility import PUBLIC
+from palimpsest.report.shown import few
 from palimpsest.report.statement import statement
 from palimpsest.report.summary import summarise
 from palimpsest.workspace import CARD, GRAPH, METRICS, PAGE, PLOTS, PUBLISHABLE, RECEIPTS, STATEMENT, SUMMARY
+from stages.audited import written
 from stages.common import start
 from stages.vouching import told
 
@@ -51,15 +54,18 @@ def run(*awaited: str) -> None:
     results, receipts = without(read_results(params), still), read_receipts(params.run.evaluate)
     stages = read_stages(GRAPH)
     summary = summarise(results, receipts, books)
-    document = statement(receipts, books, asdict(params.schema_of_data), stages, sources=told(params))
+    document = statement(
+        receipts, books, asdict(params.schema_of_data), stages, sources=told(params), swept=params.swept
+    )
     _write(PAGE, render_internal(summary, results, receipts, books, document, stages, provenance(), still))
     write_json(SUMMARY, table(summary, still))
     if awaited:
         return
     scores, twins = read_scores(params), results.of(TWINS)
     card = render_card(
-        document, books, receipts, stages, provenance(), variants=params.may_leave, scores=scores, twins=twins
-    )
+        document, books, receipts, stages, provenance(), variants=params.may_leave, scores=scores, twins=twins,
+        samples=read_samples(params, receipts),
+    )  # fmt: skip
     _write(CARD, card)
     write_json(STATEMENT, document)
     page = Page(summary, results, receipts, books)
@@ -82,6 +88,17 @@ def read_scores(params: Params) -> dict[str, Any] | None:
     """What classifiers score on the declared public test file; None where there is none."""
     scores = _read(PUBLIC, params).get(PUBLIC.name, {})
     return scores if scores.get("zone") == PUBLISHABLE else None
+
+
+def read_samples(params: Params, receipts: Mapping[str, Receipt]) -> dict[str, list[Record]]:
+    """Variant -> a few of its rows, of those alone whose receipt lets them be shown."""
+    names = [name for name in params.may_leave if name in receipts and receipts[name].private]
+    return {name: samples_of(params, written(params, name)) for name in names}
+
+
+def samples_of(params: Params, records: Sequence[Record]) -> list[Record]:
+    """A few rows for the card, the same each time."""
+    return few(records, by_label=bool(params.dataset.labels), seed=params.seed)
 
 
 def read_results(params: Params, workspace: Path = Path()) -> Results:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 _GEMMA = {"head_dim": 4, "sliding_window": 3, "layer_types": ["sliding_attention", "full_attention"]}
@@ -25,5 +26,7 @@ def family(kind: str, vocabulary: int, width: int, context: int) -> PreTrainedMo
         num_attention_heads=2, num_key_value_heads=2 if kind == "phi" else 1, max_position_embeddings=context,
         bos_token_id=0, eos_token_id=0, pad_token_id=1, **FAMILIES[kind],
     )  # fmt: skip
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)  # the same model whatever was drawn before
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
     return model.eval()

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from bench.errors import PAGE, ROOT, Template, render, templates
+from palimpsest.audit.incontext_model import Chooser
+from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.membership import bag_of_words_control
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.utility import retention
@@ -26,7 +28,7 @@ from palimpsest.report.release import keys
 from palimpsest.report.release.gates import attacks, refuse
 from palimpsest.report.results import Results
 from palimpsest.report.sections import METRICS
-from stages import incontext_eval
+from stages import incontext_eval, prompt_mia
 from stages.public_eval import public_test
 
 
@@ -119,6 +121,23 @@ def in_context(params: Params) -> None:
         incontext_eval.run("real")
 
 
+def prompts(judge: object) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prompt_mia, "judge_of", lambda *_: judge)
+        prompt_mia.chooser_of(changed("utility", in_context=InContext()), "dp3")
+
+
+class Narrow(Chooser):
+    """A judge that holds less than one demonstration."""
+
+    context = 8
+
+    def __init__(self) -> None: ...
+
+    def needs(self, shots: int) -> int:
+        return 9
+
+
 PROVOKED: dict[str, Callable[[Path], object]] = {
     "The audit subset has no member or no non-member": lambda _: bag_of_words_control([], ["a"], seed=0),
     "never right": lambda _: retention(np.ones(3), np.zeros(3), Bootstrap(resamples=10, seed=0)),
@@ -132,6 +151,8 @@ PROVOKED: dict[str, Callable[[Path], object]] = {
     "The disk is nearly full": without_room,
     "no test file was declared public": lambda _: public_test(changed("dataset", public_test=None)),
     "utility.in_context is null": lambda _: in_context(changed("utility", in_context=None)),
+    "The attack on prompts asks a judge on this machine": lambda _: prompts(object()),
+    "need 9 positions; the judge has 8": lambda _: prompts(Narrow()),
 }
 
 

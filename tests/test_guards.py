@@ -29,8 +29,11 @@ ROOT = Path(__file__).parents[1]
 # Keys of params.yaml that no stage names, and why a change of them need not run one.
 UNUSED_KEYS = {
     "models.words": "it fills in prompts, and stages depend on these",
+    "preset": "`palimpsest plan` says by it what a paper's accounting leaves out; what it set stands beside it",
     "version": "`palimpsest run` compares it with the installed one; stages depend on their code itself",
     "models.judge": "its stages run where rows stand as demonstrations, and the demo has none that do",
+    "audit.prompts.draws": "its stage runs for the variants of runs.prompt_mia, and the demo has none",
+    "audit.prompts.shown": "the same",
     "models.next_token": "its stage is there where the evaluator next_token is, and the demo has labels",
     "public_lm": "its stage is there where a language model is named, and the demo names none",
     "compute.device": "a workspace that moves to another device runs nothing again",
@@ -205,7 +208,7 @@ def test_the_flow_runs_the_stages_that_dvc_lists():
 
 
 def leaves(body: Any, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    if not isinstance(body, dict):
+    if not isinstance(body, dict) or not body:  # a mapping that names nothing yet is a value
         yield prefix
         return
     for key, value in body.items():

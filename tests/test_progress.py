@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 # Every loop of stages and library that is not said to be private: file and what is called -> why its count is public.
 COUNTED = {
     "src/palimpsest/audit/fidelity.py track": "the measures, a fixed list",
+    "src/palimpsest/cli/sweep.py track": "points of a grid, as the command line has them",
     "src/palimpsest/models/decoder/training.py track": "steps over the public text",
     "src/palimpsest/models/lm.py track": "as its caller says",
     "src/palimpsest/models/lm.py train": "steps over the public text, or its pairs",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from palimpsest.cli.context import Context, opened
-from palimpsest.cli.decisions import DataSource
+from palimpsest.cli.decisions import DataSource, usual_epsilon
 from palimpsest.cli.init import init_workspace, require_free
 from palimpsest.cli.plan import PlanSummary, summarised
 from palimpsest.cli.render import render
@@ -24,6 +24,7 @@ from palimpsest.files import atomic_path, owner_only
 from palimpsest.params.load import read
 from palimpsest.privacy.ledger.records import Balance
 from palimpsest.privacy.ledger.summary import ledger_summary
+from palimpsest.records import attributes
 from palimpsest.records.write import read_synthetic
 from palimpsest.report.results import Results
 from palimpsest.report.row import Row
@@ -162,9 +163,10 @@ class Workspace:
         if not path.with_suffix(".parquet").is_file():
             raise DataError(f"Variant {variant!r} has no rows here.", "Make them with run(), or name another.")
         rows = read_synthetic(path, data.text, data.label)
-        if data.label is None:
-            return _frame([{data.text: row.text} for row in rows])
-        return _frame([{data.text: row.text, data.label: row.label} for row in rows])
+        names = (data.text, *attributes.names(data.label))
+        return _frame(
+            [dict(zip(names, (row.text, *attributes.parts(row.label, data.label)), strict=True)) for row in rows]
+        )
 
     def dataset(self, variant: str) -> "Dataset":
         """The same as a `datasets.Dataset`, for who has that package."""
@@ -217,19 +219,22 @@ def create(
         public: public text of the same kind, with the same text column.
         check: go through both tables once, to find what a run would stop at.
         force: overwrite params.yaml.
-        decisions: text, n_public and asset always; label with labels, as names or name -> description; whatever else
+        decisions: text, n_public and asset always; label with labels, as names or name -> description (of several
+            columns a list, with a mapping of columns to such labels); whatever else
             `palimpsest init` takes, under the names of `DataSource`, and method and task.
 
     Raises:
         PalimpsestError: a decision or a table is wrong, or the ledger knows the data set on other terms.
     """
-    folder, labels = Path(folder), decisions.pop("labels", ())
+    told = attributes.as_one({"label": decisions.pop("label", None), "labels": decisions.pop("labels", ())})
+    folder, labels = Path(folder), told["labels"]
     require_free(folder, force=force)  # before a table is written over one that is there
     named = dict(labels) if isinstance(labels, Mapping) else {name: name for name in labels}
-    made = {"wanted": decisions.pop("method", None), "chosen": decisions.pop("task", None), **decisions}
+    usual = {"epsilon": usual_epsilon(decisions.get("preset", DataSource.preset))}
+    made = usual | {"wanted": decisions.pop("method", None), "chosen": decisions.pop("task", None), **decisions}
     with owner_only():
         private, open_text = _path(data, folder, "data"), _path(public, folder, "public")
-        source = DataSource(data=private, public=open_text, labels=named, **made)
+        source = DataSource(data=private, public=open_text, label=told["label"], labels=named, **made)
         init_workspace(folder, source, force=force, check=check)
     return Workspace(folder)
 

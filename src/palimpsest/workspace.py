@@ -47,6 +47,7 @@ CHECKPOINTS = MODELS / "checkpoints"  # outside DVC's outputs, so that a stopped
 REPORTS = Path("reports")
 METRICS = REPORTS / "metrics"
 MODEL_METRICS, DECODER_METRICS = METRICS / "models", METRICS / "decoders"
+CLASSIFIER_METRICS = METRICS / "classifiers"
 SCORES, FAMILIARITY = METRICS / "public.json", METRICS / "familiarity.json"
 TWINS = METRICS / "twins"  # the release depends on the folder, where no method is audited too
 RECEIPTS = REPORTS / "receipts"
@@ -54,6 +55,7 @@ MODEL_RECEIPTS = RECEIPTS / "models"
 PLOTS = REPORTS / "plots"
 SUMMARY, STATEMENT = REPORTS / "summary.json", REPORTS / "statement.json"
 PAGE, CARD = REPORTS / "internal.html", REPORTS / "card.html"
+SAMPLES = REPORTS / "samples.html"  # with private rows: no output of a stage, so that nothing keeps a copy
 
 RELEASE = Path("release")
 PARAMS, GRAPH, LOCK = Path("params.yaml"), Path("dvc.yaml"), Path("dvc.lock")

@@ -21,10 +21,10 @@ from palimpsest.audit.fidelity import (
     length_bins,
 )
 from palimpsest.audit.measures import (
+    clustered,
     frontier_area,
     length_distance,
     manifold,
-    mauve,
     mmd,
     quantised,
     radii,
@@ -39,8 +39,8 @@ from palimpsest.records.write import write_public, write_split, write_synthetic
 from stages import fidelity_audit
 
 ROOT = Path(__file__).parents[2]
-LOWER = {"c2st", "c2st_words", "frechet", "mmd", "wasserstein", "length"}
-HIGHER = {"mauve", "precision", "recall", "density", "coverage"}
+LOWER = {"c2st", "c2st_words", "kl", "total_variation", "frechet", "mmd", "wasserstein", "length"}
+HIGHER = {"mauve", "precision", "recall", "density", "coverage", "f1"}
 
 
 def drawn(n: int, seed: int, d: int = 6, shift: float = 0.0, scale: float = 1.0) -> np.ndarray:
@@ -92,6 +92,10 @@ def test_the_area_does_not_depend_on_sides_and_falls_with_the_distance() -> None
         frontier_area(np.array([0.4, 0.4]), p)
 
 
+def mauve(first: np.ndarray, second: np.ndarray, seed: int) -> float:
+    return clustered(first, second, seed).mauve
+
+
 def test_mauve_of_sets_alike_and_apart() -> None:
     one, alike, apart = drawn(300, 0, shift=30.0), drawn(300, 1, shift=30.0), drawn(300, 2, shift=-30.0)
     assert mauve(one, one, 0) == pytest.approx(1.0)
@@ -101,6 +105,19 @@ def test_mauve_of_sets_alike_and_apart() -> None:
     assert mauve(one * 7.0, alike * 0.1, 3) == mauve(one, alike, 3)  # unit vectors
     with pytest.raises(DataError):
         mauve(one[:19], alike, 0)
+
+
+def test_shares_of_clusters_are_compared_as_defined() -> None:
+    """Three corners, so three clusters: 20, 10 and 0 rows against 5, 5 and 20."""
+    written, real = (np.repeat(np.eye(3), counts, axis=0) for counts in ([20, 10, 0], [5, 5, 20]))
+    found = clustered(written, real, 0)
+    p, q = (np.array(counts) / 30 for counts in ([20, 10, 0], [5, 5, 20]))
+    assert found.mauve == pytest.approx(frontier_area(p, q))
+    assert found.total_variation == pytest.approx(20 / 30)
+    half, other = (np.array(counts) / 31.5 for counts in ([20.5, 10.5, 0.5], [5.5, 5.5, 20.5]))
+    assert found.kl == pytest.approx(sum(half * np.log(half / other)))
+    assert clustered(real, written, 0).kl != pytest.approx(found.kl)
+    assert clustered(real, real, 0).kl == clustered(real, real, 0).total_variation == 0.0
 
 
 def test_clusters_are_those_of_the_directions() -> None:
@@ -138,6 +155,12 @@ def test_the_manifold_is_as_defined(shift: float, scale: float) -> None:
     written, real = drawn(25, 0, 3, shift, scale), drawn(30, 1, 3)
     found = manifold(written, real)
     assert (found.precision, found.recall, found.density, found.coverage) == pytest.approx(by_pairs(written, real))
+    assert found.f1 == pytest.approx(2 / (1 / found.precision + 1 / found.recall))
+
+
+def test_sets_with_nothing_in_common_have_no_f1() -> None:
+    found = manifold(drawn(20, 0), drawn(20, 1, shift=100.0))
+    assert (found.precision, found.recall, found.f1) == (0.0, 0.0, 0.0)
 
 
 def test_too_narrow_is_precise_and_too_wide_recalls() -> None:

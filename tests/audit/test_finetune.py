@@ -1,12 +1,16 @@
 """A tiny random BERT from a local folder is fine-tuned without a network."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from palimpsest.audit import finetune
 from palimpsest.audit.finetune import FinetuneSettings, finetuned
+from palimpsest.errors import ModelError
 
 LABELS = ("cold", "warm")
 WORDS = ["ice", "snow", "fire", "sun", *(f"w{number}" for number in range(20))]
@@ -53,6 +57,22 @@ def test_it_learns_and_leaves_the_global_generator_alone(folder):
     assert evaluation.correct.shape == (2, 100)
     assert evaluation.scored.accuracy.value > 0.9
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_the_last_blocks_stay_as_they_are(folder):
+    tuned, trained = settings(epochs=1), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finetune, "_predict", lambda model, *_: trained.update(model.state_dict()) or np.zeros((4, 2)))
+        finetuned(folder, *rows(20, 0), *rows(4, 1), LABELS, replace(tuned, freeze_last=1))
+    before = BertModel.from_pretrained(folder).state_dict()
+    same = {name for name, weight in before.items() if torch.equal(weight, trained[f"bert.{name}"])}
+    assert {name for name in before if name.startswith("encoder.layer.0.")} <= same
+    assert "embeddings.word_embeddings.weight" not in same
+
+
+def test_more_blocks_than_there_are_cannot_be_frozen(folder):
+    with pytest.raises(ModelError, match=r"2 last blocks of the classifier cannot be frozen: it has 1\."):
+        finetuned(folder, *rows(20, 0), *rows(4, 1), LABELS, replace(settings(epochs=1), freeze_last=2))
 
 
 def test_the_same_seed_gives_the_same_predictions(folder):

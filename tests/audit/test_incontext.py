@@ -385,6 +385,14 @@ def test_choices_are_calibrated(model, tokenizer):
     assert Chooser(model, prompts, LABELS).right(read(model, start), items, expected).all()
 
 
+def test_choices_are_taken_as_they_are_where_calibration_is_off(model, tokenizer):
+    prompts = TokenPrompts(tokenizer, settings(calibrate=False))
+    start, items = beginning(prompts, 3), prompts.items(texts(20, seed=9), 12)
+    plain = _plain_scores(model, start, items, prompts.answers(LABELS)).argmax(dim=1).tolist()
+    expected = [LABELS[index] for index in plain]
+    assert Chooser(model, prompts, LABELS).right(read(model, start), items, expected).all()
+
+
 def _plain_scores(model, start, items, answers):
     scores = [[plainly(model, [*start, *item], answer) for answer in answers] for item in items]
     return torch.tensor(scores, dtype=torch.float64)
@@ -406,6 +414,13 @@ def test_the_first_token_of_a_free_answer_is_calibrated(model, tokenizer):
     right = AnswerWriter(model, prompts).right(read(model, start), items, expected)
     assert right.tolist() == [same_wording(text, text) for text in expected]
     assert right.any()
+    likeliest = [
+        answer_text(written_plainly(model, [*start, *item], token, 6), prompts)
+        for item, token in zip(items, plain.argmax(dim=1).tolist(), strict=True)
+    ]
+    uncalibrated = TokenPrompts(tokenizer, settings(first_tokens=30, calibrate=False))
+    right = AnswerWriter(model, uncalibrated).right(read(model, start), items, likeliest)
+    assert right.tolist() == [same_wording(text, text) for text in likeliest]
 
 
 @torch.no_grad()
@@ -455,17 +470,32 @@ def test_every_answer_is_that_of_a_plain_pass(model, tokenizer):
     assert accuracies == [draws.mean(axis=1).tolist() for draws in by_shots.values()]
 
 
+def test_the_probability_of_an_own_label_is_that_of_a_plain_pass(model, tokenizer):
+    rows, asked = records(2), records(9, seed=1)
+    prompts = TokenPrompts(tokenizer, settings())
+    for shown in ([], rows[:1], rows):
+        found = Chooser(model, prompts, LABELS).own(shown, asked)
+        odds = _plain_odds(model, prompts, shown, [row.text for row in asked])
+        expected = (odds / odds.sum(dim=1, keepdim=True))[range(9), [LABELS.index(row.label) for row in asked]]
+        assert found == pytest.approx(expected.numpy(), abs=1e-5)
+
+
 def _length(tokenizer, text):
     return len(TokenPrompts(tokenizer, settings()).items([text], 12)[0])
 
 
 def _plain_choices(model, prompts, shown, asked):
+    return [LABELS[index] for index in _plain_odds(model, prompts, shown, asked).argmax(dim=1).tolist()]
+
+
+def _plain_odds(model, prompts, shown, asked):
+    """Each label's probability behind each item over the one without content, (items, labels)."""
     options = prompts.answers(LABELS)
     answers = prompts.answers([row.label for row in shown])
     start = [*prompts.start, *chain(*prompts.demonstrations([row.text for row in shown], answers))]
     free = _plain_scores(model, start, prompts.items(prompts.settings.content_free, 12), options)
     scores = _plain_scores(model, start, prompts.items(asked, 12), options)
-    return [LABELS[index] for index in (scores.exp() / free.softmax(dim=1).mean(dim=0)).argmax(dim=1).tolist()]
+    return scores.exp() / free.softmax(dim=1).mean(dim=0)
 
 
 def test_what_does_not_fit_is_said_and_not_cut(random_gpt2, tokenizer):

@@ -75,8 +75,8 @@ def there(request: pytest.FixtureRequest) -> Iterator[Running]:
         yield running
 
 
-def judge(running: Running, folder: Path, **changes: object) -> EndpointJudge:
-    return EndpointJudge(place(running.url, **changes), SETTINGS, LABELS, folder / "real.sqlite")
+def judge(running: Running, folder: Path, prompts: InContext = SETTINGS, **changes: object) -> EndpointJudge:
+    return EndpointJudge(place(running.url, **changes), prompts, LABELS, folder / "real.sqlite")
 
 
 def test_an_endpoint_is_no_judge_without_the_owners_word() -> None:
@@ -106,6 +106,21 @@ def test_nothing_that_was_answered_is_asked_again(there: Running, tmp_path: Path
     assert sent == len(ASKED) + len(SETTINGS.content_free)
     assert np.array_equal(judge(there, tmp_path).judged(ROWS, ASKED), first)
     assert len(there.seen) == sent
+
+
+def test_without_calibration_nothing_else_is_asked(tmp_path: Path) -> None:
+    """The endpoint leans to praise, for texts without content more than for any other."""
+
+    def leaning(seen: Seen, count: int) -> Reply:
+        asked = words_of(seen).startswith("asked")
+        return listing({"praise": -0.5, "blame": -1.0} if asked else {"praise": -0.1, "blame": -3.0}, True)
+
+    with serving(leaning) as running:
+        raw = judge(running, tmp_path, SETTINGS.model_copy(update={"calibrate": False})).judged([], ASKED)
+        assert len(running.seen) == len(ASKED)
+        calibrated = judge(running, tmp_path).judged([], ASKED)
+    assert raw.tolist() == [row.label == "praise" for row in ASKED]
+    assert calibrated.tolist() == [row.label == "blame" for row in ASKED]
 
 
 def test_what_the_prompt_says() -> None:

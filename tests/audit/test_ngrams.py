@@ -27,20 +27,21 @@ def grams(text, order):
     return [tuple(tokens[start : start + order]) for start in range(len(tokens) - order + 1)]
 
 
-def audit(synthetic, members, holdout, public=(), seed=0, resamples=1024, orders=ORDERS):
+def audit(synthetic, members, holdout, public=(), seed=0, resamples=1024, orders=ORDERS, trained=()):
     sides = ([Record(text) for text in side] for side in (synthetic, members, holdout))
-    return ngram_audit(Released(*sides, public), orders, Bootstrap(resamples, seed))
+    return ngram_audit(Released(*sides, public), trained, orders, Bootstrap(resamples, seed))
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_counts_equal_plain_sets(seed):
     rng = np.random.default_rng(seed)
     references = [sentences(rng, size) for size in (40, 37, 60)]
-    synthetic = sentences(rng, 50) + references[0][:2]
-    result = audit(synthetic, *references, resamples=64, orders=range(1, 14))
+    references.append(references[0] + sentences(rng, 30))
+    synthetic = sentences(rng, 50) + references[0][:2] + references[3][-2:]
+    result = audit(synthetic, *references[:3], resamples=64, orders=range(1, 14), trained=references[3])
     for order, overlap in result.orders.items():
         mine = list(chain.from_iterable(grams(text, order) for text in synthetic))
-        for name, reference in zip(("train", "holdout", "public"), references, strict=True):
+        for name, reference in zip(("train", "holdout", "public", "trained"), references, strict=True):
             known = set(chain.from_iterable(grams(text, order) for text in reference))
             assert getattr(overlap, name).count == sum(gram in known for gram in mine)
             assert getattr(overlap, name).total == len(mine)

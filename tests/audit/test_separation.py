@@ -1,9 +1,11 @@
 """Separation: full where states differ by label, chance where they do not, and drawings that keep clusters apart."""
 
 import json
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 
 from palimpsest.audit.separation import ForestSettings, Projection, SeparationAudit, project, separation
 from palimpsest.audit.statistics import wilson
@@ -12,6 +14,14 @@ from palimpsest.files import read_json, write_json
 
 LABELS = ("bug", "praise", "question")
 SETTINGS = ForestSettings(trees=30, seeds=(0, 1, 2))
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    """UMAP's threads become torch's, for all tests that follow."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 def states(count, seed, apart=3.0, width=8):

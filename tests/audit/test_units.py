@@ -106,7 +106,7 @@ def test_every_attack_has_a_rule():
     guess = dealt([("a", "one two"), ("a", "two three"), ("b", "four five")], {"a"})
     written = Released([Record("one two", "x"), Record("six", "y")], *guess.sides, ["seven"])
     texts_alone = text_attacks(written, order=2, labelled=True, seed=0)
-    stages = {"loss", "reference", "zlib", "min_k", "lira", "rmia", "nearest_embeddings", "rare"}
+    stages = {"loss", "reference", "zlib", "min_k", "lira", "rmia", "nearest_embeddings", "rare", "prompt"}
     assert set(texts_alone) | stages == set(RULES)
 
 
@@ -258,7 +258,7 @@ def test_a_value_that_a_person_repeats_is_one_persons():
 
 def ngrams(guess: Guessed, units: Units, synthetic: Sequence[str] = COPIES, seed: int = 0):
     bootstrap = Bootstrap(resamples=256, seed=seed)
-    return ngram_audit(released(guess, units, synthetic), [3], bootstrap).orders[3]
+    return ngram_audit(released(guess, units, synthetic), [], [3], bootstrap).orders[3]
 
 
 def test_shared_ngrams_are_tested_by_the_coins_of_persons():

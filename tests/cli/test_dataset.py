@@ -147,6 +147,16 @@ def test_files_of_an_earlier_time_and_an_unknown_label_are_refused(home: Path) -
     assert "category, stars" in other.output
 
 
+def test_both_labels_of_a_review_are_learned_together(home: Path, sources: list[DataSource]) -> None:
+    done = made(home, "yelp", "--public", home / "public.jsonl", "--label", "category,stars")
+    call(*next_line(done)[1:], "--no-check", ledger=home / "ledger.db")
+    told = loads(params_text(sources[0])).dataset
+    assert told.label == "category; stars"
+    assert len(told.labels) == 10 * 5
+    assert told.labels["Restaurants; 5.0"] == "the category Restaurants; 5 of 5 stars"
+    assert all(f"{row['category']}; {row['stars']}" in told.labels for row in read(home / "yelp" / "private.jsonl"))
+
+
 def test_a_form_that_nobody_could_verify_says_so_and_no_other_does(home: Path) -> None:
     said = "was not held against the files themselves"
     assert said in made(home, "openreview").stdout

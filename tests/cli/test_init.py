@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from palimpsest.cli.context import environment
 from palimpsest.cli.decisions import DataSource
-from palimpsest.cli.init import check_source, read_labels, read_schema, rendered
+from palimpsest.cli.init import check_payable, check_source, read_label, read_labels, read_schema, rendered
 from palimpsest.errors import ParamsError
 from palimpsest.params.load import load, loads
 from palimpsest.params.schema import Params
@@ -85,7 +85,8 @@ def test_a_large_named_model_trains_adapters(tmp_path: Path, rows: int, rank: in
     (tmp_path / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head)
     os.truncate(tmp_path / "model.safetensors", 8 + len(head) + size)
     assert settings(lm=str(tmp_path)).lms["dp3"].train.lora_rank == rank
-    assert settings(lm=str(tmp_path), preset="paper").lms["dp3"].train.lora_rank == 0
+    published = settings(lm=str(tmp_path), preset="paper-000", wanted=None)
+    assert {model.train.lora_rank for model in published.lms.values()} == {0}
     assert ("lora_rank" in rendered(source(lm=str(tmp_path), wanted=None))["params.yaml"]) == (rank > 0)
 
 
@@ -98,17 +99,19 @@ def test_sizes_fit_any_number_of_records(n_public: int) -> None:
 
 
 @pytest.mark.parametrize("persons", [20, 100, 191, 600])
-@pytest.mark.parametrize("preset", ["modern", "paper"])
+@pytest.mark.parametrize("preset", ["modern", "paper-000"])
 def test_with_a_unit_every_size_and_delta_follow_from_persons(persons: int, preset: str) -> None:
+    asked = {"preset": preset, "wanted": None if preset != "modern" else "dp_lm"}
     bounded, alike = (
-        settings(preset=preset, n_public=600, unit="who", max_rows=3, persons=persons),
-        settings(preset=preset, n_public=persons),
+        settings(**asked, n_public=600, unit="who", max_rows=3, persons=persons),
+        settings(**asked, n_public=persons),
     )
     unit = bounded.dataset.unit
     assert (unit.column, unit.max_rows, unit.persons, unit.missing) == ("who", 3, persons, "drop")
-    assert bounded.delta == alike.delta == default_delta(persons)
+    assert bounded.delta == alike.delta == (default_delta(persons) if preset == "modern" else 1 / persons)
     assert bounded.schema_of_data.n_units == persons
-    assert bounded.lms["dp3"].train.batch == alike.lms["dp3"].train.batch <= persons
+    assert bounded.fitted == alike.fitted
+    assert {model.train.batch <= persons for model in bounded.fitted.values()} == {True}
     assert bounded.audit.size == alike.audit.size <= persons
 
 
@@ -118,6 +121,24 @@ def test_descriptions_are_optional_and_may_come_from_a_file(tmp_path: Path) -> N
     path = tmp_path / "labels.yaml"
     path.write_text("1: One, with a comma\nyes: Agreed\nnull: ''\n", encoding="utf-8")
     assert read_labels(None, path) == {"1": "One, with a comma", "yes": "Agreed", "null": "null"}
+
+
+def test_lists_of_several_columns_are_combined_in_the_order_of_the_columns(tmp_path: Path) -> None:
+    path = tmp_path / "labels.yaml"
+    path.write_text("stars: {1: bad, 2: ''}\nkind: {bar: a bar}\n", encoding="utf-8")
+    column = read_label("kind, stars")
+    assert column == "kind; stars"
+    assert read_labels(None, path, column) == {"bar; 1": "a bar; bad", "bar; 2": "a bar; 2"}
+    with pytest.raises(ParamsError, match="no mapping of labels"):
+        read_labels(None, path, "kind; mood")
+
+
+def test_a_column_that_is_missing_among_several_is_named(tmp_path: Path) -> None:
+    (tmp_path / "labels.yaml").write_text("team: {a: ''}\nmood: {x: '', y: ''}\n")
+    write_files(tmp_path)
+    done = init(tmp_path, tmp_path / "work", label="team,mood", labels=None, labels_file=tmp_path / "labels.yaml")
+    assert done.exit_code == 1
+    assert "--label is 'mood'" in done.output
 
 
 @pytest.mark.parametrize("listed", ["a,a", "a,=x", "a=1, a=2"])
@@ -294,18 +315,11 @@ def test_no_row_is_quoted(tmp_path: Path) -> None:
     assert "secret" not in json.dumps([done.stdout, done.stderr, str(done.exception)])
 
 
-def test_the_published_settings_are_a_preset() -> None:
-    train = settings(preset="paper").lms["dp3"].train
-    assert (train.batch, train.learning_rate, train.epochs, train.clipping) == (128, 0.0005, 4, "separate")
-    assert (train.loss_on, train.discriminator_reads, train.discriminator_width) == ("all", "hidden", 64)
-    assert settings().lms["dp3"].train.clipping == "joint"
-
-
-@pytest.mark.parametrize("preset", ["modern", "paper"])
+@pytest.mark.parametrize("preset", ["modern", "paper-000"])
 def test_text_without_labels_is_drawn_from_the_prompt_alone(preset: str) -> None:
-    params = settings(preset=preset, label=None, labels={})
-    assert params.variants["dp3"].variant == "plain"
-    assert params.lms["dp3"].train.discriminator_weight == 0
+    params = settings(preset=preset, label=None, labels={}, wanted=None)
+    (row,), (model,) = params.variants.values(), params.lms.values()
+    assert (row.variant, model.train.discriminator_weight) == ("plain", 0)
     assert params.run.embedding_audit == ()
 
 
@@ -321,14 +335,14 @@ def stages(**changes: object) -> dict[str, Any]:
     return YAML(typ="safe", pure=True).load(rendered(source(**changes))["dvc.yaml"])["stages"]
 
 
-@pytest.mark.parametrize("preset", ["modern", "paper"])
-def test_records_of_json_keep_their_schema(preset: str) -> None:
-    task = {"chosen": "json", "json_schema": ODD_SCHEMA, "text": "*", "label": None, "labels": {}}
+@pytest.mark.parametrize(("preset", "row"), [("modern", "dp3"), ("paper-000", "plain3")])
+def test_records_of_json_keep_their_schema(preset: str, row: str) -> None:
+    task = {"chosen": "json", "json_schema": ODD_SCHEMA, "text": "*", "label": None, "labels": {}, "wanted": None}
     params = settings(preset=preset, **task)
     assert params.dataset.json_schema == ODD_SCHEMA
     assert params.schema_of_data.keys == ("yes", "ünï: x", "*")
-    assert (params.dataset.task, params.dataset.text, params.run.evaluate) == ("json", "*", ("dp3",))
-    assert params.variants["dp3"].variant == "plain"
+    assert (params.dataset.task, params.dataset.text, params.run.evaluate) == ("json", "*", (row,))
+    assert params.variants[row].variant == "plain"
     assert stages(**task)["structure_audit"]["matrix"] == {"variant": "${run.evaluate}"}
 
 
@@ -372,9 +386,8 @@ def test_the_first_variant_is_selected_where_there_are_labels(wanted: str | None
     assert (params.run.select, params.run.evaluate, params.run.teach_similar) == (("select3",), ("select3",), ())
 
 
-@pytest.mark.parametrize("changes", [{"preset": "paper"}, {"label": None, "labels": {}}])
-def test_where_nothing_is_selected_a_model_is_trained(changes: dict[str, Any]) -> None:
-    assert settings(wanted=None, **changes).run.evaluate == ("dp3",)
+def test_where_nothing_is_selected_a_model_is_trained() -> None:
+    assert settings(wanted=None, label=None, labels={}).run.evaluate == ("dp3",)
 
 
 @pytest.mark.parametrize(
@@ -469,12 +482,46 @@ def test_prompts_are_in_the_words_that_were_asked_for() -> None:
     assert settings(lm="someone/model").models.words == "texts"
     assert settings().models.words is None
     named = {"lm": "someone/model", "words": "news"}
-    refused = {"Choose one of texts": named | {"words": "poems"}, "Name a language": named | {"preset": "paper"}}
+    refused = {
+        "Choose one of texts": named | {"words": "poems"},
+        "Name a language": named | {"preset": "paper-000", "wanted": None},
+    }
     for remedy, changes in (refused | {"or leave --words out": {"words": "news"}}).items():
         with pytest.raises(ParamsError, match=remedy):
             check_source(source(**changes))
 
 
-def test_an_unknown_preset_is_refused() -> None:
-    with pytest.raises(ParamsError, match="preset"):
-        check_source(source(preset="best"))
+@pytest.mark.parametrize(
+    ("changes", "problem", "remedy"),
+    [
+        ({"preset": "best"}, "--preset is 'best'", "Choose one of modern, paper-000"),
+        ({"preset": "paper"}, "--preset paper is not there any more", "Give --preset paper-000"),
+        ({"preset": "paper-002", "wanted": "evolve"}, "--method and --preset paper-002 are both given", "Leave one"),
+        (
+            {"preset": "paper-004", "wanted": None, "label": None, "labels": {}},
+            "--preset paper-004 is for task classify; the task is text",
+            "Choose one of paper-000, paper-002, paper-003;",
+        ),
+    ],
+)
+def test_a_preset_that_cannot_be_is_refused(changes: dict[str, Any], problem: str, remedy: str) -> None:
+    with pytest.raises(ParamsError) as refused:
+        check_source(source(**changes))
+    assert problem in refused.value.problem
+    assert remedy in refused.value.remedy
+
+
+def test_a_preset_is_written_with_its_own_epsilon_and_its_flags_are_in_the_plan(tmp_path: Path) -> None:
+    home = write_files(tmp_path / "home")
+    done = init(home, home / "work", "--preset", "paper-002", method=None)
+    assert done.exit_code == 0, done.output
+    params = load(home / "work")
+    assert (params.preset, params.variants["evolve1"].epsilon) == ("paper-002", 1.0)
+    planned = call("plan", "--workspace", home / "work", ledger=home / "ledger.db")
+    assert "flag: paper-002: Its noise of 15.34" in planned.output
+
+
+def test_all_rows_of_a_preset_must_fit_the_budget() -> None:
+    asked = source(preset="paper-002", wanted=None, epsilon=1.0, budget=1.0)
+    with pytest.raises(ParamsError, match=r"all that paper-002 fits and writes, at --epsilon 1, takes 1\.\d+ of it"):
+        check_payable(asked, loads(rendered(asked)["params.yaml"]))

@@ -15,9 +15,9 @@ from test_commands import charged, receipts, summary
 from palimpsest.cli import run, sample, synth
 from palimpsest.cli.questions import complete
 from palimpsest.cli.readme import README
-from palimpsest.cli.sample import picked
 from palimpsest.files import read_json, write_json
 from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.records.picked import picked
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_synthetic
 from palimpsest.workspace import CARD, DATA, GRAPH, LOCK, MODELS, PARAMS, PRIVATE, PUBLIC, RELEASE, SUMMARY, SYNTHETIC

@@ -153,7 +153,7 @@ def test_plumbing_exists_and_hides_nothing_but_the_schema_and_the_ledgers_place(
     assert behind["palimpsest.params.file"] == {"palimpsest.settings"}
     read = {name for name in behind["palimpsest.params.load"] if "params" not in name}
     assert read == {"palimpsest.privacy.ledger.database"}  # what the ledger's address means
-    own = {"palimpsest.records.conformity", "palimpsest.records.schema", "palimpsest.records.structured"}
+    own = {f"palimpsest.records.{part}" for part in ("attributes", "conformity", "schema", "structured")}
     schema = [f"palimpsest.params.{part}" for part in ("schema", "sections", "checks")]
     read = set().union(*map(imports.find_modules_directly_imported_by, schema))
     assert {name for name in read if name.startswith("palimpsest.records")} == own

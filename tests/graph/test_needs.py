@@ -161,10 +161,9 @@ def test_the_embedded_model_writes_alone_where_it_is_asked_to_and_then_alone() -
 
 def test_a_judge_of_its_own_needs_no_public_model() -> None:
     params = settings(ALONE["select"])
-    run = params.run.model_copy(update={"in_context_baseline": ("real",)})
     judges = {"the base": None, "its own": LocalJudge(kind="local", model="someone/judge")}
-    for name, judge in judges.items():
-        models = params.models.model_copy(update={"judge": judge})
+    for asks, (name, judge) in product(({"in_context_baseline": ("real",)}, {"prompt_mia": ("one",)}), judges.items()):
+        run, models = params.run.model_copy(update=asks), params.models.model_copy(update={"judge": judge})
         asked = params.model_copy(update={"run": run, "models": models})
         assert ("pretrain" in {one.stage for one in running(asked)}) == (name == "the base")
 

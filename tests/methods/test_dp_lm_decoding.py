@@ -91,7 +91,7 @@ def test_every_family_reads_soft_tokens_as_it_reads_tokens(kind: str) -> None:
 @pytest.mark.parametrize("kind", EVERY)
 def test_every_family_is_steered_by_its_past(kind: str, make_generate) -> None:
     """Behind prompts of two lengths and beyond a window: towards the label, and each text as it would be alone."""
-    model, how = drawn_from(kind), make_generate(iterations=2, step_size=0.2, kl_scale=0.0, horizon=1)
+    model, how = drawn_from(kind), make_generate(iterations=2, step_size=0.01, kl_scale=0.0, horizon=1)
     still, prompts, tokens = how.model_copy(update={"iterations": 0}), [[0, 9, 10, 2], [0, 2]], [[7, 8, 9], [11, 5, 6]]
 
     def steered(rows: list[int]) -> tuple[pplm.State, Past]:

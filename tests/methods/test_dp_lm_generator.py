@@ -12,6 +12,8 @@ from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.dp_lm import fit
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.fit import DpLm
+from palimpsest.methods.dp_lm.fitting import HEAD, optimiser_of
+from palimpsest.methods.dp_lm.model import new_model
 from palimpsest.methods.dp_lm.plan import plan as planned
 from palimpsest.methods.dp_lm.plan import training_plan
 from palimpsest.methods.dp_lm.sampling import Sampler
@@ -42,6 +44,25 @@ def test_separate_clipping_needs_sqrt_2_more_noise(make_train, schema) -> None:
         settings = make_train(clipping=clipping, label_counts="prior")
         noise[clipping] = planned(settings, schema, BUDGET).numbers["noise_multiplier"]
     assert noise["separate"] / noise["joint"] == pytest.approx(math.sqrt(2), rel=0.005)
+
+
+@pytest.mark.parametrize(("clipping", "lm", "head"), [("joint", 1.0, 0.25), ("separate", 0.25, 0.25)])
+def test_a_discriminator_has_its_own_learning_rate(make_train, base, clipping: str, lm: float, head: float) -> None:
+    """Of its loss where losses are clipped apart, else of its weights; the language model's own loss keeps its rate."""
+    train = make_train(clipping=clipping, learning_rate=0.004, discriminator_learning_rate=0.001)
+    share, second = optimiser_of(train).share, 1 if clipping == "separate" else 0
+    model, _ = new_model(base, 2, 16, 3)
+    own = {name for name, _ in model.named_parameters() if name.startswith(HEAD)}
+    assert own == {f"head.{name}" for name, _ in model.head.named_parameters()}
+    assert {share(second, name) for name in own} == {head}
+    assert {share(second, name) for name, _ in model.named_parameters() if name not in own} == {lm}
+    assert share(0, "lm.weight") == 1.0
+    assert optimiser_of(make_train(clipping=clipping)).share(second, "head.weight") == 1.0
+
+
+def test_a_learning_rate_of_no_discriminator_is_refused(make_train) -> None:
+    with pytest.raises(ValueError, match="discriminator_learning_rate needs a discriminator_weight > 0"):
+        make_train(discriminator_weight=0.0, discriminator_learning_rate=0.001)
 
 
 def test_plan_reads_public_numbers_only(make_train, schema) -> None:

@@ -189,6 +189,28 @@ def test_the_batch_changes_no_row(fitted, make_generate, variant: str, best_of: 
     assert len(set(found[0])) == len(found[0])
 
 
+@pytest.fixture(scope="module")
+def halved(fitted, tmp_path_factory) -> DpLmArtifact:
+    """The same, its language model's weights in half precision."""
+    folder = tmp_path_factory.mktemp("halved") / "model"
+    fitted.save(folder)
+    return DpLmArtifact.load(folder, torch.bfloat16)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("variant", ["plain", "filter", "fudge", "fudge_state"])
+def test_half_the_digits_write_by_nearly_the_same_law(fitted, halved, make_generate, variant: str) -> None:
+    """What is added up, the logits and what the head reads, keeps its digits."""
+    first = torch.tensor([[0, 5, 9]])
+    ways = [artifact.model.logits(artifact.model.hidden(first)).softmax(dim=-1) for artifact in (fitted, halved)]
+    assert halved.model.embedding.dtype == torch.bfloat16
+    assert {way.dtype for way in ways} == {torch.float32}
+    assert 0 < float((ways[0] - ways[1]).abs().sum(dim=-1).max()) < 0.1
+    settings = make_generate(best_of=1 if variant == "plain" else 2, precision="bf16")
+    rows = _rows(halved, settings, variant)
+    assert [label for _, label in rows] == [label for label, count in COUNTS.items() for _ in range(count)]
+
+
 def test_more_rows_begin_with_the_fewer(fitted, make_generate) -> None:
     """A row has a stream of its own, so its neighbours do not shape it; another seed does."""
     few, many = (_rows(fitted, make_generate(), counts={"praise": count}) for count in (4, 9))

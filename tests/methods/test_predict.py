@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.predict.fit import Predict, shape_of
-from palimpsest.methods.predict.plan import Spending, at_least_one, break_even, mechanisms, notes, spend
+from palimpsest.methods.predict.plan import Spending, at_least_one, break_even, mechanisms, notes, size_for, spend
 from palimpsest.methods.predict.plan import plan as planned
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.shared.base import Budget, Plan
@@ -117,6 +117,26 @@ def test_notes_say_what_the_user_should_know() -> None:
     )
     assert "nearly what the public prompt" in said(predict_settings(**DIFFERENCE), Spending(6, 0.01))
     assert said(predict_settings(**DIFFERENCE), Spending(6, 1.0)) == ""
+
+
+@pytest.mark.parametrize(("mode", "way"), [({}, -1), (DIFFERENCE, 1)])
+def test_a_plan_says_which_size_would_write_the_rows_wanted(schema, mode: dict[str, Any], way: int) -> None:
+    """The next size, smaller at a fixed clip and larger at fixed tokens, writes fewer."""
+
+    def plan(size: int, rows: int | None) -> Plan:
+        return planned(predict_settings(**mode, batch_size=size, rows=rows), schema, BUDGET)
+
+    before = int(plan(24, None).numbers["expected_examples"])
+    assert plan(24, None).notes == plan(24, before).notes == ()
+    size = size_for(predict_settings(**mode), schema, BUDGET, before + 5)
+    assert size is not None
+    assert plan(24, before + 5).notes == (
+        f"{before + 5} examples are wanted, and batch_size 24 writes about {before}: batch_size {size} would write "
+        "them",
+    )
+    assert plan(size, before + 5).notes == ()
+    assert int(plan(size + way, None).numbers["expected_examples"]) < before + 5
+    assert "no batch_size would write them, raise" in plan(24, 10**9).notes[0]
 
 
 @pytest.mark.parametrize(

@@ -90,5 +90,5 @@ def test_the_named_models_workspace_is_prompted_in_words_and_the_papers_is_not(w
     params = loads(params_text(source))
     assert (params.run.private_predict, params.taught, params.models.prompts) == ({"predict3": "base"}, {}, None)
     assert "prompts: null" in rendered(params)
-    paper = DataSource(**{**vars(source), "wanted": "dp_lm", "preset": "paper"})
+    paper = DataSource(**{**vars(source), "wanted": None, "preset": "paper-000"})
     assert loads(params_text(paper)).models.words is None

@@ -113,6 +113,8 @@ REFUSED = {
     "a reference released": ("release.variants", ["inf"], ["release.variants", "'inf'", "never leaves"]),
     "released twice": ("release.variants", ["dp3", "dp3"], ["release.variants", "'dp3'", "twice"]),
     "another model in the shadow": ("run.shadow_mia", {"dp3": "inf"}, ["run.shadow_mia", "dp3: inf", "run.dp_lm"]),
+    "prompts of nothing": ("run.prompt_mia", ["dp9"], ["run.prompt_mia", "'dp9'", "run.evaluate"]),
+    "prompts without templates": ("run.prompt_mia", ["dp3"], ["run.prompt_mia", "utility.in_context", "null"]),
     "a method without an end-to-end audit": ("run.twins", ["custext"], ["run.twins", "'custext'", "'dp_lm'"]),
     "heads": ("models.embedded_lm.heads", 5, ["models.embedded_lm", "128", "5", "multiple"]),
 }
@@ -134,6 +136,8 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
     assert "lora_rank trains adapters alone" in refused(rank, blocks)
     one, none = setting("variants.dp3.generate.best_of", 1), setting("variants.dp3.generate.filters.chain", [])
     assert "variant filter needs label in filters.chain" in refused(one, none)
+    steered, half = setting("variants.dp3.variant", "pplm"), setting("variants.dp3.generate.precision", "bf16")
+    assert "gradients that steer need more digits than bf16 has" in refused(steered, half)
 
 
 def of_task(task: str, **dataset: Any) -> Change:
@@ -393,6 +397,17 @@ def test_what_exact_votes_chose_is_sent_to_nobody() -> None:
     told = "would send what rows chose to the endpoint 'far'"
     assert told in refused(endpoint, *exact)
     assert told in refused(endpoint, setting("testing.noise_seed", 1))
+
+
+def test_prompts_are_attacked_where_a_judge_here_knows_every_label() -> None:
+    asked = setting("run.prompt_mia", ["dp3"]), setting("utility.in_context", {})
+    content = body()
+    for change in asked:
+        change(content)
+    assert parse(content).run.prompt_mia == ("dp3",)
+    judge = {"kind": "endpoint", "url": "http://localhost:1/v1", "model": "m", "may_read_private_rows": True}
+    assert "got an endpoint" in refused(*asked, setting("models.judge", judge | {"listed": 20, "context": 2048}))
+    assert "no public list of labels" in refused(of_task("text"), *asked)
 
 
 def test_an_author_that_answers_in_words_writes_no_json() -> None:

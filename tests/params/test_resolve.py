@@ -79,11 +79,13 @@ def test_what_runs_follows_from_the_variants() -> None:
 
 def test_runs_narrow_what_runs_and_ask_for_more() -> None:
     chosen = {"evaluate": ["free", "select3"], "audit": [], "twins": ["select"], "embedding_audit": ["unused"]}
-    run = loaded(body(runs={**chosen, "shadow_mia": ["free"], "fit": ["judge"]})).run
+    asked = {**chosen, "shadow_mia": ["free"], "prompt_mia": ["free"], "fit": ["judge"]}
+    run = loaded(body(runs=asked, utility={"in_context": {}})).run
     assert (run.evaluate, run.audit, run.twins) == (("free", "select3"), (), ("select",))
     assert (run.dp_train, run.discriminator) == (("dp3", "free", "unused"), {"judge": "dp3"})
     assert run.dp_lm == {"free": "free"}
     assert (run.embedding_audit, run.shadow_mia, run.private_predict) == (("unused",), {"free": "free"}, {})
+    assert (run.prompt_mia, run.in_context, run.in_context_baseline) == (("free",), (), ())
 
 
 def test_settings_stand_flat_and_parts_of_a_section_keep_its_other_defaults() -> None:

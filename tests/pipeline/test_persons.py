@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import stages.fit
+from palimpsest.audit.classifier import ClassifierAudit
 from palimpsest.cli.main import app
 from palimpsest.cli.verify import verify_workspace
 from palimpsest.files import read_json, write_json
@@ -26,7 +27,16 @@ from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_split, write_synthetic
 from palimpsest.report.release import keys, word
-from palimpsest.workspace import BASE_LM, METRICS, MODELS, RECEIPTS, SYNTHETIC
+from palimpsest.workspace import (
+    BASE_LM,
+    CLASSIFIER_METRICS,
+    METRICS,
+    MODEL_RECEIPTS,
+    MODELS,
+    PAGE,
+    RECEIPTS,
+    SYNTHETIC,
+)
 from stages.audited import guessed, one_row_each, records_of
 from stages.shadow_mia import prompted
 from tests.pipeline.conftest import MOST_ROWS, N_PUBLIC, PERSONS
@@ -134,6 +144,18 @@ def splits() -> dict[str, list[SplitRow]]:
 
 def persons(rows: list[SplitRow]) -> set[str | None]:
     return {row.person for row in rows}
+
+
+def test_a_private_classifier_is_scored_on_one_row_a_person_at_its_epsilon(ran: Place):
+    found = ClassifierAudit.from_json(read_json(ran.workspace / CLASSIFIER_METRICS / f"{JUDGE}.json"))
+    receipt = read_json(ran.workspace / MODEL_RECEIPTS / f"{JUDGE}.json")
+    known = read_json(ran.workspace / METRICS / VARIANT / "utility.json")
+    assert (found.epsilon, found.beside) == (receipt["epsilon"], "tfidf_lr")
+    assert found.epsilon is not None
+    assert 0.4 < found.epsilon <= 0.5
+    assert found.test_rows == known["test_rows"]
+    assert found.scored.retention is not None
+    assert JUDGE in shown(ran.workspace / PAGE)
 
 
 def test_all_rows_of_a_person_are_in_one_part_and_at_most_so_many(place: Place):

@@ -36,13 +36,14 @@ RUN = [
     ("vote_select", VOTED, VARIANT), ("decoder_pretrain", "small"), ("eda_evolve", EMBEDDED, "small"),
     ("eda_audit", EMBEDDED), ("sentdp", DEEP), ("custext", WORDS), ("baseline_eval",), ("downstream_eval", VARIANT),
     ("mia", VARIANT, VARIANT), ("shadow_mia", VARIANT, VARIANT), ("embedding_audit", VARIANT), ("familiarity_audit",),
-    ("ngram_audit", VARIANT), ("text_mia", VARIANT), ("memorisation_audit", VARIANT), ("anonymity_audit", VARIANT),
-    ("fidelity_audit", VARIANT), ("preprocess",),
+    ("ngram_audit", VARIANT), ("text_mia", VARIANT), ("prompt_mia", VARIANT), ("memorisation_audit", VARIANT),
+    ("anonymity_audit", VARIANT), ("fidelity_audit", VARIANT), ("preprocess",),
 ]  # fmt: skip
 NEAR_DUPLICATES = "progress near-duplicates 75% eta 0:00:00"
 ELSEWHERE = {  # private, and why not above
     "world": "makes as many rows as its settings say",
     "discriminator": "the query of dp_train",
+    "classifier_eval": "asks for a discriminator",
     "incontext_baseline": "asks for a model that reads demonstrations",
     "incontext_eval": "the same",
     "facts_audit": "asks for the invented world",
@@ -89,7 +90,9 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     words = {"method": "custext", "epsilon": math.inf, "token_epsilon": 0.5, "vocabulary": 60, "neighbours": 5}
     place.edit("variants", **{WORDS: words})
     place.edit("models", "prompts", epochs=0.1)
-    place.edit("runs", shadow_mia=[VARIANT])
+    place.edit("runs", shadow_mia=[VARIANT], prompt_mia=[VARIANT])
+    place.edit("utility", in_context={"demonstration_tokens": 16, "item_tokens": 16})
+    place.edit("audit", "prompts", draws=2, shown=10)
     place.cap(100.0)
     with place.entered() as patch:
         patch.setattr("palimpsest.models.encoder.SentenceTransformer", Quick)
@@ -154,6 +157,7 @@ def test_every_private_stage_is_here() -> None:
 def test_no_line_tells_how_many_private_rows_there_are(told: dict[str, str]) -> None:
     lines = {(name, line) for name, output in told.items() for line in output.splitlines()}
     assert {("mia", "progress tokens 100% eta 0:00:00"), ("preprocess", NEAR_DUPLICATES)} <= lines
+    assert ("prompt_mia", "progress prompts 100% eta 0:00:00") in lines
     assert [(name, line) for name, line in lines if planted(line)] == []
 
 

@@ -69,7 +69,7 @@ def text(key: str) -> Callable[[Place, str], None]:
 
 def _classify(params: Params) -> None:
     nothing = stages.downstream_eval.Part([], asset=False)
-    stages.downstream_eval.Judges(params)._finetuned(nothing, nothing)  # noqa: SLF001
+    stages.downstream_eval.Judges(params)._finetuned(nothing, nothing, ())  # noqa: SLF001
 
 
 def written_by_here(params: Params) -> Artifacts:

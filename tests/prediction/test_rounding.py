@@ -128,6 +128,31 @@ def test_logits_that_are_no_numbers_are_not_admitted() -> None:
         require_exact(model(), PROMPTS, [5], SHAPE, 10.0)
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """As on a processor of two cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize(("rounds", "left"), [(1e-6, 1), (0.0, 2)])
+def test_threads_that_round_by_place_are_given_up(monkeypatch, rounds: float, left: int) -> None:
+    tried = "palimpsest.prediction.contexts.moved"
+    monkeypatch.setattr(tried, lambda *_given: rounds if torch.get_num_threads() > 1 else 0.0)
+    require_exact(model(), PROMPTS, [5], SHAPE, 0.0)
+    assert torch.get_num_threads() == left
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_stay_where_their_rounding_is_charged(monkeypatch) -> None:
+    monkeypatch.setattr("palimpsest.prediction.contexts.moved", lambda *_given: 1e-6)
+    require_exact(model(), PROMPTS, [5], SHAPE, 4.1e-6)
+    assert torch.get_num_threads() == 2
+
+
 # Shapes.
 
 

@@ -11,13 +11,16 @@ from scipy.stats import norm
 
 from palimpsest.audit import ngrams as ngrams_audit
 from palimpsest.audit.anonymity import AnonymityAudit, Evidence
+from palimpsest.audit.classifier import ClassifierAudit
 from palimpsest.audit.facts import FactAudit, PopulationFactAudit, support_bins
 from palimpsest.audit.familiarity import Familiarity, Sight
 from palimpsest.audit.fidelity import FidelityAudit, Measured, diversities, length_bins
 from palimpsest.audit.incontext import Answered, InContextAnswers
+from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.membership import Attack, Control, EpsilonLower, MembershipAudit
 from palimpsest.audit.memorisation import Contrast, Extraction, MemorisationAudit, Repeats
 from palimpsest.audit.ngrams import NgramAudit, OrderOverlap, PerReference
+from palimpsest.audit.prompt_membership import BINS, Density, PromptControl, PromptMembershipAudit
 from palimpsest.audit.reconstruction import DecodedText, DecoderScores
 from palimpsest.audit.rounds import Distance, EvolutionAudit, Turnout
 from palimpsest.audit.separation import Projection, Separation, SeparationAudit
@@ -31,6 +34,7 @@ from palimpsest.privacy.ledger.summary import ChargeLine, LedgerSummary, UsedOrd
 from palimpsest.privacy.receipt import Curve, Group, QueryLine, Receipt
 from palimpsest.report.drawing import Chart
 from palimpsest.report.results import Results
+from palimpsest.report.row import BASELINES
 from palimpsest.report.sections.base import Page
 from palimpsest.report.summary import summarise
 from tests.receipts import a_line, a_receipt
@@ -121,7 +125,14 @@ def utility(
     for name, shift in (("minilm_lr", 0.02), ("tfidf_lr", -0.01)):
         own = _scored(draw, accuracy + shift, labels)
         found[name] = compared(own, variant, accuracy + shift, public + shift, real + shift)
-    return UtilityScores(4000, 1000, found).to_json(variant)
+    fit = None if variant in BASELINES else LabelFit(Estimate(0.8, 0.75, 0.85), Estimate(0.9, 0.88, 0.92))
+    return UtilityScores(4000, 1000, found, fit).to_json(variant)
+
+
+def classifier(name: str, accuracy: float, beside: str | None = "minilm_lr") -> dict[str, Any]:
+    """A classifier that private rows trained, as `classifier_eval` writes it."""
+    scored = replace(_scored(np.random.default_rng(5), accuracy, LABELS), retention=_around(accuracy / 0.912, 0.02))
+    return ClassifierAudit(1000, 2.97, beside, scored).to_json(name)
 
 
 def compared(own: Scored, variant: str, accuracy: float, public: float, real: float) -> Scored:
@@ -182,6 +193,16 @@ def _attacked(shift: float, claim: float | None, seed: int, lower: float | None)
     )
 
 
+def prompt_membership(variant: str, known: float) -> dict[str, Any]:
+    """The attack on prompts, by a judge that knows its own demonstration by so many deviations."""
+    draw, judged = np.random.default_rng(0), _attacked(0.0, 2.98, 3, None)
+    control = _attack(draw, known)
+    even, high = (tuple(counts) for counts in ([3] * BINS, [0] * (BINS - 1) + [60]))
+    judged = replace(judged, attacks={"prompt": judged.attacks["loss"]})
+    shown = PromptControl(control, Density(high, even))
+    return PromptMembershipAudit(judged, Density(even, even), shown).to_json(variant)
+
+
 def _attack(draw: np.random.Generator, shift: float) -> Attack:
     members, others = draw.normal(shift, 1, MEMBERS), draw.normal(0, 1, MEMBERS)
     cuts = np.quantile(np.concatenate([members, others]), np.linspace(1, 0, 150))
@@ -206,7 +227,8 @@ def _order(draw: np.random.Generator, n: int, memorised: float) -> OrderOverlap:
     rates = (shared + memorised / n + float(draw.normal(0, 0.001)), shared, shared * 0.8)
     train, holdout, public = (ngrams_audit.Share(int(abs(rate) * total), total) for rate in rates)
     gain = train.rate - holdout.rate
-    return OrderOverlap(train, holdout, public, _around(gain, 0.004), 0.3 if not memorised else 0.001)
+    whole = ngrams_audit.Share(int(min(1.0, 1.3 * train.rate) * total), total)
+    return OrderOverlap(train, holdout, public, whole, _around(gain, 0.004), 0.3 if not memorised else 0.001)
 
 
 def facts(variant: str, half: float, leaked: int, seed: int) -> dict[str, Any]:
@@ -348,6 +370,7 @@ def world_of_embedding() -> dict[str, dict[str, Any]]:
         votes=(turnouts(12.0, 60, 60), turnouts(6.0, 48, 30), turnouts(2.0, 0, 0)),
     )
     metrics["embed3"]["evolution"] = rounds.to_json("embed3")
+    metrics["judge3"] = {"classifier": classifier("judge3", 0.74)}
     tops = {"words": 0.58, "embed3": 0.55, "deep3": 0.5, "public_only": 0.47, "real": 0.6, "inf": 0.59}
     for name, top in tops.items():
         metrics[name]["incontext"] = in_context(name, {1: top - 0.06, 6: top})
@@ -578,5 +601,6 @@ def whole_world(unit: str = "record") -> dict[str, Any]:
         receipts |= part.get("receipts", {})
         for variant, found in part["metrics"].items():
             metrics.setdefault(variant, {}).update(found)
+    metrics["dp3"]["prompt_membership"] = prompt_membership("dp3", 3.0)
     own = {name: replace(receipt, unit=unit) for name, receipt in receipts.items()}
     return {"metrics": metrics, "receipts": own, "ledger": world_ledger(unit), "facts": world_schema(unit)}

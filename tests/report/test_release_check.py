@@ -232,6 +232,8 @@ EDITS: list[tuple[str, Edit, str]] = [
     (STATEMENT, lambda body: body["ledger"].update(head="0" * 64), "another ledger"),
     (STATEMENT, lambda body: body.update(status="UNVERIFIED", reasons=["A reason."]), "status is 'UNVERIFIED'"),
     (STATEMENT, lambda body: body.pop("unit"), "breaks the schema"),
+    (STATEMENT, lambda body: body.update(swept=["another"]), "names a sweep of what is not released"),
+    (STATEMENT, lambda body: body.update(swept=[VARIANT]), "leaves out, or adds, what is not covered"),
     (STATEMENT, lambda body: body.update(releases=[]), "different variants"),
     (LEDGER, lambda body: body["charges"][0]["event"].update(sigma=40.0), "another name, model, purpose, event"),
     (LEDGER, lambda body: body["charges"][0]["event"].update(sigma=3.0), "the total is"),

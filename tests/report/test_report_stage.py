@@ -23,7 +23,7 @@ from palimpsest.params.file import RESOLVED
 from palimpsest.params.load import load
 from palimpsest.report.results import Results
 from palimpsest.report.statement import statement
-from stages.report import read_results, read_stages
+from stages.report import read_receipts, read_results, read_samples, read_stages
 from tests.report.release_world import VARIANT, copied, inside, released
 
 ROOT = Path(__file__).parents[2]
@@ -163,3 +163,16 @@ def test_what_may_be_shared_says_nothing_of_an_attack_on_private_rows(tmp_path: 
     loud = f"An attack refuted the privacy claim of {VARIANT}"
     assert [loud in told[verdict]["internal.html"] for verdict in told] == [False, True]
     assert f"Nothing can be promised about the rows of {VARIANT}" in told["refuted"]["internal.html"]
+
+
+def test_the_card_has_rows_of_what_may_be_shown_alone(tmp_path: Path) -> None:
+    own = copied(released(), tmp_path)
+    told = {}
+    for fixed in (False, True):
+        own.change(f"reports/receipts/{VARIANT}.json", noise_fixed=fixed)
+        with inside(own):
+            found = read_samples(own.params, read_receipts([VARIANT]))
+        told[fixed] = {name: [row.text for row in rows] for name, rows in found.items()}
+    assert list(told[False]) == [VARIANT]
+    assert all("The grill hums at night" in text for text in told[False][VARIANT])
+    assert told[True] == {}

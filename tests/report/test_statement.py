@@ -103,6 +103,16 @@ def test_every_stage_is_covered_public_or_not_covered() -> None:
     assert found["fit@dp3"]["charges"] == [1, 2]
 
 
+def test_a_release_that_stood_beside_others_in_a_sweep_says_what_the_choice_leaves_out() -> None:
+    found = statement(world_receipts(), world_ledger(), world_schema(), world_stages(), swept={"dp3", "inf", "other"})
+    CHECK.validate(json.loads(json.dumps(found)))
+    told = {item["id"]: item["sentence"] for item in found["not_covered"]}
+    assert found["swept"] == ["dp3"]  # a reference leaves nothing
+    assert "The choice of dp3 among the points of a sweep" in told["sweep"]
+    assert "sweep" not in {item["id"] for item in made()["not_covered"]}
+    assert "swept" not in made()
+
+
 def test_a_stage_of_both_kinds_says_that_its_references_are_not_covered() -> None:
     folded = [{"name": "fit", "desc": "", "zone": "private", "deps": []}]
     (access,) = statement(world_receipts(), world_ledger(), world_schema(), folded)["data_accesses"]

@@ -171,6 +171,19 @@ def test_separate_losses_keep_moments_of_their_own():
     assert moved[0].abs().sub(0.02).abs().max() < 1e-9
 
 
+@pytest.mark.parametrize("noise_correction", [False, True])
+def test_each_loss_may_have_a_learning_rate_of_its_own(noise_correction: bool):
+    """Algorithm 1: the updates of the second loss have a rate of their own, and no other charge."""
+    optimiser = Optimiser(
+        0.01, 1.0, (0.9, 0.999), 1e-12, 0.0, noise_correction=noise_correction, share=lambda which, _: (1.0, 0.3)[which]
+    )
+    plan = make_plan(noise_multiplier=0.0, clipping="separate", losses=2)
+    query = dataclasses.replace(make_query(plan, losses=two_losses), optimiser=optimiser)
+    moved = query.run(rows_of("abc"), NoiseSource()).table.weight - query.model.table.weight
+    assert moved[0].abs().sub(0.013).abs().max() < 1e-9
+    assert query.event() == make_query(plan, losses=two_losses).event()  # charged the same
+
+
 # --- running ---------------------------------------------------------------------------------------------------------
 
 

@@ -47,6 +47,16 @@ def test_what_is_left_of_the_root_is_at_least_eps():
     assert weight.item() == pytest.approx(-0.01 / 0.1)
 
 
+def test_weights_of_one_share_are_one_group_and_each_has_its_rate():
+    weights = {name: nn.Parameter(torch.zeros(2)) for name in ("lm.a", "head.a", "lm.b")}
+    optimiser = dataclasses.replace(PLAIN, share=lambda which, name: 0.5 if name.startswith("head.") else 1.0 + which)
+    groups = optimiser.groups(weights, 1)
+    assert [group["share"] for group in groups] == [2.0, 0.5]
+    assert [len(group["params"]) for group in groups] == [2, 1]
+    assert groups[1]["params"][0] is weights["head.a"]
+    assert [len(group["params"]) for group in PLAIN.groups(weights, 0)] == [3]
+
+
 def test_its_state_can_be_kept_and_put_back():
     weight = nn.Parameter(torch.zeros(3, dtype=torch.float64))
     update = corrected(1e-3).start([weight], 0.1)

@@ -15,10 +15,10 @@ import numpy as np
 
 from palimpsest import validate
 from palimpsest.audit.measures import (
+    clustered,
     frechet,
     length_distance,
     manifold,
-    mauve,
     mmd,
     two_sample_auc,
     two_sample_words_auc,
@@ -279,11 +279,13 @@ _MEASURES = (
     _Measure(
         lambda a, b, seed: {"c2st_words": two_sample_words_auc(a.texts, b.texts, seed)}, {"c2st_words": "lower"}, _ALL
     ),
-    _Measure(lambda a, b, seed: {"mauve": mauve(a.vectors, b.vectors, seed)}, {"mauve": "higher"}, _ALL),
-    _Measure(lambda a, b, _: {"frechet": frechet(a.vectors, b.vectors)}, {"frechet": "lower"}, _ALL),
     _Measure(
-        _manifold, {"precision": "higher", "recall": "higher", "density": "higher", "coverage": "higher"}, _IN_PAIRS
+        lambda a, b, seed: asdict(clustered(a.vectors, b.vectors, seed)),
+        {"mauve": "higher", "kl": "lower", "total_variation": "lower"},
+        _ALL,
     ),
+    _Measure(lambda a, b, _: {"frechet": frechet(a.vectors, b.vectors)}, {"frechet": "lower"}, _ALL),
+    _Measure(_manifold, dict.fromkeys(("precision", "recall", "density", "coverage", "f1"), "higher"), _IN_PAIRS),
     _Measure(lambda a, b, _: {"mmd": mmd(a.vectors, b.vectors)}, {"mmd": "lower"}, _IN_PAIRS),
     _Measure(lambda a, b, _: {"wasserstein": wasserstein(a.vectors, b.vectors)}, {"wasserstein": "lower"}, _MATCHED),
     _Measure(lambda a, b, _: {"length": length_distance(a.texts, b.texts)}, {"length": "lower"}, _ALL),

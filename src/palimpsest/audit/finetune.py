@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 from palimpsest import validate
 from palimpsest.audit.utility import Evaluation, evaluate, label_indices
 from palimpsest.devices import device
+from palimpsest.errors import ModelError
 from palimpsest.models.plain import loading
 from palimpsest.progress import track
 
@@ -30,6 +32,7 @@ class FinetuneSettings:
     batch: int
     learning_rate: float  # peak, of AdamW; it rises over the first tenth of the steps and falls linearly to 0
     max_tokens: int  # tokens kept of a text
+    freeze_last: int = 0  # last transformer blocks that stay as they are
     half: bool = False  # whether products are in bfloat16
 
     def __post_init__(self) -> None:
@@ -37,6 +40,7 @@ class FinetuneSettings:
             epochs=self.epochs, batch=self.batch, learning_rate=self.learning_rate, max_tokens=self.max_tokens
         )
         validate.in_range(1, 1000, number_of_seeds=len(self.seeds))
+        validate.in_range(0, 1000, freeze_last=self.freeze_last)
 
 
 def finetuned(
@@ -56,7 +60,7 @@ def finetuned(
 
     Raises:
         DataError: there are no synthetic or no test rows, or a label is not in `labels`.
-        ModelError: the folder holds no such model.
+        ModelError: the folder holds no such model, or one with fewer blocks than are to be frozen.
     """
     known, truth = label_indices(targets, labels), label_indices(test_targets, labels)
     runs = []
@@ -64,6 +68,7 @@ def finetuned(
         with torch.random.fork_rng():  # the global generator is left as it was
             torch.manual_seed(seed)
             model, logits = _load(folder, len(labels), settings)
+            freeze(model, settings.freeze_last)
             _train(model, logits, texts, known, seed, settings)
             runs.append(_predict(model, logits, test_texts, settings.batch))
     return evaluate(np.stack(runs), truth, labels)
@@ -94,6 +99,22 @@ def _load(folder: Path, labels: int, settings: FinetuneSettings) -> tuple[PreTra
     return model, logits
 
 
+def freeze(model: PreTrainedModel, last: int) -> None:
+    """Keep the last transformer blocks as they came; embeddings, other blocks and the head learn.
+
+    Raises:
+        ModelError: the model has fewer.
+    """
+    blocks = max((list(part) for part in model.modules() if isinstance(part, nn.ModuleList)), key=len, default=[])
+    if last > len(blocks):
+        raise ModelError(
+            f"{last} last blocks of the classifier cannot be frozen: it has {len(blocks)}.",
+            "Lower utility.finetune.freeze_last.",
+        )
+    for block in blocks[len(blocks) - last :]:
+        block.requires_grad_(False)
+
+
 def _train(
     model: PreTrainedModel,
     logits: Logits,
@@ -103,13 +124,14 @@ def _train(
     settings: FinetuneSettings,
 ) -> None:
     batches = _batches(len(texts), seed, settings)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
+    learning = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(learning, lr=settings.learning_rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _rise_and_fall(len(batches)))
     model.train()
     for rows in track(batches, name="fine-tune", total=len(batches), private=True):
         truth = torch.as_tensor(targets[rows], device=model.device)
         functional.cross_entropy(logits([texts[row] for row in rows]), truth).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(learning, 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()

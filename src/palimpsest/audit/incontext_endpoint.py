@@ -52,7 +52,7 @@ class TextPrompts:
 
 
 class EndpointJudge(Judge):
-    """Chooses the label that the answer's first token begins, once calibrated.
+    """Chooses the label that the answer's first token begins, once calibrated if that is asked for.
 
     An item whose likeliest first tokens begin no label is answered wrong. A label that none of them begins has the
     log-probability of the least of them: it has no more.
@@ -85,12 +85,13 @@ class EndpointJudge(Judge):
         return sum(_count(text) > self._prompts.settings.item_tokens for text in texts)
 
     def judged(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
-        free = self._prompts.settings.content_free
+        settings = self._prompts.settings
+        free = settings.content_free if settings.calibrate else ()
         named = dict(zip(self._labels, self._words, strict=True))
         before = [(row.text, named[row.label or ""]) for row in shown]
         prompts = [self._prompts.prompt(before, text) for text in (*free, *(row.text for row in asked))]
         scores = np.array([label_scores(_pairs(one), self._words) for one in self._answers(prompts)])
-        bias = logsumexp(_known(scores[: len(free)]), axis=0)
+        bias = logsumexp(_known(scores[: len(free)]), axis=0) if free else 0.0
         chosen = (scores[len(free) :] - bias).argmax(axis=1)
         truth = label_indices([row.label or "" for row in asked], self._labels)
         return (chosen == truth) & np.isfinite(scores[len(free) :, 0])

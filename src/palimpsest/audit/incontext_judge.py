@@ -10,7 +10,7 @@ from palimpsest.records.record import Record
 
 
 class Judge(ABC):
-    """A model that answers items behind demonstrations, with the answers of both calibrated (Zhao et al. 2021)."""
+    """A model that answers items behind demonstrations, calibrated (Zhao et al. 2021) unless the settings say no."""
 
     balanced: ClassVar[bool]  # whether demonstrations are drawn evenly over the labels
 

@@ -7,7 +7,7 @@ read side by side on copies of its keys and values, and all answers to an item i
 import math
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -29,6 +29,7 @@ from palimpsest.records.record import Record
 
 Past = tuple[tuple[torch.Tensor, torch.Tensor], ...]  # per layer: keys and values, (1, heads, time, head width)
 Tokens = Sequence[int]
+Answered = Callable[[Past, Sequence[Tokens], Sequence[str]], np.ndarray]  # beginning, items, true labels -> (items,)
 _MOST_HELD = 1 << 30  # bytes of the beginning's keys and values, over all items side by side
 
 
@@ -238,7 +239,7 @@ def _decoded(row: Tokens, prompts: TokenPrompts) -> str:
     return str(prompts.tokenizer.decode(kept, skip_special_tokens=True))
 
 
-# --- two ways of answering, both calibrated (Zhao et al. 2021) -----------------------------------------------------
+# --- two ways of answering, calibrated unless the settings say no (Zhao et al. 2021) ---------------------------------
 
 
 class Answerer(Judge):
@@ -258,16 +259,17 @@ class Answerer(Judge):
         return self.prompts.cut(texts, self.prompts.settings.item_tokens)
 
     def judged(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
+        return self._behind(shown, asked, self.right)
+
+    def _behind(self, shown: Sequence[Record], asked: Sequence[Record], answered: Answered) -> np.ndarray:
+        """What is found of each item behind these demonstrations, (asked,)."""
         answers = self.answers([row.label or "" for row in shown])
         before = self.prompts.demonstrations([row.text for row in shown], answers)
         past = read(self.model, [*self.prompts.start, *chain.from_iterable(before)])
         items = self.prompts.items([row.text for row in asked], self.prompts.settings.item_tokens)
         order = np.argsort([len(item) for item in items], kind="stable")  # so that batches hold little padding
-        right = np.zeros(len(asked), dtype=bool)
-        right[order] = self.right(
-            past, [items[index] for index in order], [asked[index].label or "" for index in order]
-        )
-        return right
+        found = answered(past, [items[index] for index in order], [asked[index].label or "" for index in order])
+        return found[np.argsort(order)]
 
     @property
     @abstractmethod
@@ -308,7 +310,7 @@ def local_judge(
 
 
 class Chooser(Answerer):
-    """Chooses the label whose words are likeliest behind the item, once calibrated."""
+    """Chooses the label whose words are likeliest behind the item, once calibrated if that is asked for."""
 
     balanced = True
 
@@ -326,9 +328,23 @@ class Chooser(Answerer):
         return [self._options[index] for index in label_indices(labels, self._labels)] if labels else []
 
     def right(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
-        bias = content_free(self._scores(past, self._content_free_items()))
-        chosen = (self._scores(past, items) - bias).argmax(dim=1).cpu().numpy()
+        chosen = self._calibrated(past, items).argmax(dim=1).cpu().numpy()
         return chosen == label_indices(truth, self._labels)
+
+    def own(self, shown: Sequence[Record], asked: Sequence[Record]) -> np.ndarray:
+        """Probability of each item's own label among all labels behind these demonstrations, float64 (asked,)."""
+        return self._behind(shown, asked, self._own)
+
+    def _own(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
+        probabilities = self._calibrated(past, items).double().softmax(dim=1).cpu().numpy()
+        return probabilities[np.arange(len(items)), label_indices(truth, self._labels)]
+
+    def _calibrated(self, past: Past, items: Sequence[Tokens]) -> torch.Tensor:
+        """Log-scores of all labels, (items, labels), less those of inputs without content where that is asked for."""
+        scores = self._scores(past, items)
+        if not self.prompts.settings.calibrate:
+            return scores
+        return scores - content_free(self._scores(past, self._content_free_items()))
 
     def _scores(self, past: Past, items: Sequence[Tokens]) -> torch.Tensor:
         readings = self._readings(past, items)
@@ -336,7 +352,7 @@ class Chooser(Answerer):
 
 
 class AnswerWriter(Answerer):
-    """Writes the likeliest answer; its first token is calibrated, as the ones behind it follow from it."""
+    """Writes the likeliest answer; only its first token is calibrated, as the ones behind it follow from it."""
 
     balanced = False
 
@@ -348,15 +364,20 @@ class AnswerWriter(Answerer):
         return self.prompts.answers(labels, self.longest)
 
     def right(self, past: Past, items: Sequence[Tokens], truth: Sequence[str]) -> np.ndarray:
-        free = self._readings(past, self._content_free_items())
-        bias = content_free(torch.cat([reading.log_probs for reading in free]))
+        bias = self._bias(past) if self.prompts.settings.calibrate else None
         written = chain.from_iterable(self._written(reading, bias) for reading in self._readings(past, items))
         return np.array([same_wording(*pair) for pair in zip(written, truth, strict=True)])
 
-    def _written(self, reading: Reading, bias: torch.Tensor) -> list[str]:
+    def _bias(self, past: Past) -> torch.Tensor:
+        """What inputs without content give each first token, (vocabulary,)."""
+        free = self._readings(past, self._content_free_items())
+        return content_free(torch.cat([reading.log_probs for reading in free]))
+
+    def _written(self, reading: Reading, bias: torch.Tensor | None) -> list[str]:
         settings, vocabulary = self.prompts.settings, reading.log_probs.shape[1]
         scores, tokens = reading.log_probs.topk(min(settings.first_tokens, vocabulary), dim=1)
-        first = tokens.gather(1, (scores - bias[tokens]).argmax(dim=1, keepdim=True)).squeeze(1)
+        lifted = scores if bias is None else scores - bias[tokens]
+        first = tokens.gather(1, lifted.argmax(dim=1, keepdim=True)).squeeze(1)
         rows = write_tokens(self.model, reading, first, self.prompts, settings.answer_tokens)
         return [answer_text(row, self.prompts) for row in rows]
 

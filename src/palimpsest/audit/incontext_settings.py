@@ -43,6 +43,11 @@ class InContext(Settings):
         default=None,
         description="The word that stands for each label; null: the labels' own names. Unused where labels are free.",
     )
+    calibrate: bool = Field(
+        default=True,
+        description="Calibrate answers by those to texts that say nothing; false: take them as they are, as paper 003 "
+        "does for extraction.",
+    )
     content_free: tuple[str, ...] = Field(
         default=("N/A", "", "[MASK]"),
         min_length=1,

@@ -34,6 +34,7 @@ _SCALE = 5.0  # c of MAUVE
 _VARIANCE = 0.9  # of the embeddings that their principal components keep
 _ROWS_PER_CLUSTER = 10  # of the smaller set
 _STARTS = 2  # of k-means
+_ADDED = 0.5  # to a cluster's count, before logarithms are taken (Krichevsky and Trofimov 1981)
 _POINTS = 1001  # of MAUVE's frontier
 _GRID = 2.0**-36  # of squared distances, in squared lengths of the longest vector
 
@@ -183,16 +184,18 @@ class Manifold:
         recall: share of real rows inside some ball of written rows (the same, sides changed).
         density: real balls that a written row lies in, on average, over k; can exceed 1 (Naeem et al. 2020, eq. 3).
         coverage: share of real balls that hold a written row (Naeem et al. 2020, equation 5).
+        f1: harmonic mean of precision and recall; 0 where both are.
     """
 
     precision: float
     recall: float
     density: float
     coverage: float
+    f1: float
 
 
 def manifold(written: np.ndarray, real: np.ndarray) -> Manifold:
-    """Measure all four: whether what was written lies where the real texts do, and covers them.
+    """Measure all five: whether what was written lies where the real texts do, and covers them.
 
     A real row's ball reaches to its k-th nearest real row; together the balls stand for where real texts are.
 
@@ -206,11 +209,14 @@ def manifold(written: np.ndarray, real: np.ndarray) -> Manifold:
     between = _apart(written, real)  # (m, n)
     of_real, of_written = _apart(real, real), _apart(written, written)
     wide = between <= radii(of_real, _OF_COVERAGE)
+    precision = float((between <= radii(of_real, _OF_RECALL)).any(axis=1).mean())
+    recall = float((between <= radii(of_written, _OF_RECALL)[:, None]).any(axis=0).mean())
     return Manifold(
-        precision=float((between <= radii(of_real, _OF_RECALL)).any(axis=1).mean()),
-        recall=float((between <= radii(of_written, _OF_RECALL)[:, None]).any(axis=0).mean()),
+        precision=precision,
+        recall=recall,
         density=float(wide.sum() / (_OF_COVERAGE * len(written))),
         coverage=float(wide.any(axis=0).mean()),
+        f1=2.0 * precision * recall / ((precision + recall) or 1.0),
     )
 
 
@@ -220,27 +226,47 @@ def radii(within: np.ndarray, neighbours: int) -> np.ndarray:
     return np.partition(within, neighbours, axis=1)[:, neighbours]  # place 0 is the row itself
 
 
-# --- MAUVE -----------------------------------------------------------------------------------------------------
+# --- clusters ---------------------------------------------------------------------------------------------------
 
 
-def mauve(first: np.ndarray, second: np.ndarray, seed: int) -> float:
-    """MAUVE of two sets of embeddings: 1 for equal sets, near 0 where no cluster holds rows of both.
+@dataclass(frozen=True)
+class Clustered:
+    """How the shares of two sets of embeddings in common clusters compare: P of the written rows, Q of the real ones.
 
-    Both sets are quantised together (their unit vectors, by k-means on principal components), and the two histograms
-    are compared. It depends on the number of clusters, and so on that of rows.
+    Attributes:
+        mauve: 1 for equal shares, near 0 where no cluster holds rows of both (Pillutla et al. 2021, "MAUVE: Measuring
+            the Gap Between Neural Text and Human Text using Divergence Frontiers").
+        kl: KL(P | Q) in nats, at least 0. Each count has a half added, so that a cluster without real rows is finite.
+        total_variation: half the sum of |P - Q|, from 0 to 1.
+    """
 
-    Source: Pillutla et al. 2021, "MAUVE: Measuring the Gap Between Neural Text and Human Text using Divergence
-    Frontiers".
+    mauve: float
+    kl: float
+    total_variation: float
+
+
+def clustered(written: np.ndarray, real: np.ndarray, seed: int) -> Clustered:
+    """Measure all three on one quantisation: k-means on principal components of the unit vectors of both sets.
+
+    All depend on the number of clusters, and so on that of rows.
+
+    Source: compute_mauve.py of AI-secure/aug-pe for what is compared. That counts 1e-8 for nothing where here a half is
+    added: one empty cluster then weighs some 16 times its share.
 
     Raises:
         DataError: a set has fewer than 20 rows.
     """
-    clusters = min(len(first), len(second)) // _ROWS_PER_CLUSTER
+    clusters = min(len(written), len(real)) // _ROWS_PER_CLUSTER
     if clusters < 2:
         raise DataError("MAUVE needs 20 rows of either set.", "Generate more rows, or give the audit a larger subset.")
-    cells = np.split(quantised(np.concatenate([first, second]), clusters, seed), [len(first)])
-    histograms = (np.bincount(part, minlength=clusters) for part in cells)
-    return frontier_area(*(counts / counts.sum() for counts in histograms))
+    cells = np.split(quantised(np.concatenate([written, real]), clusters, seed), [len(written)])
+    counts = [np.bincount(part, minlength=clusters) for part in cells]
+    exact, filled = ([each / each.sum() for each in (count + added for count in counts)] for added in (0.0, _ADDED))
+    return Clustered(
+        mauve=frontier_area(*exact),
+        kl=float(rel_entr(*filled).sum()),
+        total_variation=float(np.abs(exact[0] - exact[1]).sum() / 2.0),
+    )
 
 
 def quantised(rows: np.ndarray, clusters: int, seed: int) -> np.ndarray:

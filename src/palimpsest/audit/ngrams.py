@@ -51,13 +51,14 @@ class OrderOverlap(Plain):
     train: Share  # share of synthetic n-grams that occur in a member
     holdout: Share  # the same for the holdout; an n-gram may be in both
     public: Share  # the same for the public corpus
+    trained: Share  # the same for all training rows: more than members, so its share is larger for that alone
     excess: Estimate  # train rate - holdout rate, with a bootstrap interval over synthetic rows
     p: Annotated[float, At("excess", "p")]  # how often redrawn coins give at least this excess (one-sided)
 
     @property
     def shares(self) -> dict[str, Share]:
         """Corpus -> its share."""
-        return {"train": self.train, "holdout": self.holdout, "public": self.public}
+        return {"all train": self.trained, "train": self.train, "holdout": self.holdout, "public": self.public}
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class NgramAudit(PlainFile):
     unit: str
 
 
-def ngram_audit(released: Released, orders: Sequence[int], bootstrap: Bootstrap) -> NgramAudit:
+def ngram_audit(released: Released, trained: Sequence[str], orders: Sequence[int], bootstrap: Bootstrap) -> NgramAudit:
     """Measure the overlap of the synthetic texts with what was trained on and what was not.
 
     The permutation test redraws which units of members and holdout are members, their numbers fixed: exact for
@@ -93,6 +94,8 @@ def ngram_audit(released: Released, orders: Sequence[int], bootstrap: Bootstrap)
     references held fixed; where the two differ in size the excess contains that difference, the p value does not.
 
     Args:
+        trained: the texts of all training rows, the members' among them: the published measure ("Differentially Private
+            Conditional Text Generation for Synthetic Data", section 6.1). It has no control, so nothing rests on it.
         orders: the n to report, each >= 1.
         bootstrap: seed, and the number of bootstrap samples and of permutations; the latter is rounded
             up to a multiple of 64, and the smallest p is 1 / (permutations + 1).
@@ -100,24 +103,36 @@ def ngram_audit(released: Released, orders: Sequence[int], bootstrap: Bootstrap)
     validate.positive(smallest_order=min(orders))
     vocabulary: dict[str, int] = {}
     texts, pool = WordIds.read(released.texts, vocabulary), WordIds.read(released.private, vocabulary)
-    in_public = [len(shared.first.gram) for shared in shared_ngrams(texts, WordIds.read(released.public, vocabulary))]
+    beside = _Beside(*(_found(texts, WordIds.read(others, vocabulary)) for others in (released.public, trained)))
     coins = _Coins.draw(released.units, bootstrap)
-    overlaps = {order: _nothing_private(texts, order, in_public) for order in sorted(set(orders))}
+    overlaps = {order: _nothing_private(texts, order, beside) for order in sorted(set(orders))}
     longest_train = longest_holdout = 0
     for shared in shared_ngrams(texts, pool):
         in_train, in_holdout = (bool(side.any()) for side in coins.sides(shared))
         longest_train = shared.order if in_train else longest_train
         longest_holdout = shared.order if in_holdout else longest_holdout
         if shared.order in overlaps:
-            overlaps[shared.order] = _overlap(texts, shared, coins, in_public)
+            overlaps[shared.order] = _overlap(texts, shared, coins, beside)
     private, members = released.private, len(released.members)
     references = (private[:members], private[members:], released.public)
     return NgramAudit(
         orders=overlaps,
-        longest_span=PerReference(longest_train, longest_holdout, len(in_public)),
+        longest_span=PerReference(longest_train, longest_holdout, len(beside.public)),
         verbatim_rows=PerReference(*(verbatim_rows(released.texts, rows) for rows in references)),
         unit=released.units.kind,
     )
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """For n = 1, 2, ...: how many synthetic n-gram occurrences corpora without coins have; no more where none is."""
+
+    public: Sequence[int]
+    trained: Sequence[int]
+
+
+def _found(texts: "WordIds", corpus: "WordIds") -> list[int]:
+    return [len(shared.first.gram) for shared in shared_ngrams(texts, corpus)]
 
 
 def verbatim_rows(synthetic: Sequence[str], reference: Sequence[str]) -> int:
@@ -281,8 +296,8 @@ class _Coins:
         return Estimate(float(difference.sum() / per_row.sum()), *interval)
 
 
-def _overlap(texts: WordIds, shared: SharedNgrams, coins: _Coins, in_public: Sequence[int]) -> OrderOverlap:
-    nothing, per_row = _nothing_private(texts, shared.order, in_public), texts.ngrams_per_row(shared.order)
+def _overlap(texts: WordIds, shared: SharedNgrams, coins: _Coins, beside: _Beside) -> OrderOverlap:
+    nothing, per_row = _nothing_private(texts, shared.order, beside), texts.ngrams_per_row(shared.order)
     train, holdout = (_occurrences(texts, shared, side) for side in coins.sides(shared))
     return replace(
         nothing,
@@ -293,11 +308,14 @@ def _overlap(texts: WordIds, shared: SharedNgrams, coins: _Coins, in_public: Seq
     )
 
 
-def _nothing_private(texts: WordIds, order: int, in_public: Sequence[int]) -> OrderOverlap:
-    """The overlap of an order at which no private n-gram is shared."""
+def _nothing_private(texts: WordIds, order: int, beside: _Beside) -> OrderOverlap:
+    """The overlap of an order at which no member and no holdout record shares an n-gram."""
     nothing = Share(0, int((texts.left >= order).sum()))
-    public = Share(in_public[order - 1] if order <= len(in_public) else 0, nothing.total)
-    return OrderOverlap(nothing, nothing, public, Estimate(0.0, 0.0, 0.0), 1.0)
+    public, trained = (
+        Share(found[order - 1] if order <= len(found) else 0, nothing.total)
+        for found in (beside.public, beside.trained)
+    )
+    return OrderOverlap(nothing, nothing, public, trained, Estimate(0.0, 0.0, 0.0), 1.0)
 
 
 def _occurrences(texts: WordIds, shared: SharedNgrams, counted: np.ndarray) -> np.ndarray:

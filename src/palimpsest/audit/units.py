@@ -31,6 +31,7 @@ RULES: Mapping[str, Rule] = {
     "rmia": "mean",
     "ngram": "mean",
     "label": "mean",
+    "prompt": "mean",
     "nearest_words": "max",
     "nearest_characters": "max",
     "nearest_embeddings": "max",

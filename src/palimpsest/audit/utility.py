@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import precision_recall_fscore_support
 
 from palimpsest import validate
+from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, wilson
 from palimpsest.errors import DataError
 from palimpsest.plain import At, Plain, PlainFile
@@ -40,7 +41,7 @@ class LabelScores(Plain):
 class Scored(Plain):
     """What one evaluator's predictions come to."""
 
-    keys: ClassVar = ("accuracy", "per_seed", "correct", "per_class", "ece")
+    keys: ClassVar = ("accuracy", "per_seed", "correct", "per_class", "macro_f1", "ece")
     accuracy: Annotated[Estimate, At(value="accuracy")]  # mean over seeds, with the Wilson interval over test rows
     per_seed: tuple[float, ...]
     correct: tuple[int, ...]  # rows that each seed predicted right
@@ -54,6 +55,11 @@ class Scored(Plain):
     gap_closed: Estimate | None = None
     compared: bool = False  # whether the gap was asked for
     over_public_lm: Estimate | None = None  # of the accuracy of the public model's own rows; None where there are none
+
+    @property
+    def macro_f1(self) -> float | None:
+        """Mean F1 over the labels, each counting alike; None of what predicts no label."""
+        return float(np.mean([one.f1 for one in self.per_class.values()])) if self.per_class else None
 
     def to_json(self) -> dict[str, Any]:
         told = {"perplexity": self.perplexity, "retention": self.retention, "over_public_lm": self.over_public_lm}
@@ -79,6 +85,12 @@ class UtilityScores(PlainFile):
     rows: int
     test_rows: int
     evaluators: Mapping[str, Scored]
+    label_fit: LabelFit | None = None  # of a variant's rows, where they bear public labels
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "UtilityScores":
+        """A file that an earlier version wrote has no fit of labels."""
+        return super().from_json({"label_fit": None, **body})
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.statistics import Estimate
 from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.report import read_summary
+from palimpsest.cli.scores import CHOICE, is_workspace, show_scores
 from palimpsest.errors import ParamsError
 from palimpsest.report.formats import MISSING, number, percent
 from palimpsest.report.row import BASELINES, Membership, Row
@@ -23,6 +25,7 @@ class Compared:
         evaluator: the classifier behind utility and gain; None where none was used.
         utility: its accuracy on real test rows.
         perplexity: of an evaluator that predicts tokens, on the same rows.
+        label_fit: how often a classifier of the real rows gives its rows their labels; None of what bears none.
         gain: the share of the gap between public text alone and the private rows that is closed.
         no_gain: why that is unknown.
         attacks: kind -> the strongest attack of it.
@@ -43,6 +46,7 @@ class Compared:
     verdict: str | None
     conclusion: str | None
     perplexity: Estimate | None = None
+    label_fit: LabelFit | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,22 @@ def show_comparison(workspace: Path, variants: Sequence[str] = (), *, as_json: b
     show(out, comparison_table(found.variants))
     for text in _sentences(found):
         out.print(text, markup=False, soft_wrap=True)
+
+
+def compare_all(workspace: Path, names: Sequence[str], *, plot: Path | None = None, as_json: bool = False) -> None:
+    """Compare variants of a workspace, or the workspaces that are named, or draw either.
+
+    Raises:
+        ParamsError: some names are workspaces and others are not.
+    """
+    folders = [Path(name) for name in names if is_workspace(name)]
+    if folders and len(folders) < len(names):
+        other = next(name for name in names if not is_workspace(name))
+        raise ParamsError(f"{other!r} is no workspace, and others are.", "Name workspaces alone, or variants alone.")
+    if folders or plot is not None:
+        show_scores(folders or [workspace], () if folders else names, plot=plot, as_json=as_json)
+    else:
+        show_comparison(workspace, names, as_json=as_json)
 
 
 def compared(workspace: Path, variants: Sequence[str] = ()) -> Comparison:
@@ -106,6 +126,7 @@ def _compared(row: Row, conclusion: str | None) -> Compared:
         no_gain=None if score is None or baseline else score.gap_note,
         attacks=row.audits, verdict=row.verdict, conclusion=conclusion,
         perplexity=None if score is None else score.perplexity,
+        label_fit=row.label_fit,
     )  # fmt: skip
 
 
@@ -148,5 +169,22 @@ def _sentences(found: Comparison) -> list[str]:
             f"Utility: accuracy of {evaluator}, trained on the rows, on real test rows. Gain: how much of the gap from "
             "public text alone to the private rows is closed. Intervals are of 95%."
         )
+    told += fit_of_labels(found)
     told += [f"n/a, {one.variant}: {one.no_gain}." for one in found.variants if one.no_gain and not one.conclusion]
-    return [*told, *([f"Still to come: {'; '.join(found.coming)}."] if found.coming else [])]
+    return [*told, CHOICE, *([f"Still to come: {'; '.join(found.coming)}."] if found.coming else [])]
+
+
+def fit_of_labels(found: Comparison) -> list[str]:
+    """Whether rows fit their labels, and what that means."""
+    fits = [(one.variant, one.label_fit) for one in found.variants if one.label_fit]
+    if not fits:
+        return []
+    shares = [f"{variant} {_share(fit.synthetic)}" for variant, fit in fits]
+    return [
+        "Fit of labels: the share of rows to which tfidf_lr, trained on the real rows, gives the label that they bear: "
+        f"{', '.join(shares)}; real test rows {_share(fits[0][1].real)}."
+    ]
+
+
+def _share(found: Estimate) -> str:
+    return _interval(found, 1).replace("\n", " ")

@@ -7,7 +7,7 @@ terminal.
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import atomic_path, make_folder, write_json, write_text
 from palimpsest.params.text import to_yaml
 from palimpsest.progress import track
+from palimpsest.records.attributes import combined, joined
 
 PRIVATE, TEST, PUBLIC = "private.jsonl", "test.jsonl", "public.jsonl"
 LABELS, SCHEMA, README = "labels.yaml", "schema.json", "README.md"
@@ -45,7 +46,7 @@ class Asked:
         folder: where the published files lie.
         out: where the files are written.
         public: public text to bring along, if any.
-        label: the attribute that a workspace learns; None for the first.
+        label: the attribute that a workspace learns, or several with commas between; None for the first.
         share: of a test part that is cut anew; None keeps the publishers' parts.
         seed: of that cut.
         n_public: public, approximate number of private records; None for what the publishers say.
@@ -86,7 +87,17 @@ def make_dataset(name: str, asked: Asked, *, force: bool) -> None:
     """
     dataset = known(name)
     _check(asked, force=force)
-    found = find(dataset, asked.folder)
+    made, rows = write_dataset(find(dataset, asked.folder), asked)
+    _tell(made, rows)
+
+
+def write_dataset(found: Found, asked: Asked) -> tuple[Made, Tally]:
+    """The same for files that were found; nothing is printed, and what is there is overwritten.
+
+    Raises:
+        ParamsError: the label is none of the data set's.
+        DataError: a record cannot be used, or a part has none.
+    """
     made = Made(found, cut_of(found, asked.share, asked.seed), asked, _attribute(found, asked.label))
     make_folder(asked.out)
     seen = Seen()
@@ -98,7 +109,7 @@ def make_dataset(name: str, asked: Asked, *, force: bool) -> None:
     _require_rows(made, rows, tested)
     _write_public_facts(made)
     write_text(asked.out / README, page(made, rows, tested))
-    _tell(made, rows)
+    return made, rows
 
 
 def _check(asked: Asked, *, force: bool) -> None:
@@ -115,16 +126,21 @@ def _check(asked: Asked, *, force: bool) -> None:
 
 
 def _attribute(found: Found, label: str | None) -> Attribute | None:
-    """The attribute that a workspace learns."""
+    """The attribute that a workspace learns; of several, one that joins them."""
     there = {each.name: each for each in found.dataset.attributes}
     if label is None:
         return next(iter(there.values()), None)
-    if label not in there:
+    chosen = [name.strip() for name in label.split(",")]
+    if not set(chosen) <= there.keys():
         raise ParamsError(
             f"--label is {label!r}; {found.dataset.name} has {', '.join(there) or 'no label'}.",
-            "Name one of its labels, or leave --label out.",
+            "Name one of its labels, or several with commas between, or leave --label out.",
         )
-    return there[label]
+    return there[chosen[0]] if len(chosen) == 1 else _together([there[name] for name in chosen])
+
+
+def _together(chosen: Sequence[Attribute]) -> Attribute:
+    return Attribute(joined([each.name for each in chosen]), combined([each.values for each in chosen]))
 
 
 def _write_public(path: Path, source: Path, seen: Seen) -> None:

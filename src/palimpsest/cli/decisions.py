@@ -1,13 +1,14 @@
 """What `palimpsest init` writes into params.yaml: what it was told, and no default."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from palimpsest import __version__
 from palimpsest.models.sources import weights_of
+from palimpsest.params.presets import PRESETS, Facts, Preset, of_epsilon
 from palimpsest.params.text import to_yaml
 from palimpsest.records.vouched import EMBEDDED
 
@@ -29,13 +30,12 @@ _WORDED = """\
 _RELEASE = """\
 # What leaves, into release/: name variants when they may, after `palimpsest keys new` has made the key that signs it.
 """
-_PAPER = {
-    "epochs": 4.0, "learning_rate": 0.0005, "warmup": 0.0, "betas": [0.9, 0.999], "discriminator_width": 64,
-    "discriminator_reads": "hidden", "loss_on": "all", "freeze_embeddings": False,
-}  # fmt: skip
-_PAPER_BATCH = 128
+_PUBLISHED = """\
+# What a person decides, as %s has it: docs/presets.md says of each value where. `palimpsest params --keys` describes
+# every key, `palimpsest params --all` prints all values, `palimpsest plan` what they cost.
+"""
 _ADAPTERS, _LARGE = {"lora_rank": 16}, 100_000_000  # for a named model of more weights
-_BEGINS = {"classify": "select", "span": "predict"}  # the method to begin with; the preset of the paper is of dp_lm
+_BEGINS = {"classify": "select", "span": "predict"}  # the method to begin with
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class DataSource:
     @property
     def method(self) -> str:
         """How the first variant's rows are made: as wanted, else by the simplest method that can do the task."""
-        return self.wanted or _BEGINS.get("paper" if self.preset == "paper" else self.task, "dp_lm")
+        return self.wanted or _BEGINS.get(self.task, "dp_lm")
 
     @property
     def task(self) -> str:
@@ -80,7 +80,12 @@ class DataSource:
     @property
     def worded(self) -> bool:
         """Whether prompts are in words: those of a named language model, but not where a paper has another form."""
-        return self.lm != EMBEDDED and self.preset != "paper"
+        return self.lm != EMBEDDED and (self.published is None or self.published.worded)
+
+    @property
+    def published(self) -> Preset | None:
+        """The settings of a paper that were asked for."""
+        return PRESETS.get(self.preset)
 
     @property
     def keys(self) -> tuple[str, ...] | None:
@@ -90,7 +95,20 @@ class DataSource:
     @property
     def row(self) -> str:
         """The name of the first variant: dp3, dp0_5, predict3."""
-        return re.sub(r"[^a-z0-9]", "_", f"{self.method.removesuffix('_lm')}{self.epsilon:g}")
+        return self.method.removesuffix("_lm") + of_epsilon(self.epsilon)
+
+    @property
+    def facts(self) -> Facts:
+        """What a preset is told of it."""
+        return Facts(
+            self.task, len(self.labels), self.persons or self.n_public, self.epsilon, self.delta,
+            self.lm != EMBEDDED, self.words, self.test is not None,
+        )  # fmt: skip
+
+
+def usual_epsilon(preset: str) -> float:
+    """The epsilon of each row where nobody says one."""
+    return PRESETS[preset].epsilon if preset in PRESETS else DataSource.epsilon
 
 
 @dataclass(frozen=True)
@@ -102,20 +120,39 @@ class Decided:
 
 
 def params_text(source: DataSource) -> str:
-    """The params.yaml of a workspace for these data: one variant, its model, and what was said of the data."""
-    return "\n".join(f"{words}{to_yaml(section)}" for words, section in _sections(source))
+    """The params.yaml of a workspace for these data: what was said of them, and one variant or all of a preset."""
+    sections = _sections(source) if source.published is None else _published(source, source.published)
+    return "\n".join(f"{words}{to_yaml(section)}" for words, section in sections)
 
 
 def _sections(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
     yield _HEAD, {"version": __version__, "dataset": _dataset(source)}
-    budget = {"epsilon": source.budget} | ({} if source.delta is None else {"delta": source.delta})
-    yield "", {"privacy": {"budget": budget}}
+    yield "", _budget(source)
     yield from _public_models(source)
     yield from (("", {key: entries}) for key, entries in _models(source).items())
     adapters = "".join(f", {key}: {value}" for key, value in _adapters(source).items())
     yield _VARIANTS % adapters, {"variants": {source.row: _variant(source)}}
-    release: dict[str, Any] = {"variants": [], "title": f"Synthetic rows of {source.asset}", "license": None}
-    yield _RELEASE, {"release": release}
+    yield _RELEASE, _release(source)
+
+
+def _published(source: DataSource, preset: Preset) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The same with the rows, models and evaluators of a preset."""
+    body = preset.settings(source.facts)
+    said = {"version": __version__, "preset": preset.name, "dataset": _dataset(source) | body.pop("dataset", {})}
+    yield _PUBLISHED % preset.name, said
+    yield "", _budget(source, body.pop("privacy", {}).get("budget", {}))
+    yield from _public_models(source)
+    yield from (("", {key: section}) for key, section in body.items())
+    yield _RELEASE, _release(source)
+
+
+def _budget(source: DataSource, published: Mapping[str, float] = MappingProxyType({})) -> dict[str, Any]:
+    delta = {} if source.delta is None else {"delta": source.delta}
+    return {"privacy": {"budget": {"epsilon": source.budget, **published, **delta}}}
+
+
+def _release(source: DataSource) -> dict[str, Any]:
+    return {"release": {"variants": [], "title": f"Synthetic rows of {source.asset}", "license": None}}
 
 
 def _public_models(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -151,19 +188,12 @@ def _dataset(source: DataSource) -> dict[str, Any]:
 def _models(source: DataSource) -> dict[str, dict[str, Any]]:
     """What the first variant is drawn from, under its section."""
     if source.method == "dp_lm":
-        return {"lms": {source.row: {"epsilon": source.epsilon, **_training(source)}}}
+        return {"lms": {source.row: {"epsilon": source.epsilon, **_adapters(source)}}}
     if source.method == "predict" and source.lm == EMBEDDED:
         return {"taught": {"similar": {}}}  # public pairs teach a public model to go on with a similar text
     if source.method == "embed":
         return {"decoders": {"small": {}}}
     return {}
-
-
-def _training(source: DataSource) -> dict[str, Any]:
-    if source.preset != "paper":
-        return _adapters(source)
-    clipping = {"clipping": "separate"} if source.labels else {}
-    return {"batch": min(source.persons or source.n_public, _PAPER_BATCH), **_PAPER, **clipping}
 
 
 def _adapters(source: DataSource) -> dict[str, Any]:

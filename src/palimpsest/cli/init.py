@@ -23,6 +23,7 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.rules import preview
+from palimpsest.records import attributes
 from palimpsest.records.conformity import schema_problem
 from palimpsest.workspace import GRAPH, TWINS
 from stages.vouching import require_vouched
@@ -47,8 +48,15 @@ _IGNORED = {
 }
 
 
-def read_labels(listed: str | None, path: Path | None) -> dict[str, str]:
+def read_label(column: str | None) -> str | None:
+    """The label column; several, separated by commas, as one name."""
+    return None if column is None else attributes.joined([name.strip() for name in column.split(",")])
+
+
+def read_labels(listed: str | None, path: Path | None, column: str | None = None) -> dict[str, str]:
     """Label -> public description, from `name=description,...` or from a YAML file; one without describes itself.
+
+    The file may hold such a mapping for each of several label columns; their labels are then joined.
 
     Raises:
         ParamsError: if both are given, the file is no mapping, or a label is empty or named twice.
@@ -56,7 +64,7 @@ def read_labels(listed: str | None, path: Path | None) -> dict[str, str]:
     if listed is not None and path is not None:
         raise ParamsError("--labels and --labels-file are both given.", "Give one of them.")
     if path is not None:
-        return _labels_of_file(path)
+        return _labels_of_file(path, column)
     pairs = [part.partition("=") for part in (listed or "").split(",") if part.strip()]
     names = [name.strip() for name, _, _ in pairs]
     if "" in names or len(set(names)) < len(names):
@@ -64,9 +72,10 @@ def read_labels(listed: str | None, path: Path | None) -> dict[str, str]:
     return {name: words.strip() or name for name, (_, _, words) in zip(names, pairs, strict=True)}
 
 
-def _labels_of_file(path: Path) -> dict[str, str]:
+def _labels_of_file(path: Path, column: str | None) -> dict[str, str]:
     """Every scalar is read as text, so that labels such as 1, yes and null are what they look like."""
-    labels = _yaml(path, "base", "--labels-file", "the path or the YAML")
+    written = _yaml(path, "base", "--labels-file", "the path or the YAML")
+    labels = attributes.as_one({"label": column, "labels": written})["labels"]
     if not isinstance(labels, dict) or not all(isinstance(words, str) for words in labels.values()):
         raise ParamsError(
             "--labels-file holds no mapping of labels to texts.", "Write one `label: description` a line."
@@ -201,18 +210,20 @@ def check_source(source: DataSource) -> None:
 def check_payable(source: DataSource, params: Params) -> None:
     """The budget can pay the first variant, of which the price is known without a row.
 
-    It is worked out only where it may matter: one release costs the total at most twice its epsilon and 1 more.
+    It is worked out only where it may matter: one release costs the total at most twice its epsilon and 1 more. A
+    preset of a paper has several.
 
     Raises:
         ParamsError: it cannot.
     """
-    if source.budget >= 2 * source.epsilon + 1:
+    if source.published is None and source.budget >= 2 * source.epsilon + 1:
         return
     from stages.pricing import Prices
     from stages.spenders import spenders
 
     prices = Prices(params)
-    queries = {(each.name, 1): prices.planned(each.name).queries for each in spenders(params)}
+    counted = [each.name for each in spenders(params) if each.target.purpose == "release"]
+    queries = {(name, 1): prices.planned(name).queries for name in counted}
     if found := budget_problem(source, preview(asset_of(params), [], queries)):
         raise ParamsError(*found)
 

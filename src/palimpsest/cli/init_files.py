@@ -15,6 +15,7 @@ from palimpsest.cli.decisions import DataSource
 from palimpsest.errors import DataError
 from palimpsest.files import read_json, write_json
 from palimpsest.privacy.ledger.books import Books
+from palimpsest.records import attributes
 from palimpsest.records.check import Checked, Found, check
 from palimpsest.records.faults import NOTES, OF_THE_RECORD, Kind, Place, RecordError
 from palimpsest.records.formats import MissingColumn, names
@@ -80,7 +81,7 @@ def _check_first(file: Named, source: DataSource) -> None:
         missing = error.column
     if missing is not None:
         there = _there(names(file.path), source.labels) if owners_terminal() else ""
-        option = next(name for name, column in _wanted(source).items() if column == missing)
+        option = next(name for name, columns in _wanted(source).items() if missing in columns)
         remedy = f"Correct {option}, or name the file's columns in its first row. Case and spaces count."
         raise DataError(f"{option} is {missing!r}: {file.path.name!r} has no such column.{there}", remedy)
 
@@ -92,8 +93,8 @@ def _columns_alone(fault: RecordError) -> bool:
     return False
 
 
-def _wanted(source: DataSource) -> Mapping[str, str | None]:
-    return {"--text": source.text, "--label": source.label, "--unit": source.unit}
+def _wanted(source: DataSource) -> Mapping[str, Sequence[str | None]]:
+    return {"--text": [source.text], "--label": attributes.names(source.label), "--unit": [source.unit]}
 
 
 def _there(columns: Sequence[str], labels: Collection[str]) -> str:

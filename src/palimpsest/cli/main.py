@@ -23,8 +23,8 @@ gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in 
 
 # In the order of use; what is not named here comes last.
 ORDER = (
-    "demo", "dataset", "synth", "init", "plan", "run", "serve", "sample", "compare", "report", "status", "ledger",
-    "params", "verify", "keys", "register", "render", "migrate",
+    "demo", "dataset", "synth", "init", "plan", "run", "serve", "sample", "samples", "compare", "sweep", "report",
+    "status", "ledger", "params", "verify", "keys", "register", "render", "migrate", "reproduce",
 )  # fmt: skip
 EXAMPLES = {
     "synth": (
@@ -37,7 +37,16 @@ EXAMPLES = {
         "palimpsest dataset yelp --from ~/aug-pe/data --label stars --dir yelp_stars",
     ),
     "sample": ("palimpsest sample", "palimpsest sample select3 --rows 5 --label five --seed 1"),
-    "compare": ("palimpsest compare", "palimpsest compare select3 dp3 --json"),
+    "samples": ("palimpsest samples", "palimpsest samples select3 public_only --rows 1000"),
+    "compare": (
+        "palimpsest compare",
+        "palimpsest compare select3 dp3 --json",
+        "palimpsest compare ~/reviews ~/tickets --plot compared.svg",
+    ),
+    "sweep": (
+        "palimpsest sweep dp3 temperature=0.7,1.0 top_p=0.9,1.0 --plan",
+        "palimpsest sweep dp3 model.model.epochs=3,6 --yes",
+    ),
     "init": (
         "palimpsest init reviews.csv --text review --label stars --labels one,two,three,four,five --public public.csv "
         "--n-public 8000 --asset reviews --epsilon 3",
@@ -56,6 +65,11 @@ EXAMPLES = {
     "register": ("palimpsest register", "palimpsest register --amend"),
     "render": ("palimpsest render",),
     "migrate": ("palimpsest migrate",),
+    "reproduce": (
+        "palimpsest reproduce",
+        "palimpsest reproduce 000 table1 --plan",
+        "palimpsest reproduce 004 table2 --data ~/published --model ~/gpt2 --judge ~/qwen --cells 'trec/*'",
+    ),
 }
 
 
@@ -335,7 +349,8 @@ def dataset(
         Path | None, typer.Option(help="Public text to bring: a table with the column text, or a folder of .txt files.")
     ] = None,
     label: Annotated[
-        str | None, typer.Option(help="Which of its labels to learn, where it has several; none: the first.")
+        str | None,
+        typer.Option(help="Which of its labels to learn, where it has several, with commas between; none: the first."),
     ] = None,
     cut: Annotated[
         float | None,
@@ -404,13 +419,16 @@ def decisions(
     asset: Annotated[
         str | None, typer.Option(help="A name for the data set in the ledger; none: that of the file.")
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Name of the label column.")] = None,
+    label: Annotated[str | None, typer.Option(help="Name of the label column; several, with commas between.")] = None,
     labels: Annotated[
         str | None, typer.Option(help="All labels, separated by commas; name=description describes one.")
     ] = None,
     labels_file: Annotated[
         Path | None,
-        typer.Option(help="Instead of --labels: YAML with `label: description` lines, for texts with commas."),
+        typer.Option(
+            help="Instead of --labels: YAML with `label: description` lines, for texts with commas; of several "
+            "columns, such lines under the name of each."
+        ),
     ] = None,
     test: Annotated[Path | None, typer.Option(help="Private test file; none cuts a part from DATA.")] = None,
     public_test: Annotated[Path | None, typer.Option(help="A labelled test file that is public.")] = None,
@@ -423,7 +441,10 @@ def decisions(
     persons: Annotated[int | None, typer.Option(help="With --unit: public, approximate number of persons.")] = None,
     max_length: Annotated[int, typer.Option(help="Longest text kept, in characters.")] = DataSource.max_length,
     epsilon: Annotated[
-        float, typer.Option(help="Epsilon of the first variant, at least 0.05 and at most 20.")
+        float,
+        typer.Option(
+            help="Epsilon of the first variant, 0.05 to 20; of each row of a paper's preset, which has its own default."
+        ),
     ] = DataSource.epsilon,
     budget: Annotated[
         float, typer.Option(help="Cap on the data set's total epsilon; it must pay the first variant.")
@@ -438,7 +459,11 @@ def decisions(
         ),
     ] = None,
     preset: Annotated[
-        str, typer.Option(help="Training settings: modern, or paper (those of the published method).")
+        str,
+        typer.Option(
+            help="Settings: modern, or all methods of a paper as it prints them: paper-000 (DP fine-tuning, steered), "
+            "paper-002 (evolution of texts), paper-003 (private prediction), paper-004 (evolution of embeddings)."
+        ),
     ] = DataSource.preset,
     task: Annotated[
         str | None, typer.Option(help="classify, span, text or json; none: classify where there is a label, else text.")
@@ -467,10 +492,11 @@ def decisions(
     ] = True,
 ) -> "Decided":
     """What a person decides of a data set; what is missing is asked for on a terminal."""
-    from palimpsest.cli.decisions import Decided
-    from palimpsest.cli.init import read_labels, read_schema
+    from palimpsest.cli.decisions import Decided, usual_epsilon
+    from palimpsest.cli.init import read_label, read_labels, read_schema
     from palimpsest.cli.questions import complete
 
+    epsilon = epsilon if _chosen(context, "epsilon") else usual_epsilon(preset)
     said = complete(
         {
             "data": data, "text": text, "public": public, "n_public": n_public, "asset": asset, "label": label,
@@ -480,7 +506,8 @@ def decisions(
         {name: _chosen(context, name) for name in ("asset", "epsilon", "budget", "max_rows")},
         str(context.info_name),
     )  # fmt: skip
-    named = read_labels(said.pop("labels"), said.pop("labels_file"))
+    said["label"] = read_label(said["label"])
+    named = read_labels(said.pop("labels"), said.pop("labels_file"), said["label"])
     source = DataSource(
         **said, labels=named, test=test, public_test=public_test, public_labels=public_labels, max_length=max_length,
         delta=delta, lm=lm, words=words, preset=preset, chosen=task, json_schema=read_schema(json_schema),
@@ -543,16 +570,107 @@ def sample(
     show_sample(workspace, variant, rows=rows, label=label, seed=seed, reference=reference, as_json=as_json)
 
 
+@app.command("samples")
+def browse(
+    variants: Annotated[list[str] | None, typer.Argument(help="Which; none: all, and the baselines.")] = None,
+    rows: Annotated[
+        int, typer.Option(min=1, help="Most rows of each variant, drawn at random where it has more.")
+    ] = 10_000,
+    workspace: Workspace = Path(),
+) -> None:
+    """A page to look through rows with: each beside the nearest private row. It is private; its path is printed."""
+    from palimpsest.cli.samples import write_samples
+
+    _end(write_samples(workspace, variants or [], rows=rows))
+
+
 @app.command()
 def compare(
-    variants: Annotated[list[str] | None, typer.Argument(help="Which; none: all, and the baselines.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[VARIANT...|WORKSPACE...]", help="Which; none: all of this one, and the baselines."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the scores with their intervals: a file that ends with .svg.")
+    ] = None,
     as_json: Json = False,
     workspace: Workspace = Path(),
 ) -> None:
-    """The variants side by side: epsilon, utility, gain over public text alone, attacks. Of the private zone."""
-    from palimpsest.cli.compare import show_comparison
+    """The variants side by side: epsilon, utility, gain over public text alone, attacks. Of the private zone.
 
-    show_comparison(workspace, variants or [], as_json=as_json)
+    With folders of workspaces, or --plot, the scores of all of them by each evaluator, and which differences are noise.
+    """
+    from palimpsest.cli.compare import compare_all
+
+    compare_all(workspace, names or [], plot=plot, as_json=as_json)
+
+
+@app.command("sweep")
+def sweep_variant(
+    variant: Annotated[str, typer.Argument(help="The variant to make others from.")],
+    varied: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEY=a,b ...",
+            help="A key of the variant with its values; model.KEY is of the model that it is drawn from.",
+        ),
+    ],
+    plan: Annotated[bool, typer.Option("--plan", help="Say what would run and cost, and nothing else.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Charge without asking, for scripts.")] = False,
+    workspace: Workspace = Path(),
+) -> None:
+    """A variant for each point of a grid of settings: price all of them, ask, run, and compare them.
+
+    The points are written into params.yaml. The same line again goes on; what is finished stays.
+    """
+    from palimpsest.cli.sweep import sweep
+
+    _end(sweep(workspace, variant, varied, plan=plan, yes=yes))
+
+
+@app.command("reproduce")
+def reproduce_table(
+    paper: Annotated[str | None, typer.Argument(help="000, 002, 003 or 004; none: list papers and tables.")] = None,
+    table: Annotated[str | None, typer.Argument(help="Which of its tables or figures.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="The folder with the published files; each data set may have a folder in it.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="The causal language model that writes: a folder; none: the embedded one.")
+    ] = None,
+    judge: Annotated[
+        Path | None,
+        typer.Option(help="The model that judges: an encoder to fine-tune, or one that answers in context; a folder."),
+    ] = None,
+    cells: Annotated[
+        str | None, typer.Option(help="Some cells, separated by commas, * for anything: sst2/multitask3; none: all.")
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Say what would run and cost, and nothing else.")] = False,
+    records: Annotated[
+        str | None,
+        typer.Option(
+            help="Public, approximate numbers of private records of a part: agnews=29575; none: as published."
+        ),
+    ] = None,
+    budget: Annotated[
+        float, typer.Option(help="Cap on the total epsilon of each data set that the ledger does not know.")
+    ] = 100.0,
+    folder: Annotated[
+        Path | None, typer.Option("--workspace", "-w", help="A folder for its workspaces; none: reproduction-PAPER.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Charge without asking, for scripts.")] = False,
+) -> None:
+    """A table or figure of a paper by one command: ours beside what was published, epsilon by both countings.
+
+    Each data set has an ordinary workspace with a variant for each cell, and its ledger. The same line again goes on;
+    finished cells stay. What cannot run says why: it is missing, or needs a file, a GPU or an API.
+    """
+    from palimpsest.cli.reproduce import asked_for, reproduce, show_tables
+
+    if paper is None or table is None:
+        return show_tables(paper)
+    asked = asked_for(folder or Path(f"reproduction-{paper}"), data, model, judge, cells, records, budget)
+    _end(reproduce(paper, table, asked, plan=plan, yes=yes))
 
 
 def _chosen(context: typer.Context, name: str) -> bool:

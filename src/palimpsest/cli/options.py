@@ -12,11 +12,13 @@ from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.method import Method
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.models.words import Named
+from palimpsest.params.presets import PRESETS
 from palimpsest.params.sections import NAME
+from palimpsest.records import attributes
 from palimpsest.records.faults import POLICIES
 from palimpsest.records.structured import WHOLE_ROW
 
-PRESETS = ("modern", "paper")
+MODERN, FORMER = "modern", "paper"
 WORDS = get_args(Named)
 TASKS = ("classify", "span", "text", "json")
 LEAST_EPSILON, MOST_EPSILON = 0.05, 20.0
@@ -37,7 +39,7 @@ FIRST: dict[str, Method] = {known.name: known for known in METHODS if _first(kno
 def method_help() -> str:
     """What `--method` may be, each with its sentence and the tasks that it can do."""
     lines = [f"{name}: {_sentence(known)} ({', '.join(known.tasks)})" for name, known in FIRST.items()]
-    begin = "none: select where there are labels, predict for span, dp_lm for the rest and for the preset paper"
+    begin = "none: select where there are labels, predict for span, dp_lm for the rest. A preset has a paper's methods"
     return f"How the first variant's rows are made; {begin}. {'; '.join(lines)}."
 
 
@@ -48,7 +50,10 @@ def _sentence(known: Method) -> str:
 
 def problems(source: DataSource) -> Iterator[Problem]:
     """Each with the option, its value and what is allowed, and what to do."""
-    return chain(_task(source), _columns(source), _method(source), _sizes(source), _budget(source), _files(source))
+    return chain(
+        _task(source), _columns(source), _preset(source), _method(source), _words(source), _sizes(source),
+        _budget(source), _files(source),
+    )  # fmt: skip
 
 
 def _task(source: DataSource) -> Iterator[Problem]:
@@ -75,17 +80,44 @@ def _columns(source: DataSource) -> Iterator[Problem]:
     for option, column in (("--text", source.text), ("--label", source.label), ("--unit", source.unit)):
         if column == "":
             yield f"{option} is empty.", "Name a column of the file."
-    if source.text == source.label:
+    if source.text in attributes.names(source.label):
         yield f"--text and --label are both {source.text!r}.", "Name two columns."
+    if wrong := attributes.problem(tuple(source.labels), source.label):
+        yield f"--label is {source.label!r}: {wrong}.", "Give --labels-file with a list of labels for each column."
     if source.public_labels and source.label is None:
         yield "--public-labels is given without --label.", "Give --label and --labels, or leave it out."
     if source.bad_rows not in POLICIES:
         yield f"--bad-rows is {source.bad_rows!r}.", f"Choose one of {', '.join(POLICIES)}."
 
 
+def _preset(source: DataSource) -> Iterator[Problem]:
+    """There is such a preset, its methods can do the task, and no other method is asked for."""
+    known = source.published
+    if source.preset == FORMER:
+        yield (
+            f"--preset {FORMER} is not there any more: there is one for each of four papers.",
+            "Give --preset paper-000, which has its settings and more; docs/presets.md has the others.",
+        )
+    elif known is None and source.preset != MODERN:
+        yield f"--preset is {source.preset!r}.", f"Choose one of {MODERN}, {', '.join(PRESETS)}."
+    elif known is not None and source.wanted is not None:
+        yield (
+            f"--method and --preset {known.name} are both given; the preset has all methods of its paper.",
+            "Leave one of them out.",
+        )
+    elif known is not None and source.task in TASKS and source.task not in known.tasks:
+        able = [name for name, other in PRESETS.items() if source.task in other.tasks]
+        yield (
+            f"--preset {known.name} is for task {' or '.join(known.tasks)}; the task is {source.task}.",
+            f"Choose one of {', '.join(able)}; --label with --labels makes the task classify.",
+        )
+
+
 def _method(source: DataSource) -> Iterator[Problem]:
     """The first variant's method is one, and can do the task."""
     known = FIRST.get(source.method)
+    if source.published is not None:
+        return
     if known is None:
         yield f"--method is {source.method!r}.", f"Choose one of {', '.join(FIRST)}."
     elif source.task in TASKS and source.task not in known.tasks:
@@ -94,14 +126,16 @@ def _method(source: DataSource) -> Iterator[Problem]:
             f"--method {source.method} is for task {' or '.join(known.tasks)}; the task is {source.task}.",
             f"Choose one of {', '.join(able)}; --label with --labels makes the task classify.",
         )
-    if source.preset not in PRESETS:
-        yield f"--preset is {source.preset!r}.", f"Choose one of {', '.join(PRESETS)}."
+
+
+def _words(source: DataSource) -> Iterator[Problem]:
+    """The language model, what its prompts call a text, and what the ledger calls the data set."""
     if source.words is not None and source.words not in WORDS:
         yield f"--words is {source.words!r}.", f"Choose one of {', '.join(WORDS)}; params.yaml takes words of your own."
     elif source.words is not None and not source.worded:
         yield (
             "--words is given, and no model is prompted in words.",
-            "Name a language model with --lm, without --preset paper, or leave --words out.",
+            "Name a language model with --lm, without --preset paper-000, or leave --words out.",
         )
     if not source.lm:
         yield "--lm is empty.", "Give embedded, a folder, or a hub name."
@@ -164,8 +198,9 @@ def _budget(source: DataSource) -> Iterator[Problem]:
 
 
 def _too_small(source: DataSource, cost: float) -> Problem:
+    rows = "the first variant" if source.published is None else f"all that {source.preset} fits and writes"
     return (
-        f"--budget is {source.budget:g}; the first variant, at --epsilon {source.epsilon:g}, takes {cost:.2f} of it.",
+        f"--budget is {source.budget:g}; {rows}, at --epsilon {source.epsilon:g}, takes {cost:.2f} of it.",
         f"Raise --budget to {math.ceil(cost * 10) / 10:g} at least, more for later releases, or lower --epsilon.",
     )
 

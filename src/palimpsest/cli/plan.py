@@ -139,13 +139,14 @@ def priced(context: Context, *, only_pending: bool = False) -> list[Priced]:
 
 
 def _priced(context: Context, found: Mapping[str, Standing], only_pending: bool = False) -> list[Priced]:
-    prices, made = Prices(context.params), []
-    for each in spenders(context.params):
-        pending = _runs(found, each)
-        if pending or not only_pending:
-            plan, (whole, own_delta) = prices.planned(each.name), prices.whole(each.name)
-            made.append(Priced(each.stage, each.name, each.target.purpose, plan, whole, own_delta, pending))
-    return made
+    prices, wanted = Prices(context.params), spenders(context.params)
+    return [priced_one(prices, each, found) for each in wanted if _runs(found, each) or not only_pending]
+
+
+def priced_one(prices: Prices, each: Spender, found: Mapping[str, Standing]) -> Priced:
+    """One of them, by the state of its stage; a stage that is not there yet would run."""
+    plan, (whole, own_delta) = prices.planned(each.name), prices.whole(each.name)
+    return Priced(each.stage, each.name, each.target.purpose, plan, whole, own_delta, _runs(found, each))
 
 
 def _runs(found: Mapping[str, Standing], each: Spender) -> bool:

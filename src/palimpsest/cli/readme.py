@@ -14,7 +14,7 @@ It turns a private data set into synthetic rows, and audits them. The private fi
 | `data/`, all else | what stages keep between runs | private | never |
 | `models/` | models that were fitted or copied here | private | never |
 | `reports/card.html` | one page about the releases | public | yes |
-| `reports/`, all else | the audit page, the table, what each audit measured, receipts | private | never |
+| `reports/`, all else | the audit page, samples, the table, what each audit measured, receipts | private | never |
 | `release/` | signed rows, card and statement | public | yes: hand on a copy of it |
 | `dvc.lock`, `.dvc/`, `.palimpsest/` | what ran on which files, and a cache | private | never |
 
@@ -28,6 +28,7 @@ The ledger, which remembers what was spent, lies outside this folder. Deleting t
 In this folder:
 
     palimpsest sample       # some of the synthetic rows
+    palimpsest samples      # a page of them beside private ones: private
     palimpsest compare      # the variants side by side
     palimpsest report       # the table, and where the pages are
     palimpsest plan         # what a run would do and cost, after a change of params.yaml

@@ -124,7 +124,12 @@ def _ratio(row: Row, evaluator: str, field: str) -> str:
     return f"{percent(found['value'])}\n{100 * found['low']:.0f} to {percent(found['high'], 0)}"
 
 
-_ATTACKED = {"membership": "", "text_membership": "rows ", "shadow_membership": "shadow "}
+_ATTACKED = {
+    "membership": "",
+    "text_membership": "rows ",
+    "shadow_membership": "shadow ",
+    "prompt_membership": "prompt ",
+}
 _WORST = ("refuted", "not refuted", "inconclusive")
 
 

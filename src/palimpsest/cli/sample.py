@@ -1,7 +1,6 @@
 """`palimpsest sample`: rows of a synthetic variant, read where the run left them."""
 
 import json
-import random
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,6 +10,7 @@ from palimpsest.errors import DataError, ParamsError
 from palimpsest.params.load import read
 from palimpsest.params.schema import Params
 from palimpsest.privacy.receipt import read_receipt
+from palimpsest.records.picked import picked
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_synthetic
 from palimpsest.workspace import RECEIPTS, SYNTHETIC
@@ -70,15 +70,6 @@ def with_rows(params: Params, workspace: Path) -> list[str]:
 def _may_be_shown(workspace: Path, name: str) -> bool:
     """By the receipt that came with the rows: params.yaml may say another purpose since."""
     return read_receipt(workspace / RECEIPTS / f"{name}.json").private
-
-
-def picked(records: Sequence[Record], count: int, *, by_label: bool, seed: int | None) -> list[Record]:
-    """So many rows of each label, drawn without replacement, or of all; they stay in their order within a label."""
-    draw = random.Random(seed)
-    labels = list(dict.fromkeys(record.label for record in records)) if by_label else [None]
-    groups = [[record for record in records if not by_label or record.label == label] for label in labels]
-    chosen = [sorted(draw.sample(range(len(group)), min(count, len(group)))) for group in groups]
-    return [group[place] for group, places in zip(groups, chosen, strict=True) for place in places]
 
 
 def on_a_terminal() -> bool:

@@ -44,10 +44,12 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.cli.first_page": (),  # starts the stage that draws the page
     "palimpsest.cli.parts": (),  # the modules of the accountants, each by itself
     "palimpsest.cli.run": (),  # starts DVC
+    "palimpsest.cli.samples": (),  # starts the program that writes the sample browser
     "palimpsest.models.chat.wire": (),  # the package openai
     "palimpsest.models.sources": (),  # the folder of a package with an encoder
     "palimpsest.report.page": ("palimpsest/report/templates/*",),
     "palimpsest.report.statement": ("palimpsest/report/*.json",),
+    "palimpsest.reproduce.grid": ("palimpsest/reproduce/grids/*.yaml",),
     "stages": (),  # looks how it was started
     "stages.common": (),  # torchrun, on the stage that is running
     "stages.warm": (),  # starts itself, and the stage that is asked for

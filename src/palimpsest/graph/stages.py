@@ -27,6 +27,7 @@ from palimpsest.workspace import (
     BASE_LM,
     BASELINES,
     CARD,
+    CLASSIFIER_METRICS,
     DECODER_METRICS,
     DECODERS,
     EMBEDDINGS,
@@ -240,7 +241,13 @@ STAGES = (
     ),
     _computes(
         "downstream_eval", "Train classifiers on the synthetic rows and score them on real test rows", "utility",
-        ("seed", *_LABELLED, *_CLASSIFIERS), (_ROWS, _TEST, BASELINES, NEXT_TOKEN_LM), _EVALUATED, first=True,
+        ("seed", *_LABELLED, *_CLASSIFIERS), (_ROWS, _TRAIN, _TEST, BASELINES, NEXT_TOKEN_LM), _EVALUATED, first=True,
+    ),
+    Stage(
+        "classifier_eval", "Score each classifier that was trained with DP-SGD on the real test rows, without any text",
+        Zone.PRIVATE, Each("run.discriminator"), ("seed", "dataset.labels", "models.encoder", "utility.evaluators"),
+        (_MODEL, _MODEL_RECEIPT, _TEST, BASELINES), metrics=(CLASSIFIER_METRICS / f"{NAME}.json",),
+        needs=(Feature.LABELS,), gpus=1,
     ),
     _computes(
         "incontext_baseline",
@@ -283,6 +290,11 @@ STAGES = (
         "text_mia", "Attack the rows alone, whatever wrote them, after a control without any rows", "text_membership",
         (*_GUESSING, "models.encoder"), (_ROWS, _RECEIPT, _TRAIN, _HOLDOUT, _TEXTS, EMBEDDINGS),
     ),
+    _computes(
+        "prompt_mia", "Ask a judge about members and others behind one synthetic row, after members behind themselves",
+        "prompt_membership", (*_GUESSING, "models.judge", "utility.in_context", "audit.prompts"),
+        (BASE_LM, UNTOUCHED, _ROWS, _RECEIPT, _TRAIN, _HOLDOUT), Each("run.prompt_mia", "variant"),
+    ),
     _audits(
         "memorisation_audit",
         "Count what the rows repeat of private ones, beside what they share with rows no one read",
@@ -322,8 +334,8 @@ STAGES = (
     # The pages, and what leaves.
     Stage(
         "report", "Draw the audit page, write the privacy statement and the final table", Zone.PRIVATE,
-        params=("dataset", "privacy", "run", "release.variants", "testing"),
-        deps=(METRICS, RECEIPTS, PUBLIC_FILE, PUBLIC_TEST_FILE, SOURCES),
+        params=("dataset", "privacy", "run", "release.variants", "sweeps", "testing"),
+        deps=(METRICS, RECEIPTS, SYNTHETIC, PUBLIC_FILE, PUBLIC_TEST_FILE, SOURCES),
         outs=(PAGE, CARD, STATEMENT), metrics=(SUMMARY,),
         plots=(
             DvcPlot(PLOTS / "utility.json", "epsilon", "accuracy", "Accuracy against epsilon"),
@@ -335,7 +347,7 @@ STAGES = (
     ),
     Stage(
         "release", "Check, put together and sign what may leave", Zone.DP,
-        params=("dataset", "privacy", "release", "run.evaluate", "run.twins", "testing"),
+        params=("dataset", "privacy", "release", "run.evaluate", "run.twins", "sweeps", "testing"),
         deps=(
             SYNTHETIC, SCORES, TWINS, RECEIPTS, PUBLIC_FILE,
             PUBLIC_TEST_FILE, SOURCES,

@@ -23,7 +23,7 @@ def problems(params: "Params") -> Iterator[str]:
     """Each with the key, its value and what is allowed."""
     for check in (
         _delta, _world, _run, _task, _heads, _discriminators, _sources, _wording, _authors, _batches, _priors,
-        _evaluators, _in_context, _release, _ledger,
+        _evaluators, _in_context, _prompt_mia, _release, _ledger,
     ):  # fmt: skip
         yield from check(params)
 
@@ -220,6 +220,21 @@ def _in_context(params: "Params") -> Iterator[str]:
         yield f"models.judge is an endpoint, which chooses among labels; task {params.dataset.task} needs kind: local"
     if settings is not None:
         settings.words(tuple(params.dataset.labels))
+
+
+def _prompt_mia(params: "Params") -> Iterator[str]:
+    yield from _unknown("run.prompt_mia", params.run.prompt_mia, "run.evaluate", params.run.evaluate)
+    if not params.run.prompt_mia:
+        return
+    if params.utility.in_context is None:
+        yield "run.prompt_mia names variants; utility.in_context must then be filled in, got null"
+    if not params.dataset.labels:
+        yield f"run.prompt_mia names variants; task {params.dataset.task} has no public list of labels to choose among"
+    if isinstance(params.models.judge, JudgeEndpoint):
+        yield (
+            "run.prompt_mia names variants; models.judge must then be kind: local or null, got an endpoint, which does "
+            "not give the probability of every label and would be sent training rows"
+        )
 
 
 def _release(params: "Params") -> Iterator[str]:

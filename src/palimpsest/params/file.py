@@ -59,6 +59,9 @@ class Runs(Settings):
     """Language models and discriminators that are fitted though nothing is drawn from them."""
     shadow_mia: tuple[str, ...] = ()
     """Variants of dp_lm that are attacked with shadow models too: slow, for it trains several."""
+    prompt_mia: tuple[str, ...] = ()
+    """Variants whose rows stand, one at a time, before the audit records: needs labels, utility.in_context and a judge
+    on this machine."""
     in_context: tuple[str, ...] = ()
     """Rows that stand as demonstrations before test items; needs utility.in_context."""
 
@@ -67,6 +70,7 @@ class File(Settings):
     """params.yaml as a person writes it. What the sections hold is checked once all is worked out."""
 
     version: Any
+    preset: Any = None
     seed: Any = None
     dataset: Section
     world: Section | None = None
@@ -85,4 +89,5 @@ class File(Settings):
     audit: Section = _NOTHING
     release: Section = _NOTHING
     compute: Section = _NOTHING
+    sweeps: Section = _NOTHING
     testing: Section = _NOTHING

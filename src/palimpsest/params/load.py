@@ -119,8 +119,13 @@ def _found(body: dict[str, Any], path: Place) -> Iterator[dict[str, Any]]:
     """The sections at a path with `ANY` in it."""
     found = [body]
     for name in path:
-        found = [part for section in found for part in (section.values() if name == ANY else [section[name]])]
+        found = [part for section in found for part in (section.values() if name == ANY else _named(section, name))]
     yield from found
+
+
+def _named(section: dict[str, Any], name: Any) -> list[dict[str, Any]]:
+    """The section under a name; none where it is absent, as another method's, or null."""
+    return [section[name]] if section.get(name) is not None else []
 
 
 def texts(params: Params) -> dict[str, str]:

@@ -200,6 +200,7 @@ def _run(file: File, labels: bool) -> dict[str, Any]:
         "evaluate": names,
         "audit": _or(runs.audit, names),
         "shadow_mia": {name: run["dp_lm"][name] for name in runs.shadow_mia},
+        "prompt_mia": list(runs.prompt_mia),
         "twins": _or(runs.twins, _twins({rows[name].method for name in names}, bool(judges))),
     }
 

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic import Field, ValidationInfo, create_model, field_validator, model_validator
 
+from palimpsest.audit.incontext_settings import InContext
 from palimpsest.methods.dp_lm.settings import VARIANTS, DiscriminatorTrain, DpLmGenerate, DpLmTrain
+from palimpsest.methods.embed.settings import EmbedSettings
 from palimpsest.methods.evolve.authors import Author, Base
+from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.registry import CHARGED, METHODS, method
 from palimpsest.methods.shared.method import Method
 from palimpsest.models.chat.settings import JudgeEndpoint
@@ -17,6 +20,7 @@ from palimpsest.models.settings import Similar
 from palimpsest.params.checks import problems
 from palimpsest.params.derived import ANY
 from palimpsest.params.derived import Path as Place
+from palimpsest.params.presets import PRESETS
 from palimpsest.params.release import ReleaseSettings
 from palimpsest.params.sections import (
     Audit,
@@ -36,7 +40,7 @@ from palimpsest.workspace import BASE_LM, UNTOUCHED
 
 RESERVED = (
     "real", "public_only", "public_lm", "base", "untouched", "taught", "decoders", "next_token", "checkpoints",
-    "models",
+    "models", "classifiers",
 )  # fmt: skip
 MEANINGLESS_EPSILON = 10.0
 # Keys that are written where they are not the default. They are younger than workspaces that charged: a section with
@@ -44,6 +48,10 @@ MEANINGLESS_EPSILON = 10.0
 YOUNGER: tuple[tuple[Place, type[Settings], tuple[str, ...]], ...] = (
     (("dataset",), Dataset, ("bad_rows",)),
     (("lms", ANY, "train"), DpLmTrain, ("prompt",)),
+    (("lms", ANY, "train"), DpLmTrain, ("discriminator_learning_rate",)),
+    (("variants", ANY, "predict"), PredictSettings, ("rows",)),
+    (("variants", ANY, "embed"), EmbedSettings, ("keep_parents",)),
+    (("utility", "in_context"), InContext, ("calibrate",)),
     (("authors", ANY), Base, ("prompt", "paraphrase", "blanks", "examples", "ends")),
 )
 
@@ -90,6 +98,8 @@ class DpLmVariant(Settings):
             raise ValueError("variant plain has no discriminator: set best_of 1 and take label out of filters.chain")
         if self.variant == "filter" and not judged:
             raise ValueError("variant filter needs label in filters.chain, or best_of above 1")
+        if self.generate.precision == "bf16" and VARIANTS[self.variant].steering == "pplm":
+            raise ValueError("gradients that steer need more digits than bf16 has: set generate.precision float32")
         return self
 
 
@@ -157,13 +167,26 @@ class RunSettings(_MakesAll):
     evaluate: tuple[str, ...]  # every variant above, in the order of the pages
     audit: tuple[str, ...]
     shadow_mia: Mapping[str, str]  # each with its fitted model
+    prompt_mia: tuple[str, ...] = ()  # younger than workspaces whose params.yaml lists every key
     twins: tuple[Audited, ...]
+
+
+class Swept(Settings):
+    """A variant that `palimpsest sweep` made."""
+
+    of: str = Field(description="The variant that it was made from.")
+    keys: tuple[str, ...] = Field(min_length=1, description="What was varied.")
 
 
 class Params(Settings):
     """params.yaml."""
 
     version: str = Field(description="Version of palimpsest that the workspace was made for.")
+    preset: Literal["paper-000", "paper-002", "paper-003", "paper-004"] | None = Field(
+        default=None,
+        description="The preset that `init` wrote, if one. It sets nothing: `plan` says by it what the paper's own "
+        "accounting leaves out.",
+    )
     seed: int = Field(default=7, ge=0, description="Governs only what touches no private row.")
     dataset: Dataset
     world: InventedWorld | None = None
@@ -182,6 +205,11 @@ class Params(Settings):
     audit: Audit
     release: ReleaseSettings
     compute: Compute = Compute()
+    sweeps: Mapping[str, Swept] = Field(
+        default={},
+        description="Variants that `palimpsest sweep` made, and from what. It sets nothing: the privacy statement says "
+        "by it that one of several was chosen.",
+    )
     testing: Testing = Testing()
 
     @field_validator("taught", "authors", "decoders", "lms", "discriminators", "variants")
@@ -266,13 +294,18 @@ class Params(Settings):
         meant = tuple(name for name in self.run.evaluate if self.source_of(name).purpose == "release")
         return self.release.variants or meant
 
+    @property
+    def swept(self) -> frozenset[str]:
+        """Every variant that stood beside others in a sweep: its points, and what they were made from."""
+        return frozenset({*self.sweeps, *(point.of for point in self.sweeps.values())})
+
     def source_of(self, variant: str) -> Fitted:
         """What a variant's rows are charged as: the model that they are drawn from, or the variant itself."""
         return self.charged[self.run.dp_lm.get(variant, variant)]
 
     def flags(self) -> list[str]:
         """What is allowed but should be looked at: shown by `plan` and in the report."""
-        warnings = []
+        warnings = [] if self.preset is None else [f"{self.preset}: {said}" for said in PRESETS[self.preset].beyond]
         schema = self.schema_of_data
         if math.isclose(self.delta, 1.0 / schema.n_units, rel_tol=1e-9):
             warnings.append(

@@ -12,6 +12,7 @@ from palimpsest.methods.shared.settings import Ends, Filters, UnjudgedFilters
 from palimpsest.models.chat.settings import JudgeEndpoint, LocalJudge
 from palimpsest.models.settings import EmbeddedLm, PromptWarmUp
 from palimpsest.models.words import BARE, Named, Words
+from palimpsest.records import attributes
 from palimpsest.records.schema import CUSTOMER
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.settings import Settings
@@ -68,9 +69,12 @@ class Dataset(Settings):
     public_test: str | None = Field(default=None, description="A labelled test file declared public, or null.")
     text: str = Field(min_length=1)
     """Name of the text column; for task json "*" where each line of a JSONL file is a record."""
-    label: str | None = Field(default=None, description="Name of the label column; null for tasks text and json.")
+    label: str | None = None
+    """Name of the label column; null for tasks text and json. A list, [category, stars], or `category; stars`, names
+    several: their labels are joined to one, and utility is measured of each apart, too."""
     labels: Mapping[str, str] = {}
-    """The public list of labels, each with a public description; {} for all tasks but classify."""
+    """The public list of labels, each with a public description; {} for all tasks but classify. Of several columns it
+    is a list for each, {category: {...}, stars: {...}}, for all combinations, or one of joined labels, `Arts; 5.0`."""
     json_schema: Mapping[str, Any] | None = None
     """The public JSON schema (draft 2020-12) of a record, an object with `properties`: its keys and their order; null
     for all tasks but json."""
@@ -82,13 +86,20 @@ class Dataset(Settings):
     one with an empty text too, before the cap. A fault of the file's structure, as a broken quote, always stops."""
     unit: UnitSettings = UnitSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _joined(cls, body: Any) -> Any:
+        return attributes.as_one(body) if isinstance(body, Mapping) else body
+
     @model_validator(mode="after")
     def _fits_task(self) -> "Dataset":
         if self.task == "classify" and (self.label is None or len(self.labels) < 2):
             raise ValueError("task classify needs `label` and at least two `labels`")
         if self.task == "span" and (self.label is None or self.labels):
             raise ValueError("task span needs `label`, and has no `labels`: a label is free text")
-        if self.text == self.label:
+        if problem := attributes.problem(tuple(self.labels), self.label):
+            raise ValueError(problem)
+        if self.text in attributes.names(self.label):
             raise ValueError(f"text and label name the same column, {self.text!r}")
         if (self.unit.persons or 0) > self.n_public:
             raise ValueError(f"unit.persons is {self.unit.persons}, more than n_public: each person has a record")
@@ -177,6 +188,7 @@ class Finetune(Settings):
     epochs: int = Field(default=3, ge=1, description="Passes over the synthetic rows.")
     batch: int = Field(default=32, ge=1, description="Rows per step.")
     learning_rate: float = Field(default=5e-5, gt=0, description="Peak learning rate.")
+    freeze_last: int = Field(default=0, ge=0, description="Last transformer blocks that stay as they are.")
     max_tokens: int = Field(default=128, ge=8, description="Tokens kept of a text.")
 
 
@@ -235,6 +247,16 @@ class SeparationSettings(Settings):
     """Pictures of the test rows' states."""
 
 
+class PromptAttack(Settings):
+    """What a judge's answers behind one row give away (runs.prompt_mia)."""
+
+    draws: int = Field(
+        default=20, ge=1, description="Synthetic rows, one at a time, behind which every audit record is asked about."
+    )
+    shown: int = Field(default=100, ge=10)
+    """Members, at most, that are asked about behind themselves: the control, which the attack must find."""
+
+
 class Audit(Settings):
     """The attacks and their controls."""
 
@@ -249,6 +271,7 @@ class Audit(Settings):
     """Share of the audit records that the attacker guesses about."""
     alpha: float = Field(default=0.05, gt=0, lt=0.5, description="Error probability of the lower bound on epsilon.")
     separation: SeparationSettings = SeparationSettings()
+    prompts: PromptAttack = PromptAttack()
 
 
 class Compute(Settings):

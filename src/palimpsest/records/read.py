@@ -9,6 +9,7 @@ from typing import Any
 
 from palimpsest import validate
 from palimpsest.errors import DataError
+from palimpsest.records import attributes
 from palimpsest.records.faults import Bad, Kind, Place, RecordError, stop
 from palimpsest.records.formats import Wanted, cells
 from palimpsest.records.private import RawRow
@@ -21,7 +22,7 @@ class ColumnNames:
 
     Attributes:
         text: the text column; "*" where records are JSON objects and each row is one.
-        label: the label column.
+        label: the label column; several as one name, see `attributes`.
         unit: the column that names the person, by its exact value.
         nobody: whether a row may name no person: its cell is null, empty or blank, or a JSON line has no such key.
         keys: the public keys of a record that is a JSON object, in their order; None where the text is plain.
@@ -38,7 +39,8 @@ class ColumnNames:
     def wanted(self, free_labels: bool) -> list[Wanted]:
         """What is set: text, then label, then unit. A label that is free may be missing."""
         whole = self.keys is not None and self.text == WHOLE_ROW
-        others = [Wanted(self.label, free_labels), Wanted(self.unit, self.nobody)]
+        labels = [Wanted(name, free_labels) for name in attributes.names(self.label)]
+        others = [*labels, Wanted(self.unit, self.nobody)]
         return [Wanted(None if whole else self.text), *(other for other in others if other.column is not None)]
 
 
@@ -129,7 +131,7 @@ class _Rule:
 
     def row(self, place: Place, text: Any, *others: Any) -> RawRow:
         rest = iter(others)
-        label = self._label(next(rest), place) if self.columns.label is not None else None
+        label = self._label([next(rest) for _ in attributes.names(self.columns.label)], place)
         unit = self._unit(next(rest), place) if self.columns.unit is not None else None
         whole = self._text(text if self.columns.keys is None else self._record(text, place), place)
         kept = self._clean(whole[: self.max_length], place, self.columns.text)
@@ -168,9 +170,11 @@ class _Rule:
             "Write every record as one JSON object.",
         )
 
-    def _label(self, value: Any, place: Place) -> str | None:
-        label = self._name(value, place, self.columns.label)
-        if self.labels is not None and label not in self.labels:
+    def _label(self, values: Sequence[Any], place: Place) -> str | None:
+        columns = attributes.names(self.columns.label)
+        named = [self._name(value, place, column) for value, column in zip(values, columns, strict=True)]
+        label = attributes.whole(named)
+        if columns and self.labels is not None and label not in self.labels:
             raise self._error(
                 Kind.LABEL,
                 place,

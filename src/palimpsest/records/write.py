@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from palimpsest.errors import DataError
 from palimpsest.files import atomic_path
+from palimpsest.records import attributes
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.structured import PLAIN, WHOLE_ROW, members_of, parsed
@@ -28,7 +29,8 @@ def write_synthetic(
 ) -> tuple[Path, Path]:
     """Write <base_path>.jsonl and <base_path>.parquet with the input's column names; returns the two paths.
 
-    Both files are whole before either is renamed into place. The label is left out where `label_column` is None.
+    Both files are whole before either is renamed into place. The label is left out where `label_column` is None, and
+    has several columns where that names them.
 
     With the text column "*" a line is the record itself, and a text that is no JSON object has no line; the table holds
     every text as it was drawn, in the column `text`, so that audits see all.
@@ -36,7 +38,8 @@ def write_synthetic(
     rows = list(records)
     lines, table = _beside(base_path, ".jsonl"), _beside(base_path, ".parquet")
     columns: dict[str, list[str | None]] = {_stored(text_column): [row.text for row in rows]}
-    columns |= {} if label_column is None else {label_column: [row.label for row in rows]}
+    apart = [attributes.parts(row.label, label_column) for row in rows]
+    columns |= {name: [one[place] for one in apart] for place, name in enumerate(attributes.names(label_column))}
     strings = pa.schema([(name, pa.string()) for name in columns])
     with atomic_path(lines) as lines_draft, atomic_path(table) as table_draft:
         _write_lines(lines_draft, _lines(columns, text_column == WHOLE_ROW))
@@ -129,9 +132,10 @@ def read_synthetic(base_path: Path | str, text_column: str, label_column: str | 
     Raises:
         DataError: the file is missing, damaged or has other columns.
     """
-    columns = [_stored(text_column)] + ([] if label_column is None else [label_column])
+    columns = [_stored(text_column), *attributes.names(label_column)]
     table = _read_table(_beside(base_path, ".parquet"), pa.schema([(name, pa.string()) for name in columns]))
-    return [Record(*values) for values in zip(*(table[name].to_pylist() for name in columns), strict=True)]
+    rows = zip(*(table[name].to_pylist() for name in columns), strict=True)
+    return [Record(text, attributes.whole(labels)) for text, *labels in rows]
 
 
 def write_rounds(path: Path | str, rounds: Iterable[Iterable[Record]]) -> None:

@@ -1,7 +1,8 @@
 """The public card of a release: one HTML file made of what may be published, and of nothing else.
 
-Guarantee: every number on the card is a function of the plans, the ledger, ledgered outputs, files declared public, and
-invented canaries with their coins. It takes no document of the private zone: one that says "internal" is refused.
+Guarantee: everything on the card is a function of the plans, the ledger, ledgered outputs, the synthetic rows among
+them, files declared public, and invented canaries with their coins. It takes no document of the private zone: one that
+says "internal" is refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 from palimpsest.errors import DataError
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
+from palimpsest.records.record import Record
 from palimpsest.report.claims import public_claims
 from palimpsest.report.conclusion import public_conclusions
 from palimpsest.report.formats import number
@@ -53,6 +55,7 @@ def render_card(
     variants: Sequence[str],
     scores: Mapping[str, Any] | None = None,
     twins: Documents | None = None,
+    samples: Mapping[str, Sequence[Record]] | None = None,
     fingerprint: str | None = None,
 ) -> str:
     """The card as HTML text: styles, drawings and the drawing library inside, no address outside.
@@ -62,6 +65,7 @@ def render_card(
         variants: those that are released; the statement's other releases stay in its totals.
         scores: what classifiers trained on the rows score on a test file declared public; None where there is none.
         twins: method -> its end-to-end audit on invented canaries.
+        samples: variant -> a few of its synthetic rows (`report.shown.few`).
         fingerprint: of the key that signs the release; None for a copy that is not signed.
 
     Raises:
@@ -93,6 +97,7 @@ def render_card(
         gates=gates(statement, releases, twins),
         accountants=accountants,
         claims=public_claims(statement, receipts, ledger, twins),
+        samples={name: rows for name, rows in (samples or {}).items() if name in curves},
         provenance=provenance,
         fingerprint=fingerprint,
     )

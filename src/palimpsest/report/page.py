@@ -74,7 +74,7 @@ def rendered(template: str, drawn: Sequence[Figure], *, coming: Mapping[str, str
     """
     figures = list(enumerate(drawn, start=1))
     groups = {name: list(group) for name, group in groupby(figures[:-1], key=lambda item: item[1].section)}
-    pages = _environment()
+    pages = environment()
     script, bundle = Markup(pages.get_template("internal.js").render()), _library()
     return pages.get_template(template).render(
         sections=[(name, groups.get(name, [])) for name in HEADINGS if name in groups or name in coming],
@@ -83,12 +83,12 @@ def rendered(template: str, drawn: Sequence[Figure], *, coming: Mapping[str, str
         drawings={"config": PAGE_CONFIG, "specs": [figure.chart.to_dict() for figure in drawn]},
         library=bundle,
         script=script,
-        policy=_policy(bundle, script),
+        policy=policy(bundle, script),
         **words,
     )
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
     """The templates, with every value from data escaped."""
     made = Environment(
         loader=PackageLoader("palimpsest.report"),
@@ -101,7 +101,7 @@ def _environment() -> Environment:
     return made
 
 
-_ROLES = {
+ROLE_WORDS = {
     "release": "for release",
     "reference": "reference, never released",
     "real": "the private rows",
@@ -115,7 +115,7 @@ def verdicts(page: Page, still: Sequence[Coming] = ()) -> Table[Row]:
     rows, waiting = page.summary.rows, {one.section.name for one in still}
     listed = [(section.name, column) for section in SECTIONS for column in section.columns(page.summary)]
     shown = (column for name, column in listed if name not in waiting or any(map(column.cell, rows)))
-    named: Column[Row] = Column("Variant", lambda row: Cell(row.variant, (_ROLES[row.role],)))
+    named: Column[Row] = Column("Variant", lambda row: Cell(row.variant, (ROLE_WORDS[row.role],)))
     return Table(
         "Verdict per variant",
         "",
@@ -168,7 +168,7 @@ def _library() -> Markup:
     return Markup(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
 
 
-def _policy(*scripts: str) -> Markup:
+def policy(*scripts: str) -> Markup:
     """A content policy under which only these scripts run and nothing is fetched."""
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)

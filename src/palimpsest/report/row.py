@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.statistics import Estimate
 from palimpsest.plain import Plain
 from palimpsest.privacy.ledger.summary import LedgerSummary
@@ -12,7 +13,8 @@ from palimpsest.workspace import INTERNAL
 
 BASELINES = ("real", "public_only", "public_lm")
 ROLES = ("release", "reference", *BASELINES)
-ATTACKS = ("membership", "text_membership", "shadow_membership")  # of the model, of the rows, with shadow models
+# Of the model, of the rows, with shadow models, behind prompts.
+ATTACKS = ("membership", "text_membership", "shadow_membership", "prompt_membership")
 EVALUATORS = ("tfidf_lr", "minilm_lr")  # first the one that shares no weights with any generator
 
 
@@ -36,6 +38,7 @@ class Score(Plain):
         gap_note: the reason for a missing gap, or None.
         perplexity: on the real test rows, of an evaluator that predicts tokens.
         over_public_lm: accuracy / accuracy of the public_lm row, paired alike; None where there is no such row.
+        macro_f1: mean F1 over the labels, of an evaluator that predicts them.
     """
 
     evaluator: str
@@ -45,11 +48,12 @@ class Score(Plain):
     gap_note: str | None
     perplexity: Estimate | None = None
     over_public_lm: Estimate | None = None
+    macro_f1: float | None = None
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Score":
-        """A table that an earlier version wrote has neither perplexity nor public_lm."""
-        return super().from_json({"perplexity": None, "over_public_lm": None, **body})
+        """A table that an earlier version wrote has no perplexity, public_lm or macro F1."""
+        return super().from_json({"perplexity": None, "over_public_lm": None, "macro_f1": None, **body})
 
 
 @dataclass(frozen=True)
@@ -97,10 +101,17 @@ class Row(Plain):
     facts_carried: Fraction | None
     individual_leaked: Fraction | None
     canaries_leaked: Fraction | None
+    prompt_membership: Membership | None = None
+    label_fit: LabelFit | None = None
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> "Row":
+        """A table that an earlier version wrote has no attack on prompts, and no fit of labels."""
+        return super().from_json({"prompt_membership": None, "label_fit": None, **body})
 
     @property
     def audits(self) -> dict[str, Membership]:
-        """The membership audits that were made, by field: of the model, of the rows alone, with shadow models."""
+        """The membership audits that were made, by field, in the order of `ATTACKS`."""
         known = {name: getattr(self, name) for name in ATTACKS}
         return {name: audit for name, audit in known.items() if audit is not None}
 

@@ -24,7 +24,7 @@ def summarise(results: Results, receipts: Mapping[str, Receipt], ledger: LedgerS
 
 def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row:
     receipt, scored = receipts.get(variant), results.get(utility.UTILITY, variant)
-    model, text, shadow = membership.strongest(results, variant)
+    model, text, shadow, prompt = membership.strongest(results, variant)
     carried, individual, canaries = facts.shares(results, variant)
     return Row(
         variant=variant,
@@ -38,10 +38,12 @@ def _row(variant: str, results: Results, receipts: Mapping[str, Receipt]) -> Row
         membership=model,
         text_membership=text,
         shadow_membership=shadow,
+        prompt_membership=prompt,
         ngram_excess=ngrams.excess_of(results, variant),
         facts_carried=carried,
         individual_leaked=individual,
         canaries_leaked=canaries,
+        label_fit=scored.label_fit if scored else None,
     )
 
 

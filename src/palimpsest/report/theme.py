@@ -16,7 +16,7 @@ BASELINES = {"real": GREEN, "public_only": GREY, "public_lm": BROWN}
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 ZONES = {Zone.PRIVATE: ORANGE, Zone.DP: BLUE, Zone.PUBLIC: GREEN}
-CORPORA = {"train": ORANGE, "holdout": BLUE, "public": GREY}
+CORPORA = {"all train": PURPLE, "train": ORANGE, "holdout": BLUE, "public": GREY}
 
 
 def looks(names: Iterable[str], values: Iterable[Value]) -> dict[str, Value]:

@@ -206,7 +206,8 @@ class _Trainer:
         self._parameters = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
         weights = list(self._parameters.values())
         variance = (query.plan.noise_std(_coordinates(weights)) / query.plan.divisor) ** 2
-        self._updates = [query.optimiser.start(weights, variance) for _ in range(query.plan.passes)]
+        groups = [query.optimiser.groups(self._parameters, which) for which in range(query.plan.passes)]
+        self._updates = [query.optimiser.start(each, variance) for each in groups]
 
     def lead(self, noise: NoiseSource, meter: Meter) -> nn.Module:
         """Draw every batch, add every noise.
@@ -318,7 +319,7 @@ def _apply(
         # The fused AdamW steps wrongly where a gradient does not lie in memory as its parameter does.
         parameter.grad = torch.empty_like(parameter).copy_(gradients[name])
     for group in update.param_groups:
-        group["lr"] = learning_rate
+        group["lr"] = learning_rate * group["share"]
     update.step()
     update.zero_grad()
 

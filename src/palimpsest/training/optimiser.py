@@ -1,13 +1,19 @@
 """How privatised gradients move the weights: AdamW, all of it post-processing."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
 from palimpsest import validate
+
+
+def at_full_rate(_which: int, _name: str) -> float:
+    """One learning rate for every loss and weight."""
+    return 1.0
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,7 @@ class Optimiser:
         betas, eps, weight_decay: AdamW's (Loshchilov and Hutter 2019).
         warmup_share: share of the steps over which the rate rises to the peak.
         noise_correction: subtract the noise's known variance from the second moment (`NoiseCorrectedAdamW`).
+        share: (which loss is stepped on, name of a weight) -> share of the learning rate that it moves by.
     """
 
     learning_rate: float
@@ -29,6 +36,7 @@ class Optimiser:
     weight_decay: float
     warmup_share: float = 0.0
     noise_correction: bool = False
+    share: Callable[[int, str], float] = at_full_rate
 
     def __post_init__(self) -> None:
         validate.positive(learning_rate=self.learning_rate, eps=self.eps)
@@ -44,15 +52,25 @@ class Optimiser:
         done = (step - warmup) / max(steps - 1 - warmup, 1)
         return self.learning_rate * (1.0 - (1.0 - self.final_learning_rate_share) * done)
 
-    def start(self, parameters: Sequence[nn.Parameter], noise_variance: float = 0.0) -> torch.optim.Optimizer:
+    def start(
+        self, parameters: Sequence[nn.Parameter] | Sequence[dict[str, Any]], noise_variance: float = 0.0
+    ) -> torch.optim.Optimizer:
         """AdamW with moments of its own.
 
         Args:
+            parameters: the weights, or the groups of them that `groups` makes.
             noise_variance: of each coordinate of a privatised gradient; read where `noise_correction` is set.
         """
         if self.noise_correction:
             return NoiseCorrectedAdamW(parameters, self, noise_variance)
         return torch.optim.AdamW(parameters, self.learning_rate, self.betas, self.eps, self.weight_decay, fused=True)
+
+    def groups(self, parameters: Mapping[str, nn.Parameter], which: int) -> list[dict[str, Any]]:
+        """The weights in groups that move by one share of the learning rate; `which` loss is stepped on."""
+        members: dict[float, list[nn.Parameter]] = {}
+        for name, parameter in parameters.items():
+            members.setdefault(self.share(which, name), []).append(parameter)
+        return [{"params": group, "share": share} for share, group in members.items()]
 
 
 class NoiseCorrectedAdamW(torch.optim.Optimizer):
@@ -62,7 +80,9 @@ class NoiseCorrectedAdamW(torch.optim.Optimizer):
     which bounds the step: choose it near the size of a gradient's signal, not near zero.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], settings: Optimiser, noise_variance: float) -> None:
+    def __init__(
+        self, parameters: Sequence[nn.Parameter] | Sequence[dict[str, Any]], settings: Optimiser, noise_variance: float
+    ) -> None:
         super().__init__(parameters, {"lr": settings.learning_rate})
         self._settings, self._noise = settings, noise_variance
 

@@ -125,4 +125,5 @@ def test_a_plan_tells_public_numbers() -> None:
     assert (numbers["candidates"], numbers["votes_each"]) == (20, 240 / 2 * 2 / 20)
     assert numbers["texts_decoded"] == 3 * 4 * 2 + 2 * 10
     assert plan_of(BUDGET, offspring=40).numbers["candidates"] == 44
+    assert plan_of(BUDGET, offspring=40, keep_parents=False).numbers["candidates"] == 40
     assert plan_of(BUDGET, offspring=40, rounds=1).numbers["candidates"] == 20

@@ -186,6 +186,40 @@ def test_a_slate_is_the_parents_and_their_offspring(selection) -> None:
         assert len(np.unique(slate.vectors[label], axis=0)) == 20
 
 
+@pytest.mark.parametrize("selection", [{"kind": "gaussian", "neighbours": 1}, LIMITED])
+def test_parents_that_die_are_written_down_and_not_voted_for(selection, tmp_path: Path) -> None:
+    """The same offspring as where parents live, and the places of the next answer are among these alone."""
+
+    def answer(**best: Sequence[int]) -> Any:
+        return {label: list(own) for label, own in best.items()} if selection is LIMITED else noisy(**best)
+
+    first = answer(refund=(7, 2, 11, 3), praise=(0, 19, 4, 5))
+    alive, dying = (
+        steps_of(selection=selection, keep_parents=keep, folder=tmp_path / str(keep)) for keep in (True, False)
+    )
+    for steps in (alive, dying):
+        assert steps.settings.rounds > 1
+        (steps.folder or tmp_path).mkdir()
+    slates = [steps.propose([Round({}, first)]).vectors["refund"] for steps in (alive, dying)]
+    assert len(slates[1]) == 16
+    np.testing.assert_array_equal(slates[0][4:], slates[1])
+    again = steps_of(selection=selection, keep_parents=False, folder=tmp_path / "False")
+    turn = again.turn([first, answer(refund=(15, 0, 3, 9), praise=(1, 2, 3, 4))])
+    assert turn.selected["refund"].places.tolist() == [15, 0, 3, 9]
+    np.testing.assert_array_equal(turn.generations["refund"].population[:4], slates[1][[15, 0, 3, 9]])
+    assert len(turn.generations["refund"].candidates) == 16
+
+
+def test_candidates_whose_parents_are_dead_stand_again_where_nothing_can_be_read() -> None:
+    steps = steps_of(keep_parents=False, selection=LIMITED)
+    first: dict[str, list[int]] = {"refund": [7, 2, 11, 3], "praise": []}
+    grown = steps.propose([Round({}, first)]).vectors
+    assert [len(grown[label]) for label in first] == [16, 20]
+    again = steps.propose([Round({}, first), Round({}, {label: [] for label in first})]).vectors
+    for label, candidates in grown.items():
+        np.testing.assert_array_equal(again[label], candidates)
+
+
 @pytest.mark.parametrize("components", [1, 2])
 def test_offspring_come_from_the_distribution_of_the_parents(components) -> None:
     """Far more of them than in a run: their mean direction and their spread are those of the formula."""

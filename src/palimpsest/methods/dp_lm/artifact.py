@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from palimpsest.files import atomic_path, read_json, write_json
@@ -55,9 +56,9 @@ class DpLmArtifact:
             write_json(draft / _FACTS, {"method": "dp_lm", **facts})
 
     @classmethod
-    def load(cls, folder: Path) -> "DpLmArtifact":
-        """The artifact that `save` wrote."""
-        model, tokenizer = ConditionalLm.load(folder)
+    def load(cls, folder: Path, dtype: torch.dtype = torch.float32) -> "DpLmArtifact":
+        """The artifact that `save` wrote, its language model's weights of this type."""
+        model, tokenizer = ConditionalLm.load(folder, dtype)
         facts = read_json(folder / _FACTS)
         told = facts.get("template", BARE), facts.get("descriptions", {})  # an artifact may be older than these
         return cls(model, tokenizer, facts["shares"], facts["max_tokens"], facts["loss_on"], *told)

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from palimpsest.devices import exact_device
 from palimpsest.methods.dp_lm import losses
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
-from palimpsest.methods.dp_lm.fitting import assumed, optimiser, probe, shapes
+from palimpsest.methods.dp_lm.fitting import assumed, optimiser_of, probe, shapes
 from palimpsest.methods.dp_lm.model import (
     ConditionalLm,
     add_adapters,
@@ -98,7 +98,7 @@ class DpLm:
         here = exact_device()
         query = TrainQuery(
             plan=language_model(train, self.schema, noise),
-            optimiser=optimiser(train),
+            optimiser=optimiser_of(train),
             model=model.to(here),
             encode=lambda records: rows.batch(records).to(here),
             losses=self._losses(_is_frozen(model.lm.get_output_embeddings())),  # type: ignore[arg-type]

@@ -1,13 +1,16 @@
 """What the fits of `dp_lm` share: a training's optimiser, and the records of its self-check."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
-from palimpsest.methods.dp_lm.settings import DpSgd
+from palimpsest.methods.dp_lm.settings import DpLmTrain, DpSgd
 from palimpsest.privacy.assumptions import BATCH_BITS
 from palimpsest.records.record import Record
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.optimiser import Optimiser
 
+HEAD = "head."  # what the names of a discriminator's weights begin with
 _PROBE = ("A text.", "A public text, somewhat longer than the first one.", "A long text. ")
 
 
@@ -22,6 +25,21 @@ def optimiser(settings: DpSgd) -> Optimiser:
         warmup_share=settings.warmup,
         noise_correction=settings.noise_correction,
     )
+
+
+def optimiser_of(settings: DpLmTrain) -> Optimiser:
+    """That of a language model: its discriminator may have a learning rate of its own (paper, Algorithm 1).
+
+    Where the losses are clipped apart the second one's steps have it, whatever they move; else the head's weights.
+    """
+    wanted, one = settings.discriminator_learning_rate, optimiser(settings)
+    if wanted is None:
+        return one
+    return replace(one, share=partial(_share, wanted / settings.learning_rate, settings.clipping == "separate"))
+
+
+def _share(own: float, separate: bool, which: int, name: str) -> float:
+    return own if (which == 1 if separate else name.startswith(HEAD)) else 1.0
 
 
 def assumed(query: TrainQuery) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 
 from palimpsest.methods.dp_lm.decoding import StepDraw, begin, forward, seen
-from palimpsest.methods.dp_lm.model import ConditionalLm
+from palimpsest.methods.dp_lm.model import ConditionalLm, wide
 from palimpsest.methods.dp_lm.past import Past, cache_of, past_of, select
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.models.attention import masks_of
@@ -95,7 +95,7 @@ class StateWalk(_CandidatesWalk):
     """The next token is drawn from the candidates, judged from the state before them."""
 
     def _start(self) -> None:
-        self._embedded = self._states = torch.zeros_like(self._model.embed(self._last))[:, None]
+        self._embedded = self._states = torch.zeros_like(wide(self._model.embed(self._last)))[:, None]
 
     def step(self, draw: StepDraw) -> torch.Tensor:
         """Weigh the candidates by what their embeddings would change, go on with the one that is drawn."""

@@ -85,8 +85,8 @@ class ConditionalLm(nn.Module):
         return states(self.lm, tokens)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Next-token logits (..., vocabulary) of last hidden states (..., width)."""
-        return logits_of(self.lm, hidden)
+        """Next-token logits (..., vocabulary) of last hidden states (..., width), in float32 at least."""
+        return wide(logits_of(self.lm, hidden))
 
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Token embeddings (..., width) as constants: the head's loss does not train the table through them."""
@@ -106,10 +106,13 @@ class ConditionalLm(nn.Module):
         return embedded * self._read_scale
 
     def features(self, hidden: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
-        """What the head reads at each position, (..., inputs), from last hidden states and token embeddings there."""
+        """What the head reads at each position, (..., inputs), from last hidden states and token embeddings there.
+
+        In float32 at least, whatever the language model computes in: means are made of many of them.
+        """
         if self.head.shape.reads == HIDDEN:
-            return hidden
-        return torch.cat([embedded * self.scale, hidden], dim=-1)
+            return wide(hidden)
+        return torch.cat([wide(embedded) * self.scale, wide(hidden)], dim=-1)
 
     def prefix_means(self, tokens: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
         """Mean features (batch, time, inputs) up to each position of right-padded tokens (batch, time).
@@ -117,7 +120,6 @@ class ConditionalLm(nn.Module):
         Positions that are no text, by the bool `text` (batch, time), are left out of the mean.
         """
         features = self.features(self.hidden(tokens), self.embed(tokens))
-        features = features.to(torch.promote_types(features.dtype, torch.float32))  # many numbers are added up
         kept = text.unsqueeze(-1).to(features.dtype)
         return (features * kept).cumsum(dim=1) / kept.cumsum(dim=1).clamp_min(1.0)
 
@@ -130,13 +132,18 @@ class ConditionalLm(nn.Module):
         write_json(folder / _SHAPE, self.head.shape.__dict__)
 
     @classmethod
-    def load(cls, folder: Path) -> tuple["ConditionalLm", PreTrainedTokenizerBase]:
-        """The model and tokenizer that `save` wrote."""
-        lm, tokenizer = load_lm(folder / _LM)
+    def load(cls, folder: Path, dtype: torch.dtype = torch.float32) -> tuple["ConditionalLm", PreTrainedTokenizerBase]:
+        """The model and tokenizer that `save` wrote; the language model's weights of this type, the head's float32."""
+        lm, tokenizer = load_lm(folder / _LM, dtype)
         weights = load_file(folder / _HEAD)
         model = cls(lm, DiscriminatorHead(HeadShape(**read_json(folder / _SHAPE))), float(weights.pop("scale")))
         model.head.load_state_dict(weights)
         return model.eval(), tokenizer
+
+
+def wide(numbers: torch.Tensor) -> torch.Tensor:
+    """The same numbers in float32, or as they are where they have more digits."""
+    return numbers.to(torch.promote_types(numbers.dtype, torch.float32))
 
 
 def new_model(

@@ -1,6 +1,7 @@
 """What the trainings of `dp_lm` ask and cost; no row is read."""
 
 import math
+from collections.abc import Iterator
 
 from dp_accounting.dp_event import ComposedDpEvent, DpEvent
 
@@ -8,7 +9,7 @@ from palimpsest.errors import ParamsError
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain, DpLmTrain, DpSgd
 from palimpsest.methods.shared.base import Budget, Plan
 from palimpsest.methods.shared.shares import planned_histogram, planned_query, require_prior, whole_rho
-from palimpsest.privacy.accounting import calibrate_noise
+from palimpsest.privacy.accounting import calibrate_noise, epsilon
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.records.schema import PublicSchema
@@ -38,7 +39,18 @@ def plan(settings: DpLmTrain, schema: PublicSchema, budget: Budget) -> Plan:
     numbers = shown(language_model(settings, schema, noise))
     if histogram is not None:
         numbers["histogram_sigma"] = histogram.sigma
-    return Plan("dp_lm", budget, _queries(settings, schema, histogram, noise), numbers)
+    asked, told = _queries(settings, schema, histogram, noise), tuple(notes(settings, schema, budget, noise))
+    return Plan("dp_lm", budget, asked, numbers, notes=told)
+
+
+def notes(settings: DpLmTrain, schema: PublicSchema, budget: Budget, noise: float) -> Iterator[str]:
+    """What the user should know before anything is spent."""
+    if settings.clipping == "separate" and noise:
+        once = training_plan(settings, schema, noise).event()
+        yield (
+            "two gradients on one batch have sensitivity sqrt(2) C together, and are charged so; counted once a step, "
+            f"as published, this noise would pass for epsilon {epsilon(once, budget.delta, 'rdp'):.2f}"
+        )
 
 
 def plan_discriminator(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, before: DpEvent) -> Plan:

@@ -71,6 +71,12 @@ class DpLmTrain(DpSgd):
     discriminator_weight: float = Field(
         ge=0, description="Weight of the discriminator's loss, lambda; 0 trains the language model alone."
     )
+    discriminator_learning_rate: float | None = Field(
+        default=None,
+        gt=0,
+        description="Peak learning rate of the discriminator: with `clipping: separate` of the AdamW of its loss, as "
+        "published; with joint of the head's weights alone. null: as `learning_rate`.",
+    )
     discriminator_width: int = Field(
         default=0,
         ge=0,
@@ -120,6 +126,12 @@ class DpLmTrain(DpSgd):
         return self
 
     @model_validator(mode="after")
+    def _a_rate_needs_a_discriminator(self) -> "DpLmTrain":
+        if self.discriminator_learning_rate is not None and not self.discriminator_weight:
+            raise ValueError("discriminator_learning_rate needs a discriminator_weight > 0; leave it null without one")
+        return self
+
+    @model_validator(mode="after")
     def _adapters_replace_freezing(self) -> "DpLmTrain":
         if self.lora_rank and (self.freeze_first or self.freeze_last or not self.freeze_embeddings):
             raise ValueError(
@@ -160,6 +172,11 @@ class DpLmGenerate(Settings):
     )
     top_k: int = Field(default=0, ge=0, description="Draw from the likeliest `top_k` tokens only; 0 means all.")
     temperature: float = Field(default=1.0, gt=0, description="Divides the logits before sampling.")
+    precision: Literal["float32", "bf16"] = Field(
+        default="float32",
+        description="Of the language model while it writes; bf16 is 1.6 times as fast on a processor with AVX512-BF16. "
+        "Gradients that steer (pplm, multitask) need float32.",
+    )
     best_of: int = Field(
         default=1, ge=1, description="Texts drawn for each row; the likeliest to carry its label is kept."
     )

@@ -173,7 +173,7 @@ class Embed:
 def _round(before: Turn, after: Turn) -> EvolvedRound:
     """What a round voted for, and what it selected."""
     return EvolvedRound(
-        {label: one.population for label, one in before.generations.items()},
+        {label: one.candidates for label, one in before.generations.items()},
         {label: own.places for label, own in after.selected.items()},
         {label: own.readable for label, own in after.selected.items()},
     )

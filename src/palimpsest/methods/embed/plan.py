@@ -96,7 +96,8 @@ def rounds_cost(settings: EmbedSettings, costs: RoundCosts) -> tuple[DpEvent, fl
 
 def candidates(settings: EmbedSettings) -> int:
     """The candidates of one label in the largest round."""
-    return max(settings.start, settings.parents + settings.offspring) if settings.rounds > 1 else settings.start
+    again = settings.parents if settings.keep_parents else 0
+    return max(settings.start, again + settings.offspring) if settings.rounds > 1 else settings.start
 
 
 def units_each(schema: PublicSchema) -> float:

@@ -77,6 +77,11 @@ class EmbedSettings(InRounds):
         default=300, ge=1, description="New embeddings of each label that every later round votes for."
     )
     parents: int = Field(default=40, ge=1, description="Embeddings of each label that a round selects, at most.")
+    keep_parents: bool = Field(
+        default=True,
+        description="Readable parents stand for election again, which costs nothing; false: they die, as published, "
+        "and their offspring alone are voted for.",
+    )
     selection: Annotated[GaussianHistogram | LimitedDomainSettings, Field(discriminator="kind")] = GaussianHistogram(
         kind="gaussian"
     )

@@ -52,11 +52,12 @@ class Generation:
     """One label between two votes.
 
     Attributes:
-        population: what is voted for, float32 (n, d). The first of them have a text already.
+        population: float32 (n, d). The first of them have a text already.
         texts: theirs.
         embeddings: of these texts, float32 (texts, d): what the decoder wrote is near its vector, not on it.
         votes: what each of them got when it was selected, (texts,); 1 where it was never voted for.
         parents: how many of them, from the first, offspring are drawn from.
+        dead: how many of them, from the first, are not voted for.
     """
 
     population: np.ndarray
@@ -64,6 +65,12 @@ class Generation:
     embeddings: np.ndarray
     votes: np.ndarray
     parents: int
+    dead: int = 0
+
+    @property
+    def candidates(self) -> np.ndarray:
+        """What is voted for, float32 (n - dead, d)."""
+        return self.population[self.dead :]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +78,7 @@ class Selected:
     """What one round selected of one label.
 
     Attributes:
-        places: in the population that was voted for, the best first, int64 (p,).
+        places: among the candidates that were voted for, the best first, int64 (p,).
         texts: as they were written down.
         readable: which may have offspring, bool (p,).
     """
@@ -98,9 +105,10 @@ class EmbedSteps:
     """Makes the slate of each round.
 
     A label's next population is its readable parents and as many offspring of theirs as are asked for. The paper lets
-    the parents die; here they stand for election again, which costs nothing, as the noise does not depend on how many
-    candidates there are, and what was found once is not lost to one unlucky generation. A label of which no parent can
-    be read, or none was selected, votes for the same population again, where the paper ends the whole run.
+    the parents die, and so does `keep_parents: false`. Else they stand for election again, which costs nothing, as the
+    noise does not depend on how many candidates there are, and what was found once is not lost to one unlucky
+    generation. A label of which no parent can be read, or none was selected, votes for the same candidates again, where
+    the paper ends the whole run.
 
     Populations are a function of public inputs, noisy answers and the seed.
 
@@ -129,7 +137,7 @@ class EmbedSteps:
     def propose(self, done: Sequence[Round]) -> Slate:
         """The slate after these rounds."""
         generations = self.turn([one.counts for one in done]).generations
-        return Slate({}, {label: one.population for label, one in generations.items()})
+        return Slate({}, {label: one.candidates for label, one in generations.items()})
 
     def turn(self, answers: Sequence[Counts]) -> Turn:
         """The populations after these answers."""
@@ -161,13 +169,13 @@ class EmbedSteps:
         return Turn(generations, {})
 
     def _after(self, before: Turn, answer: Counts, turn: int) -> Turn:
-        chosen = {label: self._chosen(answer[label]) for label in before.generations}
+        chosen = {label: self._chosen(answer[label], one.dead) for label, one in before.generations.items()}
         written = self._written(before.generations, {label: places for label, (places, _) in chosen.items()}, turn)
         generations, selected = {}, {}
         for label, one in before.generations.items():
             (places, votes), (texts, embeddings) = chosen[label], written[label]
             passed = self.writer.readable(texts)
-            selected[label] = Selected(places, texts, passed)
+            selected[label] = Selected(places - one.dead, texts, passed)
             if passed.any():
                 kept = tuple(compress(texts, passed))
                 vectors, near = one.population[places[passed]], embeddings[passed]
@@ -175,13 +183,13 @@ class EmbedSteps:
             generations[label] = one
         return Turn(generations, selected)
 
-    def _chosen(self, answer: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-        """What a round selected of a label, the best first, and what each weighs, >= 0."""
+    def _chosen(self, answer: Sequence[float], dead: int) -> tuple[np.ndarray, np.ndarray]:
+        """Places of what a round selected in a label's population, the best first, and what each weighs, >= 0."""
         if not isinstance(self.settings.selection, GaussianHistogram):
-            return np.asarray(answer, dtype=np.int64), np.ones(len(answer))
+            return np.asarray(answer, dtype=np.int64) + dead, np.ones(len(answer))
         noisy = np.asarray(answer, dtype=np.float64)
         places = np.argsort(-noisy, kind="stable")[: self.settings.parents]
-        return places, np.maximum(noisy[places], 0.0)
+        return places + dead, np.maximum(noisy[places], 0.0)
 
     def _written(
         self, generations: Mapping[str, Generation], chosen: Mapping[str, np.ndarray], turn: int
@@ -211,9 +219,10 @@ class EmbedSteps:
         return mixture.drawn(count, np.random.default_rng((self.seed, _OFFSPRING, self._place(label), *draw)))
 
     def _grown(self, label: str, parents: Generation, turn: int) -> Generation:
-        """The parents, and offspring of theirs."""
+        """The parents, alive or dead, and offspring of theirs."""
         offspring = self.drawn(label, self.mixture(label, parents), self.settings.offspring, turn)
-        return replace(parents, population=np.concatenate([parents.population, offspring]))
+        dead = 0 if self.settings.keep_parents else parents.parents
+        return replace(parents, population=np.concatenate([parents.population, offspring]), dead=dead)
 
     def _place(self, label: str) -> int:
         return list(self.start).index(label)
@@ -235,7 +244,8 @@ def _write(path: Path, turn: Turn) -> None:
     arrays: dict[str, np.ndarray] = {}
     for place, (label, one) in enumerate(turn.generations.items()):
         arrays |= {f"population_{place}": one.population, f"embeddings_{place}": one.embeddings}
-        arrays |= {f"votes_{place}": one.votes, f"parents_{place}": np.array(one.parents)}
+        arrays |= {f"votes_{place}": one.votes}
+        arrays |= {f"parents_{place}": np.array(one.parents), f"dead_{place}": np.array(one.dead)}
         arrays[f"texts_{place}"] = _packed(one.texts)
         if label in turn.selected:
             own = turn.selected[label]
@@ -250,8 +260,8 @@ def _read(path: Path, labels: Sequence[str]) -> Turn:
     with np.load(path, allow_pickle=False) as file:
         for place, label in enumerate(labels):
             one: dict[str, Any] = {name: file[f"{name}_{place}"] for name in ("population", "embeddings", "votes")}
-            texts, parents = _unpacked(file[f"texts_{place}"]), int(file[f"parents_{place}"])
-            generations[label] = Generation(texts=texts, parents=parents, **one)
+            one |= {name: int(file[f"{name}_{place}"]) for name in ("parents", "dead")}
+            generations[label] = Generation(texts=_unpacked(file[f"texts_{place}"]), **one)
             if f"places_{place}" in file:
                 chosen, passed = file[f"places_{place}"], file[f"readable_{place}"]
                 selected[label] = Selected(chosen, _unpacked(file[f"written_{place}"]), passed)

@@ -1,6 +1,7 @@
 """What `predict` asks and costs; no row is read."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -82,7 +83,8 @@ def plan(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Pla
     ]
     means = [] if costs.means is None else [planned_means(costs.means)]
     queries = (*planned_query(costs.histogram), *means, *asked)
-    return Plan("predict", budget, queries, numbers, notes=tuple(notes(settings, spending)))
+    told = (*notes(settings, spending), *too_few(settings, schema, budget))
+    return Plan("predict", budget, queries, numbers, notes=told)
 
 
 def costs_of(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> PredictCosts:
@@ -133,11 +135,56 @@ def _numbers(
         "batches_in_all": everywhere,
         "batch_size": settings.batch_size,
         "waves": len(waves(settings, schema)),
-        "expected_examples": used * spending.tokens // settings.typical_tokens,
+        "expected_examples": examples(used, spending.tokens, settings.typical_tokens),
         "forward_tokens": contexts * (settings.prompt.text_tokens + spending.tokens),
     }
     numbers |= {} if histogram is None else {"histogram_sigma": histogram.sigma}
     return numbers if settings.rounding is None else {**numbers, "rounding": settings.rounding}
+
+
+def examples(batches: int, tokens: int, typical: int) -> int:
+    """About how many examples these batches write, of so many private tokens each and so many in an example."""
+    return batches * tokens // typical
+
+
+def too_few(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> Iterator[str]:
+    """Which batch size would write as many examples as are wanted, where this one does not."""
+    expected = _expected(settings, schema, budget)
+    if settings.rows is None or expected >= settings.rows or math.isinf(budget.epsilon):
+        return
+    size = size_for(settings, schema, budget, settings.rows)
+    lever = ("tokens" if settings.clip is None else "epsilon") + (" or batches" if settings.batches else "")
+    advice = f"no batch_size would write them, raise {lever}" if size is None else f"batch_size {size} would write them"
+    yield f"{settings.rows} examples are wanted, and batch_size {settings.batch_size} writes about {expected}: {advice}"
+
+
+def size_for(settings: PredictSettings, schema: PublicSchema, budget: Budget, wanted: int) -> int | None:
+    """A batch size that is expected to write as many examples as are wanted, before filters; None where none is.
+
+    At a fixed clip a batch may draw more tokens the larger it is, so this is the smallest that will do. At a fixed
+    number of tokens more come of more batches, so it is the largest, which leaves the widest clip.
+    """
+    sizes = range(1, max(1, schema.n_units // max(1, len(schema.label_names))) + 1)
+
+    def enough(size: int) -> bool:
+        return _expected(_resized(settings, size), schema, budget) >= wanted
+
+    def short(size: int) -> bool:
+        used = batches(_resized(settings, size), schema)[1]
+        return examples(used, settings.tokens or 0, settings.typical_tokens) < wanted
+
+    place = bisect_left(sizes, True, key=short) - 1 if settings.clip is None else bisect_left(sizes, True, key=enough)
+    return sizes[place] if 0 <= place < len(sizes) and enough(sizes[place]) else None
+
+
+def _resized(settings: PredictSettings, size: int) -> PredictSettings:
+    return settings.model_copy(update={"batch_size": size})
+
+
+def _expected(settings: PredictSettings, schema: PublicSchema, budget: Budget) -> int:
+    costs = costs_of(settings, schema, budget)
+    tokens = spend(settings, costs.rho, costs.rounding).tokens
+    return examples(batches(settings, schema)[1], tokens, settings.typical_tokens)
 
 
 def spend(settings: PredictSettings, rho: float, rounding: Rounding = EXACT) -> Spending:

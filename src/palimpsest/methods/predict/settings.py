@@ -87,6 +87,12 @@ class PredictSettings(Settings):
         default=None, ge=1, description="Most tokens of a batch, free ones included; null: 10 times r."
     )
     typical_tokens: int = Field(ge=1, description="Tokens of a typical example; only the plan reads it.")
+    rows: int | None = Field(
+        default=None,
+        ge=1,
+        description="Examples wanted, before filters; only the plan reads it, and says which batch_size would write as "
+        "many. null: it says nothing.",
+    )
     keep_unfinished: bool = Field(description="Keep the example that a batch's last token leaves unfinished.")
     together: int = Field(
         default=1024, ge=1, description="Private contexts, expected at most, whose batches are written side by side."

@@ -11,6 +11,7 @@ from ruamel.yaml.error import YAMLError
 
 from palimpsest.errors import DataError
 from palimpsest.params.release import ReleaseSettings
+from palimpsest.records import attributes
 from palimpsest.records.schema import PublicSchema
 from palimpsest.report.formats import number
 from palimpsest.report.unit import Unit
@@ -57,10 +58,8 @@ class Described:
         """Column -> what it holds."""
         text = "text" if self.data.keys is not None and self.data.text == "*" else self.data.text
         columns = {text: "A JSON object, synthetic." if self.data.task == "json" else "A synthetic text."}
-        if self.data.label is not None:
-            free = "Its label, which is free text."
-            columns[self.data.label] = "Its label, one of a public list." if self.data.labels else free
-        return columns
+        label = "Its label, one of a public list." if self.data.labels else "Its label, which is free text."
+        return columns | dict.fromkeys(attributes.names(self.data.label), label)
 
 
 def readme(described: Described) -> str:

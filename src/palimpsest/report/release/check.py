@@ -250,7 +250,10 @@ def _protected(statement: Mapping[str, Any], asset: Asset, receipts: Sequence[Re
     total = statement["ledger"]
     if statement["layers"] != layers(receipts, total["spent_epsilon"], total["delta"], unit):
         yield "the statement's layers are not those of its receipts and its unit"
-    if statement["not_covered"] != not_covered(unit):
+    swept = statement.get("swept", [])
+    if not {*swept} <= {receipt.variant for receipt in receipts}:
+        yield "the statement names a sweep of what is not released"
+    if statement["not_covered"] != not_covered(unit, swept):
         yield "the statement leaves out, or adds, what is not covered"
     *assumed, vouched = statement["assumptions"]
     if assumed != assumptions(receipts, unit, asset.n_public, verified=True) or vouched["id"] != "public-sources":

@@ -151,9 +151,8 @@ def rows(name: str, records: Sequence[Record], world: Facts | None) -> Iterator[
     if not records:
         yield DataError(f"{name} has no rows.", "Draw more rows, or loosen its filters.")
     texts = [texts_of(record) for record in records]
-    personal = PersonalData()
     hits = {
-        "look like a way to reach one person": [not all(personal.keeps(_candidates(row))) for row in texts],
+        "look like a way to reach one person": list(map(personal, records)),
         "hold a planted secret": [bool(world and any(map(world.find_canaries, row))) for row in texts],
     }
     for what, hit in hits.items():
@@ -165,6 +164,11 @@ def rows(name: str, records: Sequence[Record], world: Facts | None) -> Iterator[
                 "Put personal_data into the chain of the variant's filters and draw again, which is free. If rows go "
                 "on holding secrets, release nothing and report it.",
             )
+
+
+def personal(record: Record) -> bool:
+    """Whether a text of a row looks like a way to reach or charge one person."""
+    return not all(PersonalData().keeps([Candidate(Record(text), float("nan")) for text in texts_of(record)]))
 
 
 def texts_of(record: Record) -> list[str]:
@@ -181,7 +185,3 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _strings(item)
-
-
-def _candidates(texts: Iterable[str]) -> list[Candidate]:
-    return [Candidate(Record(text), float("nan")) for text in texts]

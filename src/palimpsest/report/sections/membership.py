@@ -1,6 +1,7 @@
-"""Membership: what attacks on the model, on the rows alone, and beside shadow models give away."""
+"""Membership: what attacks on the model, on the rows alone, beside shadow models and behind prompts give away."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -28,6 +29,7 @@ from palimpsest.report.sections.base import (
     counted,
     word,
 )
+from palimpsest.report.sections.prompts import PROMPT
 from palimpsest.report.theme import BLUE, GREY, ORANGE, SERIES, looks
 from palimpsest.report.tradeoff import TradeOff, read_tradeoff
 from palimpsest.report.unit import many
@@ -54,19 +56,22 @@ _SEEN = {  # by field of a line of the final table
     "membership": _Seen("M", MODEL, "model"),
     "text_membership": _Seen("R", TEXT, "rows alone"),
     "shadow_membership": _Seen("S", SHADOW, "model beside shadow models"),
+    "prompt_membership": _Seen("D", PROMPT, "rows in a judge's prompt"),
 }
 
 MEMBERS, OTHERS = "members", "never read"
 _CORNERS = 80  # of one ROC curve
 
 
-def strongest(results: Results, variant: str) -> tuple[Membership | None, Membership | None, Membership | None]:
-    """Fields of a line of the final table: the strongest attack on the model, on the rows, and with shadow models."""
-    text = results.get(TEXT, variant)
+def strongest(results: Results, variant: str) -> tuple[Membership | None, ...]:
+    """Fields of a line of the final table, in the order of `ATTACKS`: the strongest attack of each kind."""
+    text, prompt = results.get(TEXT, variant), results.get(PROMPT, variant)
+    behind = _strongest(prompt.membership if prompt else None)
     return (
         _strongest(results.get(MODEL, variant)),
         _strongest(text.membership if text else None),
         _strongest(results.get(SHADOW, variant)),
+        replace(behind, verdict=prompt.verdict) if prompt and behind else None,
     )
 
 
@@ -269,6 +274,8 @@ def _figures(page: Page) -> Iterator[Figure]:
     yield from _rocs(page, page.results.of(MODEL), "Membership attacks on {}")
     yield from _rocs(page, text, "Membership attacks on the rows of {} alone")
     yield from _rocs(page, page.results.of(SHADOW), "Membership attacks on {} with shadow models")
+    prompts = {variant: audit.membership for variant, audit in page.results.of(PROMPT).items()}
+    yield from _rocs(page, prompts, "Membership attacks behind one row of {}")
     yield from _phantoms(page)
 
 

@@ -87,8 +87,9 @@ def _figures(page: Page) -> Iterator[Figure]:
         yield Figure(
             section="Memorisation",
             title=f"Overlap of {variant} with members, holdout and public text",
-            caption="The number on top is members minus holdout, in percentage points: overlap alone says nothing, for "
-            "text of one kind always shares phrases.",
+            caption="The number on top is members (train) minus holdout, in percentage points: overlap alone says "
+            "nothing, for text of one kind always shares phrases. All training rows are more than members or holdout, "
+            "and so hold more of any text.",
             alt=draw.listed(f"Share of {variant}'s n-grams found", bars, "order", "corpus", value="rate"),
             chart=overlap_chart(bars, own),
             rows=bars,

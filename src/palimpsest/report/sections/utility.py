@@ -14,7 +14,7 @@ from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.formats import MISSING, number, percent
 from palimpsest.report.results import Document, Metric, Results, measured
 from palimpsest.report.row import BASELINES, EVALUATORS, Row, Score, Summary
-from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section
+from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table
 from palimpsest.report.theme import GREY, colors
 
 UTILITY = Metric("utility", UtilityScores.from_json, measured)
@@ -38,7 +38,7 @@ def scores(results: Results, variant: str) -> tuple[Score, ...]:
 def _score(name: str, own: Scored, both: bool) -> Score:
     note = None if own.gap_closed else _gap_note(own, both)
     return Score(
-        name, own.accuracy, own.retention, own.gap_closed, note, own.perplexity, own.over_public_lm
+        name, own.accuracy, own.retention, own.gap_closed, note, own.perplexity, own.over_public_lm, own.macro_f1
     )  # fmt: skip
 
 
@@ -64,7 +64,8 @@ def _retention(name: str) -> Callable[[Row], Cell | None]:
             return None
         ratio = _ratio(score.retention, 1)
         perplexity = () if score.perplexity is None else (f"perplexity {number(score.perplexity.value, 3)}",)
-        small = (*ratio.small, f"accuracy {percent(score.accuracy.value)}", *perplexity, *_over(score))
+        f1 = () if score.macro_f1 is None else (f"macro F1 {percent(score.macro_f1)}",)
+        small = (*ratio.small, f"accuracy {percent(score.accuracy.value)}", *f1, *perplexity, *_over(score))
         return Cell(ratio.text, small)
 
     return cell
@@ -92,6 +93,20 @@ def _ratio(ratio: Estimate | None, digits: int) -> Cell:
     if ratio is None:
         return Cell(MISSING)
     return Cell(percent(ratio.value, digits), (f"{percent(ratio.low, digits)} to {percent(ratio.high, digits)}",))
+
+
+def _tables(page: Page) -> Iterator[Table[Row]]:
+    yield Table(
+        "Do the rows fit their labels?",
+        "The share of rows to which tfidf_lr, trained on the real rows, gives the label that they were written for. It "
+        "errs on real rows too, so the share of real test rows is what to expect.",
+        (
+            Column("Variant", lambda row: Cell(row.variant)),
+            Column("Its rows", lambda row: _ratio(row.label_fit.synthetic, 1) if row.label_fit else None, number=True),
+            Column("Real test rows", lambda row: _ratio(row.label_fit.real, 1) if row.label_fit else None, number=True),
+        ),
+        [row for row in page.summary.rows if row.label_fit],
+    )
 
 
 def frontier(summary: Summary, evaluator: str) -> Rows:
@@ -224,4 +239,6 @@ def public_figures(scores: Mapping[str, Any], releases: Sequence[Mapping[str, An
 
 
 _PLOTS = {"utility": lambda page: frontier(page.summary, (*page.summary.evaluators, EVALUATORS[0])[0])}
-SECTION = Section("utility", (UTILITY, PUBLIC), columns=_columns, figures=_figures, plots=_PLOTS, heading="Utility")
+SECTION = Section(
+    "utility", (UTILITY, PUBLIC), columns=_columns, tables=_tables, figures=_figures, plots=_PLOTS, heading="Utility"
+)

@@ -1,0 +1,87 @@
+"""Each synthetic row beside the private row that it is nearest to, for whoever may see both. Private zone.
+
+Nothing is concluded here. Whether rows are nearer to what was read than chance makes them is asked by the audits, which
+have controls; this shows single rows to a reader.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from palimpsest import validate
+from palimpsest.audit.ngrams import WordIds, shared_ngrams
+from palimpsest.devices import exact_device
+from palimpsest.privacy.means import unit_rows
+from palimpsest.privacy.nearest import nearest
+from palimpsest.records.duplicates import shingles_of, words
+
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, eq=False)
+class Nearest:
+    """The nearest candidate of each row.
+
+    Attributes:
+        places: its index among the candidates; -1 where there is none. int64 (n,).
+        cosines: of the two vectors; NaN where there is none. float64 (n,).
+    """
+
+    places: np.ndarray
+    cosines: np.ndarray
+
+
+def nearest_of(rows: np.ndarray, candidates: np.ndarray) -> Nearest:
+    """The candidate with the largest cosine to each row, exactly; see `privacy.nearest`.
+
+    Args:
+        rows: vectors of any length, (n, d). One that is zero or not finite has no neighbour.
+        candidates: the same, (m, d).
+    """
+    if not len(candidates):
+        return Nearest(np.full(len(rows), -1, dtype=np.int64), np.full(len(rows), np.nan))
+    places = nearest(rows, candidates, device=exact_device())[:, 0]
+    cosines = np.einsum("nd,nd->n", unit_rows(rows), unit_rows(candidates[places]))
+    return Nearest(places, np.where(places < 0, np.nan, cosines))
+
+
+def longest_runs(texts: Sequence[str], others: Sequence[str]) -> np.ndarray:
+    """The longest run of words that each text shares with any one of `others`, in words: int64 (texts,)."""
+    vocabulary: dict[str, int] = {}
+    own, theirs = WordIds.read(texts, vocabulary), WordIds.read(others, vocabulary)
+    longest = np.zeros(len(texts), dtype=np.int64)
+    for shared in shared_ngrams(own, theirs):
+        longest[shared.first.row] = shared.order
+    return longest
+
+
+def marked(text: str, other: str, size: int) -> tuple[str, ...]:
+    """The text in pieces, every second of which is in runs of `size` words or more that `other` has too.
+
+    Case and punctuation do not count, and an `other` of fewer words counts as a whole. The pieces joined are the text.
+
+    >>> marked("Sadly, the lid was broken again.", "The LID was broken: I cried", 3)
+    ('Sadly, ', 'the lid was broken', ' again.')
+    """
+    validate.positive(size=size)
+    found, theirs = list(_WORD.finditer(text)), words(other)
+    own = [" ".join(words(match[0])) for match in found]
+    pieces, end = [], 0
+    for first, last in _runs(own, theirs, min(size, len(theirs))):
+        start, stop = found[first].start(), found[last].end()
+        pieces += [text[end:start], text[start:stop]]
+        end = stop
+    return (*pieces, text[end:])
+
+
+def _runs(own: Sequence[str], theirs: Sequence[str], size: int) -> list[tuple[int, int]]:
+    """First and last word of each run of `size` words that is among theirs, too; those that overlap are one."""
+    known = shingles_of(theirs, size) if size else frozenset()
+    runs: list[tuple[int, int]] = []
+    for start in range(len(own) - size + 1 if size else 0):
+        if tuple(own[start : start + size]) in known:
+            first = runs.pop()[0] if runs and start <= runs[-1][1] else start
+            runs.append((first, start + size - 1))
+    return runs

@@ -1,0 +1,50 @@
+"""A classifier that was itself trained with DP-SGD: what it answers on real test rows, with no text in between.
+
+Source: "Differentially Private Synthetic Data via Foundation Model APIs 2: Text", the baseline DP-FT-Downstream.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from palimpsest.audit.utility import Evaluation, Scored, evaluate, label_indices
+from palimpsest.plain import PlainFile
+from palimpsest.progress import track
+
+_BATCH = 100  # texts
+
+
+@dataclass(frozen=True)
+class ClassifierAudit(PlainFile):
+    """Private zone: the scores of one classifier.
+
+    Attributes:
+        epsilon: proved, of the classifier and of the language model that was paid for before it; None without noise.
+        beside: the evaluator whose baselines it is compared with; None where none of them predicts labels.
+    """
+
+    test_rows: int
+    epsilon: float | None
+    beside: str | None
+    scored: Scored
+
+
+def answers(
+    judge: Callable[[Sequence[str]], np.ndarray], texts: Sequence[str], targets: Sequence[str], labels: Sequence[str]
+) -> Evaluation:
+    """Score a classifier on test rows.
+
+    Args:
+        judge: texts -> probabilities of the labels, (texts, labels).
+        texts, targets: the test rows and their labels.
+        labels: in the order of the probabilities.
+
+    Raises:
+        DataError: there are no test rows, or one has a label that is not in `labels`.
+    """
+    truth = label_indices(targets, labels)
+    starts = range(0, len(texts), _BATCH)
+    shown = track(starts, name="classifier", total=len(starts), private=True)
+    found = np.concatenate([judge(texts[start : start + _BATCH]) for start in shown])
+    return evaluate(found[None], truth, labels)

@@ -1,0 +1,359 @@
+"""`palimpsest reproduce`: a table or a figure of a paper by one command, run by the ordinary graph."""
+
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from palimpsest.cli.consent import said_yes
+from palimpsest.cli.console import Rows, console, show
+from palimpsest.cli.context import asset_of, opened
+from palimpsest.cli.graph import stage_names, standings, upstream
+from palimpsest.cli.render import render
+from palimpsest.cli.repro import STOPPED
+from palimpsest.cli.reproduction import Asked, Place, made_params, make, params_of, place_of, with_kept
+from palimpsest.cli.run import run_workspace
+from palimpsest.cli.timing import expected
+from palimpsest.devices import AUTO, CPU, resolved
+from palimpsest.errors import LedgerError, PalimpsestError, ParamsError
+from palimpsest.files import read_json, write_json, write_text
+from palimpsest.graph.state import State
+from palimpsest.methods.shared.base import Plan
+from palimpsest.params.schema import Params
+from palimpsest.privacy.accounting import MOST_TARGET
+from palimpsest.privacy.ledger.rules import preview
+from palimpsest.report.formats import number
+from palimpsest.reproduce.cells import Cell, cells_of, chosen
+from palimpsest.reproduce.countings import as_counted, in_truth
+from palimpsest.reproduce.grid import Grid, grid, listed
+from palimpsest.reproduce.measures import Value, measure, planned, read, subject, target
+from palimpsest.reproduce.table import Epsilons, Result, document, drawn, page, stated
+from palimpsest.workspace import GRAPH, MODEL_RECEIPTS, RECEIPTS, REPORTS
+from stages.pricing import Prices
+from stages.spenders import spenders
+
+_SIZES = ("steps", "requests", "tokens", "forward_tokens", "candidates", "texts_decoded", "rows")  # of plans
+
+
+@dataclass(frozen=True)
+class Lot:
+    """The cells of one data set, with what they would ask and cost.
+
+    Attributes:
+        never: cell -> why it cannot run whatever is brought along; empty where it can.
+        now: the same for this machine and these files.
+        params: of its workspace with all cells that can run somewhere.
+    """
+
+    place: Place
+    cells: tuple[Cell, ...]
+    never: Mapping[str, str]
+    now: Mapping[str, str]
+    params: Params
+
+    @cached_property
+    def finished(self) -> frozenset[str]:
+        """The stages of its workspace that are up to date."""
+        return _finished(self.place.workspace)
+
+    @cached_property
+    def prices(self) -> Prices:
+        """The plans of all that spends."""
+        return Prices(self.params)
+
+    @property
+    def models(self) -> dict[str, str]:
+        """Variant of dp_lm -> the language model at the bottom of it."""
+        run = self.params.run
+        return {name: run.discriminator.get(model, model) for name, model in run.dp_lm.items()}
+
+    def plan(self, cell: Cell) -> Plan | None:
+        """What is asked of private rows for what the cell measures; None where it is a baseline or cannot run."""
+        if cell.of.baseline is not None or self.never[cell.name]:
+            return None
+        charged = self.params.run.dp_lm.get(cell.variant, cell.variant)
+        return self.prices.planned(subject(cell, self.models) if measure(cell).of_model else charged)
+
+    def why_not(self, cell: Cell) -> str:
+        """Why it does not run here and now; empty where it does."""
+        plan = self.plan(cell)
+        if plan is not None and not plan.feasible:
+            return f"infeasible: {' '.join(plan.notes)}"
+        return self.never[cell.name] or self.now[cell.name]
+
+    @property
+    def total(self) -> float:
+        """The epsilon that all its releases come to, of a data set that was never asked before."""
+        queries = {
+            (each.name, 1): self.prices.planned(each.name).queries
+            for each in spenders(self.params)
+            if each.target.purpose == "release" and self.prices.planned(each.name).feasible
+        }
+        return preview(asset_of(self.params), [], queries)
+
+
+def show_tables(paper: str | None = None) -> None:
+    """The papers and their tables, or those of one paper.
+
+    Raises:
+        ParamsError: there is no such paper.
+    """
+    found = [grid(*each) for each in listed() if paper in (None, each[0])]
+    if not found:
+        raise ParamsError(f"PAPER is {paper!r}.", "Name one of 000, 002, 003 and 004, or none to list all tables.")
+    rows = [(one.paper, one.table, one.title, ", ".join(one.data), str(len(cells_of(one)))) for one in found]
+    headings = ("paper", "table", "what it shows", "data sets", "cells")
+    show(console(), Rows("Tables and figures", headings, rows, headings[:4]))
+
+
+def asked_for(
+    workspace: Path, data: Path | None, model: Path | None, judge: Path | None, cells: str | None, records: str | None,
+    budget: float,
+) -> Asked:  # fmt: skip
+    """What the options ask for.
+
+    Raises:
+        ParamsError: a number of records is none.
+    """
+    counts: dict[str, int] = {}
+    for part in (records or "").split(",") if records else ():
+        name, _, number_of = part.partition("=")
+        if not number_of.strip().isdigit():
+            raise ParamsError(f"--records says {part!r}.", "Give names with numbers, as agnews=29575,trec=5452.")
+        counts[name.strip()] = int(number_of)
+    picked = tuple(part.strip() for part in (cells or "").split(",") if part.strip())
+    return Asked(workspace, data, model, judge, picked, counts, budget)
+
+
+def reproduce(paper: str, table: str, asked: Asked, *, plan: bool, yes: bool) -> int:
+    """Plan a table, ask, run its cells, and write it down; the exit status.
+
+    Cells that are finished stay. One that fails stops none of the others, and the table says why it is empty.
+
+    Raises:
+        PalimpsestError: an option is wrong, or nobody can be asked.
+    """
+    _check(asked)
+    found = grid(paper, table)
+    wanted = chosen(cells_of(found), asked.cells)
+    lots = [_lot(found, name, wanted, asked) for name in found.data if any(cell.data == name for cell in wanted)]
+    _show_plan(found, lots, asked)
+    if plan:
+        return 0
+    open_lots = [lot for lot in lots if any(not planned(cell) and not lot.why_not(cell) for cell in lot.cells)]
+    for lot in open_lots:
+        make(lot.place, found, params_of(lot.place, found, _open(lot), asked))
+    if open_lots and not _may_charge(open_lots, yes=yes):
+        print("Nothing ran and nothing was charged. The workspaces stay; the same line asks again.")
+        return 1
+    failed, code = _run(open_lots, yes=yes)
+    _write(found, [result for lot in lots for result in _results(lot, failed)], asked)
+    return code
+
+
+def _check(asked: Asked) -> None:
+    for option, path in (("--data", asked.data), ("--model", asked.model), ("--judge", asked.judge)):
+        if path is not None and not path.is_dir():
+            raise ParamsError(f"{option} is {str(path)!r}, which is no folder.", "Name the folder with the files.")
+
+
+def _lot(found: Grid, name: str, wanted: Sequence[Cell], asked: Asked) -> Lot:
+    place, cells = place_of(found, name, asked), tuple(cell for cell in wanted if cell.data == name)
+    never = {cell.name: _never(cell) for cell in cells}
+    now = {cell.name: _now(cell, place, asked) for cell in cells}
+    body = with_kept(place, params_of(place, found, [cell for cell in cells if not never[cell.name]], asked))
+    return Lot(place, cells, never, now, made_params(body))
+
+
+def _open(lot: Lot) -> list[Cell]:
+    return [cell for cell in lot.cells if not lot.why_not(cell)]
+
+
+def _never(cell: Cell) -> str:
+    if cell.missing:
+        return f"missing: {cell.missing}"
+    if "api" in cell.needs:
+        return f"needs API: {cell.needs['api']}"
+    if MOST_TARGET < cell.epsilon < math.inf:
+        return f"refused: epsilon {cell.epsilon:g} is no protection; noise is worked out up to {MOST_TARGET:g}"
+    return ""
+
+
+def _now(cell: Cell, place: Place, asked: Asked) -> str:
+    """What it lacks here. What a cell needs a GPU for is a named model: the embedded one is small."""
+    if planned(cell):
+        return ""
+    if place.lacks:
+        return f"needs file: {place.lacks}"
+    if "file" in cell.needs and asked.judge is None:
+        return f"needs file: {cell.needs['file']}"
+    if cell.of.model and (asked.model is None or cell.of.model not in asked.model.name):
+        return f"needs file: --model with a folder of {cell.of.model}"
+    if "gpu" in cell.needs and asked.model is not None and cell.name not in asked.cells and resolved(AUTO) == CPU:
+        return f"needs GPU: {cell.needs['gpu']}; name the cell in full with --cells to run it without"
+    return ""
+
+
+def _show_plan(found: Grid, lots: Sequence[Lot], asked: Asked) -> None:
+    """Cells, charges, sizes and hours, and what each data set comes to."""
+    headings = ("cell", "epsilon", "in truth\npublished", "as the paper\ncounts ours", "published", "size", "state")
+    rows = [_planned_row(lot, cell) for lot in lots for cell in lot.cells]
+    out = console()
+    show(out, Rows(f"Paper {found.paper}, {found.table}: no row was read", headings, rows, ("cell", "size", "state")))
+    for text in _sentences(found, lots, asked):
+        out.print(text, markup=False, soft_wrap=True)
+
+
+def _planned_row(lot: Lot, cell: Cell) -> list[str]:
+    epsilons, plan = _epsilons(lot, cell), lot.plan(cell)
+    sizes = [f"{number(plan.numbers[key])} {key}" for key in _SIZES if key in plan.numbers] if plan is not None else []
+    state = lot.why_not(cell) or _state(lot, cell)
+    return [
+        cell.name, stated(cell), number(epsilons.in_truth), number(epsilons.as_counted),
+        number(cell.published, 4), ", ".join(sizes), state,
+    ]  # fmt: skip
+
+
+def _state(lot: Lot, cell: Cell) -> str:
+    """Finished, or to be run; or what the plan alone says."""
+    if planned(cell):
+        value, why = _measured(lot, cell, frozenset(), {})
+        return why if value is None else f"by the plan: {number(value.value, 6)}"
+    return "finished" if target(cell, lot.models) in lot.finished else "will run"
+
+
+def _finished(workspace: Path) -> frozenset[str]:
+    """The stages of a workspace that are up to date; none where it is not made yet."""
+    if not (workspace / GRAPH).is_file():
+        return frozenset()
+    render(workspace)
+    return frozenset(one.name for one in standings(opened(workspace), fresh=True) if one.state is State.CACHED)
+
+
+def _sentences(found: Grid, lots: Sequence[Lot], asked: Asked) -> Iterator[str]:
+    written = "the embedded small model" if asked.model is None else asked.model.name
+    judges = "those of this house" if asked.judge is None else asked.judge.name
+    paper = ", ".join(f"{what} {name}" for what, name in found.models.items())
+    yield f"Written by {written}, judged by {judges}; the paper: {paper or 'not stated'}."
+    for lot in lots:
+        yield (
+            f"{lot.place.name}: all of this comes to epsilon {lot.total:.3f} at delta {lot.params.delta:.3g}, of "
+            f"{lot.params.privacy.budget.epsilon:g}{_beyond(lot)}, for about {lot.params.schema_of_data.n_units:,} "
+            f"records; what is finished is not charged again. Expected: {_time(lot)}."
+        )
+    for lot in lots:
+        if lot.place.lacks:
+            dataset = lot.place.found.dataset
+            yield (
+                f"{lot.place.name} lacks {lot.place.lacks} in --data. Its files come from {dataset.where}; "
+                f"`palimpsest dataset` says more. Public text beside it: {dataset.public}"
+            )
+    if found.counting.says:
+        yield found.counting.says
+
+
+def _time(lot: Lot) -> str:
+    """What the stages are expected to take that will run, of those that were measured here with other sizes."""
+    workspace = lot.place.workspace
+    if not (workspace / GRAPH).is_file():
+        return "nothing was measured here yet"
+    there, done = set(stage_names(workspace)), lot.finished
+    wanted = {target(cell, lot.models) for cell in _open(lot) if not planned(cell)}
+    below = upstream(workspace, sorted(wanted & there)) if wanted & there else set()
+    due = (below | wanted) - done
+    minutes = expected(workspace, sorted(due))
+    hours = sum(minutes.values()) / 60.0
+    return f"{hours:.1f} hours for the stages that were measured here, {len(minutes)} of at least {len(due)}"
+
+
+def _beyond(lot: Lot) -> str:
+    fits = lot.total <= lot.params.privacy.budget.epsilon
+    return "" if fits else " (not all of it fits: pick some with --cells, or let --budget be more)"
+
+
+def _may_charge(lots: Sequence[Lot], *, yes: bool) -> bool:
+    if yes:
+        return True
+    asked = ", ".join(f"{lot.place.name}: at most epsilon {lot.total:.3f}" for lot in lots)
+    if not sys.stdin.isatty():
+        raise LedgerError(
+            f"This run would charge ({asked}), and nobody can be asked.",
+            "Give the word with --yes. The workspaces are made, and nothing was charged.",
+        )
+    return said_yes(f"This run charges ({asked}). What is charged is never given back. Go on? [y/N]")
+
+
+def _run(lots: Sequence[Lot], *, yes: bool) -> tuple[dict[str, str], int]:
+    """Run the cells one after the other; cell -> why it failed, and the exit status."""
+    failed: dict[str, str] = {}
+    for lot in lots:
+        done = _finished(lot.place.workspace)
+        for name in dict.fromkeys(target(cell, lot.models) for cell in _open(lot) if not planned(cell)):
+            why, code = _one(lot.place.workspace, name, yes) if name not in done else ("", 0)
+            if code == STOPPED:
+                return failed, code
+            failed |= {name_of(lot.place, name): why} if why else {}
+    return failed, int(bool(failed))
+
+
+def _one(workspace: Path, name: str, yes: bool) -> tuple[str, int]:
+    try:
+        code = run_workspace(workspace, [name], ui=False, stay=False, yes=yes)
+    except PalimpsestError as error:
+        print(error.lines, file=sys.stderr)
+        return f"refused: {error.problem}", 1
+    return (f"failed: {name}" if code not in (0, STOPPED) else ""), code
+
+
+def name_of(place: Place, stage: str) -> str:
+    """A stage of one of the workspaces."""
+    return f"{place.name}/{stage}"
+
+
+def _results(lot: Lot, failed: Mapping[str, str]) -> Iterator[Result]:
+    """Every cell with what was measured, or why nothing was."""
+    done = _finished(lot.place.workspace)
+    for cell in lot.cells:
+        yield Result(cell, _epsilons(lot, cell), *_measured(lot, cell, done, failed))
+
+
+def _measured(lot: Lot, cell: Cell, done: frozenset[str], failed: Mapping[str, str]) -> tuple[Value | None, str]:
+    plan = lot.plan(cell)
+    if planned(cell):
+        return (None if plan is None else measure(cell).read(plan.numbers, cell.detail)), lot.never[cell.name]
+    if why := lot.why_not(cell):
+        return None, why
+    stage = target(cell, lot.models)
+    value = read(cell, lot.place.workspace, lot.models) if stage in done else None
+    if value is None:
+        return None, failed.get(name_of(lot.place, stage), "not run")
+    return value, value.note
+
+
+def _epsilons(lot: Lot, cell: Cell) -> Epsilons:
+    """By both countings, of the published value and of ours."""
+    if cell.of.per_word:
+        return Epsilons(cell.epsilon, None, None, None)
+    of, counting = cell.grid.data[cell.data], cell.grid.counting
+    n, plan = lot.params.schema_of_data.n_units, lot.plan(cell)
+    receipts = MODEL_RECEIPTS if measure(cell).of_model else RECEIPTS
+    receipt = lot.place.workspace / receipts / f"{subject(cell, lot.models)}.json"
+    charged = read_json(receipt)["epsilon"] if receipt.is_file() else None
+    truth, ours = cell.epsilon, None if plan is None else charged or plan.budget.epsilon
+    if cell.row in counting.rows:
+        truth = in_truth(counting, cell.data, cell.epsilon, of.records or n)
+        ours = None if plan is None else as_counted(counting, ours or 0.0, plan.numbers, n)
+    return Epsilons(cell.epsilon, truth, charged, ours)
+
+
+def _write(found: Grid, results: Sequence[Result], asked: Asked) -> None:
+    """The table as a page and as JSON, and its drawing; all of it stays with its owner."""
+    home = asked.workspace / REPORTS / f"{found.paper}-{found.table}"
+    write_json(home.with_suffix(".json"), document(found, results))
+    write_text(home.with_suffix(".md"), page(found, results))
+    if drawing := drawn(found, results):
+        write_text(home.with_suffix(".svg"), drawing)
+    print(page(found, results))
+    print(f"written: {home}.md, .json" + (" and .svg" if drawing else "") + "; they are private, as the test rows are")

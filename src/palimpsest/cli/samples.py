@@ -1,0 +1,31 @@
+"""`palimpsest samples`: a page to look through rows with, written anew each time."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from palimpsest.cli.context import environment
+from palimpsest.cli.processes import shown
+from palimpsest.params.load import load
+from palimpsest.workspace import SAMPLES
+
+ROWS = 10_000
+
+
+def write_samples(workspace: Path, variants: Sequence[str] = (), *, rows: int = ROWS) -> int:
+    """Write the page and print its path; the exit status.
+
+    A process of its own reads the rows, started as stages are: neither an error nor a library quotes one there.
+
+    Args:
+        variants: which, and rows at epsilon 0; none are all that have rows.
+        rows: of each variant, drawn at random where it has more.
+
+    Raises:
+        ParamsError: this is no workspace.
+    """
+    load(workspace)
+    code = shown([sys.executable, "-P", "-m", "stages.samples", str(rows), *variants], workspace, environment())
+    if code == 0:
+        print(f"Samples (private zone): {(workspace / SAMPLES).resolve()}", flush=True)
+    return code

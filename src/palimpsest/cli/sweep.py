@@ -1,0 +1,299 @@
+"""`palimpsest sweep`: a variant for each point of a grid, priced as a whole, then run by the ordinary graph."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from palimpsest.cli.consent import said_yes
+from palimpsest.cli.console import Rows, console, show
+from palimpsest.cli.context import Context, opened
+from palimpsest.cli.graph import stage_names, standings
+from palimpsest.cli.plan import Priced, asked_delta, asked_total, priced_one
+from palimpsest.cli.render import render
+from palimpsest.cli.repro import STOPPED
+from palimpsest.cli.run import run_workspace
+from palimpsest.cli.scores import CHOICE, show_scores
+from palimpsest.errors import LedgerError, PalimpsestError, ParamsError
+from palimpsest.files import write_text
+from palimpsest.graph.state import Standing, State
+from palimpsest.params.file import FILE
+from palimpsest.params.insert import inserted
+from palimpsest.params.load import loads
+from palimpsest.params.resolve import WAYS
+from palimpsest.params.schema import Params
+from palimpsest.params.text import flow
+from palimpsest.progress import track
+from palimpsest.report.formats import MISSING
+from palimpsest.reproduce.cells import merged
+from palimpsest.reproduce.sweep import Point, axis, marks, points
+from stages.pricing import Prices
+from stages.spenders import spender
+from stages.vouching import require_vouched
+
+_EVALUATION = "downstream_eval"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A point with what it would cost.
+
+    Attributes:
+        why: why it is left out; empty where it can run.
+        charges: what of it asks private rows something.
+        added: the epsilon that it adds to the data set's total, after the points before it.
+    """
+
+    point: Point
+    why: str
+    charges: tuple[Priced, ...] = ()
+    added: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A grid over the workspace that it would be added to.
+
+    Attributes:
+        text: params.yaml as it is.
+        found: stage -> its state as it is.
+    """
+
+    context: Context
+    variant: str
+    text: str
+    found: Mapping[str, Standing]
+
+    @cached_property
+    def written(self) -> dict[str, Any]:
+        """params.yaml as a person wrote it."""
+        return dict(YAML(typ="safe", pure=True).load(self.text))
+
+
+def sweep(workspace: Path, variant: str, varied: Sequence[str], *, plan: bool, yes: bool) -> int:
+    """Plan a grid, ask, write its points into params.yaml and run them; the exit status.
+
+    What is finished stays. A point that cannot run is named and left out; one that fails stops none of the others.
+
+    Raises:
+        PalimpsestError: no point can be made, or nobody can be asked.
+    """
+    render(workspace)
+    context = opened(workspace)
+    require_vouched(context.params, workspace)
+    asked = Sweep(
+        context, variant, (workspace / FILE).read_text(encoding="utf-8"),
+        {one.name: one for one in standings(context, fresh=True)},
+    )  # fmt: skip
+    _require_all_run(asked)
+    offers = _offers(asked, points(asked.written, variant, [axis(text) for text in varied]))
+    _show(asked, offers)
+    if plan:
+        return 0
+    wanted = [offer.point for offer in offers if not offer.why]
+    if not wanted:
+        print("No point can run: nothing was written and nothing was charged.")
+        return 1
+    if not _may_charge(sum(offer.added for offer in offers), yes=yes):
+        print("Nothing ran, nothing was charged, and params.yaml is as it was.")
+        return 1
+    write_text(workspace / FILE, with_points(asked, wanted))
+    render(workspace)
+    return _run(asked, wanted, yes=yes)
+
+
+def _require_all_run(asked: Sweep) -> None:
+    if (asked.written.get("runs") or {}).get("evaluate") is not None:
+        raise ParamsError(
+            f"runs.evaluate of {FILE} lists the variants that run, and a sweep adds some.",
+            "Take runs.evaluate out: all variants run then.",
+        )
+
+
+def with_points(asked: Sweep, wanted: Sequence[Point]) -> str:
+    """params.yaml with these points and the note that a sweep made them.
+
+    Raises:
+        ParamsError: it has one of their names with other settings, or is written so that nothing can be added.
+    """
+    there = asked.written
+    made: dict[str, Any] = {"sweeps": marks(wanted, asked.variant)}
+    for point in wanted:
+        made = merged(made, point.settings)
+    new = {key: _new(key, there.get(key) or {}, entries) for key, entries in made.items()}
+    text = inserted(asked.text, new)
+    if not _says(text, merged(there, {key: value for key, value in new.items() if value})):
+        raise ParamsError(
+            f"Points cannot be added to {FILE}: a section of it is written on one line in braces.",
+            "Give each entry of variants, lms, discriminators and sweeps a line of its own.",
+        )
+    return text
+
+
+def _says(text: str, wanted: Mapping[str, Any]) -> bool:
+    try:
+        return bool(YAML(typ="safe", pure=True).load(text) == wanted)
+    except YAMLError:
+        return False
+
+
+def _new(section: str, there: Mapping[str, Any], entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that are not there yet."""
+    other = [name for name in entries if section != "sweeps" and name in there and there[name] != entries[name]]
+    if other:
+        raise ParamsError(
+            f"{section}.{other[0]} is there with other settings, and would be charged again with these.",
+            "Rename it, or sweep other values.",
+        )
+    return {name: entry for name, entry in entries.items() if name not in there}
+
+
+def _offers(asked: Sweep, grid: Sequence[Point]) -> list[Offer]:
+    """What each point would cost after those before it. Reads no row."""
+    refused = {point.name: _refusal(asked, point) for point in grid}
+    params = loads(with_points(asked, [point for point in grid if not refused[point.name]]))
+    till = Till(asked, params)
+    told = track(grid, name="price the points", total=len(grid), private=False, unit="point")
+    return [Offer(point, why) if (why := refused[point.name]) else till.offer(point) for point in told]
+
+
+def _refusal(asked: Sweep, point: Point) -> str:
+    """Why params.yaml cannot have a point; empty where it can."""
+    try:
+        params = loads(with_points(asked, [point]))
+        spender(params, params.run.dp_lm.get(point.name, point.name)).require_protection()
+    except ParamsError as error:
+        return error.problem
+    return ""
+
+
+class Till:
+    """Prices points one after the other, each on top of those before it that fit."""
+
+    def __init__(self, asked: Sweep, params: Params) -> None:
+        self._asked, self._params, self._prices = asked, params, Prices(params)
+        self._charges = asked.context.ledger.charges(asked.context.asset.name)
+        self._items: dict[str, Priced] = {}
+        self._total = asked_total(asked.context, [], self._charges)
+
+    def offer(self, point: Point) -> Offer:
+        """What a point would add; one that cannot run adds nothing."""
+        own = self._priced(point)
+        wanted, context = [*(self._items | own).values()], self._asked.context
+        after, own_delta = (total(context, wanted, self._charges) for total in (asked_total, asked_delta))
+        if why := _infeasible(own) or _beyond(after, own_delta, context):
+            return Offer(point, why, tuple(own.values()))
+        added, self._total = after - self._total, after
+        self._items |= own
+        return Offer(point, "", tuple(own.values()), added)
+
+    def _priced(self, point: Point) -> dict[str, Priced]:
+        """Whatever a point asks of private rows: its own questions, and those of what it builds on."""
+        charged = self._params.run.dp_lm.get(point.name, point.name)
+        found = [spender(self._params, name) for name in self._prices.chain(charged)]
+        return {each.stage: priced_one(self._prices, each, self._asked.found) for each in found}
+
+
+def _infeasible(own: Mapping[str, Priced]) -> str:
+    notes = [f"{item.name}: {' '.join(item.plan.notes)}" for item in own.values() if not item.plan.feasible]
+    return f"infeasible: {'; '.join(notes)}" if notes else ""
+
+
+def _beyond(after: float, own_delta: float, context: Context) -> str:
+    asset = context.asset
+    fits = after <= asset.epsilon and own_delta <= asset.delta - asset.filter_delta
+    return "" if fits else f"does not fit: the total would be epsilon {after:.3f} of {asset.epsilon:g}"
+
+
+def _show(asked: Sweep, offers: Sequence[Offer]) -> None:
+    keys = list(offers[0].point.values)
+    rows = [
+        [
+            offer.point.name,
+            *(flow(offer.point.values[key]) for key in keys),
+            MISSING if offer.why else f"{offer.added:.3f}",
+            _state(asked, offer),
+        ]
+        for offer in offers
+    ]
+    out, headings = console(), ("point", *keys, "adds epsilon", "state")
+    show(out, Rows(f"Sweep of {asked.variant}: no row was read", headings, rows, ("point", *keys, "state")))
+    for text in _sentences(asked, offers):
+        out.print(text, markup=False, soft_wrap=True)
+
+
+def _state(asked: Sweep, offer: Offer) -> str:
+    if offer.why:
+        return f"left out: {offer.why}"
+    return "finished" if _finished(asked, offer.point) else "will run"
+
+
+def _finished(asked: Sweep, point: Point) -> bool:
+    standing = asked.found.get(f"{_EVALUATION}@{point.name}")
+    return standing is not None and standing.state is State.CACHED
+
+
+def _sentences(asked: Sweep, offers: Sequence[Offer]) -> Iterator[str]:
+    asset, spent = asked.context.asset, asked.context.ledger.balance(asked.context.asset.name).spent
+    added = sum(offer.added for offer in offers)
+    open_offers = [offer for offer in offers if not offer.why]
+    if any(item.pending and item.purpose == "release" for offer in open_offers for item in offer.charges):
+        yield (
+            f"{len(open_offers)} of {len(offers)} points fit. They add epsilon {added:.3f}: the total of {asset.name} "
+            f"goes from {spent:.3f} to {spent + added:.3f} of {asset.epsilon:g} at delta {asset.delta:.3g}."
+        )
+    elif open_offers:
+        yield f"{len(open_offers)} of {len(offers)} points can run. They charge 0: private rows are asked nothing new."
+    yield CHOICE
+
+
+def _may_charge(added: float, *, yes: bool) -> bool:
+    if yes or added <= 0.0:
+        return True
+    if not _on_a_terminal():
+        raise LedgerError(
+            f"This sweep would charge epsilon {added:.3f}, and nobody can be asked.",
+            "Give the word with --yes. Nothing was written and nothing was charged.",
+        )
+    return said_yes(f"This sweep charges epsilon {added:.3f}. What is charged is never given back. Go on? [y/N]")
+
+
+def _on_a_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _run(asked: Sweep, wanted: Sequence[Point], *, yes: bool) -> int:
+    """Run the points one after the other and print their scores."""
+    workspace, failed = asked.context.workspace, list[str]()
+    for point in wanted:
+        code = 0 if _finished(asked, point) else _one(workspace, point.name, yes)
+        if code == STOPPED:
+            return code
+        failed += [point.name] if code else []
+    show_scores([workspace], [point.name for point in wanted])
+    if failed:
+        print(f"Failed: {', '.join(failed)}. The same line again goes on; what is finished stays.", file=sys.stderr)
+    return int(bool(failed))
+
+
+def _one(workspace: Path, name: str, yes: bool) -> int:
+    context = opened(workspace)
+    try:
+        return run_workspace(workspace, [_target(context.params, workspace, name)], ui=False, stay=False, yes=yes)
+    except PalimpsestError as error:
+        print(error.lines, file=sys.stderr)
+        return 1
+
+
+def _target(params: Params, workspace: Path, name: str) -> str:
+    """The evaluation of a variant; where there is none, what writes its rows."""
+    evaluation = f"{_EVALUATION}@{name}"
+    if evaluation in stage_names(workspace):
+        return evaluation
+    drawn = name in params.run.dp_lm
+    return f"{'pplm_generate' if drawn else WAYS[params.variants[name].method].stage}@{name}"

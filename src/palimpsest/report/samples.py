@@ -1,0 +1,174 @@
+"""The sample browser: one HTML file of the private zone in which a person looks through rows.
+
+Guarantee: none. It has private rows beside synthetic ones, for whoever may see both. No stage writes it and no release,
+remote or server is handed it.
+
+Every row is taken for hostile. Rows are data of the page, read by its one script, which puts them there as text; the
+content policy lets no other script run, and nothing is fetched.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from palimpsest.records.record import Record
+from palimpsest.report.page import environment, policy
+from palimpsest.report.shown import visible
+
+_DIGITS = 3  # of a cosine
+WHY: Mapping[str, str] = {
+    "length": "shorter than filters.min_words, or longer than filters.max_words",
+    "personal_data": "has what looks like a way to reach or charge one person",
+    "duplicates": "too much like a row that was kept before it, by filters.similarity",
+    "perplexity": "found less likely by the public language model than filters.quantile of held-out public texts",
+    "label": "its label found less likely than filters.threshold",
+    "unreadable": "written down of an embedding, and too unlikely to the public language model to be read",
+    "empty": "no word was left of it",
+}
+
+
+@dataclass(frozen=True)
+class Near:
+    """The private row that is nearest to a synthetic one, by the encoder.
+
+    Attributes:
+        pieces: its text; every second piece is words that the synthetic row has too.
+        person: the beginning of the keyed id of whose it is; None where the unit of privacy is one record.
+    """
+
+    pieces: tuple[str, ...]
+    label: str
+    cosine: float
+    person: str | None
+
+
+@dataclass(frozen=True)
+class Written:
+    """One synthetic row.
+
+    Attributes:
+        pieces: its text; every second piece is words that the nearest private row has too.
+        label: "" where it has none.
+        longest: the longest run of words that it shares with any one row that was read, in words.
+        near: None where no row is near, as where the encoder has no vector of the text.
+        unread: the cosine of the nearest row that nothing was fitted to; None where there is none.
+    """
+
+    pieces: tuple[str, ...]
+    label: str
+    longest: int
+    near: Near | None
+    unread: float | None
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What one filter removed; `rows` are some of `count`."""
+
+    filter: str
+    count: int
+    rows: tuple[Record, ...]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round began with and what it selected; where embeddings evolve, the public text that is nearest to each.
+
+    Attributes:
+        before: text and label with how often it is there.
+    """
+
+    before: tuple[tuple[Record, int], ...]
+    after: tuple[tuple[Record, int], ...]
+
+
+@dataclass(frozen=True)
+class Browsed:
+    """One variant, or a row at epsilon 0.
+
+    Attributes:
+        role: in words, whether its rows may leave.
+        total: how many rows it has; `rows` are these, or some of them.
+        stands: whether the texts of its rounds stand for embeddings.
+    """
+
+    name: str
+    role: str
+    total: int
+    rows: tuple[Written, ...]
+    removed: tuple[Removal, ...]
+    rounds: tuple[Round, ...]
+    stands: bool
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of private rows, and of words that make a run.
+
+    Attributes:
+        read: rows that methods read.
+        unread: rows that nothing was fitted to.
+        words: of a run that is marked.
+    """
+
+    read: int
+    unread: int
+    words: int
+
+
+def render_samples(asset: str, variants: Sequence[Browsed], sizes: Sizes, created: str) -> str:
+    """The page as HTML text: styles, script and rows inside, no address outside.
+
+    Args:
+        created: when it was drawn.
+    """
+    pages = environment()
+    script = Markup(pages.get_template("samples.js").render())
+    return pages.get_template("samples.html.j2").render(
+        asset=asset,
+        created=created,
+        sizes=sizes,
+        variants=variants,
+        data=[_told(one) for one in variants],
+        script=script,
+        policy=policy(script),
+    )
+
+
+def _told(one: Browsed) -> dict[str, Any]:
+    """What the script reads of a variant."""
+    return {
+        "name": one.name,
+        "role": one.role,
+        "total": one.total,
+        "stands": one.stands,
+        "rows": [_row(row) for row in one.rows],
+        "removed": [_removal(removal) for removal in one.removed],
+        "rounds": [{"before": _texts(each.before), "after": _texts(each.after)} for each in one.rounds],
+    }
+
+
+def _row(row: Written) -> dict[str, Any]:
+    near = row.near and {"text": _visible(row.near.pieces), "label": visible(row.near.label)} | {
+        "cosine": round(row.near.cosine, _DIGITS), "person": row.near.person
+    }  # fmt: skip
+    unread = None if row.unread is None else round(row.unread, _DIGITS)
+    own = {"text": _visible(row.pieces), "label": visible(row.label), "longest": row.longest}
+    return own | {"near": near, "unread": unread}
+
+
+def _removal(removal: Removal) -> dict[str, Any]:
+    why = WHY.get(removal.filter, "removed by its method")
+    return {"filter": removal.filter, "why": why, "count": removal.count} | {
+        "rows": _texts([(row, 1) for row in removal.rows])
+    }
+
+
+def _texts(rows: Sequence[tuple[Record, int]]) -> list[dict[str, Any]]:
+    return [{"text": visible(row.text), "label": visible(row.label or ""), "times": times} for row, times in rows]
+
+
+def _visible(pieces: Sequence[str]) -> list[str]:
+    return [visible(piece) for piece in pieces]

@@ -1,0 +1,72 @@
+"""Classifiers that were trained with DP-SGD themselves, beside those that only read synthetic rows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from palimpsest.audit.classifier import ClassifierAudit
+from palimpsest.audit.statistics import Estimate
+from palimpsest.audit.utility import Scored
+from palimpsest.report.formats import MISSING, number, percent
+from palimpsest.report.results import Metric
+from palimpsest.report.sections.base import Cell, Column, Page, Section, Table
+from palimpsest.report.sections.utility import UTILITY
+
+CLASSIFIER = Metric(
+    "classifier",
+    ClassifierAudit.from_json,
+    lambda params: params.run.discriminator if params.dataset.labels else (),
+    path="classifiers/{}.json",
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One classifier: what it learned from, and its scores."""
+
+    name: str
+    learned: str
+    epsilon: float | None
+    scored: Scored
+
+
+def lines(page: Page) -> list[Line]:
+    """The classifiers that private rows trained, then those of every row of the results by the same evaluator."""
+    found = page.results.of(CLASSIFIER)
+    own = [Line(name, "private rows, with noise", one.epsilon, one.scored) for name, one in found.items()]
+    beside, scores = {one.beside for one in found.values()}, page.results.of(UTILITY)
+    return own + [
+        Line(row.variant, f"its rows, by {name}", row.epsilon_proved, scored)
+        for row in page.summary.rows
+        if row.variant in scores
+        for name, scored in scores[row.variant].evaluators.items()
+        if name in beside
+    ]
+
+
+def _tables(page: Page) -> Iterator[Table[Line]]:
+    if not page.results.of(CLASSIFIER):
+        return
+    yield Table(
+        "A classifier that is private itself",
+        "Where one classifier is all that is wanted, no text has to be written: it is trained with DP-SGD. It has read "
+        "private rows, and answers one question. Its epsilon counts the language model that it stands behind, so it "
+        "had less than that to learn with. On real test rows, intervals of 95%.",
+        (
+            Column("Classifier", lambda line: Cell(line.name)),
+            Column("Learned from", lambda line: Cell(line.learned)),
+            Column("ε proved", lambda line: Cell(number(line.epsilon)), number=True),
+            Column("Accuracy", lambda line: _interval(line.scored.accuracy), number=True),
+            Column("Macro F1", lambda line: Cell(percent(line.scored.macro_f1)), number=True),
+            Column("Retention", lambda line: _interval(line.scored.retention), number=True),
+        ),
+        lines(page),
+    )
+
+
+def _interval(found: Estimate | None) -> Cell:
+    if found is None:
+        return Cell(MISSING)
+    return Cell(percent(found.value), (f"{percent(found.low)} to {percent(found.high)}",))
+
+
+SECTION = Section("classifier", (CLASSIFIER,), tables=_tables, heading="Utility")

@@ -1,0 +1,212 @@
+"""A table or figure of a paper as it is declared: which rows at which epsilon, measured how, and what was published.
+
+A grid is a YAML file in `grids`, read strictly: a key that is not described here is refused. Nothing in a grid is read
+out of data. What the paper's methods are told is in its preset; `settings` of a grid go over it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from ruamel.yaml import YAML
+
+from palimpsest.errors import ParamsError
+
+Need = Literal["gpu", "api", "file"]
+Body = Mapping[str, Any]
+_GRIDS = resources.files(__package__) / "grids"
+
+
+class _Strict:
+    """What pydantic reads: each field of its type, none unknown."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True)
+class Source(_Strict):
+    """A data set of a table.
+
+    Attributes:
+        public: the file with public text in the folder of the data, without its ending.
+        dataset: its name in `palimpsest dataset`; None: the one it has in the grid.
+        asset: its name in the ledger, where another data set of a grid has the same rows; None: as in the grid.
+        records: how many private records the paper counts with; None: as many as are declared.
+        n_public: how many are declared; None: as published.
+        part: whether it is a part of the data set, whose files lie in a folder of its name.
+        cut: the share that is cut for the test; None: the publishers' split.
+        label: which of its labels is learned; None: the first.
+        settings: of params.yaml, for this data set alone.
+    """
+
+    public: str
+    dataset: str | None = None
+    asset: str | None = None
+    n_public: int | None = None
+    part: bool = False
+    records: int | None = None
+    cut: float | None = None
+    label: str | None = None
+    settings: Body = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Row(_Strict):
+    """A row of the table.
+
+    Attributes:
+        title: as the paper calls it.
+        like: the variant of the settings that it is; None: that of its own name.
+        changes: settings in which it differs from that variant.
+        below: settings in which what it is drawn from differs, a language model or an author, which then is its own.
+        baseline: what it is instead of a variant: the private rows (real), public texts (public_only), the public
+            language model (base); None of a variant.
+        epsilons: instead of those of the grid.
+        detail: what its cells measure differently from their column.
+        model: the language model that writes it, as the name of --model's folder has it; empty: whichever is given.
+        per_word: whether its epsilons are of one word, which is another unit: they stand beside no other.
+        needs: what it takes that not everybody has, in words.
+        missing: what is not built that it takes; empty where all is.
+    """
+
+    title: str
+    like: str | None = None
+    changes: Body = field(default_factory=dict)
+    below: Body = field(default_factory=dict)
+    baseline: Literal["real", "public_only", "base"] | None = None
+    epsilons: tuple[float, ...] | None = None
+    detail: Body = field(default_factory=dict)
+    model: str = ""
+    per_word: bool = False
+    needs: Mapping[Need, str] = field(default_factory=dict)
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Column(_Strict):
+    """What is measured of every row.
+
+    Attributes:
+        measure: a key of `measures.MEASURES`.
+        title: as the table heads it.
+        unit: of the published values; percent is a hundredth of what is measured.
+        detail: which of the values that the measure has.
+        needs, missing: as of a row.
+    """
+
+    measure: str
+    title: str
+    unit: Literal["share", "percent", "nats", "plain"] = "plain"
+    detail: Body = field(default_factory=dict)
+    needs: Mapping[Need, str] = field(default_factory=dict)
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Counting(_Strict):
+    """How the paper counts epsilon; see `countings`.
+
+    Attributes:
+        kind: same: as it is counted here. two_gradients: both gradients of a step at the price of one. one_pick: all
+            picks of a call at the price of one. printed_noise: for the noise that is printed.
+        rows: those that it counts so; all others as it is done here.
+        batch, epochs: of the training.
+        picks: of a call.
+        rounds: of votes.
+        noise: data set -> epsilon as stated -> the printed noise.
+        says: what it does not cover, in a sentence.
+    """
+
+    kind: Literal["same", "two_gradients", "one_pick", "printed_noise"] = "same"
+    rows: tuple[str, ...] = ()
+    batch: int = 0
+    epochs: float = 0.0
+    picks: int = 1
+    rounds: int = 0
+    noise: Mapping[str, Mapping[float, float]] = field(default_factory=dict)
+    says: str = ""
+
+
+@dataclass(frozen=True)
+class Grid(_Strict):
+    """A table or a figure.
+
+    Attributes:
+        title: what it shows.
+        models: what the paper writes and judges with, in words.
+        counting: how it counts epsilon.
+        data: data set -> what is to be known of it.
+        rows, columns: name -> what it is.
+        epsilons: of every row that names none; .inf is the run without noise.
+        published: data set -> row -> epsilon -> a value for each column, or none that is known.
+        unpublished: why values are missing there.
+        settings: of params.yaml, for all its data sets, over those of the paper. In names `<e>` is the epsilon of a
+            cell as names have it, and `<epsilon>` alone is its value.
+        paper, table: from the name of its file.
+    """
+
+    title: str
+    data: Mapping[str, Source]
+    rows: Mapping[str, Row]
+    columns: Mapping[str, Column]
+    epsilons: tuple[float, ...]
+    models: Mapping[str, str] = field(default_factory=dict)
+    counting: Counting = Counting()
+    published: Mapping[str, Mapping[str, Mapping[float, tuple[float | None, ...]]]] = field(default_factory=dict)
+    unpublished: str = ""
+    settings: Body = field(default_factory=dict)
+    paper: str = ""
+    table: str = ""
+
+
+def listed() -> tuple[tuple[str, str], ...]:
+    """(paper, table) of every grid, in order."""
+    names = (path.name for path in _GRIDS.iterdir() if path.name.endswith(".yaml"))
+    parts = (name.removesuffix(".yaml").partition("-") for name in names)
+    return tuple(sorted((paper, table) for paper, _, table in parts))
+
+
+def grid(paper: str, table: str) -> Grid:
+    """The grid of that table.
+
+    Raises:
+        ParamsError: there is none.
+    """
+    if (paper, table) not in listed():
+        known = ", ".join(" ".join(each) for each in listed())
+        raise ParamsError(f"There is no table {table!r} of paper {paper!r}.", f"Name one of: {known}.")
+    return parsed({**_read(f"{paper}-{table}.yaml"), "paper": paper, "table": table})
+
+
+def parsed(body: Body) -> Grid:
+    """A grid from what its file says.
+
+    Raises:
+        ParamsError: a key is unknown, is missing or has a wrong value, or a row that is published is none of its rows.
+    """
+    try:
+        found = TypeAdapter(Grid).validate_python(dict(body))
+    except ValidationError as error:
+        places = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise ParamsError(f"A grid cannot be read: {places}.", "Correct its file.") from None
+    _check(found)
+    return found
+
+
+def _check(found: Grid) -> None:
+    for data, rows in found.published.items():
+        for row, values in rows.items():
+            known = data in found.data and row in found.rows
+            if not known or any(len(each) != len(found.columns) for each in values.values()):
+                raise ParamsError(
+                    f"{data}/{row} is published in a grid that does not have it, or with another number of values.",
+                    "Give each published row of the grid one value a column.",
+                )
+
+
+@cache
+def _read(name: str) -> dict[str, Any]:
+    return dict(YAML(typ="safe", pure=True).load((_GRIDS / name).read_text(encoding="utf-8")) or {})

@@ -1,0 +1,139 @@
+"""A table as it came out: ours beside what was published, as a page, as JSON and as a drawing. Private zone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from palimpsest.report.formats import MISSING, number
+from palimpsest.reproduce.cells import Cell
+from palimpsest.reproduce.grid import Grid
+from palimpsest.reproduce.measures import Value
+from palimpsest.workspace import INTERNAL
+
+_HEAD = ("data", "row", "epsilon stated", "published in truth", "ours", "ours as the paper counts", "what")
+
+
+@dataclass(frozen=True)
+class Epsilons:
+    """The epsilons of a cell.
+
+    Attributes:
+        stated: by the paper.
+        in_truth: what its statement amounts to; None of one word, which says nothing about a record.
+        charged: proved of ours, by its receipt; None where nothing is charged, or not yet.
+        as_counted: what the paper would call ours; None where nothing is charged.
+    """
+
+    stated: float
+    in_truth: float | None
+    charged: float | None
+    as_counted: float | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell with what came of it.
+
+    Attributes:
+        value: ours; None where there is none.
+        why: why there is none, or what is to be known of it.
+    """
+
+    cell: Cell
+    epsilons: Epsilons
+    value: Value | None
+    why: str
+
+    @property
+    def ours(self) -> Value:
+        """Ours in the unit of the published value."""
+        found, scale = self.value or Value(None), 100.0 if self.cell.measured.unit == "percent" else 1.0
+        low, value, high = (None if one is None else one * scale for one in (found.low, found.value, found.high))
+        return Value(value, low, high, found.note)
+
+
+def document(grid: Grid, results: Sequence[Result]) -> dict[str, Any]:
+    """The table as JSON values."""
+    return {
+        "zone": INTERNAL, "paper": grid.paper, "table": grid.table, "title": grid.title,
+        "published_with": dict(grid.models), "counting": grid.counting.says,
+        "cells": [_cell(result) for result in results],
+    }  # fmt: skip
+
+
+def _cell(result: Result) -> dict[str, Any]:
+    cell, ours = result.cell, result.ours
+    return {
+        "cell": cell.name, "data": cell.data, "row": cell.of.title, "column": cell.measured.title,
+        "unit": cell.measured.unit, "epsilon": asdict(result.epsilons), "published": cell.published,
+        "ours": None if ours.value is None else {"value": ours.value, "low": ours.low, "high": ours.high},
+        "why": result.why,
+    }  # fmt: skip
+
+
+def page(grid: Grid, results: Sequence[Result]) -> str:
+    """The table as Markdown."""
+    heads = (*_HEAD, "published", "ours (95 %)", "note")
+    lines = [f"| {' | '.join(_line(result))} |" for result in results]
+    models = "; ".join(f"{what}: {name}" for what, name in grid.models.items())
+    told = [
+        text for text in (models and f"The paper's models: {models}.", grid.counting.says, grid.unpublished) if text
+    ]
+    table = "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *lines])
+    said = "".join(f"\n\n{text}" for text in told)
+    return f"# Paper {grid.paper}, {grid.table}: {grid.title}\n\nPrivate: measured on private rows.{said}\n\n{table}\n"
+
+
+def _line(result: Result) -> list[str]:
+    cell, epsilons, ours = result.cell, result.epsilons, result.ours
+    interval = "" if ours.low is None else f" ({number(ours.low, 4)} to {number(ours.high, 4)})"
+    return [
+        cell.data, cell.of.title, stated(cell), number(epsilons.in_truth), number(epsilons.charged),
+        number(epsilons.as_counted), cell.measured.title, number(cell.published, 4),
+        MISSING if ours.value is None else f"{number(ours.value, 4)}{interval}", result.why.replace("|", "/"),
+    ]  # fmt: skip
+
+
+def stated(cell: Cell) -> str:
+    """The epsilon that the paper states, and of what, where it is not a record."""
+    return f"{number(cell.epsilon)}{' a word' * cell.of.per_word}"
+
+
+def drawn(grid: Grid, results: Sequence[Result]) -> str:
+    """The table as a drawing in SVG: what was published and ours with its interval, a line for each row.
+
+    Empty where no cell has a value.
+    """
+    return charted(grid.title, [row for result in results for row in _points(result)])
+
+
+def charted(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Values with their intervals as SVG, a panel for each `data`, a line for each `row`, a colour for `whose` it is.
+
+    Args:
+        rows: mappings with data, row, whose, value, low and high. Without any the drawing is empty.
+    """
+    import altair as alt
+    import vl_convert
+
+    if not rows:
+        return ""
+    base = alt.Chart(alt.InlineData(values=list(rows))).encode(y=alt.Y("row:N", title=None, sort=None))
+    points = base.mark_point(size=70, filled=True).encode(
+        x=alt.X("value:Q", title=None, scale=alt.Scale(zero=False)),
+        color=alt.Color("whose:N", title=None), shape=alt.Shape("whose:N", title=None),
+    )  # fmt: skip
+    bars = base.mark_rule().encode(x="low:Q", x2="high:Q", color=alt.Color("whose:N", title=None))
+    chart = alt.layer(points, bars).properties(width=420).facet(row=alt.Row("data:N", title=None), title=title)
+    return vl_convert.vegalite_to_svg(chart.resolve_scale(y="independent").to_json())
+
+
+def _points(result: Result) -> list[dict[str, Any]]:
+    cell, ours = result.cell, result.ours
+    named = {"data": f"{cell.data}, {cell.measured.title}", "row": f"{cell.of.title}, epsilon {stated(cell)}"}
+    found = [("published", Value(cell.published)), ("ours", ours)]
+    return [
+        {**named, "whose": whose, "value": one.value, "low": one.low or one.value, "high": one.high or one.value}
+        for whose, one in found
+        if one.value is not None
+    ]

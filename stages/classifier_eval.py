@@ -1,0 +1,38 @@
+"""Score a classifier that was trained with DP-SGD on the real test rows: what private rows teach without any text."""
+
+from palimpsest.audit.classifier import ClassifierAudit, answers
+from palimpsest.audit.next_token_settings import NEXT_TOKEN
+from palimpsest.files import read_json, write_json
+from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+from palimpsest.methods.dp_lm.likelihood import judge_of
+from palimpsest.methods.dp_lm.model import ENCODER
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.workspace import BASELINES, CLASSIFIER_METRICS, MODELS
+from stages.audited import records_of
+from stages.common import start
+from stages.downstream_eval import Part, compared
+from stages.encoding import encoders
+from stages.models import receipt_of
+
+
+def run(name: str) -> None:
+    """models/<discriminator>, data/private/test.parquet, baselines.json -> reports/metrics/classifiers/<name>.json."""
+    params, artifact = load(), DpLmArtifact.load(MODELS / name)
+    encode = encoders(params).rows if artifact.model.head.shape.reads == ENCODER else None
+    judge, test = judge_of(artifact.model, artifact.serialiser(), encode), Part(records_of("test"), asset=True)
+    evaluation = answers(judge, test.texts, test.labels, tuple(params.dataset.labels))
+    beside = evaluator_beside(params)
+    scored = evaluation.scored if beside is None else compared(evaluation, read_json(BASELINES), beside, params.seed)
+    audit = ClassifierAudit(len(test.rows), receipt_of(name).epsilon, beside, scored)
+    write_json(CLASSIFIER_METRICS / f"{name}.json", audit.to_json(name))
+
+
+def evaluator_beside(params: Params) -> str | None:
+    """Whose scores of real and public rows it is compared with: the one that reads the encoder, if there is one."""
+    known = [name for name in params.utility.evaluators if name != NEXT_TOKEN]
+    return next(iter(sorted(known, key=lambda name: name != "minilm_lr")), None)
+
+
+if __name__ == "__main__":
+    start(run)

@@ -1,0 +1,226 @@
+"""Write the sample browser, a page of the private zone, from what finished stages left.
+
+It is started as stages are, so that no library and no error quotes a row. It is none: it holds private rows, and what
+is no output of a stage lies in no cache, is pushed to no remote and is linked from no flow.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from palimpsest.audit.beside import Nearest, longest_runs, marked, nearest_of
+from palimpsest.errors import DataError, ParamsError
+from palimpsest.files import read_json, write_text
+from palimpsest.methods.registry import method
+from palimpsest.methods.shared.counts import GenerationCounts
+from palimpsest.methods.shared.filters import chain, filtered
+from palimpsest.methods.shared.removed import NotingChain, noted_in
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.privacy.receipt import read_receipt
+from palimpsest.progress import track
+from palimpsest.records.evolved import EvolvedRound, read_evolved
+from palimpsest.records.picked import picked
+from palimpsest.records.private import SplitRow
+from palimpsest.records.record import Record
+from palimpsest.records.write import read_rounds, read_split
+from palimpsest.report.formats import number
+from palimpsest.report.page import ROLE_WORDS
+from palimpsest.report.samples import Browsed, Near, Removal, Round, Sizes, Written, render_samples
+from palimpsest.workspace import EVOLVED, METRICS, PRIVATE, RECEIPTS, SAMPLES, SYNTHETIC
+from stages.audited import written
+from stages.common import start
+from stages.encode_public import public_vectors
+from stages.encoding import StoredEncoders, measuring
+from stages.public import public_texts
+
+AT_EPSILON_0 = ("public_only", "public_lm")
+TEXTS = ".parquet"  # of rounds that select texts
+_AT_ONCE = 2048  # texts that are encoded and compared between two lines of progress
+_PERSON = 8  # digits of a keyed id that are shown
+
+
+def run(most: str, *names: str) -> None:
+    """data/synthetic, data/private, data/evolved, reports/metrics -> reports/samples.html.
+
+    Args:
+        most: rows of a variant that are shown, drawn at random where it has more.
+        names: variants and rows at epsilon 0; none are all that have rows.
+
+    Raises:
+        ParamsError: params.yaml has no such variant.
+        DataError: one has no rows yet.
+    """
+    params = load()
+    shown = asked(params, names)
+    reader = Reader.of(params)
+    variants = [reader.browsed(name, int(most)) for name in shown]
+    sizes = Sizes(len(reader.train.rows), len(reader.holdout.rows), params.audit.shingle)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    write_text(SAMPLES, render_samples(params.dataset.asset, variants, sizes, created))
+
+
+def asked(params: Params, names: Sequence[str]) -> list[str]:
+    """Those that were named, or all that have rows."""
+    known = (*params.run.evaluate, *AT_EPSILON_0)
+    if wrong := next((name for name in names if name not in known), None):
+        raise ParamsError(
+            f"VARIANT is {wrong!r}, which params.yaml does not have.", f"Name some of {', '.join(known)}, or none."
+        )
+    there = [name for name in known if (SYNTHETIC / f"{name}.parquet").is_file()]
+    if not there or not {*names} <= {*there}:
+        raise DataError(
+            f"There are no rows yet of {', '.join(name for name in names or known if name not in there)}.",
+            "Make them with `palimpsest run`.",
+        )
+    return list(dict.fromkeys(names)) or there
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A private split and its vectors, (rows, d)."""
+
+    rows: Sequence[SplitRow]
+    vectors: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """What is read once for all variants.
+
+    Attributes:
+        train: the rows that methods read.
+        holdout: rows that nothing was fitted to.
+    """
+
+    params: Params
+    encode: StoredEncoders
+    train: Side
+    holdout: Side
+
+    @classmethod
+    def of(cls, params: Params) -> "Reader":
+        """Read the private splits, and encode of them what no stage has encoded."""
+        encode = measuring(params)
+        train, holdout = (read_split(PRIVATE / f"{part}.parquet") for part in ("train", "holdout"))
+        parts = [encode.rows(texts) for texts in batches([row.text for row in (*train, *holdout)], "private rows")]
+        own, others = np.split(np.concatenate(parts), [len(train)])
+        return cls(params, encode, Side(train, own), Side(holdout, others))
+
+    def browsed(self, name: str, most: int) -> Browsed:
+        """One variant, with all that is left of it."""
+        rows = written(self.params, name)
+        some = picked(rows, most, by_label=False, seed=self.params.seed)
+        beside, removed, (rounds, stands) = self._beside(some, name), removals(self.params, name), self._rounds(name)
+        return Browsed(name, role_of(name), len(rows), beside, removed, rounds, stands)
+
+    def _beside(self, rows: Sequence[Record], name: str) -> tuple[Written, ...]:
+        texts = [row.text for row in rows]
+        near, unread = self._nearest(texts, name)
+        others = [None if place < 0 else self.train.rows[place] for place in near.places]
+        longest = longest_runs(texts, [row.text for row in self.train.rows])
+        found = zip(rows, others, near.cosines.tolist(), unread.cosines.tolist(), longest.tolist(), strict=True)
+        return tuple(_written(*one, self.params.audit.shingle) for one in found)
+
+    def _nearest(self, texts: Sequence[str], name: str) -> Iterator[Nearest]:
+        """Among the rows that were read, and among those that were not."""
+        found: list[list[Nearest]] = []
+        for some in batches(texts, f"samples of {name}"):
+            vectors = self.encode.others(some)
+            found.append([nearest_of(vectors, side.vectors) for side in (self.train, self.holdout)])
+        for parts in zip(*found, strict=True):
+            places, cosines = zip(*((part.places, part.cosines) for part in parts), strict=True)
+            yield Nearest(np.concatenate(places), np.concatenate(cosines))
+
+    def _rounds(self, name: str) -> tuple[tuple[Round, ...], bool]:
+        """What each round selected, and whether public texts stand for embeddings there."""
+        kind = method(self.params.variants[name].method).rounds if name in self.params.variants else ""
+        path = EVOLVED / f"{name}{kind}"
+        if not kind or not path.is_file():
+            return (), False
+        if kind == TEXTS:
+            selected = [_counted(records) for records in read_rounds(path)]
+            return tuple(Round(before, after) for before, after in pairwise([(), *selected])), False
+        rounds = read_evolved(path)
+        told = track(rounds, name=f"rounds of {name}", total=len(rounds), private=True)
+        return tuple(map(self._standing, told)), True
+
+    def _standing(self, one: EvolvedRound) -> Round:
+        """The public texts that stand for the embeddings of a round, which have length 1."""
+        texts, vectors = self._public
+        before: list[Record] = []
+        after: list[Record] = []
+        for label, population in one.population.items():
+            places = nearest_of(population, vectors).places
+            own = [Record(texts[place], label or None) for place in places]
+            before += own
+            after += [own[place] for place in one.parents[label]]
+        return Round(_counted(before), _counted(after))
+
+    @cached_property
+    def _public(self) -> tuple[list[str], np.ndarray]:
+        texts = public_texts()
+        return texts, public_vectors(self.params, texts, self.encode.others)
+
+
+def batches(texts: Sequence[str], name: str) -> Iterator[Sequence[str]]:
+    """The texts in parts, the first of which may be empty."""
+    parts = [texts[start : start + _AT_ONCE] for start in range(0, max(1, len(texts)), _AT_ONCE)]
+    return track(parts, name=name, total=len(parts), private=True)
+
+
+def role_of(name: str) -> str:
+    """What a variant is, by the receipt that came with its rows: params.yaml may say another purpose since."""
+    if name in AT_EPSILON_0:
+        return ROLE_WORDS[name]
+    receipt = read_receipt(RECEIPTS / f"{name}.json")
+    epsilon = "" if receipt.epsilon is None else f" at epsilon {number(receipt.epsilon)}"
+    return f"{receipt.method}{epsilon}, {ROLE_WORDS[receipt.purpose]}"
+
+
+def removals(params: Params, name: str) -> tuple[Removal, ...]:
+    """What the filters of a variant removed, with what is left of it; nothing of what removed none."""
+    path = METRICS / name / "generation.json"
+    if not path.is_file():
+        return ()
+    document = read_json(path)
+    counts = GenerationCounts.from_json(document)
+    unreadable = [Record(row.text, row.label) for row in counts.unreadable_samples or ()]
+    some = {"unreadable": unreadable, **noted_in(document), **_filtered_again(params, name)}
+    return tuple(Removal(one, count, tuple(some.get(one, ()))) for one, count in counts.removed.items() if count)
+
+
+def _filtered_again(params: Params, name: str) -> Mapping[str, Sequence[Record]]:
+    """What the filters removed of the last texts of a method whose rounds select texts: they remove the same again."""
+    path = EVOLVED / f"{name}{TEXTS}"
+    if name not in params.run.private_evolve or not path.is_file():
+        return {}
+    row = params.variants[name]
+    removing = NotingChain(chain(getattr(row, row.method).filters))
+    filtered(removing, read_rounds(path)[-1])
+    return removing.noted
+
+
+def _written(row: Record, other: SplitRow | None, cosine: float, unread: float, longest: int, words: int) -> Written:
+    pieces = marked(row.text, "" if other is None else other.text, words)
+    near = None if other is None else _near(other, row.text, cosine, words)
+    return Written(pieces, row.label or "", longest, near, None if math.isnan(unread) else unread)
+
+
+def _near(other: SplitRow, text: str, cosine: float, words: int) -> Near:
+    person = None if other.person is None else other.person[:_PERSON]
+    return Near(marked(other.text, text, words), other.label or "", cosine, person)
+
+
+def _counted(records: Iterable[Record]) -> tuple[tuple[Record, int], ...]:
+    return tuple(Counter(records).items())
+
+
+if __name__ == "__main__":
+    start(run)

@@ -1,0 +1,144 @@
+"""`palimpsest sweep`: what it plans and writes, what it leaves out; and the scores of workspaces side by side."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_place import Place
+
+from palimpsest.cli import sweep
+from palimpsest.cli.scores import CHOICE
+from palimpsest.files import write_json
+from palimpsest.params.file import FILE
+from palimpsest.params.load import read
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.reproduce import table
+from palimpsest.reproduce.sweep import axis, points
+from palimpsest.workspace import METRICS, RECEIPTS
+
+DRAWN = ("dp3", "temperature=0.7,1.0")
+
+
+def scored(workspace: Path, variant: str, value: float, half: float = 0.02) -> None:
+    body = {"accuracy": value, "low": value - half, "high": value + half}
+    write_json(workspace / METRICS / variant / "utility.json", {"evaluators": {"tfidf_lr": body}})
+
+
+@pytest.fixture
+def ran(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The stages that a sweep asks to run; each is scored at once, and the second one fails."""
+    asked: list[str] = []
+
+    def run_workspace(workspace: Path, targets: list[str], **_: Any) -> int:
+        asked.extend(targets)
+        scored(workspace, targets[0].partition("@")[2], 0.8)
+        return int(len(asked) == 2)
+
+    monkeypatch.setattr(sweep, "run_workspace", run_workspace)
+    return asked
+
+
+def lines(text: str) -> dict[str, str]:
+    return {line.partition("  ")[0]: line for line in text.splitlines()}
+
+
+def test_a_plan_prices_the_grid_and_writes_nothing(place: Place) -> None:
+    before = (place.workspace / FILE).read_bytes()
+    done = place.call("sweep", *DRAWN, "--plan")
+    assert done.exit_code == 0, done.output
+    found = lines(done.stdout)
+    assert "adds epsilon 0.000  will run" not in found["dp3_temperature0_7"]  # its model is not fitted yet
+    assert "adds epsilon 0.000  will run" in found["dp3_temperature1"]
+    assert CHOICE in done.stdout
+    assert (place.workspace / FILE).read_bytes() == before
+
+
+def test_points_that_cannot_run_are_named_and_left_out(place: Place) -> None:
+    place.edit("variants", select3={"method": "select", "epsilon": 3.0})
+    found = lines(place.call("sweep", "select3", "epsilon=3,5,9,60", "--plan").stdout)
+    assert "will run" in found["select3"]
+    assert "will run" in found["select3_epsilon5"]
+    assert "left out: does not fit: the total would be epsilon" in found["select3_epsilon9"]
+    assert "left out: select3_epsilon60: epsilon 60 is no protection" in found["select3_epsilon60"]
+    done = place.call("sweep", "dp3", "top_p=1.5,2", "--yes")
+    assert (done.exit_code, "No point can run" in done.stdout) == (1, True)
+
+
+def test_a_sweep_writes_its_points_beside_what_is_there_and_runs_each(place: Place, ran: list[str]) -> None:
+    before = read(place.workspace)
+    done = place.call("sweep", *DRAWN, "--yes")
+    assert (done.exit_code, "Failed: dp3_temperature1" in done.stderr) == (1, True)
+    after = read(place.workspace)
+    assert ran == ["downstream_eval@dp3_temperature0_7", "downstream_eval@dp3_temperature1"]
+    assert after.run.dp_lm == {"dp3": "dp3", "dp3_temperature0_7": "dp3", "dp3_temperature1": "dp3"}
+    assert (after.lms, after.variants["dp3"]) == (before.lms, before.variants["dp3"])
+    assert after.swept == {"dp3", "dp3_temperature0_7", "dp3_temperature1"}
+    assert "# Rows of the results" in (place.workspace / FILE).read_text(encoding="utf-8")
+    asked = sweep.Sweep(None, "dp3", (place.workspace / FILE).read_text(encoding="utf-8"), {})  # type: ignore[arg-type]
+    assert sweep.with_points(asked, points(asked.written, "dp3", [axis(DRAWN[1])])) == asked.text  # again: it goes on
+    assert Ledger.open(f"sqlite:///{place.ledger}").balance("notes").spent == 0.0
+
+
+def test_without_a_word_nothing_is_written(place: Place, ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (place.workspace / FILE).read_bytes()
+    done = place.call("sweep", *DRAWN)
+    assert (done.exit_code, "nobody can be asked" in done.stderr) == (1, True)
+    monkeypatch.setattr(sweep, "_on_a_terminal", lambda: True)
+    monkeypatch.setattr(sweep, "said_yes", lambda _: False)
+    assert "params.yaml is as it was" in place.call("sweep", *DRAWN).stdout
+    assert ((place.workspace / FILE).read_bytes(), ran) == (before, [])
+
+
+def test_a_file_that_cannot_take_points_says_why(place: Place) -> None:
+    place.edit("variants", dp3_temperature1={"method": "dp_lm", "from": "dp3", "variant": "plain"})
+    assert "is there with other settings" in lines(place.call("sweep", *DRAWN, "--plan").stdout)["dp3_temperature1"]
+    place.edit("runs", evaluate=["dp3"])
+    assert "runs.evaluate of params.yaml lists" in place.call("sweep", *DRAWN).stderr
+
+
+def test_a_section_in_braces_takes_no_points(place: Place) -> None:
+    path = place.workspace / FILE
+    text = path.read_text(encoding="utf-8")
+    row = "{method: dp_lm, from: dp3, variant: multitask}"
+    path.write_text(text.replace(f"variants:\n  dp3: {row}", f"variants: {{dp3: {row}}}"), encoding="utf-8")
+    assert "written on one line in braces" in place.call("sweep", *DRAWN, "--plan").stdout
+
+
+def test_workspaces_stand_side_by_side_and_noise_is_told_from_differences(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "charted", lambda _, rows: json.dumps(rows))  # which tables are drawn by too
+    place.edit("variants", other={"method": "dp_lm", "from": "dp3", "variant": "plain"})
+    for name, value in (("dp3", 0.80), ("other", 0.81), ("real", 0.90)):
+        scored(place.workspace, name, value)
+    write_json(place.workspace / RECEIPTS / "dp3.json", {"epsilon": 2.5})
+    place.workspace.rename(place.home / "second")
+    folder, plot = place.home / "second", place.home / "plot.svg"
+    (place.home / "work").symlink_to(folder)
+    told = json.loads(place.call("compare", folder, place.workspace, "--json", "--plot", plot).stdout)
+    assert {one["workspace"] for one in told["scores"]} == {str(folder), str(place.workspace)}
+    noise = {(one["first"], one["second"]): one["noise"] for one in told["differences"]}
+    assert noise == {("dp3", "other"): True, ("dp3", "real"): False, ("other", "real"): False}
+    assert len(told["differences"]) == 6  # rows of different workspaces have other test rows
+    first = {"row": "dp3, epsilon 2.5", "whose": "tfidf_lr", "value": 0.8, "low": 0.78, "high": pytest.approx(0.82)}
+    assert json.loads(plot.read_text(encoding="utf-8"))[0] == {"data": str(folder), **first}
+    shown = place.call("compare", folder).stdout
+    assert "dp3  dp_lm  epsilon 2.500  tfidf_lr 80.0% (78.0 to 82.0%) ≈ other" in shown
+    assert CHOICE in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["dp3", "."], "is no workspace, and others are"),
+        (["--plot", "plot.png"], "ends with .svg"),
+        (["--plot", "plot.svg"], "Nothing was scored there yet"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(
+    place: Place, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(place.workspace)
+    done = place.call("compare", *arguments)
+    assert (done.exit_code, said in done.stderr) == (1, True)

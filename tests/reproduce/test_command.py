@@ -1,0 +1,194 @@
+"""`palimpsest reproduce`: what it plans on a tiny data set, why cells do not run, and what comes of those that do."""
+
+import json
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from palimpsest.cli import reproduce, run
+from palimpsest.cli.main import app
+from palimpsest.cli.reproduction import Asked, added, make, params_of, place_of
+from palimpsest.errors import ParamsError
+from palimpsest.files import read_json, write_json
+from palimpsest.params.load import LEDGER_VARIABLE, read
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.reproduce.cells import cells_of, chosen
+from palimpsest.reproduce.grid import grid
+from palimpsest.reproduce.measures import Value
+from palimpsest.reproduce.measures import read as measured
+from palimpsest.reproduce.table import Epsilons, document, drawn, page
+from palimpsest.reproduce.table import Result as Found
+from tests.pipeline.place import warm
+from tests.settings_file import edit_settings
+
+Body = dict[str, Any]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two small data sets in our own form, and public text beside them."""
+    files = tmp_path / "published"
+    files.mkdir()
+    for name, labels in (("trec", ("human", "location", "number")), ("sst2", ("negative", "positive"))):
+        for part, count in (("train", 120), ("test", 40)):
+            rows = [
+                {"text": f"{labels[n % len(labels)]} case {n}", "label": labels[n % len(labels)]} for n in range(count)
+            ]
+            (files / f"{name}_{part}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    public = "".join(f'{{"text": "a location and a positive number {n}"}}\n' for n in range(60))
+    (files / "public_reviews.jsonl").write_text(public)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger.db"))
+    return tmp_path
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+def asked(home: Path, **more: Any) -> Asked:
+    return replace(Asked(home / "work", home / "published", records={"trec": 120, "sst2": 120}), **more)
+
+
+def test_without_a_table_all_are_listed(home: Path) -> None:
+    assert "accuracy in context behind 6 demonstrations" in call("004").stdout
+    assert len(call().stdout.splitlines()) > 20
+    assert "Name one of 000" in call("001").stderr
+
+
+def test_a_plan_reads_no_row_and_writes_nothing(home: Path) -> None:
+    options = ("--data", "published", "--records", "trec=120", "--cells", "trec", "--workspace", "work")
+    done = call("004", "table1", "--plan", *options)
+    assert done.exit_code == 0, done.output
+    lines = {line.partition("  ")[0]: line for line in done.stdout.splitlines()}
+    assert "will run" in lines["trec/sentdp5/davinci"]
+    assert "published 54.9" in lines["trec/sentdp5/davinci"]
+    assert "infeasible: LimitedDomain" in lines["trec/embed5/davinci"]
+    assert "trec: all of this comes to epsilon" in done.stdout
+    assert not (home / "work").exists()
+    assert not (home / "ledger.db").exists()
+
+
+def test_what_is_not_here_is_said_of_the_cell(home: Path) -> None:
+    found = grid("003", "table6")
+    lot = reproduce._lot(found, "dbpedia", cells_of(found), asked(home))  # noqa: SLF001
+    assert set(lot.now.values()) == {"needs file: train.csv, test.csv"}
+    found = grid("002", "figure5")
+    lot = reproduce._lot(found, "yelp", cells_of(found), asked(home))  # noqa: SLF001
+    assert lot.never["yelp/gpt1/fid"] == "needs API: gpt-3.5-turbo as the author"
+
+
+@pytest.mark.parametrize(("picked", "why"), [((), "needs GPU: "), (("sst2/multitask3/accuracy",), "")])
+def test_a_gpu_is_needed_for_a_named_model_unless_the_cell_is_named_too(
+    home: Path, monkeypatch: pytest.MonkeyPatch, picked: tuple[str, ...], why: str
+) -> None:
+    monkeypatch.setattr(reproduce, "resolved", lambda _: "cpu")
+    cell = next(cell for cell in cells_of(grid("000", "table1")) if cell.name == "sst2/multitask3/accuracy")
+    place = place_of(cell.grid, "sst2", asked(home))
+    found = reproduce._now(cell, place, asked(home, model=home, cells=picked))  # noqa: SLF001
+    assert found.startswith(why)
+    assert bool(found) == bool(why)
+    assert reproduce._now(cell, place, asked(home)) == ""  # noqa: SLF001
+
+
+def made(home: Path, table: str, *patterns: str, **more: Any) -> Path:
+    """The workspace for some cells of a table of paper 004, in which nothing has run."""
+    found, wanted = grid("004", table), asked(home, **more)
+    place = place_of(found, "trec", wanted)
+    make(place, found, params_of(place, found, chosen(cells_of(found), patterns), wanted))
+    return place.workspace
+
+
+def test_a_later_table_adds_to_the_workspace_and_changes_no_charge(home: Path) -> None:
+    workspace = made(home, "table1", "trec/sentdp5")
+    first = read(workspace)
+    made(home, "table2", "trec/sentdp1", "trec/custext3")
+    both = read(workspace)
+    assert set(both.variants) == {"sentdp5", "sentdp1", "custext3"}
+    assert both.variants["sentdp5"] == first.variants["sentdp5"]
+    assert both.run.in_context == ("sentdp5", "custext3", "sentdp1")
+    assert Ledger.open(f"sqlite:///{home / 'ledger.db'}").balance("trec").spent == 0
+
+
+def test_another_model_in_a_workspace_that_is_there_is_refused(home: Path) -> None:
+    made(home, "table1", "trec/sentdp5")
+    (home / "model").mkdir()
+    with pytest.raises(ParamsError, match=r"models\.lm"):
+        made(home, "table2", "trec/sentdp1", model=home / "model")
+
+
+def test_what_spends_is_never_given_other_settings() -> None:
+    there: Body = {"models": {"lm": "embedded"}, "variants": {"a": {"rows": 1}}, "runs": {}}
+    with pytest.raises(ParamsError, match=r"variants\.a"):
+        added(there, {**there, "variants": {"a": {"rows": 2}}})
+    assert added(there, {**there, "variants": {"b": {}}})["variants"] == {"a": {"rows": 1}, "b": {}}
+
+
+def test_a_judge_is_a_classifier_or_answers_in_context_as_the_table_asks(home: Path) -> None:
+    (home / "judge").mkdir()
+    body = read(made(home, "table1", "trec/sentdp5", judge=home / "judge"))
+    assert body.models.judge is not None
+    assert body.models.judge.model == str(home / "judge")
+    assert body.models.classifier is None
+
+
+SHOTS = {"shots": 6, "lacks": None, "accuracy": {"value": 0.5, "low": 0.4, "high": 0.6}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "value"),
+    [
+        ({}, Value(0.5, 0.4, 0.6)),
+        ({"accuracy": None, "lacks": "context"}, Value(None, note="the judge's context holds no 6 demonstrations")),
+        ({"accuracy": None, "lacks": "demonstrations"}, Value(None, note="there are fewer than 6 demonstrations")),
+    ],
+)
+def test_what_a_judge_could_not_answer_is_no_number(tmp_path: Path, changes: Mapping[str, Any], value: Value) -> None:
+    cell = next(cell for cell in cells_of(grid("004", "table2")) if cell.name == "trec/sentdp5/shots6")
+    path = tmp_path / "reports" / "metrics" / "sentdp5" / "incontext.json"
+    assert measured(cell, tmp_path, {}) is None
+    write_json(path, {"zero_shot": {"shots": 0, "lacks": None, "accuracy": None}, "shots": [{**SHOTS, **changes}]})
+    assert measured(cell, tmp_path, {}) == value
+
+
+def test_the_table_sets_ours_beside_what_was_published(tmp_path: Path) -> None:
+    found = grid("004", "table2")
+    cell = next(cell for cell in cells_of(found) if cell.name == "trec/sentdp5/shots6")
+    results = [
+        Found(cell, Epsilons(5.0, 5.0, 4.99, 4.99), Value(0.5, 0.4, 0.6), ""),
+        Found(cell, Epsilons(5.0, 5.0, None, 5.0), None, "needs GPU: a | b"),
+    ]
+    lines = page(found, results).splitlines()
+    assert lines[-2] == "| trec | SentDP | 5 | 5 | 4.99 | 4.99 | 6 shots | 54.9 | 50 (40 to 60) |  |"
+    assert lines[-1] == "| trec | SentDP | 5 | 5 | – | 5 | 6 shots | 54.9 | – | needs GPU: a / b |"
+    first, second = document(found, results)["cells"]
+    assert first["ours"] == {"value": 50.0, "low": 40.0, "high": 60.0}
+    assert (second["ours"], second["why"]) == (None, "needs GPU: a | b")
+    assert drawn(found, results).startswith("<svg")
+    assert drawn(found, [replace(results[1], cell=replace(cell, published=None))]) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.xdist_group("pipeline")
+def test_a_cell_runs_and_stays(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The private rows of SST-2 under a classifier; beside it a cell that is refused, which stops nothing."""
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # which the process that has the libraries does not know
+    monkeypatch.setattr(run, "serving", lambda _: nullcontext(warm()))
+    options = ("--data", "published", "--records", "sst2=120", "--cells", "sst2/real,sst2/multitask256", "--yes")
+    done = call("000", "table1", *options)
+    assert done.exit_code == 0, done.output
+    path = home / "reproduction-000" / "reports" / "000-table1.json"
+    real, refused = read_json(path)["cells"]
+    assert 0.0 <= real["ours"]["low"] <= real["ours"]["value"] <= real["ours"]["high"] <= 1.0
+    assert refused["why"].startswith("refused: epsilon 256")
+    assert path.stat().st_mode & 0o077 == 0
+    assert "finished" in call("000", "table1", "--plan", *options[:-1]).stdout
+    edit_settings(home / "reproduction-000" / "sst2", "utility", seeds=4)
+    assert "will run" in call("000", "table1", "--plan", *options[:-1]).stdout
