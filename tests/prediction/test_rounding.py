@@ -153,6 +153,20 @@ def test_threads_stay_where_their_rounding_is_charged(monkeypatch) -> None:
     assert torch.get_num_threads() == 2
 
 
+@pytest.mark.usefixtures("two_threads")
+def test_what_raises_threads_later_does_not_raise_them_in_a_private_pass(monkeypatch) -> None:
+    """As importing UMAP does."""
+    monkeypatch.setattr("palimpsest.prediction.contexts.moved", lambda *_given: float(torch.get_num_threads() > 1))
+    shape, threads = require_exact(model(), PROMPTS, [5], SHAPE, 0.0), []
+    with model().base_model.register_forward_pre_hook(lambda *_given: threads.append(torch.get_num_threads())):
+        torch.set_num_threads(2)
+        contexts, everyone = Contexts(model(), PROMPTS, shape), torch.ones(len(PROMPTS), dtype=torch.bool)
+        torch.set_num_threads(2)
+        contexts.step(torch.full((len(PROMPTS),), 5), everyone, everyone)
+    assert set(threads) == {1}
+    assert len(threads) >= 2
+
+
 # Shapes.
 
 

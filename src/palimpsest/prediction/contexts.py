@@ -43,12 +43,14 @@ class Shape:
         least: prompts are padded to so many tokens, or twice as many, and so on: the least that each fits in.
         most: the longest prompt; no prompt is padded beyond it.
         room: tokens that may follow a prompt.
+        threads: of a processor, in every pass; None takes what this process has, which other libraries change.
     """
 
     rows: int
     least: int
     most: int
     room: int
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         validate.positive(rows=self.rows, least=self.least, most=self.most)
@@ -57,6 +59,11 @@ class Shape:
     def width(self, length: int) -> int:
         """What a prompt of so many tokens is padded to."""
         return rung(length, self.least, self.most)
+
+    def hold(self) -> None:
+        """Take the threads that were tried: an import or a fit of another library may have raised them since."""
+        if self.threads is not None and torch.get_num_threads() != self.threads:
+            torch.set_num_threads(self.threads)
 
     @property
     def widths(self) -> list[int]:
@@ -169,6 +176,8 @@ class Contexts:
         Args:
             prompts: token ids, at least one each and at most `shape.most`.
         """
+        self._shape = shape
+        shape.hold()
         parts = list(_parts([shape.width(len(prompt)) for prompt in prompts], shape.rows))
         self._desks = [_ContextDesk(model, [prompts[index] for index in part], width, shape) for width, part in parts]
         self._rows = [torch.tensor(part, device=model.device) for _, part in parts]
@@ -185,6 +194,7 @@ class Contexts:
             goes_on: bool (n,).
             active: bool (n,); a context that is not active will not be again, and a pass without any is left out.
         """
+        self._shape.hold()
         for rows, desk in zip(self._rows, self._desks, strict=True):
             if active[rows].any():
                 self._hidden[rows] = desk.step(tokens[rows], goes_on[rows])
@@ -259,7 +269,7 @@ def logits_of(
 @torch.no_grad()
 def require_exact(
     model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape, error: float
-) -> None:
+) -> Shape:
     """Try public prompts where the model is now, at the shapes that private ones will have.
 
     Read side by side they must give what each gives by itself, and no logit of a context may move with its place or
@@ -269,7 +279,7 @@ def require_exact(
     norm to L1), so the sparse vector's distance by 2 x.
 
     A processor whose threads share a product may round a row by its place. Where that moves more than is charged, this
-    process goes on with one thread, and is tried again.
+    process goes on with one thread, and is tried again. The shape that comes back keeps the threads that were tried.
 
     Args:
         more: public tokens to go on with.
@@ -294,6 +304,7 @@ def require_exact(
             f"Set `rounding` of the variant's method to {_PER_SCORE * 2.0 * largest:.2g} or more, which is charged and "
             "listed as an assumption, or use a device whose products keep one order of summation.",
         )
+    return replace(shape, threads=torch.get_num_threads())
 
 
 def _require_alone(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape) -> None:

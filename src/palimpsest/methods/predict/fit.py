@@ -208,7 +208,7 @@ def prepared(
     trial = [label_words for label in prompts.public for label_words in prompts.contexts(label, ["", "a b c"])]
     trial = [*trial[:6], list(next(iter(prompts.public.values())))]
     shape = shape_of(rows, prompts.longest, settings.max_tokens, model.device.type == "cpu")
-    require_exact(model, trial, [specials(tokenizer).sep] * 2, shape, settings.rounding or 0.0)
+    shape = require_exact(model, trial, [specials(tokenizer).sep] * 2, shape, settings.rounding or 0.0)
     for setting in ignored(model):
         warnings.warn(f"the model's own generation setting {setting} is ignored", stacklevel=2)
     return shape, prompts

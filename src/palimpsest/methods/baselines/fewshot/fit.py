@@ -61,7 +61,7 @@ class FewShot:
         settings = self.settings
         model, tokenizer = load_lm(self.folder)
         model.to(exact_device())  # type: ignore[arg-type]
-        prompts = self._prompter(model, tokenizer)
+        shape, prompts = self._prepared(model, tokenizer)
         ends = ends_of(model, tokenizer, settings.prompt.ends)
         noise = float(self.plan.numbers["noise_multiplier"])
         written = tuple(
@@ -74,7 +74,7 @@ class FewShot:
                     label=label,
                     allowed=allowed_tokens(model, tokenizer, ends),
                     ends=ends,
-                    shape=self._shape(model),
+                    shape=shape,
                     stride=settings.checkpoint_tokens,
                     checkpoints=self.checkpoints,
                 )
@@ -89,8 +89,8 @@ class FewShot:
         joint = settings.prompt.joint if self.schema.task == "span" else None
         return artifact.made(settings.filters, self.measure, joint, settings.rounding)
 
-    def _prompter(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Prompter:
-        """The prompts, after public ones were tried on the model."""
+    def _prepared(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[Shape, Prompter]:
+        """The shape of every pass and the prompts, after public ones were tried on the model."""
         prompt = self.settings.prompt
         prompts = few_shot_prompter(
             tokenizer,
@@ -107,8 +107,7 @@ class FewShot:
                 "Lower prompt.text_tokens or max_tokens, shorten the prompt, or use a model with a longer context.",
             )
         heads = [list(head) for head in prompts.public.values()]
-        require_exact(model, heads, [], self._shape(model), self.settings.rounding or 0.0)
-        return prompts
+        return require_exact(model, heads, [], self._shape(model), self.settings.rounding or 0.0), prompts
 
     def _shape(self, model: PreTrainedModel) -> Shape:
         """Of every forward pass: a prompt is padded to the least width of a short ladder that it fits in."""
