@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from palimpsest.files import write_json
 from palimpsest.params.file import RESOLVED
-from palimpsest.workspace import SEEN
+from palimpsest.workspace import SECONDS
 
 PASSES = ("epochs", "rounds", "steps", "tokens")
 RECORDS, ROWS = "n_public", "rows"
@@ -33,7 +33,7 @@ def note(program: str, name: str, seconds: float) -> None:
 
 def place(program: str, name: str) -> Path:
     """Where it is kept, from the workspace."""
-    return SEEN / "seconds" / f"{program}@{name}.json"
+    return SECONDS / f"{program}@{name}.json"
 
 
 def sizes(workspace: Path) -> dict[str, float]:

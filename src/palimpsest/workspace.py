@@ -62,6 +62,7 @@ PARAMS, GRAPH, LOCK = Path("params.yaml"), Path("dvc.yaml"), Path("dvc.lock")
 
 _DVC, _KEPT = Path(".dvc"), Path(".palimpsest")
 SEEN = _KEPT / "seen"  # what commands worked out, to answer at once: for the eye alone
+SECONDS = SEEN / "seconds"  # that stages took: `<program>@<name>.json`
 RUNNING, READING = _KEPT / "run.lock", _KEPT / "reading"  # who runs, and the locks of who reads meanwhile
 
 # What private stages write of public files alone -> the one stage whose word on it counts.

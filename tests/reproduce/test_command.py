@@ -24,6 +24,7 @@ from palimpsest.reproduce.measures import Value
 from palimpsest.reproduce.measures import read as measured
 from palimpsest.reproduce.table import Epsilons, document, drawn, page
 from palimpsest.reproduce.table import Result as Found
+from palimpsest.workspace import SECONDS
 from tests.pipeline.place import warm
 from tests.settings_file import edit_settings
 
@@ -192,3 +193,17 @@ def test_a_cell_runs_and_stays(home: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "finished" in call("000", "table1", "--plan", *options[:-1]).stdout
     edit_settings(home / "reproduction-000" / "sst2", "utility", seeds=4)
     assert "will run" in call("000", "table1", "--plan", *options[:-1]).stdout
+
+
+def test_hours_are_those_of_the_rows_and_of_the_model_below_them(tmp_path: Path) -> None:
+    """Not those of audits; and none where the rows came from a cache."""
+    cell = next(cell for cell in cells_of(grid("002", "figure3")) if cell.row == "finetuned")
+    nothing = measured(cell, tmp_path, {"finetuned1": "finetuned1"})
+    assert nothing is not None
+    assert nothing.value is None
+    assert "ran elsewhere" in nothing.note
+    for stage, seconds in (("dp_train@finetuned1", 5400), ("pplm_generate@finetuned1", 1800), ("mia@finetuned1", 99)):
+        write_json(tmp_path / SECONDS / f"{stage}.json", {"seconds": seconds, "cores": 2, "sizes": {}})
+    found = measured(cell, tmp_path, {"finetuned1": "finetuned1"})
+    assert found is not None
+    assert (found.value, found.note) == (2.0, "on 2 cores and what they drive")

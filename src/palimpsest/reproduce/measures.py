@@ -8,8 +8,9 @@ from typing import Any
 from palimpsest.files import read_json
 from palimpsest.reproduce.cells import Cell
 from palimpsest.reproduce.grid import Body
-from palimpsest.workspace import METRICS, MODEL_METRICS
+from palimpsest.workspace import METRICS, MODEL_METRICS, SECONDS
 
+HOURS = "seconds"  # no metric: what the workspace keeps for the eye
 _INSTEAD = ("minilm_lr", "tfidf_lr")  # classifiers of this house, where the one that is asked for is not here
 
 
@@ -35,7 +36,7 @@ class Measure:
 
     Attributes:
         stage: of a variant, without its name.
-        file: the metric file that it leaves.
+        file: the metric file that it leaves; `HOURS` for the time that the rows and their model took.
         read: (the file's values, what the cell asks of them) -> the value.
         baseline: the stage of a row that is no variant, with its name; None where it is the same.
         of_model: whether it measures the language model that a variant is drawn from.
@@ -85,6 +86,13 @@ def _prompts(body: Body, detail: Body) -> Value:
     return Value(found["auc"], found["low"], found["high"])
 
 
+def _hours(body: Body, _detail: Body) -> Value:
+    """Of wall-clock time on this machine, without audits."""
+    if not body["seconds"]:
+        return Value(None, note="its stages ran elsewhere, and their times stayed there")
+    return Value(sum(body["seconds"]) / 3600.0, note=f"on {max(body['cores'])} cores and what they drive")
+
+
 def _rate(field: str) -> Callable[[Body, Body], Value]:
     return lambda body, _: Value(body[field]["rate"], body[field]["low"], body[field]["high"])
 
@@ -127,6 +135,7 @@ MEASURES: Mapping[str, Measure] = {
     ),
     "distance_by_round": Measure("eda_audit", "evolution", _distance),
     "votes_by_round": Measure("eda_audit", "evolution", _votes),
+    "hours": Measure("downstream_eval", HOURS, _hours),
     "noise": Measure("", "", lambda body, detail: Value(float(body[detail["number"]]))),
 }  # fmt: skip
 
@@ -166,7 +175,17 @@ def subject(cell: Cell, drawn: Mapping[str, str]) -> str:
 def read(cell: Cell, workspace: Path, drawn: Mapping[str, str]) -> Value | None:
     """What a workspace has measured for a cell; None where it has not."""
     how, name = measure(cell), subject(cell, drawn)
+    if how.file == HOURS:
+        return how.read(_times(cell.variant, workspace, drawn), cell.detail)
     place = MODEL_METRICS / f"{name}.json" if how.of_model else METRICS / name / f"{how.file}.json"
     if not (workspace / place).is_file():
         return None
     return how.read(read_json(workspace / place), cell.detail)
+
+
+def _times(variant: str, workspace: Path, drawn: Mapping[str, str]) -> Body:
+    """Seconds and cores of the stages that made a variant's rows, the training of its model among them."""
+    stages = (f"fit@{variant}", f"pplm_generate@{variant}", f"dp_train@{drawn.get(variant, '')}")
+    files = [workspace / SECONDS / f"{stage}.json" for stage in stages]
+    told = [read_json(file) for file in files if file.is_file()]
+    return {key: [one[key] for one in told] for key in ("seconds", "cores")}
