@@ -1,7 +1,9 @@
 """A base model's texts: beginnings kept, gaps filled, each a function of the seed, the turn and the text."""
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,6 +70,23 @@ def test_new_texts_carry_the_label_of_their_prompt(taught: Path) -> None:
         for name in WORDS
     )
     assert min(own, other) > 0.75
+
+
+def test_new_texts_are_asked_for_until_each_label_has_its_own(taught: Path, monkeypatch) -> None:
+    """A model writes an empty text, or one that is there, again and again; one that knows no other ends soon."""
+    author, asked = BaseAuthor(settings(), taught, 3), []
+    texts = (text for number in count() for text in ("", "a", f"a {number}"))
+
+    def written(drafts: Sequence[Any], _write: object) -> list[str]:
+        asked.extend(draft.label for draft in drafts)
+        return ["the same" if draft.label == "b" else next(texts) for draft in drafts]
+
+    monkeypatch.setattr(author, "_opening", lambda *_given: [0])
+    monkeypatch.setattr(author, "_written", written)
+    found = author.random({"a": 12, "b": 2})
+    assert [record.label for record in found] == ["a"] * 12 + ["b"]
+    assert len(set(found)) == 13
+    assert asked.count("b") < 12
 
 
 @pytest.mark.parametrize("vary", ["suffix", "infill"])

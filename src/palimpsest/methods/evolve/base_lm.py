@@ -32,6 +32,7 @@ _LENGTHS = (0, 0, 1, -1)  # one proposal for a gap each: tokens that it has more
 _POOL = 64  # public texts of a label that examples are drawn from
 _BETWEEN, _BLANK = "\n\n", " _"  # behind an example, and in place of a masked word
 _AFTER = 8  # tokens behind a gap that judge the proposals
+_DRAWS = 8  # times that new texts are asked for, while some are empty or there already
 _WORD = re.compile(r"\s*\S+")
 _GAPS = re.compile(r" {2,}")
 
@@ -117,8 +118,8 @@ class BaseAuthor:
     def random(self, counts: Mapping[str, int]) -> list[Record]:
         """New texts, label by label in the order of `counts`.
 
-        Empty texts, and those that are there already, are dropped. Where public texts are too few to begin with, each
-        is used again.
+        Empty texts, and those that are there already, are dropped; behind prompts others are drawn for them. Where
+        public texts are too few to begin with, each is used again.
 
         Raises:
             ModelError: a label leaves no room for a text.
@@ -126,16 +127,30 @@ class BaseAuthor:
         if self._settings.start == "whole" and self._corpus is not None:
             return self._corpus.random(counts)
         if self._settings.start == "prompt" or self._corpus is None:
-            drafts = [
-                _Draft(
-                    label or None, "", self._opening(label, number), None, coins(self._seed, "random", label, number)
-                )
-                for label, count in counts.items()
-                for number in range(count)
-            ]
-        else:
-            drafts = self._drafts(_repeated(self._corpus.random(counts), counts), 1, "random")
+            return self._prompted(counts)
+        drafts = self._drafts(_repeated(self._corpus.random(counts), counts), 1, "random")
         return list(dict.fromkeys(_usable(drafts, self._written(drafts, self._endings))))
+
+    def _prompted(self, counts: Mapping[str, int]) -> list[Record]:
+        """New texts behind the prompts; while a label lacks some, it is asked for as many more, a few times."""
+        found: dict[str, dict[Record, None]] = {label: {} for label in counts}
+        asked = dict.fromkeys(counts, 0)
+        for _ in range(_DRAWS):
+            drafts = []
+            for label, count in counts.items():
+                numbers = range(asked[label], asked[label] + count - len(found[label]))
+                asked[label] = numbers.stop
+                drafts += [self._new(label, number) for number in numbers]
+            if not drafts:
+                break
+            for record in _usable(drafts, self._written(drafts, self._endings)):
+                found[record.label or ""][record] = None
+        return [record for own in found.values() for record in own]
+
+    def _new(self, label: str, number: int) -> _Draft:
+        """What a new text begins behind."""
+        stream = coins(self._seed, "random", label, number)
+        return _Draft(label or None, "", self._opening(label, number), None, stream)
 
     def vary(self, records: Sequence[Record], times: int, turn: int) -> list[list[Record]]:
         """Variations of each record with its label; those that are empty or equal to another or to it are dropped.
