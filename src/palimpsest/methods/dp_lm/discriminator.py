@@ -165,8 +165,8 @@ class _StateReader:
         blind = replace(self.rows, entropy=bytes)
         batch = blind.batch([Record(text, label)]).to(self.model.embedding.device)
         weight = prefix_weights(batch.text, self.prefix_step)[0]
-        mean = self.model.prefix_means(batch.blinded, batch.text)[0]
-        return _Text(mean[weight > 0], weight[weight > 0])
+        read = self.model.prefix_features(batch.blinded, batch.text)[0]
+        return _Text(read[weight > 0], weight[weight > 0])
 
 
 @dataclass(frozen=True)

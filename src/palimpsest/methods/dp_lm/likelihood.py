@@ -87,8 +87,8 @@ def state_probabilities(model: ConditionalLm, rows: Serialiser, texts: Sequence[
     blind = replace(rows, entropy=bytes)  # always the same token in the label's place
     batch = blind.batch([Record(text, names[0] or None) for text in texts]).to(model.embedding.device)
     whole = prefix_weights(batch.text, _WHOLE).argmax(dim=1)
-    means = model.prefix_means(batch.blinded, batch.text)[torch.arange(len(texts), device=whole.device), whole]
-    return model.head(means).softmax(dim=-1).cpu().double().numpy()
+    read = model.prefix_features(batch.blinded, batch.text)[torch.arange(len(texts), device=whole.device), whole]
+    return model.head(read).softmax(dim=-1).cpu().double().numpy()
 
 
 @torch.no_grad()

@@ -28,7 +28,7 @@ def discriminator_loss(model: ConditionalLm, batch: Batch, prefix_step: int) -> 
     weigh in proportion to their length (section 5.1.3 of the paper). A text shorter than `prefix_step` is classified
     once, whole, so that each record with a text has a loss.
     """
-    logits = model.head(model.prefix_means(batch.blinded, batch.text))  # (B, S, labels)
+    logits = model.head(model.prefix_features(batch.blinded, batch.text))  # (B, S, labels)
     return weighted_loss(logits, batch.labels, prefix_weights(batch.text, prefix_step))
 
 

@@ -16,7 +16,7 @@ from palimpsest.models.lm import load_lm
 from palimpsest.models.logits import logits_of, require_plain_head, states
 from palimpsest.training.scaling import table_scale
 
-HIDDEN, BOTH, ENCODER = "hidden", "both", "encoder"
+HIDDEN, LAST, BOTH, ENCODER = "hidden", "last", "both", "encoder"
 _LM, _HEAD, _SHAPE = "lm", "head.safetensors", "head.json"
 
 
@@ -25,8 +25,8 @@ class HeadShape:
     """What a discriminator reads and how large it is.
 
     Attributes:
-        reads: "hidden" (the mean last hidden state of the text), "both" (the mean token embedding beside it) or
-            "encoder" (a sentence encoder's embedding of the text).
+        reads: "hidden" (the mean last hidden state of the text), "last" (that of its last token alone), "both" (the
+            mean token embedding beside the mean state) or "encoder" (a sentence encoder's embedding of the text).
         inputs: width of what it reads.
         width: hidden units; 0 makes it linear.
         labels: how many it tells apart.
@@ -36,6 +36,30 @@ class HeadShape:
     inputs: int
     width: int
     labels: int
+
+    def joined(self, before: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        """What is kept of a text (..., inputs) once a token with these features (..., inputs) follows it.
+
+        The sum of all of them, or the newest alone where the head reads the last token.
+        """
+        return features if self._last else before + features
+
+    def read(self, kept: torch.Tensor, tokens: int) -> torch.Tensor:
+        """What the head is given of a text of so many tokens, of what `joined` kept of it; (..., inputs)."""
+        return kept if self._last else kept / max(1, tokens)
+
+    def prefixes(self, features: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        """The same of every prefix at once (batch, time, inputs), from features and bool `text` (batch, time).
+
+        Positions that are no text add nothing. A prefix without text has zeros.
+        """
+        kept = text.unsqueeze(-1).to(features.dtype)
+        read = features * kept
+        return read if self._last else read.cumsum(dim=1) / kept.cumsum(dim=1).clamp_min(1.0)
+
+    @property
+    def _last(self) -> bool:
+        return self.reads == LAST
 
 
 class DiscriminatorHead(nn.Module):
@@ -53,11 +77,12 @@ class DiscriminatorHead(nn.Module):
 
 
 class ConditionalLm(nn.Module):
-    """A causal language model and a head that reads the label off the mean features of a text prefix.
+    """A causal language model and a head that reads the label off the features of a text prefix.
 
-    The paper classifies "the transformer output" at the end of each prefix; its generation step (PPLM) classifies the
-    mean of the hidden states so far. Training on the same mean makes the head fit for the use it is put to. The mean of
-    the token embeddings tells more of the label where the model is small, and costs nothing.
+    The paper classifies the transformer's output for the last token of each prefix (section 5.1.3). PPLM, by which it
+    draws, classifies the mean of the states so far. Whichever a head learns from, `HeadShape` has it read the same in
+    training, in filters and in steering. The mean of the token embeddings tells more of the label where the model is
+    small, and costs nothing.
 
     Attributes:
         lm: any causal model of `transformers`.
@@ -110,18 +135,16 @@ class ConditionalLm(nn.Module):
 
         In float32 at least, whatever the language model computes in: means are made of many of them.
         """
-        if self.head.shape.reads == HIDDEN:
-            return wide(hidden)
-        return torch.cat([wide(embedded) * self.scale, wide(hidden)], dim=-1)
+        if self.head.shape.reads == BOTH:
+            return torch.cat([wide(embedded) * self.scale, wide(hidden)], dim=-1)
+        return wide(hidden)
 
-    def prefix_means(self, tokens: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
-        """Mean features (batch, time, inputs) up to each position of right-padded tokens (batch, time).
+    def prefix_features(self, tokens: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        """What the head reads of the prefix that ends at each text position of right-padded tokens (batch, time).
 
-        Positions that are no text, by the bool `text` (batch, time), are left out of the mean.
+        Shape (batch, time, inputs). Positions that are no text, by the bool `text` (batch, time), are left out of it.
         """
-        features = self.features(self.hidden(tokens), self.embed(tokens))
-        kept = text.unsqueeze(-1).to(features.dtype)
-        return (features * kept).cumsum(dim=1) / kept.cumsum(dim=1).clamp_min(1.0)
+        return self.head.shape.prefixes(self.features(self.hidden(tokens), self.embed(tokens)), text)
 
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
         """Write `lm/` (a Hugging Face folder with the tokenizer), `head.safetensors`, `head.json`; no pickle."""

@@ -82,9 +82,10 @@ class DpLmTrain(DpSgd):
         ge=0,
         description="Hidden units of the discriminator's MLP; 0 makes it linear, which little noise suits.",
     )
-    discriminator_reads: Literal["hidden", "both"] = Field(
+    discriminator_reads: Literal["hidden", "last", "both"] = Field(
         default="both",
-        description="hidden: the mean last hidden state, as published. both: the mean token embedding beside it.",
+        description="hidden: the mean last hidden state of a prefix. last: that of its last token alone, as published. "
+        "both: the mean token embedding beside the mean state.",
     )
     prefix_step: int = Field(
         default=4, ge=1, description="The discriminator classifies every `prefix_step`-th text prefix."
@@ -148,9 +149,10 @@ class DiscriminatorTrain(DpSgd):
     warmup: WarmUp = 0.0
     clipping_norm: Norm = 0.5
     micro_batch: MicroBatch = 2048
-    reads: Literal["hidden", "both", "encoder"] = Field(
+    reads: Literal["hidden", "last", "both", "encoder"] = Field(
         default="encoder",
-        description="hidden: the language model's mean last hidden state. both: the mean token embedding beside it. "
+        description="hidden: the language model's mean last hidden state. last: that of the last token alone. both: "
+        "the mean token embedding beside the mean state. "
         "encoder: the public sentence encoder `models.encoder`, which can judge texts but not steer tokens.",
     )
     width: int = Field(
