@@ -17,7 +17,7 @@ from palimpsest.models.logits import logits_of, require_plain_head, states
 from palimpsest.training.scaling import table_scale
 
 HIDDEN, LAST, BOTH, ENCODER = "hidden", "last", "both", "encoder"
-_LM, _HEAD, _SHAPE = "lm", "head.safetensors", "head.json"
+_LM, _HEAD, _SHAPE, _SOFT = "lm", "head.safetensors", "head.json", "soft prompt"
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,18 @@ class ConditionalLm(nn.Module):
         lm: any causal model of `transformers`.
         scale: what token embeddings are multiplied by when the head reads them: one over the root mean square of the
             public base model's table, so that both halves of the features are of one size.
+        soft: a soft prompt (n, width): what the model reads, as if tokens', before every sequence; or none.
     """
 
     scale: torch.Tensor
 
-    def __init__(self, lm: PreTrainedModel, head: DiscriminatorHead, scale: float) -> None:
+    def __init__(
+        self, lm: PreTrainedModel, head: DiscriminatorHead, scale: float, soft: nn.Embedding | None = None
+    ) -> None:
         super().__init__()
         self.lm = lm
         self.head = head
+        self.soft = soft
         self.register_buffer("scale", torch.tensor(scale))
         table = lm.get_input_embeddings()
         self._read_scale = table_scale(table) if isinstance(table, nn.Embedding) else None
@@ -106,8 +110,15 @@ class ConditionalLm(nn.Module):
         return _table(self.lm)
 
     def hidden(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Last hidden states (batch, time, width) of right-padded tokens (batch, time)."""
-        return states(self.lm, tokens)
+        """Last hidden states (batch, time, width) of right-padded tokens (batch, time), behind the soft prompt."""
+        return states(self.lm, tokens, self.front(len(tokens)))
+
+    def front(self, rows: int) -> torch.Tensor | None:
+        """The soft prompt before so many rows, (rows, n, width), or None; each row looks its own up."""
+        if self.soft is None:
+            return None
+        numbers = torch.arange(self.soft.num_embeddings, device=self.soft.weight.device)
+        return self.soft(numbers.expand(rows, -1)).to(self.embedding.dtype)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Next-token logits (..., vocabulary) of last hidden states (..., width), in float32 at least."""
@@ -151,7 +162,8 @@ class ConditionalLm(nn.Module):
         self.lm.save_pretrained(folder / _LM)
         tokenizer.save_pretrained(folder / _LM)
         weights = {name: weight.contiguous() for name, weight in self.head.state_dict().items()}
-        save_file({**weights, "scale": self.scale}, folder / _HEAD)
+        soft = {} if self.soft is None else {_SOFT: self.soft.weight.detach().contiguous()}
+        save_file({**weights, **soft, "scale": self.scale}, folder / _HEAD)
         write_json(folder / _SHAPE, self.head.shape.__dict__)
 
     @classmethod
@@ -159,7 +171,9 @@ class ConditionalLm(nn.Module):
         """The model and tokenizer that `save` wrote; the language model's weights of this type, the head's float32."""
         lm, tokenizer = load_lm(folder / _LM, dtype)
         weights = load_file(folder / _HEAD)
-        model = cls(lm, DiscriminatorHead(HeadShape(**read_json(folder / _SHAPE))), float(weights.pop("scale")))
+        soft = nn.Embedding.from_pretrained(weights.pop(_SOFT), freeze=False) if _SOFT in weights else None
+        head = DiscriminatorHead(HeadShape(**read_json(folder / _SHAPE)))
+        model = cls(lm, head, float(weights.pop("scale")), soft)
         model.head.load_state_dict(weights)
         return model.eval(), tokenizer
 
@@ -208,11 +222,14 @@ def new_head(shape: HeadShape, seed: int) -> DiscriminatorHead:
         return DiscriminatorHead(shape)
 
 
+def with_head(model: ConditionalLm, head: DiscriminatorHead) -> ConditionalLm:
+    """The same language model, its soft prompt included, with this head."""
+    return ConditionalLm(model.lm, head, float(model.scale), model.soft).eval()
+
+
 def with_reads(model: ConditionalLm, reads: str) -> ConditionalLm:
     """The same language model with an untrained head, only to compute what a head with these `reads` is given."""
-    return ConditionalLm(
-        model.lm, DiscriminatorHead(HeadShape(reads, state_width(model.lm, reads), 0, 1)), float(model.scale)
-    ).eval()
+    return with_head(model, DiscriminatorHead(HeadShape(reads, state_width(model.lm, reads), 0, 1)))
 
 
 def state_width(lm: PreTrainedModel, reads: str) -> int:
@@ -276,6 +293,19 @@ def add_adapters(model: ConditionalLm, rank: int, seed: int) -> None:
         parameter.data = parameter.data.float() if adapter else parameter.data
 
 
+def add_soft_prompt(model: ConditionalLm, tokens: int, seed: int) -> None:
+    """Let a soft prompt of so many vectors before every sequence train in place of all of the language model.
+
+    It begins with the embeddings of tokens drawn from `seed`, and is float32 whatever the weights are.
+
+    Source: Lester et al. 2021 (prompt tuning), section 2, and 3.2 for its beginning.
+    """
+    model.lm.requires_grad_(False)
+    chosen = torch.randint(len(model.embedding), (tokens,), generator=torch.Generator().manual_seed(seed))
+    embedded = model.lm.get_input_embeddings()(chosen.to(model.embedding.device))
+    model.soft = nn.Embedding.from_pretrained(embedded.detach().float(), freeze=False)
+
+
 def _matrices(model: ConditionalLm) -> tuple[list[str], bool]:
     """Names of the transformer's linear layers, and whether they keep their weights transposed, as GPT-2's do."""
     head = model.lm.get_output_embeddings()
@@ -295,11 +325,12 @@ def merge_adapters(model: ConditionalLm) -> None:
 
 
 def require_context(model: ConditionalLm, tokens: int) -> None:
-    """Raise ModelError unless a sequence of `tokens` fits the model."""
+    """Raise ModelError unless a sequence of `tokens` fits the model behind its soft prompt."""
     context = model.lm.config.get_text_config().max_position_embeddings
-    if tokens > context:
+    needed = tokens + (0 if model.soft is None else model.soft.num_embeddings)
+    if needed > context:
         raise ModelError(
-            f"A prompt and a text need up to {tokens} positions; the model has {context}.",
+            f"A prompt and a text need up to {needed} positions; the model has {context}.",
             "Lower max_tokens, shorten the label names, or use a model with a longer context.",
         )
 

@@ -111,10 +111,16 @@ class DpLmTrain(DpSgd):
         description="Rank of the adapters that train in place of the transformer's matrices (LoRA), merged into them "
         "afterwards; 0 trains the matrices themselves. Needs the extra `lora`.",
     )
+    soft_prompt: int = Field(
+        default=0,
+        ge=0,
+        description="Vectors before every text that train in place of all weights of the language model (prompt "
+        "tuning); 0 has none. They want a larger `learning_rate`, such as 0.03.",
+    )
     precision: Literal["float32", "bf16"] = Field(
         default="float32",
-        description="Of the forward and backward passes, and with `lora_rank` of the weights that stay as they are; "
-        "norms, clipping, noise and the weights that train are float32 always.",
+        description="Of the forward and backward passes, and with `lora_rank` or `soft_prompt` of the weights that "
+        "stay as they are; norms, clipping, noise and the weights that train are float32 always.",
     )
     label_counts: LabelCounts = "noisy"
     prior: PublicShares = None
@@ -137,6 +143,16 @@ class DpLmTrain(DpSgd):
         if self.lora_rank and (self.freeze_first or self.freeze_last or not self.freeze_embeddings):
             raise ValueError(
                 "lora_rank trains adapters alone: set freeze_first and freeze_last 0, freeze_embeddings true"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_soft_prompt_trains_alone(self) -> "DpLmTrain":
+        others = self.lora_rank or self.freeze_first or self.freeze_last or not self.freeze_embeddings
+        if self.soft_prompt and others:
+            raise ValueError(
+                "soft_prompt trains no weight of the model: set lora_rank, freeze_first and freeze_last 0, "
+                "freeze_embeddings true"
             )
         return self
 
