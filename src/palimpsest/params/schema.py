@@ -49,6 +49,7 @@ YOUNGER: tuple[tuple[Place, type[Settings], tuple[str, ...]], ...] = (
     (("dataset",), Dataset, ("bad_rows",)),
     (("lms", ANY, "train"), DpLmTrain, ("prompt",)),
     (("lms", ANY, "train"), DpLmTrain, ("discriminator_learning_rate", "soft_prompt")),
+    (("discriminators", ANY, "train"), DiscriminatorTrain, ("lora_rank",)),
     (("variants", ANY, "predict"), PredictSettings, ("rows",)),
     (("variants", ANY, "embed"), EmbedSettings, ("keep_parents",)),
     (("utility", "in_context"), InContext, ("calibrate",)),

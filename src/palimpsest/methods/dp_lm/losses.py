@@ -8,6 +8,8 @@ from palimpsest.methods.dp_lm.serialise import Batch
 from palimpsest.models.attention import cap_of
 from palimpsest.training.losses import lm_head_loss
 
+WHOLE = 1 << 30  # a prefix step that no text reaches: the only prefix that is classified is the text itself
+
 
 def lm_loss(model: ConditionalLm, batch: Batch, frozen_head: bool = False) -> torch.Tensor:
     """Mean cross entropy in nats of each record's counted tokens given its prompt, shape (B,).

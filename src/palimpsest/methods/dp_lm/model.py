@@ -171,7 +171,7 @@ class ConditionalLm(nn.Module):
         """The model and tokenizer that `save` wrote; the language model's weights of this type, the head's float32."""
         lm, tokenizer = load_lm(folder / _LM, dtype)
         weights = load_file(folder / _HEAD)
-        soft = nn.Embedding.from_pretrained(weights.pop(_SOFT), freeze=False) if _SOFT in weights else None
+        soft = _vectors(weights.pop(_SOFT)) if _SOFT in weights else None
         head = DiscriminatorHead(HeadShape(**read_json(folder / _SHAPE)))
         model = cls(lm, head, float(weights.pop("scale")), soft)
         model.head.load_state_dict(weights)
@@ -303,7 +303,14 @@ def add_soft_prompt(model: ConditionalLm, tokens: int, seed: int) -> None:
     model.lm.requires_grad_(False)
     chosen = torch.randint(len(model.embedding), (tokens,), generator=torch.Generator().manual_seed(seed))
     embedded = model.lm.get_input_embeddings()(chosen.to(model.embedding.device))
-    model.soft = nn.Embedding.from_pretrained(embedded.detach().float(), freeze=False)
+    model.soft = _vectors(embedded.detach().float())
+
+
+def _vectors(start: torch.Tensor) -> nn.Embedding:
+    """A table that trains, with these rows."""
+    table = nn.utils.skip_init(nn.Embedding, *start.shape)
+    table.weight = nn.Parameter(start)
+    return table
 
 
 def _matrices(model: ConditionalLm) -> tuple[list[str], bool]:

@@ -9,6 +9,8 @@ from palimpsest.methods.shared.settings import Filters, HistogramShare, LabelCou
 from palimpsest.models.words import BARE
 from palimpsest.settings import Settings
 
+TUNED = "tuned"  # what a discriminator reads that is a language model of its own
+
 Epochs = Annotated[float, Field(gt=0, description="Expected passes over the private rows.")]
 Rate = Annotated[float, Field(gt=0, description="Peak learning rate of DP-AdamW.")]
 WarmUp = Annotated[float, Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")]
@@ -165,18 +167,34 @@ class DiscriminatorTrain(DpSgd):
     warmup: WarmUp = 0.0
     clipping_norm: Norm = 0.5
     micro_batch: MicroBatch = 2048
-    reads: Literal["hidden", "last", "both", "encoder"] = Field(
+    reads: Literal["hidden", "last", "both", "encoder", "tuned"] = Field(
         default="encoder",
         description="hidden: the language model's mean last hidden state. last: that of the last token alone. both: "
         "the mean token embedding beside the mean state. "
-        "encoder: the public sentence encoder `models.encoder`, which can judge texts but not steer tokens.",
+        "encoder: the public sentence encoder `models.encoder`. tuned: a copy of "
+        "the whole language model that is tuned too and reads the last token's state, as published of the filter. "
+        "These two can judge texts but not steer tokens.",
     )
     width: int = Field(
         default=0, ge=0, description="Hidden units of the MLP; 0 makes it linear, which little noise suits."
     )
     prefix_step: int = Field(
-        default=4, ge=1, description="Classify every `prefix_step`-th text prefix; `encoder` whole texts only."
+        default=4,
+        ge=1,
+        description="Classify every `prefix_step`-th text prefix; `encoder` and `tuned` whole texts only.",
     )
+    lora_rank: int = Field(
+        default=0,
+        ge=0,
+        description="With `reads: tuned` the rank of the adapters that train in place of the copy's matrices, merged "
+        "into them afterwards; 0 trains all but its embeddings. Needs the extra `lora`.",
+    )
+
+    @model_validator(mode="after")
+    def _adapters_are_of_a_copy(self) -> "DiscriminatorTrain":
+        if self.lora_rank and self.reads != TUNED:
+            raise ValueError("lora_rank is for a language model that is tuned: set reads to tuned, or lora_rank to 0")
+        return self
 
 
 class DpLmGenerate(Settings):

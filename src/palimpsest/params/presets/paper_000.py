@@ -99,8 +99,8 @@ _JUDGES = (
         "counts the model too: trained without noise, as printed, it would void what it filters", "labels",
     ),
     Entry(
-        "discriminators.filter<e>_judge.reads", "encoder", OURS,
-        "the paper tunes a whole language model as classifier; here a head on the public sentence encoder", "labels",
+        "discriminators.filter<e>_judge.reads", "tuned", "Section 5.1.1",
+        "a language model fine-tuned for classification over the data set", "labels",
     ),
     Entry("discriminators.pplm<e>_judge.from", "naive<e>", "Section 5.1.2", "a head over the frozen model", "labels"),
     Entry(
@@ -166,7 +166,7 @@ PAPER_000 = Preset(
         "filter is noised and charged.",
     ),
     lacks=(
-        "A language model tuned as the filter: a head on a public encoder or on the model's states stands for it.",
+        "A filter that begins with public weights: it begins with those of the language model that it judges for.",
         "Batch, epochs and rate of the discriminators of baselines 1 and 2, which are not printed: the defaults hold.",
         "The search of Table 3: scored on private rows, it would have to be charged.",
     ),
