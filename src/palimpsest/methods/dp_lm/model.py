@@ -158,7 +158,10 @@ class ConditionalLm(nn.Module):
         return self.head.shape.prefixes(self.features(self.hidden(tokens), self.embed(tokens)), text)
 
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Write `lm/` (a Hugging Face folder with the tokenizer), `head.safetensors`, `head.json`; no pickle."""
+        """Write `lm/` (a Hugging Face folder with the tokenizer), `head.safetensors`, `head.json`; no pickle.
+
+        A soft prompt is beside the head's weights.
+        """
         self.lm.save_pretrained(folder / _LM)
         tokenizer.save_pretrained(folder / _LM)
         weights = {name: weight.contiguous() for name, weight in self.head.state_dict().items()}
