@@ -19,8 +19,8 @@ from stages.models import receipt_of
 def run(name: str) -> None:
     """models/<discriminator>, data/private/test.parquet, baselines.json -> reports/metrics/classifiers/<name>.json."""
     params, artifact = load(), DpLmArtifact.load(MODELS / name)
-    encode = encoders(params).rows if artifact.model.head.shape.reads == ENCODER else None
-    judge, test = judge_of(artifact.model, artifact.serialiser(), encode), Part(records_of("test"), asset=True)
+    encode = encoders(params).rows if artifact.judging.head.shape.reads == ENCODER else None
+    judge, test = judge_of(artifact.judging, artifact.serialiser(), encode), Part(records_of("test"), asset=True)
     evaluation = answers(judge, test.texts, test.labels, tuple(params.dataset.labels))
     beside = evaluator_beside(params)
     scored = evaluation.scored if beside is None else compared(evaluation, read_json(BASELINES), beside, params.seed)

@@ -30,7 +30,7 @@ def run(name: str, model: str) -> None:
     assert isinstance(variant, DpLmVariant)  # the schema lets no other run here
     artifact = DpLmArtifact.load(MODELS / model, PRECISIONS[variant.generate.precision])
     memory = memory_of(receipt.purpose)
-    encode = encoders(params, others=memory) if artifact.model.head.shape.reads == ENCODER else None
+    encode = encoders(params, others=memory) if artifact.judging.head.shape.reads == ENCODER else None
     settings = variant.generate
     removing = NotingChain(chain(params, settings.filters, settings.max_tokens, settings.batch))
     shards = shard_folder(name, digest(params, name, model, encode.fingerprint if encode else ""))

@@ -83,8 +83,11 @@ def read_whole(
 
 
 def head_input(model: ConditionalLm, embedded: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-    """What the head is given for mean embeddings and mean hidden states."""
-    return hidden if model.head.shape.reads == "hidden" else torch.cat([embedded * model.scale, hidden], dim=-1)
+    """What the head is given of embeddings and hidden states of texts (..., length, width); zeros of empty ones."""
+    if model.head.shape.reads == "last":
+        return hidden[..., -1, :] if hidden.shape[-2] else hidden.sum(dim=-2)
+    means = [states.mean(dim=-2).nan_to_num() for states in (embedded * model.scale, hidden)]
+    return means[1] if model.head.shape.reads == "hidden" else torch.cat(means, dim=-1)
 
 
 def share_that_says(texts: Sequence[str], labels: Sequence[int]) -> float:

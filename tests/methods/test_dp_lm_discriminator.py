@@ -91,7 +91,7 @@ def test_one_label_needs_no_discriminator() -> None:
         planned(settings(), unlabelled, BUDGET, BEFORE)
 
 
-@pytest.mark.parametrize("reads", ["hidden", "both", "encoder"])
+@pytest.mark.parametrize("reads", ["hidden", "last", "both", "encoder"])
 def test_it_learns_and_leaves_the_model_as_it_was(schema, untrained, open_view, tmp_path, reads: str) -> None:
     before = {name: value.clone() for name, value in untrained.model.state_dict().items()}
     plan = planned(settings(reads=reads, epochs=300.0), schema, Budget(math.inf, 1e-3), BEFORE)

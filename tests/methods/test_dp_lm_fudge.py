@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional
 
 from palimpsest.methods.dp_lm.decoding import StepDraw, Walk, uniforms, write
-from palimpsest.methods.dp_lm.fudge import FudgeWalk, StateWalk, mean_with
-from palimpsest.methods.dp_lm.model import ConditionalLm
+from palimpsest.methods.dp_lm.fudge import FudgeWalk, StateWalk, read_with
+from palimpsest.methods.dp_lm.model import ConditionalLm, HeadShape
 from palimpsest.methods.dp_lm.sampling import walk_of
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from tests.methods.blind_models import (
@@ -27,7 +27,7 @@ EVERY = 400  # more than the vocabulary
 TARGETS = [0, 1, 1, 0]
 
 
-@pytest.fixture(scope="module", params=["hidden", "both"])
+@pytest.fixture(scope="module", params=["hidden", "last", "both"])
 def blind(base, request):
     return blind_model(base, request.param)
 
@@ -115,12 +115,15 @@ def test_top_k_and_top_p_hold_for_the_weighed_candidates(both, make_generate) ->
     assert best.tolist() != firsts.tolist()
 
 
-def test_means_with_candidates_by_hand() -> None:
+def test_what_is_read_with_candidates_by_hand() -> None:
     sums = torch.tensor([[[2.0, 4.0]]])
     features = torch.tensor([[[1.0, 2.0], [7.0, 8.0]]])
-    found = mean_with(sums, features, 2, torch.tensor([[False, True]]))
+    mean, last = HeadShape("hidden", 2, 0, 2), HeadShape("last", 2, 0, 2)
+    found = read_with(mean, sums, features, 2, torch.tensor([[False, True]]))
     torch.testing.assert_close(found, torch.tensor([[[1.0, 2.0], [1.0, 2.0]]]))
-    first = mean_with(torch.zeros(1, 1, 2), features, 0, torch.tensor([[False, True]]))
+    newest = read_with(last, sums, features, 2, torch.tensor([[False, True]]))
+    torch.testing.assert_close(newest, torch.tensor([[[1.0, 2.0], [2.0, 4.0]]]))
+    first = read_with(mean, torch.zeros(1, 1, 2), features, 0, torch.tensor([[False, True]]))
     torch.testing.assert_close(first, torch.tensor([[[1.0, 2.0], [0.0, 0.0]]]))
 
 
@@ -155,9 +158,9 @@ def _by_hand(
     """Weighted log-probabilities of all tokens behind a text, (vocabulary,)."""
     tokens = torch.arange(len(log_probs))
     embedded, hidden = read_whole(model, prompt, [[*text, token] for token in range(len(log_probs))])
-    before = [states[:, :-1].mean(dim=1).nan_to_num() for states in (embedded, hidden)]  # zeros where no text is yet
-    after = embedded.mean(dim=1), before[1] if state_only else hidden.mean(dim=1)
-    ends = (tokens == eos)[:, None]
-    means = [torch.where(ends, old, new) for old, new in zip(before, after, strict=True)]
-    labels = model.head(head_input(model, *means)).log_softmax(dim=-1)[:, target]
+    before, after = (head_input(model, embedded[:, :end], hidden[:, :end]) for end in (-1, None))
+    if state_only:  # the embeddings stand first
+        after = torch.cat([after[:, : embedded.shape[-1]], before[:, embedded.shape[-1] :]], dim=-1)
+    read = torch.where((tokens == eos)[:, None], before, after)
+    labels = model.head(read).log_softmax(dim=-1)[:, target]
     return functional.log_softmax(log_probs + how.strength * labels, dim=-1)

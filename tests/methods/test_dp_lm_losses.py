@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from palimpsest.methods.dp_lm.losses import discriminator_loss, joint_losses, lm_loss, prefix_weights, separate_losses
-from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.model import ConditionalLm, new_model
 from palimpsest.methods.dp_lm.serialise import serialiser
 from palimpsest.records.record import Record
+from palimpsest.training.bookkeeping import BookkeepingEngine
 from tests.methods.two_classes import UNEVEN as ROWS
 
 LABELS = ("praise", "a complaint")
@@ -104,16 +105,44 @@ def test_prefix_weights_grow_linearly(length: int, step: int, weights: list[int]
     assert prefix_weights(text, step)[0].tolist() == [0] * 3 + weights + [0] * 2
 
 
-def test_discriminator_loss_by_hand(parts) -> None:
-    model, tokenizer = parts
+@pytest.mark.parametrize("reads", ["hidden", "last"])
+def test_discriminator_loss_by_hand(base, reads: str) -> None:
+    model, tokenizer = new_model(base, 2, 16, 3, reads)
     batch = serialiser(tokenizer, LABELS, 24, "text").batch([ROWS[1]])
     hidden = model.hidden(batch.blinded)[0, batch.text[0]]
     total = weight = 0.0
     for length in range(2, len(hidden) + 1, 2):
-        total += -length * model.head(hidden[:length].mean(0)).log_softmax(-1)[1]
+        read = hidden[length - 1] if reads == "last" else hidden[:length].mean(0)
+        total += -length * model.head(read).log_softmax(-1)[1]
         weight += length
     torch.testing.assert_close(discriminator_loss(model, batch, 2)[0], total / weight)
     assert math.isfinite(float(total.detach()))
+
+
+@pytest.mark.parametrize("reads", ["hidden", "last", "both"])
+@pytest.mark.parametrize("losses", [joint_losses, separate_losses])
+def test_each_record_is_clipped_by_its_own_gradient(base, reads: str, losses) -> None:
+    """The engine's sums over a batch are those of a loop over records, each read alone by plain autograd."""
+    model, tokenizer = new_model(base, 2, 16, 3, reads)
+    rows = replace(serialiser(tokenizer, LABELS, 24, "text"), entropy=bytes)
+    engine, batch = BookkeepingEngine(model), rows.batch(ROWS)
+    found = engine.clipped_sums(lambda: losses(model, batch, 1.0, 2), len(ROWS), 0.5)
+    for which, summed in enumerate(found):
+        wanted, longest = dict.fromkeys(dict(model.named_parameters()), 0.0), 0.0
+        for row in ROWS:
+            gradients = _gradients(model, losses(model, rows.batch([row]), 1.0, 2)[which])
+            norm = float(torch.cat([gradient.flatten() for gradient in gradients.values()]).norm())
+            wanted = {name: wanted[name] + gradient * min(1, 0.5 / (norm or 1)) for name, gradient in gradients.items()}
+            longest = max(longest, norm)
+        assert longest > 1.0  # so that clipping shows
+        for name, gradient in summed.gradients.items():
+            torch.testing.assert_close(gradient.float(), wanted[name], atol=1e-5, rtol=1e-3)
+
+
+def _gradients(model: ConditionalLm, loss: torch.Tensor) -> dict[str, torch.Tensor]:
+    named = dict(model.named_parameters())
+    found = torch.autograd.grad(loss.sum(), list(named.values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(named, found, strict=True))
 
 
 def test_a_prompt_in_words_stands_before_the_text_and_names_no_label_to_the_discriminator(parts) -> None:

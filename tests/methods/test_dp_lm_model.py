@@ -49,18 +49,19 @@ def test_a_new_head_comes_from_its_seed_and_touches_no_other_randomness() -> Non
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("reads", ["hidden", "both"])
-def test_prefix_means_by_hand(base, reads: str) -> None:
-    """`both` puts the scaled embeddings first; neither prompt nor padding counts."""
+@pytest.mark.parametrize("reads", ["hidden", "last", "both"])
+def test_prefix_features_by_hand(base, reads: str) -> None:
+    """`last` takes no mean; `both` puts the scaled embeddings first; neither prompt nor padding counts."""
     model, _ = new_model(base, 2, 0, 3, reads)
-    means = model.prefix_means(TOKENS, TEXT)
-    assert means.shape == (2, 8, model.head.shape.inputs)
+    found = model.prefix_features(TOKENS, TEXT)
+    assert found.shape == (2, 8, model.head.shape.inputs)
     for row, length in ((0, 1), (0, 4), (1, 2)):
-        hidden = model.lm.base_model(input_ids=TOKENS[row : row + 1, : 3 + length]).last_hidden_state[0, 3:].mean(0)
+        hidden = model.lm.base_model(input_ids=TOKENS[row : row + 1, : 3 + length]).last_hidden_state[0, 3:]
         embedded = model.embedding[TOKENS[row, 3 : 3 + length]].mean(0) * model.scale
-        wanted = hidden if reads == "hidden" else torch.cat([embedded, hidden])
-        torch.testing.assert_close(means[row, 2 + length], wanted, atol=1e-5, rtol=0)
-    assert not means[:, :3].any()
+        both = torch.cat([embedded, hidden.mean(0)])
+        wanted = {"hidden": hidden.mean(0), "last": hidden[-1], "both": both}[reads]
+        torch.testing.assert_close(found[row, 2 + length], wanted, atol=1e-5, rtol=0)
+    assert not found[:, :3].any()
 
 
 def test_scaled_embeddings_are_of_one_size_with_hidden_states(base) -> None:
@@ -75,12 +76,12 @@ def test_another_reading_of_the_same_model(base) -> None:
     model, _ = new_model(base, 2, 16, 3, "hidden")
     other = with_reads(model, "both")
     assert other.lm is model.lm
-    assert other.prefix_means(TOKENS, TEXT).shape[-1] == 2 * model.head.shape.inputs
-    torch.testing.assert_close(other.prefix_means(TOKENS, TEXT)[..., 32:], model.prefix_means(TOKENS, TEXT))
+    assert other.prefix_features(TOKENS, TEXT).shape[-1] == 2 * model.head.shape.inputs
+    torch.testing.assert_close(other.prefix_features(TOKENS, TEXT)[..., 32:], model.prefix_features(TOKENS, TEXT))
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("width", "reads"), [(16, "hidden"), (0, "hidden"), (7, "both"), (0, "both")])
+@pytest.mark.parametrize(("width", "reads"), [(16, "hidden"), (0, "hidden"), (7, "last"), (7, "both"), (0, "both")])
 def test_what_was_saved_is_loaded(base, tmp_path: Path, width: int, reads: str) -> None:
     model, tokenizer = new_model(base, 3, width, 3, reads)
     model.lm.get_input_embeddings().weight.mul_(1.5)  # training moved the table: the scale stays that of the base
@@ -91,7 +92,7 @@ def test_what_was_saved_is_loaded(base, tmp_path: Path, width: int, reads: str) 
     assert found.state_dict().keys() == model.state_dict().keys()
     assert all(torch.equal(weight, found.state_dict()[name]) for name, weight in model.state_dict().items())
     assert torch.equal(found.logits(found.hidden(TOKENS)), model.logits(model.hidden(TOKENS)))
-    means = [each.head(each.prefix_means(TOKENS, TEXT)) for each in (found, model)]
+    means = [each.head(each.prefix_features(TOKENS, TEXT)) for each in (found, model)]
     assert torch.equal(*means)
     assert same.get_vocab() == tokenizer.get_vocab()
     assert not found.training

@@ -18,7 +18,7 @@ TARGETS = [0, 1, 1, 0, 1, 0, 0, 1]
 TEXTS = [[20, 30, 44], [40, 50, 61], [21, 31, 90], [22, 60, 33], [20, 30, 44], [99, 98, 97], [200, 7, 9], [40, 50, 61]]
 
 
-@pytest.fixture(scope="module", params=["hidden", "both"])
+@pytest.fixture(scope="module", params=["hidden", "last", "both"])
 def parts(base, request):
     """A model with a fresh head: it is sure of nothing, so that gradients are far above rounding."""
     model, tokenizer = new_model(base, 2, 16, 3, request.param)
@@ -129,8 +129,8 @@ def test_without_steering_the_distribution_is_the_models_own(parts, settings) ->
 
 @torch.no_grad()
 @pytest.mark.parametrize("horizon", [0, 1, 2])
-def test_the_head_reads_the_mean_of_the_text_and_of_what_may_follow(parts, settings, horizon: int) -> None:
-    """As long as nothing was moved, it is the mean over the text and the soft tokens, read whole without cache."""
+def test_the_head_reads_the_text_and_what_may_follow(parts, settings, horizon: int) -> None:
+    """As long as nothing was moved, it reads the text with the soft tokens behind it as if whole, without cache."""
     model, rows = parts
     how = settings.model_copy(update={"iterations": 0, "horizon": horizon, "temperature": 0.7})
     state = _state(model, rows, list(range(8)), how, written=3)
@@ -142,8 +142,8 @@ def test_the_head_reads_the_mean_of_the_text_and_of_what_may_follow(parts, setti
             soft = (model.logits(hidden[-1]) / 0.7).softmax(dim=-1) @ model.embedding
             embedded = torch.cat([embedded, soft[None]])
             hidden = _hidden(model, embedded)
-        means = (states[len(prompt) :].mean(dim=0) for states in (embedded, hidden))
-        wanted = model.head(head_input(model, *means)).log_softmax(dim=-1)
+        text = (states[len(prompt) :] for states in (embedded, hidden))
+        wanted = model.head(head_input(model, *text)).log_softmax(dim=-1)
         torch.testing.assert_close(found[row], wanted, **NEAR)
 
 

@@ -83,7 +83,7 @@ def test_a_judge_reads_the_mean_of_the_text_alone(fitted) -> None:
         np.testing.assert_allclose(state_probabilities(fitted.model, rows, [text])[0], probabilities, atol=1e-5)
         if text:
             embedded, hidden = read_whole(fitted.model, prompt, [rows.tokenizer.encode(text)])
-            mean = head_input(fitted.model, embedded[0].mean(dim=0), hidden[0].mean(dim=0))
+            mean = head_input(fitted.model, embedded[0], hidden[0])
             wanted = fitted.model.head(mean).softmax(dim=-1).detach()
             np.testing.assert_allclose(probabilities, wanted, atol=1e-5)
     assert found[0, 0] > 0.9 > 0.1 > found[1, 0]

@@ -226,6 +226,12 @@ def test_a_state_judged_variant_needs_a_head_that_reads_embeddings() -> None:
     assert "has no discriminator" in refused(setting("variants.dp3.variant", "fudge"), drawn)
 
 
+@pytest.mark.parametrize("reads", ["encoder", "tuned"])
+def test_what_reads_whole_texts_steers_no_token(reads: str) -> None:
+    judge, steered = setting("discriminators.judge3.train.reads", reads), setting("variants.dp3.variant", "pplm")
+    assert "reads texts, not states" in refused(judge, steered)
+
+
 @pytest.mark.parametrize("name", ["real", "public_only", "Dp3", "dp-3", "dp 3", ""])
 def test_a_variant_has_a_plain_name_of_its_own(name: str) -> None:
     problem = refused(lambda content: content["variants"].update({name: content["variants"]["dp3"]}))

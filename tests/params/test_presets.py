@@ -275,6 +275,13 @@ def test_a_rate_of_its_own_is_written_where_there_is_one_so_that_no_older_model_
     text = rendered(params_of("paper-000"))
     assert text.count("discriminator_learning_rate: ") == 1
     assert "discriminator_learning_rate: 0.0005" in text.partition("multitask3:")[2]
+    assert "soft_prompt" not in text
+    assert "lora_rank" not in text.partition("discriminators:")[2].partition("variants:")[0]
+
+
+def test_the_heads_of_paper_000_read_the_last_token() -> None:
+    found = written("paper-000")
+    assert found["discriminators.pplm3_judge.reads"] == found["lms.multitask3.discriminator_reads"] == "last"
 
 
 def test_what_a_preset_cannot_do_is_a_flag_and_nothing_without_one() -> None:

@@ -111,6 +111,19 @@ def test_sizes_follow_from_the_declared_units() -> None:
     assert (params.lms["dp3"].train.batch, params.audit.size) == (16, 48)
 
 
+def test_a_discriminator_that_is_a_whole_model_trains_as_one() -> None:
+    """What is written stands, though a head would have it by default."""
+    content = body()
+    content["discriminators"]["judge"] |= {"reads": "tuned", "micro_batch": 2048}
+    params = loaded(content)
+    own, model = params.discriminators["judge"].train, params.lms["dp3"].train
+    for key in ("epochs", "batch", "learning_rate", "warmup", "clipping_norm"):
+        assert getattr(own, key) == getattr(model, key)
+        assert getattr(own, key) != getattr(params.discriminators["idle"].train, key)
+    assert own.micro_batch == 2048
+    assert loaded(shorten(params)) == params
+
+
 def test_class_means_need_labels() -> None:
     content = body(taught={}, lms={}, discriminators={})
     content["dataset"] |= {"task": "text", "label": None, "labels": {}}

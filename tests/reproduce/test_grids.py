@@ -99,6 +99,8 @@ def test_a_row_may_have_a_model_of_its_own_below() -> None:
     made = fragment(cell, settings)
     assert made["lms"] == {"lora1": {"epsilon": 1.0, "discriminator_weight": 0.0, "lora_rank": 8}}
     assert made["variants"]["lora1"]["from"] == "lora1"
+    (soft,) = (one for one in cells_of(grid("003", "table3")) if one.name == "imdb/prompts1/accuracy")
+    assert fragment(soft, settings)["lms"]["prompts1"]["soft_prompt"] == 20
 
 
 def test_an_epsilon_that_protects_nobody_is_in_no_workspace() -> None:

@@ -19,13 +19,18 @@ MOST = 1 << 25  # logits that are there at once: 128 MiB in float32
 Measure = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # logits (k, vocabulary), targets (k,) -> (k, ...)
 
 
-def states(model: PreTrainedModel, tokens: torch.Tensor) -> torch.Tensor:
-    """Last hidden states (rows, time, width) of right-padded tokens (rows, time)."""
-    everywhere = torch.ones_like(tokens)  # padding follows the text, so causal attention needs no mask
-    hidden: torch.Tensor = model.base_model(
-        input_ids=tokens, attention_mask=everywhere, use_cache=False
-    ).last_hidden_state
-    return hidden
+def states(model: PreTrainedModel, tokens: torch.Tensor, front: torch.Tensor | None = None) -> torch.Tensor:
+    """Last hidden states (rows, time, width) of right-padded tokens (rows, time).
+
+    `front` are token embeddings (rows, n, width) that stand before every row; their own states are left out.
+    """
+    given = {"input_ids": tokens}
+    if front is not None:
+        given = {"inputs_embeds": torch.cat([front, model.get_input_embeddings()(tokens)], dim=1)}
+    before = 0 if front is None else front.shape[1]
+    everywhere = tokens.new_ones(len(tokens), before + tokens.shape[1])  # padding follows the text: no mask is needed
+    hidden: torch.Tensor = model.base_model(**given, attention_mask=everywhere, use_cache=False).last_hidden_state
+    return hidden[:, before:]
 
 
 def logits_of(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
-from palimpsest.methods.dp_lm.settings import VARIANTS, Kind
+from palimpsest.methods.dp_lm.settings import TUNED, VARIANTS, Kind
 from palimpsest.methods.registry import CHARGED, METHODS, method, stages_that_spend
 from palimpsest.models.chat.settings import JudgeEndpoint
 from palimpsest.records.schema import CUSTOMER
@@ -123,7 +123,8 @@ def _head_problem(params: "Params", kind: Kind, model: str) -> str | None:
         if model in params.lms:
             return f"{model!r}, a language model; it needs a discriminator (run.discriminator)"
         reads = params.discriminators[model].train.reads
-        return f"{model!r}, which reads texts, not states" if kind.steering == "pplm" and reads == "encoder" else None
+        whole = kind.steering == "pplm" and reads in ("encoder", TUNED)
+        return f"{model!r}, which reads texts, not states" if whole else None
     if model not in params.lms:
         return f"{model!r}; it needs a language model"
     train = params.lms[model].train

@@ -1,11 +1,12 @@
 """Defaults that follow from the public facts of the data set, and from whether a language model is named."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
+from palimpsest.methods.dp_lm.settings import TUNED, DpLmTrain
 from palimpsest.params.sections import Dataset
 from palimpsest.records.vouched import EMBEDDED
 
@@ -26,7 +27,8 @@ class Derived:
         path: the key, with `ANY` for a name of the file's own.
         words: the default, for the reference.
         value: the default, of the data set.
-        tag: the method or the kind that an entry under that name must be of; None: any.
+        tag: the method or the kind that an entry under that name must be of, or what it must read; None: any. One with
+            a tag stands before one without.
         embedded: whether it is for the embedded language model alone, or for a named one alone; for the other the
             default is null. None: for both.
     """
@@ -98,6 +100,22 @@ _PREDICT: Mapping[Path, Default] = {
     ("prompt", "text_tokens"): _for_json(200, 40),
     ("filters", "chain"): _chain("json", "span"),
 }
+_AS_LMS = ("epochs", "learning_rate", "warmup", "clipping_norm", "micro_batch")
+
+
+def _always(value: Any) -> Callable[[Dataset], Any]:
+    return lambda _: value
+
+
+def _tuned() -> Iterator[Derived]:
+    """A discriminator that is a language model of its own trains as one."""
+    for key in _AS_LMS:
+        usual = DpLmTrain.model_fields[key].default
+        yield Derived(("discriminators", ANY, "train", key), _cell(usual), _always(usual), TUNED)
+    yield Derived(("discriminators", ANY, "train", "batch"), _TWELFTH, _batch, TUNED)
+
+
+_TWELFTH = "about a twelfth of the units of privacy: a power of two from 16 to 1,024"
 _WARM_UP = "the section's own defaults where `models.lm` is embedded, else `null`"
 _ALONE = "the section's own defaults where `models.lm` names one, else `null`"
 _RATE = "`0.002` where `models.lm` is embedded, else `null`"
@@ -109,12 +127,9 @@ _ALL = (
     Derived(("taught", ANY, "max_tokens"), *_for_json(200, 40)),
     Derived(("authors", ANY, "start"), *_labelled("prompt", "corpus"), "base"),
     Derived(("authors", ANY, "max_tokens"), *_for_json(200, 64), "base"),
-    Derived(
-        ("lms", ANY, "train", "batch"),
-        "about a twelfth of the units of privacy: a power of two from 16 to 1,024",
-        _batch,
-    ),
+    Derived(("lms", ANY, "train", "batch"), _TWELFTH, _batch),
     Derived(("lms", ANY, "train", "discriminator_weight"), *_labelled(1.0, 0.0)),
+    *_tuned(),
     Derived(("discriminators", ANY, "train", "batch"), "the number of units of privacy", units),
     Derived(("variants", ANY, "variant"), *_labelled("multitask", "plain"), "dp_lm"),
     *(Derived(("variants", ANY, "predict", *path), *default) for path, default in _PREDICT.items()),

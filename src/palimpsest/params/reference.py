@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from palimpsest.params.derived import ANY, Path, derived
+from palimpsest.methods.dp_lm.settings import TUNED
+from palimpsest.params.derived import ANY, DERIVED, Path, derived
 from palimpsest.params.file import Runs
 from palimpsest.params.resolve import ORIGINS, SECTIONS, VARIANTS, WAYS, settings_of
 from palimpsest.params.schema import Params
@@ -169,6 +170,11 @@ def _allowed(field: FieldInfo) -> str:
 
 def _default(field: FieldInfo, at: Path, section: type[BaseModel] | None) -> str:
     """What holds where the file does not say; a section's default is that of its keys."""
+    usual, tuned = _usual(field, at, section), DERIVED.get((at, TUNED))
+    return usual if tuned is None else f"{usual}; with `reads: {TUNED}` {_cell(tuned.words)}"
+
+
+def _usual(field: FieldInfo, at: Path, section: type[BaseModel] | None) -> str:
     if item := derived(at, _tag(section)):
         return _cell(item.words)
     if at[-1] == "purpose":

@@ -162,7 +162,9 @@ def _places(body: dict[str, Any], item: Derived) -> Iterator[dict[str, Any]]:
 
 
 def _is(entry: Any, tag: str | None) -> bool:
-    return tag is None or (isinstance(entry, dict) and tag in (entry.get("method"), entry.get("kind")))
+    if tag is None or not isinstance(entry, dict):
+        return tag is None
+    return tag in (entry.get("method"), entry.get("kind"), (entry.get("train") or {}).get("reads"))
 
 
 def _run(file: File, labels: bool) -> dict[str, Any]:

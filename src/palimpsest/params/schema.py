@@ -48,7 +48,8 @@ MEANINGLESS_EPSILON = 10.0
 YOUNGER: tuple[tuple[Place, type[Settings], tuple[str, ...]], ...] = (
     (("dataset",), Dataset, ("bad_rows",)),
     (("lms", ANY, "train"), DpLmTrain, ("prompt",)),
-    (("lms", ANY, "train"), DpLmTrain, ("discriminator_learning_rate",)),
+    (("lms", ANY, "train"), DpLmTrain, ("discriminator_learning_rate", "soft_prompt")),
+    (("discriminators", ANY, "train"), DiscriminatorTrain, ("lora_rank",)),
     (("variants", ANY, "predict"), PredictSettings, ("rows",)),
     (("variants", ANY, "embed"), EmbedSettings, ("keep_parents",)),
     (("utility", "in_context"), InContext, ("calibrate",)),

@@ -69,7 +69,8 @@ def _minimal(section: BaseModel, at: Path, params: Params, tag: str | None = Non
 
 
 def _tag(entry: BaseModel) -> str | None:
-    return getattr(entry, "method", None) or getattr(entry, "kind", None)
+    reads = getattr(getattr(entry, "train", None), "reads", None)
+    return getattr(entry, "method", None) or getattr(entry, "kind", None) or reads
 
 
 def _flat(entry: BaseModel, written: Mapping[str, Any], key: str) -> dict[str, Any]:

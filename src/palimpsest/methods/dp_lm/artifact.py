@@ -13,7 +13,7 @@ from palimpsest.methods.dp_lm.serialise import Serialiser, serialiser
 from palimpsest.methods.shared.shares import divided
 from palimpsest.models.words import BARE
 
-_FACTS = "artifact.json"
+_FACTS, _JUDGE = "artifact.json", "judge"
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class DpLmArtifact:
         loss_on: tokens that its loss counted, "text" or "all".
         template: of what stood before a text.
         descriptions: label -> public description, for the template.
+        judge: a model of its own whose head judges texts; None where the head of `model` does.
     """
 
     model: ConditionalLm
@@ -36,6 +37,12 @@ class DpLmArtifact:
     loss_on: str
     template: str = BARE
     descriptions: Mapping[str, str] = field(default_factory=dict)
+    judge: ConditionalLm | None = None
+
+    @property
+    def judging(self) -> ConditionalLm:
+        """The model whose head judges texts."""
+        return self.model if self.judge is None else self.judge
 
     def serialiser(self) -> Serialiser:
         """What makes token sequences of rows as in its training."""
@@ -47,18 +54,21 @@ class DpLmArtifact:
         return divided(rows, self.shares)
 
     def save(self, folder: Path) -> None:
-        """Write `lm/`, `head.safetensors` and `artifact.json`, all or nothing."""
+        """Write `lm/`, `head.safetensors` and `artifact.json`, and `judge/` for one of its own, all or nothing."""
         with atomic_path(folder) as draft:
             draft.mkdir()
             self.model.save(draft, self.tokenizer)
+            if self.judge is not None:
+                self.judge.save(draft / _JUDGE, self.tokenizer)
             facts = {"shares": dict(self.shares), "max_tokens": self.max_tokens, "loss_on": self.loss_on}
             facts |= {"template": self.template, "descriptions": dict(self.descriptions)}
             write_json(draft / _FACTS, {"method": "dp_lm", **facts})
 
     @classmethod
     def load(cls, folder: Path, dtype: torch.dtype = torch.float32) -> "DpLmArtifact":
-        """The artifact that `save` wrote, its language model's weights of this type."""
+        """The artifact that `save` wrote, its language model's weights of this type; those of a judge are float32."""
         model, tokenizer = ConditionalLm.load(folder, dtype)
         facts = read_json(folder / _FACTS)
         told = facts.get("template", BARE), facts.get("descriptions", {})  # an artifact may be older than these
-        return cls(model, tokenizer, facts["shares"], facts["max_tokens"], facts["loss_on"], *told)
+        judge = ConditionalLm.load(folder / _JUDGE)[0] if (folder / _JUDGE).is_dir() else None
+        return cls(model, tokenizer, facts["shares"], facts["max_tokens"], facts["loss_on"], *told, judge)

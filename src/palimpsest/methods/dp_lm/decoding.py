@@ -113,6 +113,8 @@ def uniforms(seed: int, label: int, number: int, steps: int) -> np.ndarray:
 def begin(model: ConditionalLm, prompts: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, Past, torch.Tensor]:
     """Read every prompt but its last token; prompts may differ in length and are padded on the left.
 
+    A soft prompt stands between the padding and the prompt, as it stood before the text in training.
+
     Returns:
         The last tokens, int64 (B,); keys and values of those before; which of their columns are real, int64 (B, time).
     """
@@ -121,11 +123,24 @@ def begin(model: ConditionalLm, prompts: Sequence[Sequence[int]], pad: int) -> t
     fill = [width + 1 - len(prompt) for prompt in prompts]
     rows = [[*[pad] * missing, *prompt] for missing, prompt in zip(fill, prompts, strict=True)]
     tokens = torch.tensor(rows, device=device)
-    mask = (torch.arange(width) >= torch.tensor(fill)[:, None]).long().to(device)
+    embedded = model.lm.get_input_embeddings()(tokens[:, :-1])
+    padding, front = torch.tensor(fill, device=device)[:, None], model.front(len(prompts))
+    if front is not None:
+        embedded = _inserted(front, embedded, padding)
+    mask = (torch.arange(embedded.shape[1], device=device) >= padding).long()
     positions = (mask.cumsum(dim=1) - 1).clamp_min(0)
     cache = DynamicCache()
-    model.lm.base_model(input_ids=tokens[:, :-1], attention_mask=mask, position_ids=positions, past_key_values=cache)
+    model.lm.base_model(inputs_embeds=embedded, attention_mask=mask, position_ids=positions, past_key_values=cache)
     return tokens[:, -1], past_of(cache), mask
+
+
+def _inserted(front: torch.Tensor, embedded: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+    """Embeddings (B, time, width) with `front` (B, n, width) behind each row's padding, int64 (B, 1)."""
+    size, joined = front.shape[1], torch.cat([front, embedded], dim=1)
+    columns = torch.arange(joined.shape[1], device=joined.device)
+    behind = torch.where(columns < padding + size, columns - padding, columns)
+    order = torch.where(columns < padding, columns + size, behind)
+    return joined.gather(1, order[..., None].expand(-1, -1, joined.shape[2]))
 
 
 def forward(model: ConditionalLm, embedded: torch.Tensor, cache: Cache, mask: torch.Tensor) -> torch.Tensor:

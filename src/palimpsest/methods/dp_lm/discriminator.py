@@ -20,7 +20,15 @@ from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.fitting import assumed, optimiser, probe, shapes
 from palimpsest.methods.dp_lm.likelihood import Encode, encoder_features
 from palimpsest.methods.dp_lm.losses import prefix_weights, weighted_loss
-from palimpsest.methods.dp_lm.model import ENCODER, ConditionalLm, HeadShape, new_head, require_context, with_reads
+from palimpsest.methods.dp_lm.model import (
+    ENCODER,
+    ConditionalLm,
+    HeadShape,
+    new_head,
+    require_context,
+    with_head,
+    with_reads,
+)
 from palimpsest.methods.dp_lm.plan import DISCRIMINATOR, training_plan
 from palimpsest.methods.dp_lm.serialise import Serialisable, Serialiser
 from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
@@ -80,8 +88,7 @@ class Discriminator:
         """
         model = self.fitted.model.to(exact_device())
         head = view.ask(self._training_query(model, float(self.plan.numbers["noise_multiplier"]), self.encode))
-        judged = ConditionalLm(model.lm, head.eval().requires_grad_(False), float(model.scale)).cpu()
-        return replace(self.fitted, model=judged.eval())
+        return replace(self.fitted, model=with_head(model, head.eval().requires_grad_(False)).cpu())
 
     def assumptions(self) -> tuple[str, ...]:
         """What the training has to assume of this machine, ids of `privacy.assumptions`; public records alone decide.
@@ -165,8 +172,8 @@ class _StateReader:
         blind = replace(self.rows, entropy=bytes)
         batch = blind.batch([Record(text, label)]).to(self.model.embedding.device)
         weight = prefix_weights(batch.text, self.prefix_step)[0]
-        mean = self.model.prefix_means(batch.blinded, batch.text)[0]
-        return _Text(mean[weight > 0], weight[weight > 0])
+        read = self.model.prefix_features(batch.blinded, batch.text)[0]
+        return _Text(read[weight > 0], weight[weight > 0])
 
 
 @dataclass(frozen=True)

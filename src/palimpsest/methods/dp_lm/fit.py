@@ -16,6 +16,7 @@ from palimpsest.methods.dp_lm.fitting import assumed, optimiser_of, probe, shape
 from palimpsest.methods.dp_lm.model import (
     ConditionalLm,
     add_adapters,
+    add_soft_prompt,
     freeze,
     merge_adapters,
     new_model,
@@ -47,7 +48,7 @@ class DpLm:
 
     Attributes:
         base_folder: the public language model, a Hugging Face folder.
-        seed: initialises head and adapters; no private randomness comes from it.
+        seed: initialises head, adapters and soft prompt; no private randomness comes from it.
         checkpoints: the folder from which a stopped training continues; None keeps nothing.
     """
 
@@ -117,7 +118,7 @@ class DpLm:
 
     def _new_model(self) -> tuple[ConditionalLm, PreTrainedTokenizerBase]:
         train, labels = self.settings, max(1, len(self.schema.label_names))
-        half = train.lora_rank and train.precision == "bf16"  # what trains is float32 always
+        half = (train.lora_rank or train.soft_prompt) and train.precision == "bf16"  # what trains is float32 always
         model, tokenizer = new_model(
             self.base_folder,
             labels,
@@ -129,6 +130,8 @@ class DpLm:
         freeze(model, train.freeze_first, train.freeze_last, train.freeze_embeddings)
         if train.lora_rank:
             add_adapters(model, train.lora_rank, self.seed)
+        if train.soft_prompt:
+            add_soft_prompt(model, train.soft_prompt, self.seed)
         model.head.requires_grad_(train.discriminator_weight > 0)
         return model, tokenizer
 

@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 
 from palimpsest.methods.dp_lm.decoding import StepDraw, begin, forward, seen
-from palimpsest.methods.dp_lm.model import ConditionalLm, wide
+from palimpsest.methods.dp_lm.model import ConditionalLm, HeadShape, wide
 from palimpsest.methods.dp_lm.past import Past, cache_of, past_of, select
 from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.models.attention import masks_of
@@ -70,24 +70,25 @@ class FudgeWalk(_CandidatesWalk):
     def _start(self) -> None:
         self._hidden = self._read_last()
         self._past = past_of(self._cache)
-        self._sums = torch.zeros(len(self._last), 1, self._model.head.shape.inputs, device=self._last.device)
+        self._kept = torch.zeros(len(self._last), 1, self._model.head.shape.inputs, device=self._last.device)
 
     def step(self, draw: StepDraw) -> torch.Tensor:
         """Read the candidates, weigh them, go on with the one that is drawn."""
         log_probs, tokens = self._likeliest(self._hidden, draw)
         hidden, past = read_candidates(self._model, tokens, self._past, self._mask)
         features = self._model.features(hidden, self._model.embed(tokens))
-        means = mean_with(self._sums, features, self._written, tokens == self._eos)
-        column = draw.pick(self._weighed(means, log_probs))
+        shape = self._model.head.shape
+        read = read_with(shape, self._kept, features, self._written, tokens == self._eos)
+        column = draw.pick(self._weighed(read, log_probs))
         self._hidden = _at(hidden, column)
         self._past = tuple(_chosen(*layer, self._past[0][0].shape[2], column) for layer in past)
-        self._sums = self._sums + _at(features, column)[:, None]
+        self._kept = shape.joined(self._kept, _at(features, column)[:, None])
         self._mask, self._written = seen(self._mask), self._written + 1
         return tokens.gather(1, column[:, None]).squeeze(1)
 
     def keep(self, rows: torch.Tensor) -> None:
         """Drop the other texts."""
-        self._hidden, self._mask, self._sums = self._hidden[rows], self._mask[rows], self._sums[rows]
+        self._hidden, self._mask, self._kept = self._hidden[rows], self._mask[rows], self._kept[rows]
         self._past, self._targets = select(self._past, rows), self._targets[rows]
 
 
@@ -104,7 +105,7 @@ class StateWalk(_CandidatesWalk):
             self._states = self._states + hidden[:, None]
         log_probs, tokens = self._likeliest(hidden, draw)
         embedded = model.embed(tokens)
-        means = mean_with(self._embedded, embedded, self._written, tokens == self._eos)
+        means = read_with(model.head.shape, self._embedded, embedded, self._written, tokens == self._eos)
         features = model.features((self._states / max(1, self._written)).expand_as(means), means)
         column = draw.pick(self._weighed(features, log_probs))
         self._embedded = self._embedded + _at(embedded, column)[:, None]
@@ -140,13 +141,16 @@ def read_candidates(
     return output.last_hidden_state, past_of(cache)
 
 
-def mean_with(sums: torch.Tensor, features: torch.Tensor, written: int, ends: torch.Tensor) -> torch.Tensor:
-    """Mean features (B, k, inputs) of each text with each candidate.
+def read_with(
+    shape: HeadShape, kept: torch.Tensor, features: torch.Tensor, written: int, ends: torch.Tensor
+) -> torch.Tensor:
+    """What a head reads of each text with each candidate, (B, k, inputs).
 
-    `sums` (B, 1, inputs) is over the `written` tokens so far, `features` (B, k, inputs) are the candidates'. Those that
-    are EOS, `ends` bool (B, k), leave the mean as it is.
+    `kept` (B, 1, inputs) is of the `written` tokens so far, `features` (B, k, inputs) are the candidates'. Those that
+    are EOS, `ends` bool (B, k), leave the text as it is.
     """
-    return torch.where(ends[..., None], sums / max(1, written), (sums + features) / (written + 1))
+    joined = shape.read(shape.joined(kept, features), written + 1)
+    return torch.where(ends[..., None], shape.read(kept, written), joined)
 
 
 def _at(values: torch.Tensor, column: torch.Tensor) -> torch.Tensor:

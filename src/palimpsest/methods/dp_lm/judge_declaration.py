@@ -1,6 +1,6 @@
 """The discriminators of method dp_lm, as the rest of the project knows them."""
 
-from palimpsest.methods.dp_lm.settings import DiscriminatorTrain
+from palimpsest.methods.dp_lm.settings import TUNED, DiscriminatorTrain
 from palimpsest.methods.shared.base import Budget, Plan, Saved, Training
 from palimpsest.methods.shared.columns import TRAINED
 from palimpsest.methods.shared.method import Basis, Family, Method, Resumes
@@ -17,10 +17,13 @@ def _plan(settings: DiscriminatorTrain, schema: PublicSchema, budget: Budget, ba
 def _build(settings: DiscriminatorTrain, plan: Plan, tools: Tools) -> Training[Saved]:
     from palimpsest.methods.dp_lm.artifact import DpLmArtifact
     from palimpsest.methods.dp_lm.discriminator import Discriminator
+    from palimpsest.methods.dp_lm.tuned import TunedDiscriminator
 
+    fitted = DpLmArtifact.load(tools.fitted())
+    if settings.reads == TUNED:
+        return TunedDiscriminator(settings, tools.schema, plan, fitted, tools.seed, tools.kept)
     encoders = tools.encoders(1) if settings.reads == "encoder" else None  # 1: each text by itself
     encode, fresh = (encoders.rows, encoders.fresh) if encoders else (None, None)
-    fitted = DpLmArtifact.load(tools.fitted())
     return Discriminator(settings, tools.schema, plan, fitted, tools.seed, encode, tools.kept, fresh)
 
 

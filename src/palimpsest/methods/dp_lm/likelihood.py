@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from palimpsest.errors import ModelError
-from palimpsest.methods.dp_lm.losses import lm_loss, prefix_weights
+from palimpsest.methods.dp_lm.losses import WHOLE, lm_loss, prefix_weights
 from palimpsest.methods.dp_lm.model import ENCODER, ConditionalLm, DiscriminatorHead
 from palimpsest.methods.dp_lm.serialise import Serialisable, Serialiser
 from palimpsest.progress import track
@@ -19,8 +19,6 @@ from palimpsest.records.record import Record
 
 Encode = Callable[[list[str]], np.ndarray]  # a few texts -> unit vectors (texts, d), each text alone
 Judge = Callable[[Sequence[str]], np.ndarray]  # texts -> probabilities of the labels (texts, labels)
-
-_WHOLE = 1 << 30  # no prefix is this long, so the only one that is classified is the text itself
 
 
 @torch.no_grad()
@@ -86,9 +84,9 @@ def state_probabilities(model: ConditionalLm, rows: Serialiser, texts: Sequence[
     names = list(rows.prompts)
     blind = replace(rows, entropy=bytes)  # always the same token in the label's place
     batch = blind.batch([Record(text, names[0] or None) for text in texts]).to(model.embedding.device)
-    whole = prefix_weights(batch.text, _WHOLE).argmax(dim=1)
-    means = model.prefix_means(batch.blinded, batch.text)[torch.arange(len(texts), device=whole.device), whole]
-    return model.head(means).softmax(dim=-1).cpu().double().numpy()
+    whole = prefix_weights(batch.text, WHOLE).argmax(dim=1)
+    read = model.prefix_features(batch.blinded, batch.text)[torch.arange(len(texts), device=whole.device), whole]
+    return model.head(read).softmax(dim=-1).cpu().double().numpy()
 
 
 @torch.no_grad()

@@ -8,6 +8,8 @@ from palimpsest.methods.dp_lm.serialise import Batch
 from palimpsest.models.attention import cap_of
 from palimpsest.training.losses import lm_head_loss
 
+WHOLE = 1 << 30  # a prefix step that no text reaches: the only prefix that is classified is the text itself
+
 
 def lm_loss(model: ConditionalLm, batch: Batch, frozen_head: bool = False) -> torch.Tensor:
     """Mean cross entropy in nats of each record's counted tokens given its prompt, shape (B,).
@@ -28,7 +30,7 @@ def discriminator_loss(model: ConditionalLm, batch: Batch, prefix_step: int) -> 
     weigh in proportion to their length (section 5.1.3 of the paper). A text shorter than `prefix_step` is classified
     once, whole, so that each record with a text has a loss.
     """
-    logits = model.head(model.prefix_means(batch.blinded, batch.text))  # (B, S, labels)
+    logits = model.head(model.prefix_features(batch.blinded, batch.text))  # (B, S, labels)
     return weighted_loss(logits, batch.labels, prefix_weights(batch.text, prefix_step))
 
 

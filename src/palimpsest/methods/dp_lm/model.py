@@ -16,8 +16,8 @@ from palimpsest.models.lm import load_lm
 from palimpsest.models.logits import logits_of, require_plain_head, states
 from palimpsest.training.scaling import table_scale
 
-HIDDEN, BOTH, ENCODER = "hidden", "both", "encoder"
-_LM, _HEAD, _SHAPE = "lm", "head.safetensors", "head.json"
+HIDDEN, LAST, BOTH, ENCODER = "hidden", "last", "both", "encoder"
+_LM, _HEAD, _SHAPE, _SOFT = "lm", "head.safetensors", "head.json", "soft prompt"
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class HeadShape:
     """What a discriminator reads and how large it is.
 
     Attributes:
-        reads: "hidden" (the mean last hidden state of the text), "both" (the mean token embedding beside it) or
-            "encoder" (a sentence encoder's embedding of the text).
+        reads: "hidden" (the mean last hidden state of the text), "last" (that of its last token alone), "both" (the
+            mean token embedding beside the mean state) or "encoder" (a sentence encoder's embedding of the text).
         inputs: width of what it reads.
         width: hidden units; 0 makes it linear.
         labels: how many it tells apart.
@@ -36,6 +36,30 @@ class HeadShape:
     inputs: int
     width: int
     labels: int
+
+    def joined(self, before: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        """What is kept of a text (..., inputs) once a token with these features (..., inputs) follows it.
+
+        The sum of all of them, or the newest alone where the head reads the last token.
+        """
+        return features if self._last else before + features
+
+    def read(self, kept: torch.Tensor, tokens: int) -> torch.Tensor:
+        """What the head is given of a text of so many tokens, of what `joined` kept of it; (..., inputs)."""
+        return kept if self._last else kept / max(1, tokens)
+
+    def prefixes(self, features: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        """The same of every prefix at once (batch, time, inputs), from features and bool `text` (batch, time).
+
+        Positions that are no text add nothing. A prefix without text has zeros.
+        """
+        kept = text.unsqueeze(-1).to(features.dtype)
+        read = features * kept
+        return read if self._last else read.cumsum(dim=1) / kept.cumsum(dim=1).clamp_min(1.0)
+
+    @property
+    def _last(self) -> bool:
+        return self.reads == LAST
 
 
 class DiscriminatorHead(nn.Module):
@@ -53,24 +77,29 @@ class DiscriminatorHead(nn.Module):
 
 
 class ConditionalLm(nn.Module):
-    """A causal language model and a head that reads the label off the mean features of a text prefix.
+    """A causal language model and a head that reads the label off the features of a text prefix.
 
-    The paper classifies "the transformer output" at the end of each prefix; its generation step (PPLM) classifies the
-    mean of the hidden states so far. Training on the same mean makes the head fit for the use it is put to. The mean of
-    the token embeddings tells more of the label where the model is small, and costs nothing.
+    The paper classifies the transformer's output for the last token of each prefix (section 5.1.3). PPLM, by which it
+    draws, classifies the mean of the states so far. Whichever a head learns from, `HeadShape` has it read the same in
+    training, in filters and in steering. The mean of the token embeddings tells more of the label where the model is
+    small, and costs nothing.
 
     Attributes:
         lm: any causal model of `transformers`.
         scale: what token embeddings are multiplied by when the head reads them: one over the root mean square of the
             public base model's table, so that both halves of the features are of one size.
+        soft: a soft prompt (n, width): what the model reads, as if tokens', before every sequence; or none.
     """
 
     scale: torch.Tensor
 
-    def __init__(self, lm: PreTrainedModel, head: DiscriminatorHead, scale: float) -> None:
+    def __init__(
+        self, lm: PreTrainedModel, head: DiscriminatorHead, scale: float, soft: nn.Embedding | None = None
+    ) -> None:
         super().__init__()
         self.lm = lm
         self.head = head
+        self.soft = soft
         self.register_buffer("scale", torch.tensor(scale))
         table = lm.get_input_embeddings()
         self._read_scale = table_scale(table) if isinstance(table, nn.Embedding) else None
@@ -81,8 +110,15 @@ class ConditionalLm(nn.Module):
         return _table(self.lm)
 
     def hidden(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Last hidden states (batch, time, width) of right-padded tokens (batch, time)."""
-        return states(self.lm, tokens)
+        """Last hidden states (batch, time, width) of right-padded tokens (batch, time), behind the soft prompt."""
+        return states(self.lm, tokens, self.front(len(tokens)))
+
+    def front(self, rows: int) -> torch.Tensor | None:
+        """The soft prompt before so many rows, (rows, n, width), or None; each row looks its own up."""
+        if self.soft is None:
+            return None
+        numbers = torch.arange(self.soft.num_embeddings, device=self.soft.weight.device)
+        return self.soft(numbers.expand(rows, -1)).to(self.embedding.dtype)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Next-token logits (..., vocabulary) of last hidden states (..., width), in float32 at least."""
@@ -110,25 +146,27 @@ class ConditionalLm(nn.Module):
 
         In float32 at least, whatever the language model computes in: means are made of many of them.
         """
-        if self.head.shape.reads == HIDDEN:
-            return wide(hidden)
-        return torch.cat([wide(embedded) * self.scale, wide(hidden)], dim=-1)
+        if self.head.shape.reads == BOTH:
+            return torch.cat([wide(embedded) * self.scale, wide(hidden)], dim=-1)
+        return wide(hidden)
 
-    def prefix_means(self, tokens: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
-        """Mean features (batch, time, inputs) up to each position of right-padded tokens (batch, time).
+    def prefix_features(self, tokens: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        """What the head reads of the prefix that ends at each text position of right-padded tokens (batch, time).
 
-        Positions that are no text, by the bool `text` (batch, time), are left out of the mean.
+        Shape (batch, time, inputs). Positions that are no text, by the bool `text` (batch, time), are left out of it.
         """
-        features = self.features(self.hidden(tokens), self.embed(tokens))
-        kept = text.unsqueeze(-1).to(features.dtype)
-        return (features * kept).cumsum(dim=1) / kept.cumsum(dim=1).clamp_min(1.0)
+        return self.head.shape.prefixes(self.features(self.hidden(tokens), self.embed(tokens)), text)
 
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Write `lm/` (a Hugging Face folder with the tokenizer), `head.safetensors`, `head.json`; no pickle."""
+        """Write `lm/` (a Hugging Face folder with the tokenizer), `head.safetensors`, `head.json`; no pickle.
+
+        A soft prompt is beside the head's weights.
+        """
         self.lm.save_pretrained(folder / _LM)
         tokenizer.save_pretrained(folder / _LM)
         weights = {name: weight.contiguous() for name, weight in self.head.state_dict().items()}
-        save_file({**weights, "scale": self.scale}, folder / _HEAD)
+        soft = {} if self.soft is None else {_SOFT: self.soft.weight.detach().contiguous()}
+        save_file({**weights, **soft, "scale": self.scale}, folder / _HEAD)
         write_json(folder / _SHAPE, self.head.shape.__dict__)
 
     @classmethod
@@ -136,7 +174,9 @@ class ConditionalLm(nn.Module):
         """The model and tokenizer that `save` wrote; the language model's weights of this type, the head's float32."""
         lm, tokenizer = load_lm(folder / _LM, dtype)
         weights = load_file(folder / _HEAD)
-        model = cls(lm, DiscriminatorHead(HeadShape(**read_json(folder / _SHAPE))), float(weights.pop("scale")))
+        soft = _vectors(weights.pop(_SOFT)) if _SOFT in weights else None
+        head = DiscriminatorHead(HeadShape(**read_json(folder / _SHAPE)))
+        model = cls(lm, head, float(weights.pop("scale")), soft)
         model.head.load_state_dict(weights)
         return model.eval(), tokenizer
 
@@ -185,11 +225,14 @@ def new_head(shape: HeadShape, seed: int) -> DiscriminatorHead:
         return DiscriminatorHead(shape)
 
 
+def with_head(model: ConditionalLm, head: DiscriminatorHead) -> ConditionalLm:
+    """The same language model, its soft prompt included, with this head."""
+    return ConditionalLm(model.lm, head, float(model.scale), model.soft).eval()
+
+
 def with_reads(model: ConditionalLm, reads: str) -> ConditionalLm:
     """The same language model with an untrained head, only to compute what a head with these `reads` is given."""
-    return ConditionalLm(
-        model.lm, DiscriminatorHead(HeadShape(reads, state_width(model.lm, reads), 0, 1)), float(model.scale)
-    ).eval()
+    return with_head(model, DiscriminatorHead(HeadShape(reads, state_width(model.lm, reads), 0, 1)))
 
 
 def state_width(lm: PreTrainedModel, reads: str) -> int:
@@ -253,6 +296,26 @@ def add_adapters(model: ConditionalLm, rank: int, seed: int) -> None:
         parameter.data = parameter.data.float() if adapter else parameter.data
 
 
+def add_soft_prompt(model: ConditionalLm, tokens: int, seed: int) -> None:
+    """Let a soft prompt of so many vectors before every sequence train in place of all of the language model.
+
+    It begins with the embeddings of tokens drawn from `seed`, and is float32 whatever the weights are.
+
+    Source: Lester et al. 2021 (prompt tuning), section 2, and 3.2 for its beginning.
+    """
+    model.lm.requires_grad_(False)
+    chosen = torch.randint(len(model.embedding), (tokens,), generator=torch.Generator().manual_seed(seed))
+    embedded = model.lm.get_input_embeddings()(chosen.to(model.embedding.device))
+    model.soft = _vectors(embedded.detach().float())
+
+
+def _vectors(start: torch.Tensor) -> nn.Embedding:
+    """A table that trains, with these rows."""
+    table = nn.utils.skip_init(nn.Embedding, *start.shape)
+    table.weight = nn.Parameter(start)
+    return table
+
+
 def _matrices(model: ConditionalLm) -> tuple[list[str], bool]:
     """Names of the transformer's linear layers, and whether they keep their weights transposed, as GPT-2's do."""
     head = model.lm.get_output_embeddings()
@@ -272,11 +335,12 @@ def merge_adapters(model: ConditionalLm) -> None:
 
 
 def require_context(model: ConditionalLm, tokens: int) -> None:
-    """Raise ModelError unless a sequence of `tokens` fits the model."""
+    """Raise ModelError unless a sequence of `tokens` fits the model behind its soft prompt."""
     context = model.lm.config.get_text_config().max_position_embeddings
-    if tokens > context:
+    needed = tokens + (0 if model.soft is None else model.soft.num_embeddings)
+    if needed > context:
         raise ModelError(
-            f"A prompt and a text need up to {tokens} positions; the model has {context}.",
+            f"A prompt and a text need up to {needed} positions; the model has {context}.",
             "Lower max_tokens, shorten the label names, or use a model with a longer context.",
         )
 

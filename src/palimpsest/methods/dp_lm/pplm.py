@@ -5,7 +5,8 @@ Post-processing of the fitted model: it reads no private row and costs no privac
 
 Where the paper leaves room, this module does as follows.
 - The discriminator reads the mean of the features of *text* tokens, as it was trained to: those written so far by the
-  unsteered model, the newest one under the perturbed past, and the soft look-ahead tokens.
+  unsteered model, the newest one under the perturbed past, and the soft look-ahead tokens. One that was trained on the
+  last token's state reads that of the last soft token, or of the newest token where there is none.
 - The norm of the gradient is taken per sequence and per layer, keys and values together, inside the window.
 - A perturbation stays in the past that the next tokens are steered from; the plain distribution, which the KL term and
   the geometric mean refer to, always comes from the unperturbed past.
@@ -34,7 +35,7 @@ class State:
         plain: keys and values of the tokens before `last`, unperturbed.
         steered: the same with all perturbations so far.
         mask: which columns of the past are real, int64 (B, time).
-        sums: sum of the unsteered features of the text tokens before `last`, (B, inputs).
+        kept: what `HeadShape.joined` keeps of the unsteered features of the text tokens before `last`, (B, inputs).
         targets: index of the wanted label of each text, int64 (B,).
         written: text tokens so far, `last` included; 0 while `last` is the prompt's.
     """
@@ -43,7 +44,7 @@ class State:
     plain: Past
     steered: Past
     mask: torch.Tensor
-    sums: torch.Tensor
+    kept: torch.Tensor
     targets: torch.Tensor
     written: int
 
@@ -54,7 +55,7 @@ class State:
             plain=select(self.plain, rows),
             steered=select(self.steered, rows),
             mask=self.mask[rows],
-            sums=self.sums[rows],
+            kept=self.kept[rows],
             targets=self.targets[rows],
             written=self.written,
         )
@@ -88,8 +89,8 @@ class PplmWalk:
 def start(model: ConditionalLm, prompts: Sequence[Sequence[int]], targets: Sequence[int], pad: int) -> State:
     """The state after reading every prompt but its last token."""
     last, past, mask = begin(model, prompts, pad)
-    sums = torch.zeros(len(prompts), model.head.shape.inputs, device=last.device)
-    return State(last, past, past, mask, sums, torch.tensor(targets, device=last.device), written=0)
+    kept = torch.zeros(len(prompts), model.head.shape.inputs, device=last.device)
+    return State(last, past, past, mask, kept, torch.tensor(targets, device=last.device), written=0)
 
 
 @torch.no_grad()
@@ -107,7 +108,7 @@ def next_token(model: ConditionalLm, state: State, settings: DpLmGenerate) -> tu
         plain=plain,
         steered=steered,
         mask=seen(state.mask),
-        sums=_with_last(model, state, hidden),
+        kept=_with_last(model, state, hidden),
         written=state.written + 1,
     )
     return later, functional.log_softmax(log_probs, dim=-1)
@@ -119,7 +120,7 @@ def perturb(model: ConditionalLm, state: State, plain_log_probs: torch.Tensor, s
     beyond = settings.grad_length and state.written >= settings.grad_length
     if beyond or not state.written + settings.horizon:
         return past  # without a text token the head has nothing to read: a normalised gradient would be rounding alone
-    reach = _reach(state.mask, settings).to(state.sums)
+    reach = _reach(state.mask, settings).to(state.kept)
     own = tuple((roomy(keys), roomy(values)) for keys, values in past)  # the plain past may share the other's memory
     for _ in range(settings.iterations):
         leaves = [tensor.detach().requires_grad_() for layer in past for tensor in layer]
@@ -140,16 +141,16 @@ def look_ahead(
     """Log-probabilities of the labels (B, labels) and of the next token (B, vocabulary) after `past` and `last`."""
     hidden, past = _read(model, state, past)
     next_log_probs = log_probs = functional.log_softmax(model.logits(hidden) / settings.temperature, dim=-1)
-    total, mask = _with_last(model, state, hidden), seen(state.mask)
+    kept, mask = _with_last(model, state, hidden), seen(state.mask)
     for ahead in range(settings.horizon):
         embedded, cache = log_probs.exp() @ model.embedding, cache_of(past)
         hidden = forward(model, model.read(embedded), cache, mask)
         past, mask = past_of(cache), seen(mask)
-        total = total + model.features(hidden, embedded)
+        kept = model.head.shape.joined(kept, model.features(hidden, embedded))
         if ahead + 1 < settings.horizon:
             log_probs = functional.log_softmax(model.logits(hidden) / settings.temperature, dim=-1)
-    mean = total / max(1, state.written + settings.horizon)
-    return functional.log_softmax(model.head(mean), dim=-1), next_log_probs
+    read = model.head.shape.read(kept, state.written + settings.horizon)
+    return functional.log_softmax(model.head(read), dim=-1), next_log_probs
 
 
 def _read(model: ConditionalLm, state: State, past: Past) -> tuple[torch.Tensor, Past]:
@@ -160,8 +161,10 @@ def _read(model: ConditionalLm, state: State, past: Past) -> tuple[torch.Tensor,
 
 
 def _with_last(model: ConditionalLm, state: State, hidden: torch.Tensor) -> torch.Tensor:
-    """The sum of features with those of `last`, if that is a token of the text."""
-    return state.sums + model.features(hidden, model.embed(state.last)) if state.written else state.sums
+    """What is kept of the text with `last`, if that is a token of it."""
+    if not state.written:
+        return state.kept
+    return model.head.shape.joined(state.kept, model.features(hidden, model.embed(state.last)))
 
 
 def _steering_loss(

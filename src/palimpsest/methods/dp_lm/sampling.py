@@ -134,7 +134,8 @@ class _Writer:
         self._rows = replace(artifact.serialiser(), max_tokens=settings.max_tokens, loss_on="text")
         require_context(self._model, self._rows.longest_prompt + settings.max_tokens + 1 + settings.horizon)
         judged = settings.best_of > 1 or "label" in settings.filters.chain
-        self._judge = judge_of(self._model, self._rows, sampler.encode) if judged else None
+        judging = artifact.judging.to(exact_device())
+        self._judge = judge_of(judging, self._rows, sampler.encode) if judged else None
 
     def draw(self, slots: Sequence[Slot]) -> list[tuple[str, float | None]]:
         """A text for each slot, with the probability of its label; None where nobody judges."""

@@ -9,6 +9,8 @@ from palimpsest.methods.shared.settings import Filters, HistogramShare, LabelCou
 from palimpsest.models.words import BARE
 from palimpsest.settings import Settings
 
+TUNED = "tuned"  # what a discriminator reads that is a language model of its own
+
 Epochs = Annotated[float, Field(gt=0, description="Expected passes over the private rows.")]
 Rate = Annotated[float, Field(gt=0, description="Peak learning rate of DP-AdamW.")]
 WarmUp = Annotated[float, Field(ge=0, lt=1, description="Share of the steps in which the learning rate rises.")]
@@ -82,9 +84,10 @@ class DpLmTrain(DpSgd):
         ge=0,
         description="Hidden units of the discriminator's MLP; 0 makes it linear, which little noise suits.",
     )
-    discriminator_reads: Literal["hidden", "both"] = Field(
+    discriminator_reads: Literal["hidden", "last", "both"] = Field(
         default="both",
-        description="hidden: the mean last hidden state, as published. both: the mean token embedding beside it.",
+        description="hidden: the mean last hidden state of a prefix. last: that of its last token alone, as published. "
+        "both: the mean token embedding beside the mean state.",
     )
     prefix_step: int = Field(
         default=4, ge=1, description="The discriminator classifies every `prefix_step`-th text prefix."
@@ -110,10 +113,16 @@ class DpLmTrain(DpSgd):
         description="Rank of the adapters that train in place of the transformer's matrices (LoRA), merged into them "
         "afterwards; 0 trains the matrices themselves. Needs the extra `lora`.",
     )
+    soft_prompt: int = Field(
+        default=0,
+        ge=0,
+        description="Vectors before every text that train in place of all weights of the language model (prompt "
+        "tuning); 0 has none. They want a larger `learning_rate`, such as 0.03.",
+    )
     precision: Literal["float32", "bf16"] = Field(
         default="float32",
-        description="Of the forward and backward passes, and with `lora_rank` of the weights that stay as they are; "
-        "norms, clipping, noise and the weights that train are float32 always.",
+        description="Of the forward and backward passes, and with `lora_rank` or `soft_prompt` of the weights that "
+        "stay as they are; norms, clipping, noise and the weights that train are float32 always.",
     )
     label_counts: LabelCounts = "noisy"
     prior: PublicShares = None
@@ -139,6 +148,16 @@ class DpLmTrain(DpSgd):
             )
         return self
 
+    @model_validator(mode="after")
+    def _a_soft_prompt_trains_alone(self) -> "DpLmTrain":
+        others = self.lora_rank or self.freeze_first or self.freeze_last or not self.freeze_embeddings
+        if self.soft_prompt and others:
+            raise ValueError(
+                "soft_prompt trains no weight of the model: set lora_rank, freeze_first and freeze_last 0, "
+                "freeze_embeddings true"
+            )
+        return self
+
 
 class DiscriminatorTrain(DpSgd):
     """How a discriminator is fitted to private rows, on features that stay as they are."""
@@ -148,17 +167,34 @@ class DiscriminatorTrain(DpSgd):
     warmup: WarmUp = 0.0
     clipping_norm: Norm = 0.5
     micro_batch: MicroBatch = 2048
-    reads: Literal["hidden", "both", "encoder"] = Field(
+    reads: Literal["hidden", "last", "both", "encoder", "tuned"] = Field(
         default="encoder",
-        description="hidden: the language model's mean last hidden state. both: the mean token embedding beside it. "
-        "encoder: the public sentence encoder `models.encoder`, which can judge texts but not steer tokens.",
+        description="hidden: the language model's mean last hidden state. last: that of the last token alone. both: "
+        "the mean token embedding beside the mean state. "
+        "encoder: the public sentence encoder `models.encoder`. tuned: a copy of "
+        "the whole language model that is tuned too and reads the last token's state, as published of the filter. "
+        "These two can judge texts but not steer tokens.",
     )
     width: int = Field(
         default=0, ge=0, description="Hidden units of the MLP; 0 makes it linear, which little noise suits."
     )
     prefix_step: int = Field(
-        default=4, ge=1, description="Classify every `prefix_step`-th text prefix; `encoder` whole texts only."
+        default=4,
+        ge=1,
+        description="Classify every `prefix_step`-th text prefix; `encoder` and `tuned` whole texts only.",
     )
+    lora_rank: int = Field(
+        default=0,
+        ge=0,
+        description="With `reads: tuned` the rank of the adapters that train in place of the copy's matrices, merged "
+        "into them afterwards; 0 trains all but its embeddings. Needs the extra `lora`.",
+    )
+
+    @model_validator(mode="after")
+    def _adapters_are_of_a_copy(self) -> "DiscriminatorTrain":
+        if self.lora_rank and self.reads != TUNED:
+            raise ValueError("lora_rank is for a language model that is tuned: set reads to tuned, or lora_rank to 0")
+        return self
 
 
 class DpLmGenerate(Settings):

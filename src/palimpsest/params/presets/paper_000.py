@@ -65,7 +65,7 @@ def _row(name: str, source: str, variant: str, where: str, printed: str, filters
 def _head(at: str, prefix: str, source: str, says: str) -> tuple[Entry, ...]:
     """A discriminator on hidden states: an MLP, whose size is not printed."""
     return (
-        Entry(f"{at}.{prefix}reads", "hidden", source, says, "labels"),
+        Entry(f"{at}.{prefix}reads", "last", source, says, "labels"),
         Entry(f"{at}.{prefix}width", 64, OURS, "a simple MLP; its size is not printed", "labels"),
         Entry(f"{at}.prefix_step", 2, "Section 5.1.3", "the prefix step of its example: 2", "labels"),
     )
@@ -99,15 +99,18 @@ _JUDGES = (
         "counts the model too: trained without noise, as printed, it would void what it filters", "labels",
     ),
     Entry(
-        "discriminators.filter<e>_judge.reads", "encoder", OURS,
-        "the paper tunes a whole language model as classifier; here a head on the public sentence encoder", "labels",
+        "discriminators.filter<e>_judge.reads", "tuned", "Section 5.1.1",
+        "a language model fine-tuned for classification over the data set", "labels",
     ),
     Entry("discriminators.pplm<e>_judge.from", "naive<e>", "Section 5.1.2", "a head over the frozen model", "labels"),
     Entry(
         "discriminators.pplm<e>_judge.epsilon", Worked("ε", lambda facts: facts.epsilon), OURS,
         "counts the model too", "labels",
     ),
-    *_head("discriminators.pplm<e>_judge", "", "Section 5.1.2", "trained over the frozen embeddings"),
+    *_head(
+        "discriminators.pplm<e>_judge", "", "Section 5.1.2",
+        "trained over the frozen embeddings; of the last token, as in Section 5.1.3",
+    ),
 )  # fmt: skip
 _MULTITASK = (
     Entry(
@@ -127,7 +130,7 @@ _MULTITASK = (
     ),
     *_head(
         "lms.multitask<e>", "discriminator_", "Section 5.1.3",
-        "the loss is on the transformer's output; here on its mean, which PPLM asks for",
+        "the loss is given the transformer's output for the last token of a prefix",
     ),
 )  # fmt: skip
 _ROWS = (
@@ -163,8 +166,7 @@ PAPER_000 = Preset(
         "filter is noised and charged.",
     ),
     lacks=(
-        "A language model tuned as the filter: a head on a public encoder or on the model's states stands for it.",
-        "A head on the last token's state: it reads the mean, in training as in PPLM.",
+        "A filter that begins with public weights: it begins with those of the language model that it judges for.",
         "Batch, epochs and rate of the discriminators of baselines 1 and 2, which are not printed: the defaults hold.",
         "The search of Table 3: scored on private rows, it would have to be charged.",
     ),

@@ -143,6 +143,6 @@ PAPER_003 = Preset(
     lacks=(
         "The prompts of its Section F.2, which are not in the copy that we read: `models.words` makes some.",
         "Tang's best sample sizes: the defaults of `fewshot` hold.",
-        "LaMDA 8B, and prompt tuning. `dp_lm` with `variant: plain`, and `lora_rank`, fine-tune an open model.",
+        "LaMDA 8B. `dp_lm` with `variant: plain` fine-tunes an open model, `lora_rank` and `soft_prompt` in part.",
     ),
 )
