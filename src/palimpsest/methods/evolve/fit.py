@@ -14,7 +14,7 @@ from palimpsest.methods.evolve.steps import EvolveSteps
 from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.filters import chain, filtered
 from palimpsest.methods.shared.rounds import ROUNDS, answered, gaussian_costs
-from palimpsest.methods.shared.tools import Encode, Encoders, Tools
+from palimpsest.methods.shared.tools import Encode, Encoders, Files
 from palimpsest.models.chat.kept import open_chat
 from palimpsest.models.chat.settings import LocalChatSettings
 from palimpsest.privacy.nearest import require_exact
@@ -106,7 +106,7 @@ def _told(author: Author) -> dict[str, object]:
     return {"requests": counts.asked, "unusable": dict(counts.unusable), "tokens": counts.read + counts.written}
 
 
-def author_of(tools: Tools, encode: Encode) -> Author:
+def author_of(tools: Files, encode: Encode) -> Author:
     """The author that the settings describe: it is handed public files and nothing private.
 
     Raises:
@@ -126,7 +126,7 @@ def author_of(tools: Tools, encode: Encode) -> Author:
     return InstructedAuthor(settings, chat, tools.schema.labels, tools.seed)
 
 
-def _corpus(tools: Tools, settings: authors.Corpus, encode: Encode) -> CorpusAuthor:
+def _corpus(tools: Files, settings: authors.Corpus, encode: Encode) -> CorpusAuthor:
     texts, kept = tools.texts(), tools.embeddings()
     if not kept:
         return CorpusAuthor(settings, texts, encode(texts), {}, tools.seed, encode)
