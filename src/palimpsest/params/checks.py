@@ -169,8 +169,9 @@ def _authors(params: "Params") -> Iterator[str]:
     """Keywords are of public labels, and what needs labels or the prompt of one has them."""
     labels, run = set(params.dataset.labels), params.run.private_evolve
     for name, author in params.authors.items():
-        if unknown := set(getattr(getattr(author, "prompts", None), "keywords", {})) - labels - {"*"}:
-            yield f"authors.{name}.prompts.keywords names {sorted(unknown)}; allowed are labels, and *"
+        for key in ("keywords", "examples"):
+            if unknown := set(getattr(getattr(author, "prompts", None), key, {})) - labels - {"*"}:
+                yield f"authors.{name}.prompts.{key} names {sorted(unknown)}; allowed are labels, and *"
     for name, chosen in run.items():
         exact = params.charged[name].purpose == "reference" or params.testing.noise_seed is not None
         if exact and params.authors[chosen].kind == "endpoint":

@@ -14,7 +14,7 @@ from palimpsest.methods.evolve.authors import Author, Base
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.registry import CHARGED, METHODS, method
 from palimpsest.methods.shared.method import Method
-from palimpsest.models.chat.settings import JudgeEndpoint
+from palimpsest.models.chat.settings import JudgeEndpoint, Prompts
 from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.settings import Similar
 from palimpsest.params.checks import problems
@@ -55,6 +55,8 @@ YOUNGER: tuple[tuple[Place, type[Settings], tuple[str, ...]], ...] = (
     (("variants", ANY, "embed"), EmbedSettings, ("zero_shot",)),
     (("utility", "in_context"), InContext, ("calibrate",)),
     (("authors", ANY), Base, ("prompt", "paraphrase", "blanks", "examples", "ends")),
+    (("authors", ANY), Base, ("shots",)),
+    (("authors", ANY, "prompts"), Prompts, ("shots", "examples")),
 )
 
 

@@ -119,7 +119,7 @@ def author_of(tools: Files, encode: Encode) -> Author:
         return _corpus(tools, settings, encode)
     if isinstance(settings, authors.Base):
         nearest = authors.Corpus(kind="corpus", neighbours=1)  # it starts texts or is shown, and varies none
-        corpus = _corpus(tools, nearest, encode) if settings.start != "prompt" or settings.examples else None
+        corpus = _corpus(tools, nearest, encode) if settings.shows_public else None
         return BaseAuthor(settings, tools.base(), tools.seed, corpus, tools.schema.labels)
     folder = tools.author_model() if isinstance(settings, LocalChatSettings) else None
     chat = open_chat(settings, tools.answers, tools.seed, folder)
