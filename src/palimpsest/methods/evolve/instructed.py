@@ -131,7 +131,7 @@ def expected_calls(
     prompts = settings.prompts
     words = mean_words(settings.length, settings.length.typical)
     template = prompts.blanks if prompts.vary == "blanks" else prompts.paraphrase
-    prompt_words = (new + varied) * len((prompts.system or "").split())
+    prompt_words = float((new + varied) * len((prompts.system or "").split()))
     prompt_words += new * _prompt_words(prompts, prompts.random, labels, words)
     prompt_words += varied * _prompt_words(prompts, template, labels, words)
     shown = _mean_length(text for texts in prompts.examples.values() for text in texts)
