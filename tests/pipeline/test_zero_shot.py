@@ -8,10 +8,13 @@ import pytest
 
 import stages.zero_shot
 from palimpsest.errors import BackendError
+from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.load import load
 from palimpsest.records.record import Record
 from palimpsest.records.write import read_public, write_public
 from palimpsest.twins.models import save_base
+from stages.spenders import spender
+from stages.tools import Artifacts
 from stages.zero_shot import zero_shot
 from tests.pipeline.place import Place
 
@@ -76,3 +79,17 @@ def test_what_was_written_twice_is_asked_for_again_and_not_for_ever() -> None:
     assert found == [Record(f"text {number}", label) for label in "ab" for number in range(5)]
     with pytest.raises(BackendError, match="wrote too few different texts"):
         zero_shot(Repeating(10**6), ("a",), 5)
+
+
+def test_a_variant_begins_with_the_texts_that_it_names_and_is_known_by_them(place: Place) -> None:
+    write_public("data/public/train.parquet", [Record("said in public", "some label")])
+    write_public(WRITTEN, [Record("written", "some label")])
+    place.edit("variants", plain={"method": "embed", "epsilon": 0.5, "from": "small"})
+    params = load()
+    begun, plain = (Artifacts(params, spender(params, name)) for name in ("begun", "plain"))
+    assert begun.start() == [Record("written", "some label")]
+    assert plain.start() == [Record("said in public", None)]
+    known = [one._digest(Reads.START) for one in (begun, plain)]  # noqa: SLF001
+    write_public(WRITTEN, [Record("written anew", "some label")])
+    assert begun._digest(Reads.START) != known[0]  # noqa: SLF001
+    assert plain._digest(Reads.START) == known[1]  # noqa: SLF001
