@@ -52,7 +52,7 @@ def test_either_selection_is_read() -> None:
         ),
         ({"run": {"eda_evolve": {"embed3": "large"}}}, "run.eda_evolve names 'large'"),
         ({"run": {"decoder_pretrain": ["large"]}}, "run.decoder_pretrain names 'large'"),
-        ({"zero_shot": "words"}, "variants.embed3.zero_shot names 'words'; allowed are those of run.zero_shot"),
+        ({"zero_shot": "words"}, "variants.embed3.zero_shot names 'words'; allowed are those of zero_shot"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], problem: str) -> None:

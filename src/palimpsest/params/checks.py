@@ -195,7 +195,9 @@ def _zero_shot(params: "Params") -> Iterator[str]:
         if row.embed.zero_shot is None:
             continue
         key = f"variants.{name}.zero_shot"
-        yield from _unknown(key, [row.embed.zero_shot], "run.zero_shot", params.run.zero_shot)
+        yield from _unknown(key, [row.embed.zero_shot], "zero_shot", params.run.zero_shot)
+        if row.embed.zero_shot not in params.zero_shot:
+            continue
         given = params.zero_shot[row.embed.zero_shot]
         if not given.beside and given.texts < row.embed.start:
             yield f"variants.{name}.start is {row.embed.start}; allowed is at most zero_shot texts, {given.texts}"
