@@ -213,8 +213,8 @@ def embedded(
     plan = plan_embed(settings, bench.schema, Budget(epsilon, bench.delta))
     encoders = Encoding(bench.encode, bench.encode, bench.encode.dimension)
     fit = Embed(
-        settings, bench.schema, plan, bench.candidates, described, tools.decoder, encoders, tools.losses, tools.limit,
-        SEED, None,
+        settings, bench.schema, plan, bench.candidates, [None] * len(bench.candidates.texts), described, tools.decoder,
+        encoders, tools.losses, tools.limit, SEED, None,
     )  # fmt: skip
     print(dict(plan.numbers), *plan.notes, flush=True)
     return fit.ask(view(bench))

@@ -144,7 +144,9 @@ def measured(args: argparse.Namespace) -> dict[str, float]:
     start = Candidates([str(number) for number in range(len(public))], public)
     plan = planned(settings(args), schema, Budget(1.0, default_delta(args.rows)))
     encoders = Encoding(Numbered(rows), Numbered(public), args.dimensions)
-    fit = Embed(settings(args), schema, plan, start, None, Silent(), encoders, unread, None, 0, None)
+    fit = Embed(
+        settings(args), schema, plan, start, [None] * len(start.texts), None, Silent(), encoders, unread, None, 0, None
+    )
     fit.ask(Watching(private, meter))
     # From the end of one search to the end of the next vote's search lies a whole round: vote, selection, offspring.
     ends = zip(meter.began[:-1], meter.began[1:], [*meter.searched[1:], 0.0], strict=True)

@@ -28,10 +28,10 @@ from palimpsest.audit.utility import LinearSettings, minilm_lr, tfidf_lr
 from palimpsest.files import write_json
 from palimpsest.methods.baselines.public_only import select_public
 from palimpsest.methods.select.declaration import SelectSettings
-from palimpsest.methods.select.fit import Select, oracle
+from palimpsest.methods.select.fit import Select
 from palimpsest.methods.select.fit import plan as planned
 from palimpsest.methods.shared.base import Budget
-from palimpsest.methods.shared.means import Candidates
+from palimpsest.methods.shared.means import Candidates, ClassSums, choose
 from palimpsest.methods.shared.shares import divided
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.sources import resolve_encoder
@@ -168,7 +168,9 @@ def references(bench: Bench, settings: SelectSettings) -> Iterator[tuple[str, li
     yield "public_only", public_only(bench, counts)
     members = [row.label for row in bench.train]
     vectors = bench.encode([row.text for row in bench.train])
-    yield "oracle", oracle(bench.candidates, vectors, members, bench.schema.label_names, counts, settings.domain)
+    names = bench.schema.label_names
+    exact = np.stack([unit_rows(vectors[[member == name for member in members]]).sum(axis=0) for name in names])
+    yield "oracle", choose(bench.candidates, ClassSums(names, exact), counts, settings.domain)
     yield "labelled", labelled(bench, vectors, counts, settings.domain)
 
 

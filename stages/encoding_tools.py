@@ -4,12 +4,15 @@ from dataclasses import dataclass
 
 from palimpsest.methods.shared.tools import Encoders, Reads
 from stages.encoding import encoders, memory_of
+from stages.spenders import Spender
 from stages.tools import Artifacts
 
 
 @dataclass(frozen=True)
 class EncodingTools(Artifacts):
     """What a method is built with that reads texts by embedding."""
+
+    spender: Spender
 
     def encoders(self, batch: int) -> Encoders:
         """The configured encoder; private texts that are new are read `batch` at once."""

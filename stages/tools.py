@@ -4,10 +4,11 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from palimpsest.methods.shared.method import Method
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.load import ledger_url
 from palimpsest.params.schema import Params
@@ -16,10 +17,9 @@ from palimpsest.records import keyed
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.records.vouched import fingerprint_of, sha256
-from palimpsest.records.write import read_synthetic
-from palimpsest.workspace import BASE_LM, CHECKPOINTS, DECODERS, EMBEDDINGS, MODELS, PUBLIC, SYNTHETIC
+from palimpsest.records.write import read_public, read_synthetic
+from palimpsest.workspace import BASE_LM, CHECKPOINTS, DECODERS, EMBEDDINGS, MODELS, PUBLIC, SYNTHETIC, ZERO_SHOT
 from stages.public import heldout_texts, public_texts
-from stages.spenders import Spender
 
 ANSWERS = CHECKPOINTS / "answers"
 
@@ -27,6 +27,22 @@ ANSWERS = CHECKPOINTS / "answers"
 def nothing_vouched(_params: Params, key: str) -> Path:
     """For programs that read no public source of params.yaml."""
     raise ValueError(f"this program does not read {key}")
+
+
+class Reader(Protocol):
+    """Who reads: its name, what it is drawn from or who writes for it, its method and what that is told."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def origin(self) -> str | None: ...
+
+    @property
+    def method(self) -> Method: ...
+
+    @property
+    def settings(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -43,7 +59,7 @@ class Artifacts:
     """
 
     params: Params
-    spender: Spender
+    spender: Reader
     vouched: Callable[[Params, str], Path] = nothing_vouched
     kept: Path | None = None
 
@@ -71,6 +87,13 @@ class Artifacts:
         """The public texts."""
         self.require(Reads.TEXTS)
         return public_texts()
+
+    def start(self) -> list[Record]:
+        """What first populations are chosen from; the public texts are for any label."""
+        self.require(Reads.START)
+        if self._zero_shot is None:
+            return [Record(text) for text in public_texts()]
+        return read_public(self._begins)
 
     def embeddings(self) -> Mapping[str, np.ndarray]:
         """Those of the public texts and of the labels' descriptions."""
@@ -150,6 +173,8 @@ class Artifacts:
         match what:
             case Reads.TEXTS:
                 return sha256(PUBLIC / "train.parquet")
+            case Reads.START:
+                return sha256(self._begins)
             case Reads.EMBEDDINGS:
                 return sha256(EMBEDDINGS) if self.params.dataset.labels else "none"
             case Reads.HELDOUT:
@@ -175,6 +200,15 @@ class Artifacts:
         if settings.kind == "local":
             known += fingerprint_of(self.author_model())
         return hashlib.sha256(known.encode()).hexdigest()
+
+    @property
+    def _zero_shot(self) -> str | None:
+        return getattr(self.spender.settings, "zero_shot", None)
+
+    @property
+    def _begins(self) -> Path:
+        """The file that first populations are chosen from."""
+        return PUBLIC / "train.parquet" if self._zero_shot is None else ZERO_SHOT / f"{self._zero_shot}.parquet"
 
     @property
     def _origin(self) -> str:

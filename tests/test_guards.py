@@ -36,6 +36,7 @@ UNUSED_KEYS = {
     "audit.prompts.shown": "the same",
     "models.next_token": "its stage is there where the evaluator next_token is, and the demo has labels",
     "public_lm": "its stage is there where a language model is named, and the demo names none",
+    "zero_shot": "its stage runs for what a variant of embed begins with, and the demo's begins with public text",
     "compute.device": "a workspace that moves to another device runs nothing again",
 }
 # What private stages write that is public: they read it from a public file alone, or invent it as public.

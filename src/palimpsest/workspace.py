@@ -30,6 +30,7 @@ RELEASES = PRIVATE / "releases.jsonl"  # the owner's words
 MANIFEST, ROWS_REPORT = PRIVATE / "manifest.json", PRIVATE / "report.json"  # the rows' keyed hash; what is odd of them
 PUBLIC = DATA / "public"  # made of public files alone
 EMBEDDINGS = PUBLIC / "embeddings.npz"
+ZERO_SHOT = PUBLIC / "zero_shot"  # texts by authors whom no row was shown
 INPUTS = DATA / "inputs"  # what stages run on that no stage makes; the stage that looks at it has its name
 CODE, SOURCES = INPUTS / "code", INPUTS / "sources"
 SYNTHETIC = DATA / "synthetic"

@@ -72,6 +72,7 @@ def settings(variants: Body, task: str = "classify", world: bool = False, **file
         "taught": {"similar": {}},
         "decoders": {"small": {}},
         "authors": {"writer": {"kind": "base"}},
+        "zero_shot": {"words": {"from": "writer"}},
         "lms": {"one": {"epsilon": 3}} if variants["one"]["method"] == "dp_lm" else {},
         "variants": variants,
     }
@@ -140,6 +141,20 @@ def test_what_a_variant_that_spends_depends_on_is_the_same_whatever_comes_to_it(
     assert {name: more[name] for name in alone} == alone
     assert "models/base" not in more["private_evolve@one"][1]
     assert "models/base" in more["private_evolve@two"][1]
+
+
+def test_what_begins_with_an_authors_texts_reads_these_and_changes_no_other() -> None:
+    one = {"method": "embed", "epsilon": 3, "from": "small"}
+    both = {"one": one, "two": {**one, "zero_shot": "words"}}
+    alone, params = spending(settings({"one": one})), settings(both)
+    more = spending(params)
+    assert more["eda_evolve@one"] == alone["eda_evolve@one"]
+    given = {name: set(more[f"eda_evolve@{name}"][1]) for name in both}
+    assert given["one"] - given["two"] == {"data/public/train.parquet"}
+    assert given["two"] - given["one"] == {"data/public/zero_shot/words.parquet"}
+    (wrote,) = (stage for stage in running(params) if stage.stage == "zero_shot")
+    assert str(BASE_LM) in wrote.known_paths("deps")
+    assert "data/private/train.parquet" not in wrote.known_paths("deps")
 
 
 def test_the_public_model_is_there_where_it_is_asked_about() -> None:

@@ -52,6 +52,7 @@ def test_either_selection_is_read() -> None:
         ),
         ({"run": {"eda_evolve": {"embed3": "large"}}}, "run.eda_evolve names 'large'"),
         ({"run": {"decoder_pretrain": ["large"]}}, "run.decoder_pretrain names 'large'"),
+        ({"zero_shot": "words"}, "variants.embed3.zero_shot names 'words'; allowed are those of zero_shot"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], problem: str) -> None:
@@ -64,6 +65,37 @@ def test_filters_that_need_a_model_are_refused() -> None:
     content["variants"]["embed3"]["embed"]["filters"]["chain"] = ["perplexity"]
     with pytest.raises(ParamsError, match="filters: chain names"):
         parse(content)
+
+
+def zero_shot(author: Mapping[str, Any], **said: Any) -> Params:
+    """The demo's settings where embed3 begins with what an author wrote."""
+    content = body()
+    content["variants"]["embed3"]["embed"] |= {"zero_shot": "words", "start": 300}
+    content["authors"]["writer"] = author
+    content["zero_shot"] = {"words": said}
+    content["run"]["zero_shot"] = {"words": "writer"}
+    return parse(content)
+
+
+def test_embeddings_begin_with_what_an_author_wrote() -> None:
+    params = zero_shot({"kind": "base", "start": "prompt", "max_tokens": 8})
+    assert (params.zero_shot["words"].texts, params.run.zero_shot) == (300, {"words": "writer"})
+    assert zero_shot({"kind": "base", "start": "prompt", "max_tokens": 8}, texts=9, beside=True).zero_shot
+
+
+@pytest.mark.parametrize(
+    ("author", "said", "problem"),
+    [
+        ({"kind": "corpus"}, {}, "run.zero_shot gives 'words' the author 'writer', which begins with public texts"),
+        ({"kind": "base", "start": "whole", "max_tokens": 8}, {}, "allowed is one that writes behind a prompt alone"),
+        ({"kind": "base", "start": "prompt", "max_tokens": 8}, {"texts": 299}, "start is 300; allowed is at most"),
+    ],
+)
+def test_an_author_of_a_first_population_writes_and_writes_enough(
+    author: Mapping[str, Any], said: Mapping[str, Any], problem: str
+) -> None:
+    with pytest.raises(ParamsError, match=problem):
+        zero_shot(author, **said)
 
 
 def test_a_baseline_runs_when_it_is_named() -> None:

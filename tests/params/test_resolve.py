@@ -211,6 +211,21 @@ def test_every_value_can_be_written_short(
     assert loaded(shorten(params)) == params
 
 
+def test_texts_of_an_author_run_where_a_variant_begins_with_them() -> None:
+    content = body(authors={"writer": {"kind": "base"}})
+    content["zero_shot"] = {"words": {"from": "writer", "texts": 400}, "idle": {"from": "base"}}
+    assert loaded(content).run.zero_shot == {}
+    content["variants"]["embed3"]["zero_shot"] = "words"
+    params = loaded(content)
+    assert (params.run.zero_shot, params.zero_shot["words"].texts) == ({"words": "writer"}, 400)
+    short = shorten(params)
+    assert short["zero_shot"]["words"] == {"from": "writer", "texts": 400}
+    assert loaded(short) == params
+    for wrong, told in (({"texts": 400}, "zero_shot.words.from is missing"), ({"from": "corpus"}, "'corpus'")):
+        with pytest.raises(ParamsError, match=told):
+            loaded(content | {"zero_shot": {"words": wrong}})
+
+
 def test_what_is_written_short_holds_no_default() -> None:
     assert shorten(loaded(body()))["variants"] == {
         name: {**row, **({"epsilon": float(row["epsilon"])} if "epsilon" in row else {})}

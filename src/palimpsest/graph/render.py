@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -15,7 +16,7 @@ from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.file import RESOLVED
 from palimpsest.params.needs import read_by, reads_base, reads_named
 from palimpsest.params.schema import Params
-from palimpsest.workspace import BASE_LM, METRICS, PUBLIC, UNTOUCHED
+from palimpsest.workspace import BASE_LM, METRICS, PUBLIC, UNTOUCHED, ZERO_SHOT
 
 _HEAD = """\
 # The graph of stages, rendered from palimpsest.graph.stages: which needs what. `dvc repro` and the Prefect flow run it.
@@ -33,7 +34,8 @@ _WIDTH = 100  # of a list in one line
 _NO_MODEL = PUBLIC / "heldout.parquet"
 
 Entry = dict[str, Any]
-Authored = Mapping[str, Mapping[str, Mapping[str, str]]]  # a stage -> its names -> from: the author, reads: a file
+# A stage -> its names -> from: the author or the decoder, reads: a file.
+Authored = Mapping[str, Mapping[str, Mapping[str, str]]]
 _NOBODY: Authored = {}
 
 
@@ -56,15 +58,39 @@ def features(params: Params) -> frozenset[Feature]:
 
 
 def authored(params: Params) -> Authored:
-    """Who writes for each variant that has an author, and the file that this one reads beside what all of them do."""
-    return {
+    """What each name is built on, and the file that it reads beside what all names of its stage do."""
+    evolved = {
         known.stage: {
-            name: {"from": author, "reads": str(BASE_LM if Reads.BASE in read_by(params, name) else _NO_MODEL)}
+            name: _reading(author, BASE_LM if Reads.BASE in read_by(params, name) else _NO_MODEL)
             for name, author in getattr(params.run, known.stage).items()
         }
         for known in METHODS
         if Reads.AUTHOR in known.reads
     }
+    begun = {
+        known.stage: {
+            name: _reading(below, started_from(params, name))
+            for name, below in getattr(params.run, known.stage).items()
+        }
+        for known in METHODS
+        if Reads.START in known.reads
+    }
+    written = {
+        name: _reading(author, BASE_LM if params.authors[author].kind == "base" else _NO_MODEL)
+        for name, author in params.run.zero_shot.items()
+    }
+    return evolved | begun | {"zero_shot": written}
+
+
+def _reading(below: str, path: Path) -> dict[str, str]:
+    return {"from": below, "reads": str(path)}
+
+
+def started_from(params: Params, variant: str) -> Path:
+    """The file that a variant's first population is chosen from."""
+    row = params.variants[variant]
+    chosen = getattr(row, row.method).zero_shot
+    return PUBLIC / "train.parquet" if chosen is None else ZERO_SHOT / f"{chosen}.parquet"
 
 
 def rendered(params: Params) -> str:

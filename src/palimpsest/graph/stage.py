@@ -8,7 +8,7 @@ from palimpsest.workspace import CODE, PUBLIC_FILES, SOURCES, Zone
 
 NAME = "{name}"  # in a declaration: the name that a stage is repeated for
 BELOW = "{below}"  # what that name is built on, where params.yaml maps it to something
-READ = "{read}"  # the file that its author reads, where one writes for it
+READ = "{read}"  # the file that its author reads, where one writes for it, or that its first population is chosen from
 PRIVATE_FILE, TEST_FILE = "${dataset.private}", "${dataset.test}"
 PUBLIC_FILE, PUBLIC_TEST_FILE = "${dataset.public}", "${dataset.public_test}"
 _MODELS = (
@@ -43,7 +43,7 @@ class Each:
     Attributes:
         listed: the key of the list or the mapping.
         item: of a list what one of its names is a name of; None for a mapping.
-        authored: whether authors write for the names of the mapping, each of whom reads a file that is not another's.
+        authored: whether the names of the mapping read a file each that is not another's, as their authors do.
             dvc.yaml then has the mapping itself: a name's entry must not change because another name comes to it.
     """
 

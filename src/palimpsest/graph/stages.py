@@ -57,6 +57,7 @@ from palimpsest.workspace import (
     TAUGHT,
     TWINS,
     UNTOUCHED,
+    ZERO_SHOT,
     Zone,
 )
 
@@ -80,6 +81,7 @@ def _measured(metric: str) -> tuple[Path, ...]:
 # What a method reads -> what its stage depends on, in this order.
 _FILES: Mapping[Reads, tuple[Path, ...]] = {
     Reads.TEXTS: (_TEXTS,),
+    Reads.START: (Path(READ),),
     Reads.EMBEDDINGS: (EMBEDDINGS,),
     Reads.AUTHOR: (Path(READ),),
     Reads.HELDOUT: (_HELD,),
@@ -95,7 +97,8 @@ def _writes(stage: str) -> Stage:
     methods = [known for known in CHARGED if known.stage == stage]
     first, reads = methods[0], {what for known in methods for what in known.reads}
     authored = Reads.AUTHOR in reads
-    over = Each(f"run.{stage}", "variant") if first.source == "none" else Each(f"run.{stage}", authored=authored)
+    chosen = authored or Reads.START in reads
+    over = Each(f"run.{stage}", "variant") if first.source == "none" else Each(f"run.{stage}", authored=chosen)
     params = ["models.encoder", f"variants.{NAME}", *["seed"] * first.seeded]
     params += [f"authors.{BELOW}"] * authored
     read = reads - {Reads.BASE} if authored else reads  # the base is read where it is the author
@@ -203,6 +206,12 @@ STAGES = (
         over=Each("run.decoder_pretrain", "decoder"), params=("seed", "models.encoder", f"decoders.{NAME}"),
         deps=(_TEXTS, _HELD, BASE_LM, UNTOUCHED), outs=(DECODERS / NAME,), metrics=(DECODER_METRICS / f"{NAME}.json",),
         gpus=1,
+    ),
+    _fetches(
+        "zero_shot", "Let an author write, shown no record, what embeddings begin with",
+        over=Each("run.zero_shot", authored=True),
+        params=("seed", "dataset.labels", "models.encoder", f"zero_shot.{NAME}", f"authors.{BELOW}"),
+        deps=(EMBEDDINGS, _TEXTS, READ), outs=(ZERO_SHOT / f"{NAME}.parquet",), gpus=1,
     ),
     _written.pop("eda_evolve"),
     _computes(

@@ -22,8 +22,8 @@ _TALKERS = ("local", "endpoint")  # authors that answer in words
 def problems(params: "Params") -> Iterator[str]:
     """Each with the key, its value and what is allowed."""
     for check in (
-        _delta, _world, _run, _task, _heads, _discriminators, _sources, _wording, _authors, _batches, _priors,
-        _evaluators, _in_context, _prompt_mia, _release, _ledger,
+        _delta, _world, _run, _task, _heads, _discriminators, _sources, _wording, _authors, _zero_shot, _batches,
+        _priors, _evaluators, _in_context, _prompt_mia, _release, _ledger,
     ):  # fmt: skip
         yield from check(params)
 
@@ -82,6 +82,8 @@ def _run(params: "Params") -> Iterator[str]:
         ("dp_lm", run.dp_lm.values(), "run.dp_train and run.discriminator", models),
         ("private_evolve", run.private_evolve.values(), "authors", params.authors),
         ("decoder_pretrain", run.decoder_pretrain, "decoders", params.decoders),
+        ("zero_shot", run.zero_shot, "zero_shot", params.zero_shot),
+        ("zero_shot", run.zero_shot.values(), "authors", params.authors),
         ("eda_evolve", run.eda_evolve.values(), "run.decoder_pretrain", run.decoder_pretrain),
         ("vote_select", run.vote_select.values(), "variants of other methods that run", others),
         ("embedding_audit", run.embedding_audit, "run.dp_train, and base", [*run.dp_train, "base"]),
@@ -168,8 +170,9 @@ def _authors(params: "Params") -> Iterator[str]:
     """Keywords are of public labels, and what needs labels or the prompt of one has them."""
     labels, run = set(params.dataset.labels), params.run.private_evolve
     for name, author in params.authors.items():
-        if unknown := set(getattr(getattr(author, "prompts", None), "keywords", {})) - labels - {"*"}:
-            yield f"authors.{name}.prompts.keywords names {sorted(unknown)}; allowed are labels, and *"
+        for key in ("keywords", "examples"):
+            if unknown := set(getattr(getattr(author, "prompts", None), key, {})) - labels - {"*"}:
+                yield f"authors.{name}.prompts.{key} names {sorted(unknown)}; allowed are labels, and *"
     for name, chosen in run.items():
         exact = params.charged[name].purpose == "reference" or params.testing.noise_seed is not None
         if exact and params.authors[chosen].kind == "endpoint":
@@ -177,6 +180,28 @@ def _authors(params: "Params") -> Iterator[str]:
     talking = [name for name, author in run.items() if params.authors[author].kind in _TALKERS]
     if params.dataset.task == "json" and talking:
         yield f"run.private_evolve gives {talking} an author that answers in words; task json needs base or corpus"
+
+
+def _zero_shot(params: "Params") -> Iterator[str]:
+    """Each has an author that writes, and enough for the first rounds that vote for it."""
+    for name, chosen in params.run.zero_shot.items():
+        author = params.authors[chosen]
+        if author.kind == "corpus" or getattr(author, "start", "prompt") != "prompt":
+            yield (
+                f"run.zero_shot gives {name!r} the author {chosen!r}, which begins with public texts; allowed is one "
+                "that writes behind a prompt alone: kind local or endpoint, or base with `start: prompt`"
+            )
+    for name in params.run.eda_evolve:
+        row: Any = params.variants[name]
+        if row.embed.zero_shot is None:
+            continue
+        key = f"variants.{name}.zero_shot"
+        yield from _unknown(key, [row.embed.zero_shot], "zero_shot", params.run.zero_shot)
+        if row.embed.zero_shot not in params.zero_shot:
+            continue
+        given = params.zero_shot[row.embed.zero_shot]
+        if not given.beside and given.texts < row.embed.start:
+            yield f"variants.{name}.start is {row.embed.start}; allowed is at most zero_shot texts, {given.texts}"
 
 
 def _batches(params: "Params") -> Iterator[str]:

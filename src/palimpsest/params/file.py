@@ -29,7 +29,7 @@ class Sourced(NamedEntry):
     """What is drawn from something else in the file, or stands behind it."""
 
     source: str | None = Field(default=None, alias="from")
-    """What it is drawn from; for a discriminator its language model."""
+    """What it is drawn from; for a discriminator its language model, for zero-shot texts their author."""
 
 
 class Drawn(Sourced):
@@ -82,6 +82,7 @@ class File(Settings):
     taught: Mapping[str, NamedEntry] = _NOTHING
     authors: Mapping[str, NamedEntry] = _NOTHING
     decoders: Mapping[str, NamedEntry] = _NOTHING
+    zero_shot: Mapping[str, Sourced] = _NOTHING
     runs: Runs = Runs()
     public_only: Section = _NOTHING
     public_lm: Section | None = None

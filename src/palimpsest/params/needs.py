@@ -12,8 +12,9 @@ _OF_THE_BASE = ("teach_similar", "decoder_pretrain", "embedding_audit")
 
 def reads_base(params: Params) -> bool:
     """Whether anything that runs reads the public language model."""
+    begins = any(params.authors[author].kind == "base" for author in params.run.zero_shot.values())
     judged = (params.run.in_context_baseline or params.run.prompt_mia) and params.models.judge is None
-    if judged or any(getattr(params.run, key) for key in _OF_THE_BASE):
+    if begins or judged or any(getattr(params.run, key) for key in _OF_THE_BASE):
         return True
     trained = (known for known in METHODS if known.family is Family.TRAINS and getattr(params.run, known.stage))
     written = (read_by(params, name) for name in params.run.evaluate if name not in params.run.dp_lm)

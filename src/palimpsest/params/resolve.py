@@ -24,7 +24,7 @@ from palimpsest.records.vouched import EMBEDDED
 BASE = "base"  # the public language model as it is, as a reader and as an author
 _AUTHORS = (BASE, "corpus")  # authors that need no settings, and so no entry
 _TAUGHT = "taught/"
-_ENTRIES = ("lms", "discriminators", "variants", "taught", "authors", "decoders")
+_ENTRIES = ("lms", "discriminators", "variants", "taught", "authors", "decoders", "zero_shot")
 _WORKED_OUT = {*_ENTRIES, "runs"}
 
 Parts = tuple[int | str, ...]  # of a key: sections, names of the file's own, and places in a list
@@ -40,7 +40,7 @@ def resolve(file: File) -> dict[str, Any]:
     data = Dataset.model_validate(file.dataset)
     body = spread(file)
     body["run"] = _run(file, bool(data.labels))
-    for name in body["run"]["private_evolve"].values():
+    for name in (*body["run"]["private_evolve"].values(), *body["run"]["zero_shot"].values()):
         if name in _AUTHORS:
             body["authors"].setdefault(name, {"kind": name})
     put_into_words(body, bool(data.labels), None if data.json_schema is None else form_of(data.json_schema))
@@ -60,7 +60,7 @@ def spread(file: File) -> dict[str, Any]:
         name: _parted(row.written, DiscriminatorSettings) for name, row in file.discriminators.items()
     }
     body["variants"] = {name: _parted(row.written, VARIANTS.get(row.method)) for name, row in file.variants.items()}
-    for key in ("taught", "authors", "decoders"):
+    for key in ("taught", "authors", "decoders", "zero_shot"):
         body[key] = {name: _copy(entry.written) for name, entry in getattr(file, key).items()}
     return body
 
@@ -191,11 +191,13 @@ def _run(file: File, labels: bool) -> dict[str, Any]:
         {source for name, source in drawn.items() if what in WAYS[rows[name].method].reads}
         for what in (Reads.READER, Reads.DECODER)
     )
+    starts = {rows[name].written.get("zero_shot") for name in names if rows[name].method == "embed"}
     return run | {
         "dp_train": trained,
         "discriminator": judges,
         "teach_similar": [name for name in file.taught if f"{_TAUGHT}{name}" in read],
         "decoder_pretrain": [name for name in file.decoders if name in written_by],
+        "zero_shot": {name: _writer(file, name) for name in file.zero_shot if name in starts},
         "embedding_audit": _or(runs.embedding_audit, [BASE, *trained] if labels and trained else []),
         "in_context_baseline": ["real"] if runs.in_context else [],
         "in_context": list(runs.in_context),
@@ -231,6 +233,15 @@ def _behind(file: File, name: str) -> str:
         raise ParamsError(f"discriminators.{name}.from is missing.", "Name the language model that it stands behind.")
     _known(f"discriminators.{name}.from", [entry.source], file.lms)
     return entry.source
+
+
+def _writer(file: File, name: str) -> str:
+    """The author of zero-shot texts."""
+    source = file.zero_shot[name].source
+    if source is None:
+        raise ParamsError(f"zero_shot.{name}.from is missing.", "Name the author that writes it.")
+    _known(f"zero_shot.{name}.from", [source], {*file.authors, BASE})
+    return source
 
 
 def _twins(methods: Collection[str], judged: bool) -> list[str]:

@@ -14,7 +14,7 @@ from palimpsest.methods.evolve.authors import Author, Base
 from palimpsest.methods.predict.settings import PredictSettings
 from palimpsest.methods.registry import CHARGED, METHODS, method
 from palimpsest.methods.shared.method import Method
-from palimpsest.models.chat.settings import JudgeEndpoint
+from palimpsest.models.chat.settings import JudgeEndpoint, Prompts
 from palimpsest.models.decoder.settings import DecoderSettings
 from palimpsest.models.settings import Similar
 from palimpsest.params.checks import problems
@@ -33,6 +33,7 @@ from palimpsest.params.sections import (
     PublicOnly,
     Testing,
     Utility,
+    ZeroShot,
 )
 from palimpsest.records.schema import PublicSchema, default_delta
 from palimpsest.settings import Settings
@@ -52,8 +53,11 @@ YOUNGER: tuple[tuple[Place, type[Settings], tuple[str, ...]], ...] = (
     (("discriminators", ANY, "train"), DiscriminatorTrain, ("lora_rank",)),
     (("variants", ANY, "predict"), PredictSettings, ("rows",)),
     (("variants", ANY, "embed"), EmbedSettings, ("keep_parents",)),
+    (("variants", ANY, "embed"), EmbedSettings, ("zero_shot",)),
     (("utility", "in_context"), InContext, ("calibrate",)),
     (("authors", ANY), Base, ("prompt", "paraphrase", "blanks", "examples", "ends")),
+    (("authors", ANY), Base, ("shots",)),
+    (("authors", ANY, "prompts"), Prompts, ("shots", "examples")),
 )
 
 
@@ -168,7 +172,9 @@ class RunSettings(_MakesAll):
     evaluate: tuple[str, ...]  # every variant above, in the order of the pages
     audit: tuple[str, ...]
     shadow_mia: Mapping[str, str]  # each with its fitted model
-    prompt_mia: tuple[str, ...] = ()  # younger than workspaces whose params.yaml lists every key
+    # Younger than workspaces whose params.yaml lists every key.
+    prompt_mia: tuple[str, ...] = ()
+    zero_shot: Mapping[str, str] = {}  # each with its author
     twins: tuple[Audited, ...]
 
 
@@ -197,6 +203,7 @@ class Params(Settings):
     taught: Mapping[str, Similar] = {}
     authors: Mapping[str, Author] = {}
     decoders: Mapping[str, DecoderSettings] = {}
+    zero_shot: Mapping[str, ZeroShot] = {}
     lms: Mapping[str, LanguageModel] = {}
     discriminators: Mapping[str, DiscriminatorSettings] = {}
     variants: Mapping[str, Variant]
@@ -213,10 +220,12 @@ class Params(Settings):
     )
     testing: Testing = Testing()
 
-    @field_validator("taught", "authors", "decoders", "lms", "discriminators", "variants")
+    @field_validator("taught", "authors", "decoders", "zero_shot", "lms", "discriminators", "variants")
     @classmethod
     def _names(cls, named: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
-        reserved = () if info.field_name in ("authors", "decoders") else RESERVED  # those make no file beside a model
+        reserved = (
+            () if info.field_name in ("authors", "decoders", "zero_shot") else RESERVED
+        )  # those make no file beside a model
         for name in named:
             if name in reserved or not name.replace("_", "").isalnum() or not name.islower():
                 taken = f", and none of {', '.join(reserved)}" if reserved else ""

@@ -220,6 +220,15 @@ class PublicLm(Settings):
     filters: UnjudgedFilters = Filters()
 
 
+class ZeroShot(Settings):
+    """Texts that an author writes behind its prompt for new texts, shown no record: the first population of `embed`."""
+
+    texts: int = Field(default=300, ge=1, description="Different texts of each label that it writes.")
+    beside: bool = Field(
+        default=False, description="Public texts may stand beside them in a first population; false: they stand alone."
+    )
+
+
 class Utility(Settings):
     """Train on synthetic, test on real."""
 

@@ -12,7 +12,7 @@ from palimpsest.params.file import File
 from palimpsest.params.resolve import WAYS, resolve, settings_of
 from palimpsest.params.schema import Params
 
-_NAMED = ("variants", "lms", "discriminators", "taught", "authors", "decoders")
+_NAMED = ("variants", "lms", "discriminators", "taught", "authors", "decoders", "zero_shot")
 _SETTLED = ("lms", "discriminators", "variants")  # entries whose settings have a section in Params and none in the file
 _FIRST = ("method", "epsilon", "purpose", "from", "variant")
 
@@ -94,6 +94,8 @@ def _name_sources(found: dict[str, Any], params: Params) -> None:
     """Write `from` where it is not what goes without saying."""
     for name, model in params.run.discriminator.items():
         found["discriminators"][name]["from"] = model
+    for name, author in params.run.zero_shot.items():
+        found.setdefault("zero_shot", {}).setdefault(name, {})["from"] = author
     for name, row in params.variants.items():
         way = WAYS[row.method]
         source = getattr(params.run, way.run).get(name) if way.source != "none" else None

@@ -38,7 +38,7 @@ def _sources(params: Params) -> Iterator[PublicSource]:
         yield PublicSource("models.next_token", "model", models.next_token, used)
     for name, author in params.authors.items():
         if isinstance(author, LocalChatSettings | Endpoint):
-            used, words = name in params.run.private_evolve.values(), _written(author.prompts.model_dump(mode="json"))
+            used, words = name in _writers(params), _written(author.prompts.model_dump(mode="json"))
             yield PublicSource(
                 f"authors.{name}.model", "model" if author.kind == "local" else "endpoint", author.model, used
             )
@@ -48,7 +48,7 @@ def _sources(params: Params) -> Iterator[PublicSource]:
 
 def _prompts(params: Params) -> Iterator[PublicSource]:
     """Of what texts are written with; the words of the evaluations reach no row."""
-    data, written_by = params.dataset, params.run.private_evolve.values()
+    data, written_by = params.dataset, _writers(params)
     if data.labels:
         yield PublicSource("dataset.labels", "prompts", _written(dict(data.labels)))
     if data.json_schema is not None:
@@ -63,6 +63,11 @@ def _prompts(params: Params) -> Iterator[PublicSource]:
     for name in params.run.private_predict:
         settings = getattr(params.variants[name], params.variants[name].method)
         yield PublicSource(f"variants.{name}.prompt", "prompts", _written(settings.prompt.model_dump(mode="json")))
+
+
+def _writers(params: Params) -> frozenset[str]:
+    """Every author that something which runs has texts of."""
+    return frozenset({*params.run.private_evolve.values(), *params.run.zero_shot.values()})
 
 
 def _written(body: Any) -> str:

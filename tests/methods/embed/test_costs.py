@@ -127,3 +127,14 @@ def test_a_plan_tells_public_numbers() -> None:
     assert plan_of(BUDGET, offspring=40).numbers["candidates"] == 44
     assert plan_of(BUDGET, offspring=40, keep_parents=False).numbers["candidates"] == 40
     assert plan_of(BUDGET, offspring=40, rounds=1).numbers["candidates"] == 20
+
+
+def test_the_rounds_that_are_proposed_leave_as_many_votes_as_noise_and_one_more_does_not() -> None:
+    few = {**PAPER, "selection": gaussian(10)}
+    (note,) = plan_of(Budget(1.0, 1 / TREC), schema_of(TREC, {}), **few).notes
+    assert note.endswith(", or in at most 3 rounds")
+    told = [plan_of(Budget(1.0, 1 / TREC), schema_of(TREC, {}), **{**few, "rounds": rounds}).notes for rounds in (3, 4)]
+    assert told[0] == ()
+    assert len(told[1]) == 1
+    (note,) = plan_of(Budget(1.0, 1 / TREC), schema_of(TREC, {}), **{**few, "selection": gaussian(1)}).notes
+    assert "rounds" not in note, "no number of them would do"

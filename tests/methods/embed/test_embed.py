@@ -89,7 +89,9 @@ def fit_of(
     settings, schema = embed_settings(**changes), schema_of(labels={} if said is None else LABELS)
     limit = None if settings.readable is None else LIMIT
     encoders = encoding(encode, len(THINGS))
-    return Embed(settings, schema, plan, public(), said, decode, encoders, lm, limit, seed, folder)
+    return Embed(
+        settings, schema, plan, public(), [None] * len(PUBLIC), said, decode, encoders, lm, limit, seed, folder
+    )
 
 
 def sums_of(*texts: str) -> ClassSums:
@@ -115,7 +117,7 @@ def test_labels_begin_near_their_public_descriptions() -> None:
 
 
 def test_labels_without_a_description_begin_anywhere() -> None:
-    one, again, other = (anything(public(), ("a", "b"), 12, seed) for seed in (1, 1, 2))
+    one, again, other = (anything({"a": len(PUBLIC), "b": len(PUBLIC)}, 12, seed) for seed in (1, 1, 2))
     assert one == again != other
     assert one["a"] != one["b"]
     assert [len(set(own)) for own in one.values()] == [12, 12]
@@ -137,6 +139,27 @@ def test_a_label_that_chooses_too_few_is_filled_with_what_is_nearest() -> None:
     near = np.argsort(-(public().embeddings @ encode(["lamp kettle"])[0]).round(6), kind="stable")
     assert {index for own in found.values() for index in own} <= set(near[:28].tolist())
     assert set(found["refund"]) & set(found["praise"])
+
+
+def begun(labels: Sequence[str | None], **changes: Any) -> dict[str, Candidates]:
+    """What each label begins with where the texts were written for these labels."""
+    settings = embed_settings(**changes)
+    plan = planned(settings, schema_of(), BUDGET)
+    fit = replace(fit_of(plan, Speller(), descriptions(), **changes), labels=labels)
+    return fit.first(None, tuple(LABELS))
+
+
+def test_a_label_begins_with_what_was_written_for_it_and_with_what_is_for_any() -> None:
+    own = ["refund"] * 12 + ["praise"] * 12 + [None] * (len(PUBLIC) - 24)
+    found = begun(own, start=10, parents=5)
+    places = {label: [PUBLIC.index(text) for text in one.texts] for label, one in found.items()}
+    assert {label: len(set(one)) for label, one in places.items()} == {"refund": 10, "praise": 10}
+    assert all(own[index] in (None, label) for label, one in places.items() for index in one)
+
+
+def test_a_label_with_too_few_texts_of_its_own_is_refused() -> None:
+    with pytest.raises(DataError, match="There are 9 different texts to begin with; the first round votes for 10"):
+        begun(["refund"] * 9 + ["praise"] * (len(PUBLIC) - 9), start=10, parents=5)
 
 
 # Between two votes.
@@ -673,7 +696,7 @@ def test_nothing_that_follows_exact_votes_is_kept(ledger, tmp_path, selection) -
 
 
 def test_too_few_public_texts_cost_nothing(ledger) -> None:
-    with pytest.raises(DataError, match="There are 56 different public texts; the first round votes for 57"):
+    with pytest.raises(DataError, match="There are 56 different texts to begin with; the first round votes for 57"):
         embed(ledger, start=57, class_means=AIM, label_counts="noisy", budget=LOW)
     assert ledger.charges("tickets") == []
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.evolve.authors import Base
@@ -300,6 +301,30 @@ def test_prompts_in_words_show_public_examples_and_the_text_to_vary(base: Path, 
         assert len(found) > 20
         assert not any("\n" in each.text for each in found)
         assert author.vary([Record("The lamp is fine.", "praise")], 30, 0) == [found]
+
+
+def test_worked_examples_are_public_texts_masked_anew_and_then_whole(base: Path, monkeypatch) -> None:
+    known, labels = ["The radio is fine.", "The lamp is fine."], {"praise": "nice"}
+    how = {"prompt": "{description}:\n", "blanks": ":{text} ?\n", "ends": "line", "max_tokens": 12}
+    given = settings(**how, masked=0.6, vary="blanks", shots=1, temperature=3.0)
+    author = BaseAuthor(given, base, 3, Given({"praise": known}), labels)
+    seen = opened(author, monkeypatch)
+    (found,) = author.vary([Record("The lamp is fine.", "praise")], 30, 0)
+    parts = [each.split("\n\n") for each in seen]
+    assert all(len(each) == 2 and each[1].endswith(" ?\n") for each in parts)
+    worked = [part.split("\n") for each in parts for part in each[:1]]
+    assert {whole for _, whole in worked} == set(known)
+    assert all(asked.startswith(":") and asked.endswith(" ?") for asked, _ in worked)
+    assert len({asked for asked, _ in worked}) > 10
+    assert found
+    assert author.vary([Record("The lamp is fine.", "praise")], 30, 0) == [found]
+
+
+def test_worked_examples_need_public_texts_and_blanks(base: Path) -> None:
+    with pytest.raises(ParamsError, match="begins new texts with public ones"):
+        BaseAuthor(settings(max_tokens=12, vary="blanks", blanks="{text} ?", shots=1), base, 3, None, {})
+    with pytest.raises(ValidationError, match="only vary blanks shows worked examples"):
+        settings(max_tokens=12, vary="suffix", shots=1)
 
 
 def test_a_variation_by_a_prompt_needs_that_prompt() -> None:

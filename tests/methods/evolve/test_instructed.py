@@ -235,6 +235,39 @@ def test_blanks_stand_for_masked_words_and_may_not_stay() -> None:
     assert not any("_" in record.text for record in varied)
 
 
+SHOTS = {
+    "praise": ("The pool was clean and the bar was open late.", "Our room was large and very quiet.", "Lovely food."),
+    "*": ("Nobody came to mend it at all.", "The walls were thin and damp.", "It was a sad sight."),
+}
+
+
+@pytest.mark.parametrize("shots", [1, 3])
+def test_worked_examples_of_the_label_stand_before_a_request_masked_anew_for_each(shots: int) -> None:
+    chat = Writer()
+    one = author(chat, prompts={"vary": "blanks", "shots": shots, "examples": SHOTS})
+    one.vary(RECORDS, 40, 0)
+    masked: list[tuple[str, str]] = []
+    for ask in chat.asks:
+        assert [role for role, _ in ask.messages] == ["system", *["user", "assistant"] * shots, "user"]
+        told = [words for _, words in ask.messages[1:-1]]
+        assert len(set(told[1::2])) == shots
+        masked += zip((words.partition(": ")[2] for words in told[::2]), told[1::2], strict=True)
+        kind = "praise" if " praise, " in ask.messages[-1][1] else "*"
+        assert set(told[1::2]) <= set(SHOTS[kind])
+    assert {whole for _, whole in masked} == {text for texts in SHOTS.values() for text in texts}
+    pairs = [(mark, word) for shown, whole in masked for mark, word in zip(shown.split(), whole.split(), strict=True)]
+    assert all(mark in ("_", word) for mark, word in pairs)
+    assert fmean(mark == "_" for mark, _ in pairs) == pytest.approx(0.5, abs=0.06)
+    assert len(set(masked)) > len(masked) / 4, "each request masks anew"
+
+
+def test_an_answer_that_copies_a_worked_example_is_asked_for_again() -> None:
+    chat = Writer(lambda ask: ask.messages[2][1])
+    one = author(chat, prompts={"vary": "blanks", "shots": 1, "examples": SHOTS})
+    assert one.vary(RECORDS[:1], 2, 0) == [[]]
+    assert one.counts.unusable == {"copy": 6}
+
+
 def test_braces_and_slots_in_texts_labels_and_keywords_stay_as_they_are() -> None:
     chat = Writer()
     strange = "Use {words} and {0} or {text!r}, } here {"
@@ -491,7 +524,7 @@ def test_any_answer_is_a_text_or_has_a_reason(text: str) -> None:
 
 
 def test_the_expected_cost_is_about_what_a_run_asks() -> None:
-    for prompts in ({}, {"vary": "blanks"}):
+    for prompts in ({}, {"vary": "blanks"}, {"vary": "blanks", "shots": 2, "examples": {"*": SHOTS["praise"]}}):
         chat, one = Writer(), settings(prompts)
         texts = [Record(" ".join(["word"] * 12), label) for label in LABELS for _ in range(100)]
         writing = InstructedAuthor(one, chat, LABELS, 0)
@@ -538,6 +571,10 @@ REFUSED = {
     "no keywords": ({"keywords": {}}, "must name {keyword}"),
     "a label without keywords": ({"keywords": {"praise": (), "*": ("x",)}}, "needs at least one"),
     "a blank of two words": ({"blank": "a b"}, "blank"),
+    "shots without examples": ({"vary": "blanks", "shots": 1}, "needs as many texts, got 0"),
+    "more shots than examples": ({"vary": "blanks", "shots": 2, "examples": {"*": ("x",)}}, "as many texts, got 1"),
+    "shots of a paraphrase": ({"shots": 1, "examples": {"*": ("x",)}}, "only vary blanks shows worked examples"),
+    "a blank example": ({"examples": {"*": (" ",)}}, "a text under examples is blank"),
     "no style": ({"styles": ()}, "styles"),
 }
 

@@ -23,7 +23,9 @@ def _build(settings: EmbedSettings, plan: Plan, tools: Tools) -> Fit:
     from palimpsest.methods.shared.postprocess import perplexity_limit
     from palimpsest.models.decoder.decoding import Decoder
 
-    encoders, texts, kept = tools.encoders(settings.batch), tools.texts(), tools.embeddings()
+    encoders, records, kept = tools.encoders(settings.batch), tools.start(), tools.embeddings()
+    texts = [record.text for record in records]
+    public = settings.zero_shot is None and bool(kept)
     losses = public_losses(tools.untouched(), settings.decode.max_tokens, settings.decode.batch)
     asked = settings.readable
     limit = None
@@ -35,7 +37,8 @@ def _build(settings: EmbedSettings, plan: Plan, tools: Tools) -> Fit:
         settings=settings,
         schema=tools.schema,
         plan=plan,
-        start=Candidates(texts, kept["texts"] if kept else encoders.others(texts)),
+        start=Candidates(texts, kept["texts"] if public else encoders.others(texts)),
+        labels=tuple(record.label for record in records),
         descriptions=kept["descriptions"] if kept else None,
         decode=Decoder.load(tools.decoder(), encoders.fingerprint),
         encoders=encoders,
@@ -56,7 +59,7 @@ EMBED = Method(
     settings=EmbedSettings,
     plan=_plan,
     build=_build,
-    reads=frozenset({Reads.TEXTS, Reads.EMBEDDINGS, Reads.HELDOUT, Reads.BASE, Reads.DECODER, Reads.ENCODER}),
+    reads=frozenset({Reads.START, Reads.EMBEDDINGS, Reads.HELDOUT, Reads.BASE, Reads.DECODER, Reads.ENCODER}),
     columns=CHOSEN,
     module=__name__,
     source="named",

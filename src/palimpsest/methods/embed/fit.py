@@ -31,6 +31,7 @@ from palimpsest.records.schema import PublicSchema
 
 _DRAWS = 4  # of `steps` are 1 to 3
 _DECIMALS = 6  # of a cosine; what lies behind them depends on how many texts are compared at once
+_UNLABELLED = ""  # the one label of a task without labels
 _SHOWN = 8  # texts of either kind that the page shows
 
 
@@ -67,9 +68,10 @@ class Embed:
     must never be released.
 
     Attributes:
-        start: public texts that the first populations are chosen from.
+        start: public texts, or zero-shot ones of an author, that the first populations are chosen from.
+        labels: of each of them, in their order; None for one that any label may begin with.
         descriptions: embeddings of the labels' public descriptions in the order of the schema, shape (labels, d); None
-            where there are none: then, without `class_means`, each label begins with public texts at random.
+            where there are none: then, without `class_means`, each label begins with texts at random.
         encoders: the public encoder that it was trained for.
         losses: mean token loss of texts in nats by the public language model.
         limit: the largest loss of a text that can be read, in nats: the logarithm of its perplexity; None where
@@ -78,13 +80,14 @@ class Embed:
         checkpoints: where a stopped run leaves its finished rounds and their populations; None keeps nothing.
 
     Raises:
-        DataError: there are fewer different public texts than the first round votes for.
+        DataError: there are fewer different texts to begin with than the first round votes for.
     """
 
     settings: EmbedSettings
     schema: PublicSchema
     plan: Plan
     start: Candidates
+    labels: Sequence[str | None]
     descriptions: np.ndarray | None
     decode: Decoder
     encoders: Encoders
@@ -94,11 +97,11 @@ class Embed:
     checkpoints: Path | None
 
     def __post_init__(self) -> None:
-        given, wanted = len(distinct(self.start).texts), self.settings.start
+        given, wanted = min(len(pool.texts) for pool in self._pools().values()), self.settings.start
         if given < wanted:
             raise DataError(
-                f"There are {given} different public texts; the first round votes for {wanted} of each label.",
-                "Name a public file with more texts, or lower embed.start.",
+                f"There are {given} different texts to begin with; the first round votes for {wanted} of each label.",
+                "Name a public file with more texts, let the author write more, or lower embed.start.",
             )
 
     def ask(self, view: View) -> EvolvedEmbeddings:
@@ -114,7 +117,7 @@ class Embed:
         ballot = self._ballot(costs)
         folder = self.checkpoints if ballot.noisy else None  # what follows exact answers is not private and is not kept
         writer = VectorWriter(self.decode, self.encoders.others, self.losses, self.limit)
-        steps = EmbedSteps(settings, self._first(sums, tuple(counts)), writer, self.seed, folder)
+        steps = EmbedSteps(settings, self.first(sums, tuple(counts)), writer, self.seed, folder)
         first = steps.first()
         query = VoteRounds(
             ballot, tuple(first.vectors), first, steps.propose, settings.rounds, self.checkpoints, name=ROUNDS
@@ -147,21 +150,34 @@ class Embed:
             lambda path: write_evolved(path.with_suffix(".npz"), artifact.rounds),
         )
 
-    def _first(self, sums: ClassSums | None, labels: Sequence[str]) -> dict[str, Candidates]:
-        """The public texts that each label begins with, the best first."""
-        public, descriptions = distinct(self.start), self.descriptions
+    def first(self, sums: ClassSums | None, labels: Sequence[str]) -> dict[str, Candidates]:
+        """The texts that each label begins with, the best first.
+
+        Class sums choose for every label among all texts, whatever label these were written for.
+        """
+        pools, descriptions = self._pools(), self.descriptions
         count, wanted = self.settings.start, self.settings.class_means
         if sums is not None and wanted is not None:
-            chosen = aimed(public, sums, labels, count, wanted.domain)
+            pools = dict.fromkeys(labels, distinct(self.start))
+            chosen = aimed(pools[labels[0]], sums, labels, count, wanted.domain)
         elif descriptions is not None and self.schema.label_names:
             named = dict(zip(self.schema.label_names, descriptions, strict=True))
-            chosen = described(public, named, labels, count)
+            chosen = {label: described(pools[label], named, (label,), count)[label] for label in labels}
         else:
-            chosen = anything(public, labels, count, self.seed)
+            chosen = anything({label: len(pools[label].texts) for label in labels}, count, self.seed)
         return {
-            label: Candidates([public.texts[index] for index in own], public.embeddings[own])
+            label: Candidates([pools[label].texts[index] for index in own], pools[label].embeddings[own])
             for label, own in chosen.items()
         }
+
+    def _pools(self) -> dict[str, Candidates]:
+        """The different texts that each label may begin with: those of no label, and its own."""
+        whole = None if any(self.labels) else distinct(self.start)
+        return {label: whole or distinct(self._of(label)) for label in self.schema.label_names or (_UNLABELLED,)}
+
+    def _of(self, label: str) -> Candidates:
+        own = [index for index, owner in enumerate(self.labels) if owner in (None, label)]
+        return Candidates([self.start.texts[index] for index in own], self.start.embeddings[own])
 
     def _ballot(self, costs: RoundCosts) -> Ballot | DomainBallot:
         selection, reader = self.settings.selection, self.encoders.rows
@@ -227,9 +243,10 @@ def described(
     return nearest
 
 
-def anything(public: Candidates, labels: Sequence[str], count: int, seed: int) -> dict[str, list[int]]:
-    """For each label `count` public texts at random."""
-    draws = (np.random.default_rng((seed, _DRAWS, place)) for place in range(len(labels)))
+def anything(given: Mapping[str, int], count: int, seed: int) -> dict[str, list[int]]:
+    """For each label `count` of the texts that it is given so many of, at random."""
+    draws = (np.random.default_rng((seed, _DRAWS, place)) for place in range(len(given)))
     return {
-        label: rng.permutation(len(public.texts))[:count].tolist() for label, rng in zip(labels, draws, strict=True)
+        label: rng.permutation(number)[:count].tolist()
+        for (label, number), rng in zip(given.items(), draws, strict=True)
     }

@@ -135,10 +135,29 @@ def notes(settings: EmbedSettings, schema: PublicSchema, budget: Budget, costs: 
     elif each < FAINT * costs.votes:
         wanted = math.ceil(selection.neighbours * (costs.votes / each) ** 2)
         most = _most(schema, costs.votes, selection.neighbours)
+        rounds = most_rounds(settings.rounds, each, costs.votes)
+        fewer = f", or in at most {rounds} rounds" if rounds else ""
         yield (
             f"an average candidate gets {each:.2g} votes and noise of {costs.votes:.3g}: raise selection.neighbours "
-            f"towards {wanted}, or vote for at most {most} candidates of a label (start, offspring), or in fewer rounds"
+            f"towards {wanted}, or vote for at most {most} candidates of a label (start, offspring){fewer}"
         )
+
+
+def most_rounds(rounds: int, each: float, sigma: float) -> int:
+    """The most rounds in which an average candidate gets as many votes as the standard deviation of their noise.
+
+    The variance of the noise grows with the number of rounds: mu^2 = T / sigma^2 is what the budget buys. Beside class
+    means that is so up to what the accountants round.
+
+    Args:
+        rounds: those that were planned.
+        each: votes of an average candidate.
+        sigma: the noise of each count in that many rounds.
+
+    >>> most_rounds(7, 4.0, 8.0), most_rounds(7, 1.8, 8.0)
+    (1, 0)
+    """
+    return math.floor(rounds * (each / sigma) ** 2)
 
 
 def _too_wide(

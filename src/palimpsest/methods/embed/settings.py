@@ -73,6 +73,10 @@ class EmbedSettings(InRounds):
 
     rounds: int = Field(default=3, ge=1, description="Rounds of votes, T.")
     start: int = Field(default=300, ge=1, description="Public texts of each label that the first round votes for.")
+    zero_shot: str | None = Field(
+        default=None,
+        description="A key of `zero_shot`: the first round votes for what that author wrote; null: for public texts.",
+    )
     offspring: int = Field(
         default=300, ge=1, description="New embeddings of each label that every later round votes for."
     )

@@ -108,7 +108,7 @@ def fault(text: str, request: Request) -> str | None:
         ("garbage", lambda: not any(letter.isalpha() for letter in text) or _is_json(text)),
         ("refused", lambda: refuses(text)),
         ("echo", lambda: wording(text) == wording(request.label) or echoes(text, request.instruction)),
-        ("copy", lambda: bool(request.source) and wording(text) == wording(request.source)),
+        ("copy", lambda: wording(text) in {wording(one) for one in (request.source, *request.shown) if one}),
         ("blank", lambda: bool(request.blank) and text.count(request.blank) > request.source.count(request.blank)),
     ]
     return next((reason for reason, holds in tests if holds()), None)

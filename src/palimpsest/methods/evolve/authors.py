@@ -42,6 +42,12 @@ class Base(Settings):
     )
     paraphrase: str | None = Field(default=None, description="Shows {text} once and asks for it in other words.")
     blanks: str | None = Field(default=None, description="Shows {text} once, with a _ for each word that is missing.")
+    shots: int = Field(
+        default=0,
+        ge=0,
+        description="blanks: public texts near the label's description that are shown masked, and then whole, before "
+        "each request; each masked anew.",
+    )
     examples: int = Field(
         default=0, ge=0, description="Public texts near the label's description that are shown before a new text."
     )
@@ -50,6 +56,17 @@ class Base(Settings):
     top_p: float = Field(default=0.95, gt=0, le=1, description="Nucleus of sampling.")
     max_tokens: int = Field(ge=1, description="Longest text in tokens.")
     batch: int = Field(default=128, ge=1, description="Texts that are written side by side.")
+
+    @property
+    def shows_public(self) -> bool:
+        """Whether public texts begin what it writes, or are shown before."""
+        return self.start != "prompt" or bool(self.examples or self.shots)
+
+    @model_validator(mode="after")
+    def _shots_fill_blanks(self) -> "Base":
+        if self.shots and self.vary != "blanks":
+            raise ValueError(f"shots is {self.shots}; only vary blanks shows worked examples, got {self.vary}")
+        return self
 
     @model_validator(mode="after")
     def _kept_is_a_range(self) -> "Base":

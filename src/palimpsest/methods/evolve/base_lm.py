@@ -20,7 +20,7 @@ from palimpsest.errors import ModelError, ParamsError
 from palimpsest.methods.evolve.author import Author, coins, occurrences
 from palimpsest.methods.evolve.authors import Base
 from palimpsest.models.lm import load_lm
-from palimpsest.models.prompts import frames, heads_of
+from palimpsest.models.prompts import Frame, frames, heads_of
 from palimpsest.models.tokens import encode_texts
 from palimpsest.models.writing import Gap, Start, Writer
 from palimpsest.progress import track
@@ -102,10 +102,10 @@ class BaseAuthor:
             ModelError: the folder holds no causal language model.
             ParamsError: new texts are to begin with public ones and there are none.
         """
-        if (settings.start != "prompt" or settings.examples) and corpus is None:
+        if settings.shows_public and corpus is None:
             raise ParamsError(
                 "The author begins new texts with public ones, and there is no public file.",
-                "Name a public file in dataset.public, or set start to prompt and examples to 0.",
+                "Name a public file in dataset.public, or set start to prompt, and examples and shots to 0.",
             )
         model, self._tokenizer = load_lm(folder)
         model.to(exact_device())  # type: ignore[arg-type]
@@ -114,6 +114,7 @@ class BaseAuthor:
         )
         self._settings, self._seed, self._corpus, self._labels = settings, seed, corpus, labels
         self._pools: dict[str, list[list[int]]] = {}
+        self._near: dict[str, list[str]] = {}
 
     def random(self, counts: Mapping[str, int]) -> list[Record]:
         """New texts, label by label in the order of `counts`.
@@ -186,10 +187,25 @@ class BaseAuthor:
             head = self._head(label)
             return _Draft(record.label, record.text, head, _fitting(words, self._room(head)), stream)
         around = frames(self._tokenizer, template, self._told(label))[label]
-        kept = _fitting(words, self._room([*around.before, *around.after], parts=2))  # read, and written as long again
+        worked = self._worked(label, around, stream)
+        room = self._room([*worked, *around.before, *around.after], parts=2)  # read, and written as long again
+        kept = _fitting(words, room)
         shown = self._blanked(kept, stream) if self._settings.vary == "blanks" else kept
-        head = [*around.before, *(token for word in shown for token in word), *around.after]
+        before = [*worked, *around.before[1:]] if worked else around.before  # one BOS is enough
+        head = [*before, *_flat(shown), *around.after]
         return _Draft(record.label, record.text, head, kept, stream)
+
+    def _worked(self, label: str, around: Frame, stream: np.random.Generator) -> list[int]:
+        """Public texts, each masked in the prompt and then whole, with a BOS in front; nothing where none is shown."""
+        if not self._settings.shots:
+            return []
+        pool = self._public(label)
+        tokens: list[int] = []
+        for place in stream.permutation(len(pool))[: self._settings.shots]:
+            words = _fitting(self._words(pool[place]), self._settings.max_tokens)
+            masked = self._blanked(words, stream)
+            tokens += [*around.before[bool(tokens) :], *_flat(masked), *around.after, *_flat(words), *self._between]
+        return tokens
 
     @property
     def _shows(self) -> str | None:
@@ -278,16 +294,24 @@ class BaseAuthor:
         """What the `number`-th new text of a label stands behind: examples, each behind its prompt, then the prompt."""
         head, pool = self._head(label), self._pool(label) if self._settings.examples else []
         order = coins(self._seed, "examples", label, number).permutation(len(pool))[: self._settings.examples]
-        between = self._tokenizer.encode(_BETWEEN, add_special_tokens=False)
-        shown = [token for place in order for token in (*pool[place], *between, *head[1:])]  # one BOS is enough
+        shown = [token for place in order for token in (*pool[place], *self._between, *head[1:])]  # one BOS is enough
         return [*head, *shown]
 
     def _pool(self, label: str) -> list[list[int]]:
         """Tokens of public texts near a label's description, at most `max_tokens` of each."""
-        if label not in self._pools and self._corpus is not None:
-            texts = [record.text for record in self._corpus.random({label: _POOL})]
-            self._pools[label] = encode_texts(self._tokenizer, texts, self._settings.max_tokens)
+        if label not in self._pools:
+            self._pools[label] = encode_texts(self._tokenizer, self._public(label), self._settings.max_tokens)
         return self._pools[label]
+
+    def _public(self, label: str) -> list[str]:
+        """Public texts near a label's description."""
+        if label not in self._near and self._corpus is not None:
+            self._near[label] = [record.text for record in self._corpus.random({label: _POOL})]
+        return self._near[label]
+
+    @property
+    def _between(self) -> list[int]:
+        return self._tokenizer.encode(_BETWEEN, add_special_tokens=False)
 
     def _told(self, label: str) -> dict[str, str]:
         return {label: self._labels.get(label, "")}
@@ -297,8 +321,8 @@ class BaseAuthor:
         room = (self._writer.context - len(head) - 1) // parts
         if room < 1:
             raise ModelError(
-                f"A label of {len(head)} tokens leaves no room in the model's {self._writer.context} positions.",
-                "Shorten the label names, or use a model with a longer context.",
+                f"{len(head)} tokens before a text leave no room in the model's {self._writer.context} positions.",
+                "Shorten label names and prompt, show fewer examples, or use a model with a longer context.",
             )
         return min(self._settings.max_tokens, room)
 
@@ -315,6 +339,10 @@ class BaseAuthor:
                 if token not in self._writer.ids.control:
                     words[owner[max(0, end - 1)]].append(token)
         return [word for word in words if word]
+
+
+def _flat(words: Sequence[Sequence[int]]) -> list[int]:
+    return [token for word in words for token in word]
 
 
 def _first_words(draft: _Draft, kept: tuple[float, float]) -> list[int]:

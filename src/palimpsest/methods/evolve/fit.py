@@ -14,7 +14,7 @@ from palimpsest.methods.evolve.steps import EvolveSteps
 from palimpsest.methods.shared.base import Made, Plan
 from palimpsest.methods.shared.filters import chain, filtered
 from palimpsest.methods.shared.rounds import ROUNDS, answered, gaussian_costs
-from palimpsest.methods.shared.tools import Encode, Encoders, Tools
+from palimpsest.methods.shared.tools import Encode, Encoders, Files
 from palimpsest.models.chat.kept import open_chat
 from palimpsest.models.chat.settings import LocalChatSettings
 from palimpsest.privacy.nearest import require_exact
@@ -106,7 +106,7 @@ def _told(author: Author) -> dict[str, object]:
     return {"requests": counts.asked, "unusable": dict(counts.unusable), "tokens": counts.read + counts.written}
 
 
-def author_of(tools: Tools, encode: Encode) -> Author:
+def author_of(tools: Files, encode: Encode) -> Author:
     """The author that the settings describe: it is handed public files and nothing private.
 
     Raises:
@@ -119,14 +119,14 @@ def author_of(tools: Tools, encode: Encode) -> Author:
         return _corpus(tools, settings, encode)
     if isinstance(settings, authors.Base):
         nearest = authors.Corpus(kind="corpus", neighbours=1)  # it starts texts or is shown, and varies none
-        corpus = _corpus(tools, nearest, encode) if settings.start != "prompt" or settings.examples else None
+        corpus = _corpus(tools, nearest, encode) if settings.shows_public else None
         return BaseAuthor(settings, tools.base(), tools.seed, corpus, tools.schema.labels)
     folder = tools.author_model() if isinstance(settings, LocalChatSettings) else None
     chat = open_chat(settings, tools.answers, tools.seed, folder)
     return InstructedAuthor(settings, chat, tools.schema.labels, tools.seed)
 
 
-def _corpus(tools: Tools, settings: authors.Corpus, encode: Encode) -> CorpusAuthor:
+def _corpus(tools: Files, settings: authors.Corpus, encode: Encode) -> CorpusAuthor:
     texts, kept = tools.texts(), tools.embeddings()
     if not kept:
         return CorpusAuthor(settings, texts, encode(texts), {}, tools.seed, encode)

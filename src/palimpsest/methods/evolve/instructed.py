@@ -131,8 +131,11 @@ def expected_calls(
     prompts = settings.prompts
     words = mean_words(settings.length, settings.length.typical)
     template = prompts.blanks if prompts.vary == "blanks" else prompts.paraphrase
-    prompt_words = new * _prompt_words(prompts, prompts.random, labels, words)
+    prompt_words = float((new + varied) * len((prompts.system or "").split()))
+    prompt_words += new * _prompt_words(prompts, prompts.random, labels, words)
     prompt_words += varied * _prompt_words(prompts, template, labels, words)
+    shown = _mean_length(text for texts in prompts.examples.values() for text in texts)
+    prompt_words += varied * prompts.shots * (_prompt_words(prompts, template, labels, shown) + shown)
     answer = min(_TOKENS_A_WORD * words, most_tokens(settings.length, words))
     return Expected(new + varied, math.ceil(_TOKENS_A_WORD * prompt_words), math.ceil((new + varied) * answer))
 
@@ -157,8 +160,7 @@ def _prompt_words(prompts: Prompts, template: str, labels: Mapping[str, str], te
         "style": _mean_length(prompts.styles),
     }
     filled = template.format_map(dict.fromkeys(mean, "x"))  # a slot and the punctuation at it are one word
-    fixed = len(filled.split()) + len((prompts.system or "").split())
-    return fixed + sum(mean[slot] - 1.0 for slot in slots(template))
+    return len(filled.split()) + sum(mean[slot] - 1.0 for slot in slots(template))
 
 
 def _mean_length(phrases: Iterable[str]) -> float:

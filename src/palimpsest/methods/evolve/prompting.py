@@ -12,7 +12,7 @@ from random import Random
 from palimpsest.errors import ParamsError
 from palimpsest.methods.evolve.author import UNLABELLED
 from palimpsest.models.chat.base import Ask
-from palimpsest.models.chat.settings import ANY_LABEL, Endpoint, Length, LocalChatSettings, Prompts, slots
+from palimpsest.models.chat.settings import ANY_LABEL, Endpoint, Length, LocalChatSettings, Prompts, of_label, slots
 from palimpsest.records.record import Record
 
 _NUMBERS = 31  # bits of a request's number: any server takes it as a seed
@@ -29,6 +29,7 @@ class Request:
         instruction: what the prompt says without the keyword and the source: an answer should not repeat it.
         source: the text that is varied; "" for a new one.
         blank: sign of a masked word; "" where none is masked.
+        shown: texts of the worked examples before it.
     """
 
     ask: Ask
@@ -37,6 +38,7 @@ class Request:
     instruction: str
     source: str = ""
     blank: str = ""
+    shown: tuple[str, ...] = ()
 
 
 class Requester:
@@ -49,7 +51,8 @@ class Requester:
             ParamsError: there are keywords, but not for exactly the labels; or a prompt names labels that the task has
                 not.
         """
-        _require_keywords(settings.prompts.keywords, labels)
+        _require_named("keywords", settings.prompts.keywords, labels)
+        _require_named("examples", settings.prompts.examples, labels)
         _require_labels(settings.prompts, labels)
         self._settings, self._labels, self._seed = settings, labels, seed
 
@@ -58,7 +61,7 @@ class Requester:
         draw, prompts = self._draw("new", label, index), self._settings.prompts
         number = draw.getrandbits(_NUMBERS)
         words = asked_words(self._settings.length, self._settings.length.typical, draw)
-        keywords = prompts.keywords.get(label) or prompts.keywords.get(ANY_LABEL) or ("",)
+        keywords = of_label(prompts.keywords, label) or ("",)
         told = self._about(label, words, draw.choice(prompts.styles))
         prompt = prompts.random.format_map({**told, "keyword": draw.choice(keywords)})
         ask = self._ask(prompt, words, number)
@@ -74,9 +77,18 @@ class Requester:
         masks = prompts.vary == "blanks"
         template = prompts.blanks if masks else prompts.paraphrase
         shown = with_blanks(record.text, prompts.masked, prompts.blank, draw) if masks else record.text
-        ask = self._ask(template.format_map({**told, "text": shown}), words, number)
+        worked = draw.sample(of_label(prompts.examples, label), prompts.shots)
+        turns = tuple(turn for text in worked for turn in self._worked(label, text, draw))
+        ask = self._ask(template.format_map({**told, "text": shown}), words, number, turns)
         instruction = self._instruction(template.format_map({**told, "text": ""}))
-        return Request(ask, label, words, instruction, record.text, prompts.blank if masks else "")
+        return Request(ask, label, words, instruction, record.text, prompts.blank if masks else "", tuple(worked))
+
+    def _worked(self, label: str, text: str, draw: Random) -> tuple[tuple[str, str], tuple[str, str]]:
+        """A public text with blanks of its own, as it would be asked for, and the answer: the text itself."""
+        prompts = self._settings.prompts
+        told = {**self._about(label, len(text.split()), draw.choice(prompts.styles)), "blank": prompts.blank}
+        masked = with_blanks(text, prompts.masked, prompts.blank, draw)
+        return ("user", prompts.blanks.format_map({**told, "text": masked})), ("assistant", text)
 
     def _draw(self, *place: object) -> Random:
         return Random(repr((self._seed, *place)))
@@ -87,11 +99,11 @@ class Requester:
     def _instruction(self, prompt: str) -> str:
         return f"{self._settings.prompts.system or ''}\n{prompt}"
 
-    def _ask(self, prompt: str, words: int, number: int) -> Ask:
+    def _ask(self, prompt: str, words: int, number: int, before: tuple[tuple[str, str], ...] = ()) -> Ask:
         settings = self._settings
         system = () if settings.prompts.system is None else (("system", settings.prompts.system),)
         limit = most_tokens(settings.length, words)
-        return Ask((*system, ("user", prompt)), limit, settings.temperature, settings.top_p, number)
+        return Ask((*system, *before, ("user", prompt)), limit, settings.temperature, settings.top_p, number)
 
 
 def asked_words(length: Length, around: int, draw: Random) -> int:
@@ -116,12 +128,12 @@ def with_blanks(text: str, masked: float, blank: str, draw: Random) -> str:
     return "".join(blank if index in chosen else part for index, part in enumerate(parts))
 
 
-def _require_keywords(keywords: Mapping[str, tuple[str, ...]], labels: Mapping[str, str]) -> None:
+def _require_named(what: str, given: Mapping[str, tuple[str, ...]], labels: Mapping[str, str]) -> None:
     names = set(labels) or {UNLABELLED}
-    if unknown := sorted(set(keywords) - names - {ANY_LABEL}):
-        raise ParamsError(f"There are keywords for {unknown}, which are no labels.", "Name them as the labels are.")
-    if keywords and ANY_LABEL not in keywords and (missing := sorted(names - set(keywords))):
-        raise ParamsError(f"The labels {missing} have no keywords.", f"Give them some, or some under {ANY_LABEL!r}.")
+    if unknown := sorted(set(given) - names - {ANY_LABEL}):
+        raise ParamsError(f"There are {what} for {unknown}, which are no labels.", "Name them as the labels are.")
+    if given and ANY_LABEL not in given and (missing := sorted(names - set(given))):
+        raise ParamsError(f"The labels {missing} have no {what}.", f"Give them some, or some under {ANY_LABEL!r}.")
 
 
 def _require_labels(prompts: Prompts, labels: Mapping[str, str]) -> None:

@@ -17,6 +17,7 @@ class Reads(StrEnum):
     """A public artifact or model, or one that was charged before, that a method reads. A run is identified by them."""
 
     TEXTS = "public texts"
+    START = "what first populations are chosen from: public texts, or zero-shot ones of an author"
     EMBEDDINGS = "embeddings of the public texts and of the labels' descriptions"
     HELDOUT = "held-out public texts"
     BASE = "the public language model"
@@ -78,6 +79,9 @@ class Files(Protocol):
         """32 secret bytes that spread records, or persons, over batches; the same for every run of the variant."""
 
     def texts(self) -> Sequence[str]: ...
+
+    def start(self) -> Sequence[Record]:
+        """What first populations are chosen from; without a label what is for any of them."""
 
     def embeddings(self) -> Mapping[str, np.ndarray]:
         """Texts (n, d) and descriptions (labels, d); empty where there are no labels."""

@@ -65,6 +65,17 @@ class Prompts(Settings):
     )
     blank: str = Field(default="_", min_length=1, pattern=r"^\S+$", description="Stands for a masked word.")
     masked: float = Field(default=0.5, gt=0, lt=1, description="Probability of a word to be masked.")
+    shots: int = Field(
+        default=0,
+        ge=0,
+        description="blanks: worked examples before each request, masked anew for it with the same probability; "
+        "1 and 3 as published.",
+    )
+    examples: Mapping[str, tuple[str, ...]] = Field(
+        default={},
+        description="Public texts of each label that the worked examples are drawn from; {} for none. A key * is for "
+        "every label without its own.",
+    )
     keywords: Mapping[str, tuple[str, ...]] = Field(
         default={},
         description="Public keywords of each label, one drawn for each new text; {} for none. A key * is for every "
@@ -87,6 +98,26 @@ class Prompts(Settings):
         if not all(self.keywords.values()):
             raise ValueError("each label under keywords needs at least one")
         return self
+
+    @model_validator(mode="after")
+    def _examples_are_shown(self) -> "Prompts":
+        if self.shots and self.vary != "blanks":
+            raise ValueError(f"shots is {self.shots}; only vary blanks shows worked examples, got {self.vary}")
+        fewest = min((len(texts) for texts in self.examples.values()), default=0)
+        if fewest < self.shots:
+            raise ValueError(f"shots is {self.shots}; each label under examples needs as many texts, got {fewest}")
+        if not all(text.strip() for texts in self.examples.values() for text in texts):
+            raise ValueError("a text under examples is blank")
+        return self
+
+
+def of_label(given: Mapping[str, tuple[str, ...]], label: str) -> tuple[str, ...]:
+    """What is given for a label, or for every label without its own.
+
+    >>> of_label({"a": ("one",), "*": ("two",)}, "a"), of_label({"*": ("two",)}, "b"), of_label({}, "a")
+    (('one',), ('two',), ())
+    """
+    return given.get(label) or given.get(ANY_LABEL) or ()
 
 
 def slots(template: str) -> list[str]:

@@ -22,7 +22,7 @@ _EVOLUTION = (
     Entry(f"{_ROW}.epsilon", _EPSILON, "Table 1", "ε = 5"),
     Entry(f"{_ROW}.from", "small", OURS, "vec2text's two models are not here; a decoder is trained on public text"),
     Entry("decoders.small", {}, "Section 3.1", "a text decoder trained on public texts once"),
-    Entry(f"{_ROW}.start", 1000, "Section 4.2", "1000 public texts; here for each label"),
+    Entry(f"{_ROW}.start", 1000, "Section 4.2", "1000 public texts; for each label (or `zero_shot`)"),
     Entry(f"{_ROW}.offspring", 3000, "Section 4.2", "sample 3000 for the next iteration; here for each label"),
     Entry(f"{_ROW}.parents", _PARENTS, "Section 4.2", "30 samples are selected; here for each label"),
     Entry(f"{_ROW}.keep_parents", False, "Algorithm 1", "offspring alone are voted for in the next round"),
