@@ -15,7 +15,7 @@ from tests.pipeline.place import MARKER, VARIANT, Place
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 
-SELECTED, EVOLVED, VOTED, CHOSEN = "select0_5", "evolve0_5", "vote1", "choose2"
+SELECTED, EVOLVED, VOTED = "select0_5", "evolve0_5", "vote1"
 ROUNDS = 4
 KEPT = "models/checkpoints/evolve"
 STAGE = f"private_evolve@{EVOLVED}"
@@ -32,7 +32,6 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     place.edit("authors", base={"kind": "base", "max_tokens": 12, "batch": 16})
     chosen = {"method": "vote_select", "epsilon": 1.0, "from": VARIANT, "keep": 0.5, "votes": votes, "batch": 64}
     place.edit("variants", **{VOTED: chosen})
-    place.edit("variants", **{CHOSEN: {"method": "choose", "epsilon": 2.0, "from": [SELECTED, VOTED]}})
     with place.entered():
         yield place
 
@@ -51,7 +50,7 @@ def finished(place: Place, killed: list[Charge]) -> list[Charge]:
     code, output = place.run("dvc", "repro", STAGE, f"evolution_audit@{EVOLVED}")
     assert code == 0, output
     assert "a stopped run goes on under its own charge" in output
-    code, output = place.run("dvc", "repro", f"choose@{CHOSEN}")
+    code, output = place.run("dvc", "repro", f"select@{SELECTED}", f"vote_select@{VOTED}")
     assert code == 0, output
     return place.newest(EVOLVED)
 
@@ -114,23 +113,3 @@ def test_votes_keep_rows_of_the_variant_below(finished: list[Charge]):
 def test_no_private_word_is_in_what_left_the_private_zone(finished: list[Charge]):
     found = [path for folder in ("data/synthetic", "data/evolved", "models") for path in Path(folder).rglob("*")]
     assert [path.name for path in found if path.is_file() and MARKER.encode() in path.read_bytes()] == []
-
-
-def test_a_choice_is_charged_behind_all_that_it_was_among_and_tells_a_name(place: Place, finished: list[Charge]):
-    receipts = {name: read_json(f"reports/receipts/{name}.json") for name in (SELECTED, VOTED, CHOSEN)}
-    charges = {name: {line["charge"] for line in one["queries"]} for name, one in receipts.items()}
-    own = charges[CHOSEN] - charges[SELECTED] - charges[VOTED]
-    assert charges[SELECTED] | charges[VOTED] < charges[CHOSEN]
-    assert len(own) == 1
-    assert receipts[CHOSEN]["epsilon"] <= 2.0
-    told = read_json(f"reports/metrics/{CHOSEN}/generation.json")
-    assert told.keys() == {"variant", "zone", "drawn", "rows", "removed", "chosen"}
-    rows = [read_synthetic(f"data/synthetic/{name}", "body", "team") for name in (CHOSEN, told["chosen"])]
-    assert rows[0] == rows[1]
-
-
-def test_a_choice_that_was_made_is_not_made_again(place: Place, finished: list[Charge]):
-    before = len(place.charges)
-    code, output = place.run("dvc", "repro", f"choose@{CHOSEN}")
-    assert code == 0, output
-    assert len(place.charges) == before
