@@ -63,12 +63,13 @@ def _behind(params: Params, who: Spender, ledger: Ledger) -> _Behind:
     """As it was charged: another variant's rows are paid for together with the choice among them."""
     if Reads.AUTHOR in who.method.reads:
         return _Behind(Basis(author=params.authors[str(who.origin)]))
-    if Reads.SOURCE not in who.method.reads:
+    if not who.method.reads & {Reads.SOURCE, Reads.SOURCES}:
         return _Behind(Basis())
-    receipt = read_receipt(RECEIPTS / f"{who.origin}.json")
-    paid = paid_charges(ledger, params.dataset.asset, receipt, who.target.purpose)
-    basis = Basis(composed(paid), sum(charge.own_delta for charge in paid))
-    return _Behind(basis, tuple(charge.id for charge in paid), tuple(receipt.assumptions))
+    receipts = [read_receipt(RECEIPTS / f"{name}.json") for name in who.origins or (who.origin,)]
+    found = (paid_charges(ledger, params.dataset.asset, each, who.target.purpose) for each in receipts)
+    paid = {charge.id: charge for own in found for charge in own}  # a model behind two of them was charged once
+    basis = Basis(composed(paid.values()), sum(charge.own_delta for charge in paid.values()))
+    return _Behind(basis, tuple(paid), tuple({what: None for each in receipts for what in each.assumptions}))
 
 
 if __name__ == "__main__":

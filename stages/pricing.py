@@ -37,8 +37,9 @@ class Prices:
         return event, sum(query.own_delta for query in queries)
 
     def _plan(self, who: Spender) -> Plan:
-        below = self._below(who)
-        event, own_delta = (Basis().event, 0.0) if below is None else self.whole(below)
+        below = [query for each in self.chain(who.name)[:-1] for query in self.planned(each).queries]
+        event = composed((query.event, query.partition) for query in below) if below else Basis().event
+        own_delta = sum(query.own_delta for query in below)
         author = self._params.authors[str(who.origin)] if Reads.AUTHOR in who.method.reads else None
         return who.plan(self._params, Basis(event, own_delta, author))
 
@@ -48,16 +49,18 @@ class Prices:
 
     def chain(self, name: str) -> tuple[str, ...]:
         """What a spender builds on, from the ground up, and itself."""
-        below = self._below(spender(self._params, name))
-        return (name,) if below is None else (*self.chain(below), name)
+        below = (part for each in self._below(spender(self._params, name)) for part in self.chain(each))
+        return (*dict.fromkeys(below), name)
 
-    def _below(self, who: Spender) -> str | None:
-        """What was charged before: a fitted model, or by what it is charged the variant whose rows are chosen from."""
+    def _below(self, who: Spender) -> tuple[str, ...]:
+        """What was charged before: a fitted model, or by what they are charged the variants that are chosen from."""
+        named = who.origins or ((who.origin,) if who.origin else ())
         if Reads.FITTED in who.method.reads:
-            return who.origin
+            return named
         # A model and a variant may share a name: only a variant that is drawn from is looked for among the variants.
         drawn = self._params.run.dp_lm
-        return drawn.get(str(who.origin), who.origin) if Reads.SOURCE in who.method.reads else None
+        chooses = who.method.reads & {Reads.SOURCE, Reads.SOURCES}
+        return tuple(drawn.get(name, name) for name in named) if chooses else ()
 
 
 def continues(charge: Charge, workspace: Path) -> bool:

@@ -18,9 +18,10 @@ class Spender:
     """A model that is fitted, or a variant that is charged.
 
     Attributes:
-        origin: what it is drawn from, or who writes for it; None where there is nothing of the kind.
+        origin: what it is drawn from, or who writes for it; None where there is nothing of the kind, or several.
         settings: what the method is told.
         target: its purpose and its epsilon.
+        origins: the variants that it chooses from, where there are several.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Spender:
     method: Method
     settings: Any
     target: Fitted
+    origins: tuple[str, ...] = ()
 
     @property
     def stage(self) -> str:
@@ -64,7 +66,10 @@ def spender(params: Params, name: str) -> Spender:
         variant = params.variants[name]
         known, settings = method(variant.method), getattr(variant, variant.method)
     drawn = getattr(params.run, known.stage)
-    return Spender(name, drawn.get(name) if isinstance(drawn, Mapping) else None, known, settings, params.charged[name])
+    origin = drawn.get(name) if isinstance(drawn, Mapping) else None
+    if known.source == "several":
+        return Spender(name, None, known, settings, params.charged[name], tuple(origin or ()))
+    return Spender(name, origin, known, settings, params.charged[name])
 
 
 def modules(known: Method) -> tuple[str, str]:

@@ -145,6 +145,12 @@ class Artifacts:
         self.require(Reads.SOURCE)
         return read_synthetic(SYNTHETIC / self._origin, self.params.dataset.text, self.params.dataset.label)
 
+    def sources(self) -> dict[str, list[Record]]:
+        """The rows of several other variants, by their names."""
+        self.require(Reads.SOURCES)
+        text, label = self.params.dataset.text, self.params.dataset.label
+        return {name: read_synthetic(SYNTHETIC / name, text, label) for name in self.spender.origins}
+
     def fitted(self) -> Path:
         """A fitted language model."""
         self.require(Reads.FITTED)
@@ -181,6 +187,9 @@ class Artifacts:
                 return sha256(PUBLIC / "heldout.parquet")
             case Reads.SOURCE:
                 return sha256(Path(f"{SYNTHETIC / self._origin}.parquet"))
+            case Reads.SOURCES:
+                rows = {name: Path(f"{SYNTHETIC / name}.parquet") for name in self.spender.origins}
+                return " ".join(f"{name} {sha256(path)}" for name, path in rows.items())
             case Reads.DECODER:
                 return _whole(self.decoder())
             case Reads.AUTHOR:

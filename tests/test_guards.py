@@ -182,6 +182,7 @@ def test_a_receipt_is_an_output_of_its_stage():
         "private_evolve": "reports/receipts/${key}.json",
         "vote_select": "reports/receipts/${key}.json",
         "eda_evolve": "reports/receipts/${key}.json",
+        "choose": "reports/receipts/${key}.json",
         "custext": "reports/receipts/${item.variant}.json",
         "sentdp": "reports/receipts/${item.variant}.json",
     }

@@ -58,8 +58,10 @@ def every_spender(content: Any) -> None:
     variants["deep"] = free | {"method": "sentdp", "sentdp": deep}
     words = {"token_epsilon": 1.0, "neighbours": 2, "vocabulary": 9}
     variants["words"] = {"method": "custext", "purpose": "reference", "epsilon": float("inf"), "custext": words}
+    variants["best"] = free | {"method": "choose", "epsilon": 9.0, "choose": {"ngrams": 1}}
     run |= {"vote_select": {"voted": "select3"}, "sentdp": ["deep"], "custext": ["words"]}
-    run["evaluate"] += ["voted", "deep", "words"]
+    run |= {"choose": {"best": ["select3", "voted"]}}
+    run["evaluate"] += ["voted", "deep", "words", "best"]
 
 
 class Place:

@@ -22,9 +22,11 @@ from palimpsest.audit.mechanism import (
 )
 from palimpsest.audit.statistics import clopper_pearson
 from palimpsest.prediction.mechanism import FixedClipping, draw
+from palimpsest.privacy.choice import Choice, rho_of
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.limited_domain import LimitedDomain
 from palimpsest.privacy.mechanisms import gumbel_top_k
+from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.votes import Ballot
 
 WEAKER = 1.5  # how much less noise there is than claimed
@@ -177,6 +179,35 @@ def test_each_label_of_a_vote_has_many_records_and_no_trial_sees_another():
 @pytest.mark.parametrize("audit", [audit_noisy_top_k, audit_gumbel_top_k, audit_limited_domain])
 def test_selections_are_not_refuted(audit):
     assert not audit(SIZING).refuted
+
+
+def scored(scores):
+    """Rows, and classifiers that are right on so many of them."""
+    rows = [PrivateRow("", str(place)) for place, score in enumerate(scores) for _ in range(score)]
+    return rows, tuple(lambda texts, own=str(place): [own] * len(texts) for place in range(len(scores)))
+
+
+def by_choice(scores, _, scale):
+    rows, classifiers = scored(scores)
+    return [Choice(classifiers, rho_of(scale)).run(rows, NoiseSource())]
+
+
+def exact_choice(scores, _, scale):
+    rows, classifiers = scored(scores)
+    return [Choice(classifiers, rho_of(0.0)).run(rows, NoiseSource())]
+
+
+def choice_of_all_rows(scores, k, scale):
+    return by_choice([4 * score for score in scores], k, scale)
+
+
+def test_a_choice_among_variants_is_not_refuted():
+    assert not audit_gumbel_top_k(SIZING, by_choice).refuted
+
+
+@pytest.mark.parametrize("fault", [exact_choice, choice_of_all_rows])
+def test_broken_choices_are_refuted(fault):
+    assert audit_gumbel_top_k(SIZING, fault).refuted
 
 
 def without_bottom(domain: LimitedDomain, counts):

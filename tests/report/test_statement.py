@@ -113,6 +113,18 @@ def test_a_release_that_stood_beside_others_in_a_sweep_says_what_the_choice_leav
     assert "swept" not in made()
 
 
+def test_a_release_that_was_chosen_for_a_charge_says_that_its_epsilon_counts_the_choice() -> None:
+    def told(method: str) -> str:
+        receipts = {"dp3": replace(world_receipts()["dp3"], method=method)}
+        found = statement(receipts, world_ledger(), world_schema(), world_stages())
+        CHECK.validate(json.loads(json.dumps(found)))
+        return " ".join(layer["sentence"] for layer in found["layers"])
+
+    sentence = "The rows of dp3 were chosen among several variants: its epsilon counts all of them and the choice."
+    assert sentence in told("choose")
+    assert "chosen among" not in told("dp_lm")
+
+
 def test_a_stage_of_both_kinds_says_that_its_references_are_not_covered() -> None:
     folded = [{"name": "fit", "desc": "", "zone": "private", "deps": []}]
     (access,) = statement(world_receipts(), world_ledger(), world_schema(), folded)["data_accesses"]

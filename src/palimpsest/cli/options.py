@@ -30,7 +30,7 @@ Problem = tuple[str, str]
 
 def _first(known: Method) -> bool:
     """Whether a first variant can be of that method: it builds on no other charge, and is no baseline."""
-    return not known.reads & {Reads.FITTED, Reads.SOURCE} and ".baselines." not in known.module
+    return not known.reads & {Reads.FITTED, Reads.SOURCE, Reads.SOURCES} and ".baselines." not in known.module
 
 
 FIRST: dict[str, Method] = {known.name: known for known in METHODS if _first(known)}

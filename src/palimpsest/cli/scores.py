@@ -19,7 +19,8 @@ from palimpsest.workspace import INTERNAL, METRICS, RECEIPTS
 
 CHOICE = (
     "To choose by accuracy on real test rows, or by audits, is to choose by private rows: no epsilon counts it, and "
-    "nothing is charged for it. To choose by public scores (dataset.public_test), or by synthetic rows alone, is free."
+    "nothing is charged for it. A variant of method choose charges its choice. To choose by public scores "
+    "(dataset.public_test), or by synthetic rows alone, is free."
 )
 RULE = (
     "≈ names rows of the same workspace whose difference may be noise: its 95% interval, by the normal approximation "

@@ -1,6 +1,6 @@
 """dvc.yaml, as it follows from the declarations and from what params.yaml tells of the data set."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
-from palimpsest.graph.stage import PUBLIC_TEST_FILE, TEST_FILE, Feature, Stage
+from palimpsest.graph.stage import FIRST, PUBLIC_TEST_FILE, TEST_FILE, Feature, Stage
 from palimpsest.graph.stages import STAGES
+from palimpsest.methods.choose.declaration import CHOOSE
 from palimpsest.methods.registry import METHODS
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.file import RESOLVED
@@ -34,7 +35,7 @@ _WIDTH = 100  # of a list in one line
 _NO_MODEL = PUBLIC / "heldout.parquet"
 
 Entry = dict[str, Any]
-# A stage -> its names -> from: the author or the decoder, reads: a file.
+# A stage -> its names -> from: the author or the decoder, reads: a file; or of0, of1, ...: what a name is built on.
 Authored = Mapping[str, Mapping[str, Mapping[str, str]]]
 _NOBODY: Authored = {}
 
@@ -58,7 +59,15 @@ def features(params: Params) -> frozenset[Feature]:
 
 
 def authored(params: Params) -> Authored:
-    """What each name is built on, and the file that it reads beside what all names of its stage do."""
+    """What each name is built on, and the file that it reads beside what all names of its stage do.
+
+    Of a choice that is what it is among, as many for every one: a file may be named twice.
+    """
+    most = max(map(len, params.run.choose.values()), default=0)
+    chosen = {
+        name: {f"of{place}": own[min(place, len(own) - 1)] for place in range(most)}
+        for name, own in params.run.choose.items()
+    }
     evolved = {
         known.stage: {
             name: _reading(author, BASE_LM if Reads.BASE in read_by(params, name) else _NO_MODEL)
@@ -79,7 +88,7 @@ def authored(params: Params) -> Authored:
         name: _reading(author, BASE_LM if params.authors[author].kind == "base" else _NO_MODEL)
         for name, author in params.run.zero_shot.items()
     }
-    return evolved | begun | {"zero_shot": written}
+    return evolved | begun | {"zero_shot": written, CHOOSE.stage: chosen}
 
 
 def _reading(below: str, path: Path) -> dict[str, str]:
@@ -130,8 +139,16 @@ def _repeated(stage: Stage, absent: set[str], writers: Authored) -> Entry:
     listed = f"${{{stage.over.listed}}}"
     if stage.over.item is None:
         names = {name: dict(own) for name, own in writers.get(stage.name, {}).items()}
-        return {"foreach": names if stage.over.authored else listed, "do": entry}
+        if stage.over.several:
+            entry["deps"] = list(_each(entry["deps"], max(map(len, names.values()), default=1)))
+        return {"foreach": names if stage.over.authored or stage.over.several else listed, "do": entry}
     return {"desc": entry.pop("desc"), "matrix": {stage.over.item: listed}, **entry}
+
+
+def _each(deps: Sequence[str], several: int) -> Iterator[str]:
+    """The dependencies, one that is on the first of several written out for each of them."""
+    for dep in deps:
+        yield from (dep.replace(FIRST, f"${{item.of{place}}}") for place in range(several if FIRST in dep else 1))
 
 
 def _entry(stage: Stage, absent: set[str]) -> Iterator[tuple[str, Any]]:

@@ -8,6 +8,7 @@ from palimpsest.workspace import CODE, PUBLIC_FILES, SOURCES, Zone
 
 NAME = "{name}"  # in a declaration: the name that a stage is repeated for
 BELOW = "{below}"  # what that name is built on, where params.yaml maps it to something
+FIRST = "${item.of0}"  # in dvc.yaml: the first of several that a name is built on
 READ = "{read}"  # the file that its author reads, where one writes for it, or that its first population is chosen from
 PRIVATE_FILE, TEST_FILE = "${dataset.private}", "${dataset.test}"
 PUBLIC_FILE, PUBLIC_TEST_FILE = "${dataset.public}", "${dataset.public_test}"
@@ -45,17 +46,20 @@ class Each:
         item: of a list what one of its names is a name of; None for a mapping.
         authored: whether the names of the mapping read a file each that is not another's, as their authors do.
             dvc.yaml then has the mapping itself: a name's entry must not change because another name comes to it.
+        several: whether a name of the mapping is built on several. dvc.yaml then has the mapping itself, and a file
+            of each of them: see `render`.
     """
 
     listed: str
     item: str | None = None
     authored: bool = False
+    several: bool = False
 
     def spelled(self, text: str) -> str:
         """The text with DVC's words for the name, and for what it is built on."""
         if self.item is not None:
             return text.replace(NAME, f"${{item.{self.item}}}")
-        below = "${item.from}" if self.authored else "${item}"
+        below = FIRST if self.several else "${item.from}" if self.authored else "${item}"
         return text.replace(NAME, "${key}").replace(BELOW, below).replace(READ, "${item.reads}")
 
 
@@ -131,7 +135,8 @@ class Stage:
         `-P`: a folder `stages` in the workspace, its user's own, must not stand before ours.
         """
         used = " ".join((*self.params, *self.reads))
-        named = [NAME] * (self.over is not None) + [BELOW] * (BELOW in used)
+        one = self.over is not None and not self.over.several
+        named = [NAME] * (self.over is not None) + [BELOW] * (one and BELOW in used)
         return " ".join(["python -P -m", f"stages.{self.code}", *named])
 
     @property

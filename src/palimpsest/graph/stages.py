@@ -89,6 +89,7 @@ _FILES: Mapping[Reads, tuple[Path, ...]] = {
     Reads.READER: (MODELS / BELOW,),
     Reads.DECODER: (DECODERS / BELOW,),
     Reads.SOURCE: (SYNTHETIC / f"{BELOW}.parquet", RECEIPTS / f"{BELOW}.json"),
+    Reads.SOURCES: (SYNTHETIC / f"{BELOW}.parquet", RECEIPTS / f"{BELOW}.json"),  # of each
 }
 
 
@@ -97,9 +98,9 @@ def _writes(stage: str) -> Stage:
     methods = [known for known in CHARGED if known.stage == stage]
     first, reads = methods[0], {what for known in methods for what in known.reads}
     authored = Reads.AUTHOR in reads
-    chosen = authored or Reads.START in reads
-    over = Each(f"run.{stage}", "variant") if first.source == "none" else Each(f"run.{stage}", authored=chosen)
-    params = ["models.encoder", f"variants.{NAME}", *["seed"] * first.seeded]
+    listed, several, filed = f"run.{stage}", first.source == "several", authored or Reads.START in reads
+    over = Each(listed, "variant") if first.source == "none" else Each(listed, authored=filed, several=several)
+    params = [*["models.encoder"] * (not several), f"variants.{NAME}", *["seed"] * first.seeded]
     params += [f"authors.{BELOW}"] * authored
     read = reads - {Reads.BASE} if authored else reads  # the base is read where it is the author
     deps = dict.fromkeys(path for what, paths in _FILES.items() if what in read for path in paths)

@@ -3,6 +3,7 @@
 from palimpsest.methods.baselines.custext.declaration import CUSTEXT
 from palimpsest.methods.baselines.fewshot.declaration import FEWSHOT
 from palimpsest.methods.baselines.sentdp.declaration import SENTDP
+from palimpsest.methods.choose.declaration import CHOOSE
 from palimpsest.methods.dp_lm.declaration import DP_LM
 from palimpsest.methods.dp_lm.judge_declaration import DISCRIMINATOR
 from palimpsest.methods.embed.declaration import EMBED
@@ -24,6 +25,7 @@ METHODS: tuple[Method, ...] = (
     SENTDP,
     CUSTEXT,
     VOTE_SELECT,
+    CHOOSE,
 )
 # Those whose rows are charged as such: a variant of the method is asked for by itself.
 CHARGED = tuple(method for method in METHODS if method.family is not Family.TRAINS)

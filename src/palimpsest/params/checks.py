@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,8 @@ def _run(params: "Params") -> Iterator[str]:
         yield from _unknown(f"run.{key}", named, f"variants of method {' and '.join(methods)}", rows)
         drawn += named
     models, readers = [*run.dp_train, *run.discriminator], ["base", *(f"taught/{name}" for name in run.teach_similar)]
-    others = [name for name in drawn if name not in run.vote_select]
+    among = [name for name in drawn if name not in run.choose]
+    others = [name for name in among if name not in run.vote_select]
     for key, names, section, allowed in (
         ("dp_train", run.dp_train, "lms", params.lms),
         ("discriminator", run.discriminator, "discriminators", params.discriminators),
@@ -86,6 +88,7 @@ def _run(params: "Params") -> Iterator[str]:
         ("zero_shot", run.zero_shot.values(), "authors", params.authors),
         ("eda_evolve", run.eda_evolve.values(), "run.decoder_pretrain", run.decoder_pretrain),
         ("vote_select", run.vote_select.values(), "variants of other methods that run", others),
+        ("choose", chain.from_iterable(run.choose.values()), "variants of other methods that run", among),
         ("embedding_audit", run.embedding_audit, "run.dp_train, and base", [*run.dp_train, "base"]),
         ("audit", run.audit, "run.evaluate", run.evaluate),
     ):
@@ -147,6 +150,11 @@ def _sources(params: "Params") -> Iterator[str]:
     """A choice among another variant's rows is charged on top of them."""
     for name, source in params.run.vote_select.items():
         yield from _built_on(f"variants.{name}", params.charged[name], "source", source, params.source_of(source))
+    for name, sources in params.run.choose.items():
+        if len(set(sources)) < max(2, len(sources)):
+            yield f"variants.{name}.from is {list(sources)}; allowed are two or more variants, each once"
+        for source in sources:
+            yield from _built_on(f"variants.{name}", params.charged[name], "source", source, params.source_of(source))
 
 
 def _built_on(key: str, own: "Fitted", kind: str, name: str, below: "Fitted") -> Iterator[str]:

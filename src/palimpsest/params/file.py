@@ -35,6 +35,8 @@ class Sourced(NamedEntry):
 class Drawn(Sourced):
     """A variant: a row of the results."""
 
+    source: str | tuple[str, ...] | None = Field(default=None, alias="from")  # type: ignore[assignment]
+    """What it is drawn from; for `choose` a list."""
     method: str = Field(description="How the rows are made.")
 
     @property

@@ -90,7 +90,12 @@ class Origin(NamedTuple):
 
 
 def _others(file: File, names: Collection[str]) -> list[str]:
-    return [name for name in names if Reads.SOURCE not in WAYS[file.variants[name].method].reads]
+    chooses = {Reads.SOURCE, Reads.SOURCES}
+    return [name for name in names if not WAYS[file.variants[name].method].reads & chooses]
+
+
+def _chosen_from(file: File, names: Collection[str]) -> list[str]:
+    return [name for name in names if Reads.SOURCES not in WAYS[file.variants[name].method].reads]
 
 
 # By what a method reads.
@@ -105,6 +110,7 @@ _ORIGINS = {
     ),
     Reads.DECODER: Origin("a key of `decoders`", lambda file, _: file.decoders),
     Reads.SOURCE: Origin("another variant", _others),
+    Reads.SOURCES: Origin("a list of other variants", _chosen_from),
 }
 
 
@@ -188,7 +194,7 @@ def _run(file: File, labels: bool) -> dict[str, Any]:
     fitted = models | set(judges.values()) | set(runs.embedding_audit or ())
     trained = [name for name in file.lms if name in fitted]
     read, written_by = (
-        {source for name, source in drawn.items() if what in WAYS[rows[name].method].reads}
+        {str(source) for name, source in drawn.items() if what in WAYS[rows[name].method].reads}
         for what in (Reads.READER, Reads.DECODER)
     )
     starts = {rows[name].written.get("zero_shot") for name in names if rows[name].method == "embed"}
@@ -209,9 +215,18 @@ def _run(file: File, labels: bool) -> dict[str, Any]:
     }
 
 
-def _source(file: File, name: str, names: Collection[str]) -> str | None:
+def _source(file: File, name: str, names: Collection[str]) -> str | list[str] | None:
     """What a variant is drawn from, if from anything: in the file, and of the kind that its method reads."""
     row = file.variants[name]
+    several = WAYS[row.method].source == "several"
+    if several != isinstance(row.source, tuple) and (several or row.source is not None):
+        raise ParamsError(
+            f"variants.{name}.from is {'no list' if several else 'a list'}.",
+            "Name two or more variants in brackets." if several else f"Method {row.method} is drawn from one.",
+        )
+    if isinstance(row.source, tuple):
+        _known(f"variants.{name}.from", row.source, _ORIGINS[Reads.SOURCES].known(file, names))
+        return list(row.source)
     way, kind = WAYS[row.method], ORIGINS.get(row.method)
     if kind is None and row.source is not None:
         raise ParamsError(

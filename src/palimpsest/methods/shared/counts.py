@@ -32,6 +32,7 @@ class GenerationCounts(PlainFile):
         unusable: reason -> answers of an author that were none.
         kept_samples: texts that a readability check let pass.
         unreadable_samples: texts that it dropped.
+        chosen: the variant whose rows these are, where it was chosen among several.
     """
 
     drawn: int
@@ -44,6 +45,7 @@ class GenerationCounts(PlainFile):
     unusable: Mapping[str, int] | None = None
     kept_samples: tuple[ScoredText, ...] | None = None
     unreadable_samples: tuple[ScoredText, ...] | None = None
+    chosen: str | None = None
 
     def to_json(self, variant: str, zone: str = INTERNAL) -> dict[str, Any]:
         """The metric file of a variant, without what is not counted; its zone is that of the rows."""

@@ -65,7 +65,8 @@ class Method:
         columns: those of `palimpsest plan`.
         module: of the declaration; its imports are the code that a run is held to.
         source: what a variant is drawn from where params.yaml has no `from`: "own" a model of its name, "base" the
-            public language model, "named" nothing, so that `from` must be there; "none": it takes no `from`.
+            public language model, "named" nothing, so that `from` must be there; "several": `from` lists at least
+            two; "none": it takes no `from`.
         resumes: how a stopped run goes on.
         spared: settings of an author -> of what it reads, what it does not where that one writes for it.
         seeded: whether it draws, of what touches no private row, by the seed.
@@ -85,7 +86,7 @@ class Method:
     reads: frozenset[Reads]
     columns: PlanTable
     module: str
-    source: Literal["own", "base", "named", "none"] = "none"
+    source: Literal["own", "base", "named", "several", "none"] = "none"
     resumes: Resumes = Resumes.NOT
     does: str = ""
     spared: Callable[[Any], frozenset[Reads]] = lambda _author: frozenset()

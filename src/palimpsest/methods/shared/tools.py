@@ -26,6 +26,7 @@ class Reads(StrEnum):
     ENCODER = "the public sentence encoder"
     AUTHOR = "who writes candidates"
     SOURCE = "the rows of another variant"
+    SOURCES = "the rows of several other variants"
     FITTED = "a fitted language model"
 
 
@@ -106,6 +107,8 @@ class Files(Protocol):
         """The folder of a local author's model."""
 
     def source(self) -> Sequence[Record]: ...
+
+    def sources(self) -> Mapping[str, Sequence[Record]]: ...
 
     def fitted(self) -> Path: ...
 

@@ -1,0 +1,89 @@
+"""A charged choice among a few public functions: the one that gives most private units the label that they bear."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent, ZCDpEvent
+
+from palimpsest import validate
+from palimpsest.privacy.mechanisms import gumbel_top_k
+from palimpsest.privacy.query import Stored, bounds_persons, registered
+from palimpsest.privacy.rows import PrivateRow, one_each
+
+if TYPE_CHECKING:
+    from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
+
+Classify: TypeAlias = Callable[[Sequence[str]], Sequence[str]]  # n texts -> n labels
+
+_MARGIN = 1.0 + 1e-12  # of the scale, so that rounding never makes it cost more than rho
+
+
+def choice_event(rho: float) -> DpEvent:
+    """What a choice of such a rho costs; with an infinite one it is not private."""
+    return ZCDpEvent(rho) if math.isfinite(rho) else NonPrivateDpEvent()
+
+
+@bounds_persons
+@registered
+@dataclass(frozen=True, eq=False)
+class Choice(Stored):
+    """Which of several classifiers is right on most units, told by its place alone: no score comes out.
+
+    One place is drawn with a probability in proportion to exp(score / scale), the exponential mechanism (McSherry and
+    Talwar 2007), where the score of a classifier is the number of units that it is right on.
+
+    Guarantee: rho-zCDP for adding or removing one unit, a record or a person with all their rows, whatever the number
+    of classifiers. A classifier is fixed before the rows are read: it is public, or made of what was charged before
+    (adaptive composition). Of a person with several rows one counts, chosen by a keyed hash of that person's rows
+    alone (`one_each`). So a unit that comes raises each score by 0 or 1, and by going it undoes that: monotone,
+    L-infinity sensitivity 1. One pick by `gumbel_top_k` is then (1 / (8 scale^2))-zCDP (Cesar and Rogers 2021, Lemma
+    3.2), and the scale is sqrt(1 / (8 rho)). What a unit adds does not depend on the other units as far as a classifier
+    gives a text its label whatever comes with it. Running time is not covered. With an infinite `rho` the best is taken
+    without noise, which is not private: for reference runs.
+
+    Attributes:
+        classifiers: at least one, each n texts -> n labels.
+        rho: what the choice costs.
+    """
+
+    classifiers: tuple[Classify, ...]
+    rho: float
+    name: str = "choice"
+
+    def __post_init__(self) -> None:
+        """Refuse a cost that is none, and a choice among nothing."""
+        if self.rho != math.inf:
+            validate.positive(rho=self.rho)
+        validate.in_range(1, math.inf, number_of_classifiers=len(self.classifiers))
+
+    def event(self) -> DpEvent:
+        return choice_event(self.rho)
+
+    def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> int:
+        """The place of the classifier that was chosen. The noise comes from OpenDP's own source."""
+        own = one_each(rows)
+        texts = [row.text for row in own]
+        scores = [_right(classify(texts), own) for classify in self.classifiers]
+        scale = scale_of(self.rho)
+        return gumbel_top_k(scores, 1, scale)[0] if scale > 0 else scores.index(max(scores))
+
+
+def scale_of(rho: float) -> float:
+    """The scale at which one pick costs at most `rho`: 1 / (8 scale^2) <= rho; 0 where rho is infinite.
+
+    >>> round(scale_of(0.005), 6)
+    5.0
+    """
+    return math.sqrt(1.0 / (8.0 * rho)) * _MARGIN
+
+
+def rho_of(scale: float) -> float:
+    """What one pick at such a scale costs: 1 / (8 scale^2); infinite at 0, the exact best."""
+    return 1.0 / (8.0 * scale**2) if scale > 0 else math.inf
+
+
+def _right(given: Sequence[str], rows: Sequence[PrivateRow]) -> int:
+    """How many rows are given the label that they bear."""
+    return sum(label == row.label for label, row in zip(given, rows, strict=True))
