@@ -30,13 +30,16 @@ def nothing_vouched(_params: Params, key: str) -> Path:
 
 
 class Reader(Protocol):
-    """Who reads: its name, what it is drawn from or who writes for it, its method and what that is told."""
+    """Who reads: its name, what it is drawn from or among, or who writes for it, its method and what that is told."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def origin(self) -> str | None: ...
+
+    @property
+    def origins(self) -> tuple[str, ...]: ...
 
     @property
     def method(self) -> Method: ...

@@ -27,6 +27,7 @@ class _Writes:
 
     name: str
     origin: str
+    origins: tuple[str, ...] = ()
     method: Method = EVOLVE
     settings: None = None
 

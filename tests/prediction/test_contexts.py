@@ -1,5 +1,6 @@
 """Contexts side by side are what each is by itself, wherever each of them stands."""
 
+import gc
 from itertools import pairwise
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import GraniteConfig, GraniteForCausalLM, PreTrainedModel
+from transformers import Cache, GraniteConfig, GraniteForCausalLM, PreTrainedModel
 
 from palimpsest.errors import ModelError
 from palimpsest.prediction import contexts
@@ -150,3 +151,21 @@ def test_a_model_with_full_context_is_read_to_its_last_position() -> None:
     prompt = [3] * (CONTEXT - 4)
     steps = [[(9 + time, True, True)] for time in range(4)]
     check(model(), [prompt], 1, steps)
+
+
+def test_what_contexts_keep_goes_with_them() -> None:
+    """The caches of a wave are gigabytes: none may wait for a collector of cycles while the next wave fills its own."""
+    before = caches()
+    gc.disable()
+    try:
+        held = Contexts(model(), PROMPTS, shape(PROMPTS, 3))
+        assert caches() > before
+        del held
+        assert caches() == before
+    finally:
+        gc.enable()
+
+
+def caches() -> int:
+    """Caches of keys and values that are there."""
+    return sum(isinstance(thing, Cache) for thing in gc.get_objects())

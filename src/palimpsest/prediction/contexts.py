@@ -74,12 +74,25 @@ class Shape:
         return widths
 
 
+@dataclass
+class _Where:
+    """Where the rows of a pass stand: apart from the desk, so that its cache goes as soon as it does, without a cycle.
+
+    Attributes:
+        places: int64 (rows,), the column that each writes next.
+        opening: whether the prompts are being read.
+    """
+
+    places: torch.Tensor
+    opening: bool = True
+
+
 class _Shelf(CacheLayerMixin):
     """One layer's keys and values, (rows, heads, room, head width): each row is written at a place of its own."""
 
-    def __init__(self, desk: "_ContextDesk", room: int) -> None:
+    def __init__(self, where: "_Where", room: int) -> None:
         super().__init__()
-        self._desk, self._room = desk, room
+        self._where, self._room = where, room
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Room for the longest text, taken once."""
@@ -96,17 +109,17 @@ class _Shelf(CacheLayerMixin):
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None
         assert self.values is not None
-        if self._desk.opening:  # the prompts, each from its beginning
+        if self._where.opening:  # the prompts, each from its beginning
             new = key_states.shape[2]
             self.keys[:, :, :new], self.values[:, :, :new] = key_states, value_states
             return key_states, value_states
-        rows, places = torch.arange(len(key_states), device=key_states.device), self._desk.places
+        rows, places = torch.arange(len(key_states), device=key_states.device), self._where.places
         self.keys[rows, :, places], self.values[rows, :, places] = key_states[:, :, 0], value_states[:, :, 0]
         return self.keys, self.values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Not asked: masks come whole."""
-        return self._desk.width, 0
+        return self._room, 0
 
     def get_seq_length(self) -> int:
         """Positions come whole, too."""
@@ -125,29 +138,28 @@ class _ContextDesk:
         device = model.device
         filled = [*prompts, *([[0]] * (shape.rows - len(prompts)))]
         self.starts = torch.tensor([len(prompt) for prompt in filled], device=device)
-        self.places = self.starts
+        self._where = _Where(self.starts)
         layers = model.config.get_text_config().num_hidden_layers
-        self.opening = True
-        self._cache = Cache(layers=[_Shelf(self, self.width) for _ in range(layers)])
+        self._cache = Cache(layers=[_Shelf(self._where, self.width) for _ in range(layers)])
         tokens = torch.tensor([[*prompt, *([0] * (width - len(prompt)))] for prompt in filled], device=device)
         causal = torch.ones(width, width, dtype=torch.bool, device=device).tril()
         columns = torch.arange(width, device=device)
         positions = columns.expand(shape.rows, -1)
         hidden = self._read(tokens, causal.expand(shape.rows, 1, -1, -1), columns[:, None] - columns, positions)
-        self.opening = False
+        self._where.opening = False
         self.first = hidden[torch.arange(shape.rows, device=device), self.starts - 1]  # (rows, width of the model)
 
     def step(self, tokens: torch.Tensor, goes_on: torch.Tensor) -> torch.Tensor:
         """Append a token to the rows that go on; the others return to the end of their prompts. The new states."""
         count, rows = len(tokens), len(self.starts)
         tokens, goes_on = _filled(tokens, rows), _filled(goes_on, rows)
-        hidden = self.first
+        hidden, places = self.first, self._where.places
         if goes_on.any():
-            columns = torch.arange(self.width, device=self.places.device)
-            apart = (self.places[:, None] - columns)[:, None, None]  # (rows, 1, 1, width)
-            read = self._read(tokens[:, None], apart >= 0, apart, self.places[:, None])[:, 0]
+            columns = torch.arange(self.width, device=places.device)
+            apart = (places[:, None] - columns)[:, None, None]  # (rows, 1, 1, width)
+            read = self._read(tokens[:, None], apart >= 0, apart, places[:, None])[:, 0]
             hidden = torch.where(goes_on[:, None], read, self.first)
-        self.places = torch.where(goes_on, self.places + 1, self.starts)
+        self._where.places = torch.where(goes_on, places + 1, self.starts)
         return hidden[:count]
 
     def _read(
