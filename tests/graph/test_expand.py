@@ -32,6 +32,11 @@ def test_paths_are_written_out_with_what_a_repetition_stands_for() -> None:
     assert [one.paths("deps") for one in matrix] == [["x/p"], ["x/q"]]
 
 
+def test_a_path_that_is_written_twice_is_one_as_in_the_lock_file() -> None:
+    (one,) = expand({"s": {"deps": ["${rows}", "b", "a.csv"]}}, PARAMS)
+    assert one.paths("deps") == ["a.csv", "b"]
+
+
 def test_a_stage_as_it_is_written_keeps_what_it_is_repeated_for() -> None:
     do = {"deps": ["${rows}", "models/${item}"]}
     (one,) = unrepeated({"s": {"foreach": "${run.none}", "do": do}}, PARAMS)

@@ -30,8 +30,8 @@ class Repetition:
     values: Mapping[str, Any]
 
     def paths(self, *keys: str) -> list[str]:
-        """The paths under these keys, written out; what `filled` refuses is refused."""
-        return filled(self._paths(keys), self.values)
+        """The paths under these keys, written out, each once; what `filled` refuses is refused."""
+        return list(dict.fromkeys(filled(self._paths(keys), self.values)))
 
     def known_paths(self, *keys: str) -> list[str]:
         """The same, but a name that stands for nothing stays as it is."""
