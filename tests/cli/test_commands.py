@@ -562,3 +562,12 @@ def test_a_plan_shows_what_each_batch_of_private_contexts_may_write(place: Place
     assert "difference" in words
     assert "(zcdp)" in words
     assert "label_histogram" not in words  # a price list, not a list of queries
+
+
+def test_an_option_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    # the last one would count, in silence, and a plan of half of what was asked for would be shown
+    table = ("reproduce", "000", "table1", "--plan", "--cells")
+    told = call(*table, "sst2/real", "--cells", "sst2/multitask3", ledger=tmp_path / "ledger.db")
+    assert told.exit_code == 1
+    assert "--cells is given twice" in told.stderr
+    assert call(*table, "sst2/real", ledger=tmp_path / "ledger.db").exit_code == 0

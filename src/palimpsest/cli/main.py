@@ -12,7 +12,7 @@ from palimpsest import __version__
 from palimpsest.cli.decisions import DataSource
 from palimpsest.cli.parts import in_parts
 from palimpsest.cli.signature import takes
-from palimpsest.errors import PalimpsestError
+from palimpsest.errors import PalimpsestError, ParamsError
 from palimpsest.files import owner_only
 
 if TYPE_CHECKING:
@@ -88,6 +88,13 @@ class Commands(TyperGroup):
             found.epilog = "\n\n".join(["Examples:", *EXAMPLES[cmd_name]])
         return found
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is named; of an option that is there twice the last would count, in silence."""
+        name, found, rest = super().resolve_command(ctx, args)
+        if isinstance(found, TyperCommand):
+            _require_once(found, ctx, rest)
+        return name, found, rest
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was named; what it makes is its user's alone."""
         try:
@@ -96,6 +103,15 @@ class Commands(TyperGroup):
         except PalimpsestError as error:
             print(error.lines, file=sys.stderr)
             raise typer.Exit(1) from None
+
+
+def _require_once(command: TyperCommand, ctx: Any, args: list[str]) -> None:
+    silent = command.context_class(command, parent=ctx, resilient_parsing=True)  # other faults are for the command
+    _, _, given = command.make_parser(silent).parse_args(list(args))
+    values = [each for each in given if each.param_type_name == "option" and not (each.is_flag or each.multiple)]
+    twice = next((each for each in values if values.count(each) > 1), None)
+    if twice is not None:
+        raise ParamsError(f"{twice.opts[0]} is given twice.", "Give it once; several values have commas between them.")
 
 
 class Init(TyperCommand):
