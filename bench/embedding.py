@@ -27,7 +27,7 @@ from bench.decoder import sentences
 from bench.encoding import Encoding
 from bench.evolution import EVALUATORS, Bench, public_only, records
 from bench.evolution_rounds import NONE, SEED, Answering
-from bench.reproduction import TASKS
+from bench.real_data import TASKS
 from palimpsest.audit.rounds import audit_rounds
 from palimpsest.files import write_json
 from palimpsest.methods.baselines.custext.declaration import CusTextSettings

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from bench.reproduction import TASKS, lines, natural
+from bench.real_data import TASKS, lines, natural
 from palimpsest.audit.utility import LinearSettings, minilm_lr, tfidf_lr
 from palimpsest.files import write_json
 from palimpsest.methods.baselines.public_only import select_public

@@ -18,7 +18,7 @@ import numpy as np
 
 from bench.encoding import Encoding
 from bench.evolution import EPSILONS, EVALUATORS, Bench, Noised, read
-from bench.reproduction import TASKS
+from bench.real_data import TASKS
 from palimpsest.audit.rounds import per_round
 from palimpsest.files import write_json
 from palimpsest.methods.evolve.author import Author

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from bench.reproduction import lines, natural
+from bench.real_data import lines, natural
 from palimpsest.audit.incontext import InContextAnswers, audit_in_context
 from palimpsest.audit.incontext_model import local_judge
 from palimpsest.audit.incontext_settings import InContext

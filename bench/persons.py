@@ -43,7 +43,7 @@ import torch
 
 from bench.evolution import Bench, read, records
 from bench.evolution_rounds import Counting
-from bench.reproduction import SST2, TASKS
+from bench.real_data import SST2, TASKS
 from bench.rounding import settings as lm_settings
 from palimpsest.methods.baselines.public_only import select_public
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.reproduction import lines, write
+from bench.real_data import lines, write
 from bench.settings_file import read_settings, write_settings
 from palimpsest.files import read_json
 

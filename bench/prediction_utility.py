@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.reproduction import TASKS, fresh
+from bench.real_data import TASKS, fresh
 from bench.settings_file import write_settings
 from palimpsest.files import read_json
 

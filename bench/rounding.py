@@ -37,7 +37,7 @@ import numpy as np
 import torch
 from scipy.special import log_ndtr
 
-from bench.reproduction import SST2, TASKS, lines
+from bench.real_data import SST2, TASKS, lines
 from palimpsest.methods.dp_lm.fit import DpLm
 from palimpsest.methods.dp_lm.plan import plan as planned
 from palimpsest.methods.dp_lm.settings import DpLmTrain
@@ -136,7 +136,7 @@ def clipped(args: argparse.Namespace) -> None:
 
 
 def training_query(lm: Path, precision: str) -> dpsgd.TrainQuery:
-    """What `dp_lm` asks of SST-2 under settings like those of bench/reproduction.py."""
+    """What `dp_lm` asks of SST-2 under settings like those of `palimpsest reproduce house methods`."""
     schema = PublicSchema("sst2", "classify", "text", TASKS["sst2"]["n"], 240, "label", SST2)
     train = settings(precision=precision)
     plan = planned(train, schema, Budget(math.inf, default_delta(schema.n_public)))

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench.reproduction import TASKS, lines, natural, public_sentences
+from bench.real_data import TASKS, lines, natural, public_sentences
 from palimpsest.models.lm import load_lm
 from palimpsest.models.logits import logits_of
 from palimpsest.prediction.mechanism import FixedClipping

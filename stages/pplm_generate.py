@@ -34,7 +34,9 @@ def run(name: str, model: str) -> None:
     settings = variant.generate
     removing = NotingChain(chain(params, settings.filters, settings.max_tokens, settings.batch))
     shards = shard_folder(name, digest(params, name, model, encode.fingerprint if encode else ""))
-    sampler = Sampler(settings, variant.variant, params.seed, removing, encode.others if encode else None, shards)
+    sampler = Sampler(
+        settings, variant.variant, params.seed + settings.seed, removing, encode.others if encode else None, shards
+    )
     rows = list(sampler.sample(artifact, artifact.counts(settings.rows)))
     write_synthetic(rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
     counts = GenerationCounts(drawn=removing.seen, removed=removing.removed, rows=len(rows))

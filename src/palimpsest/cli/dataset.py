@@ -26,6 +26,7 @@ from palimpsest.datasets.prepare import (
     find,
     private_items,
     public_texts,
+    sentences,
 )
 from palimpsest.errors import DataError, ParamsError
 from palimpsest.files import atomic_path, make_folder, write_json, write_text
@@ -50,6 +51,7 @@ class Asked:
         share: of a test part that is cut anew; None keeps the publishers' parts.
         seed: of that cut.
         n_public: public, approximate number of private records; None for what the publishers say.
+        sentences: of the public texts, at most so many, in place of the texts; None for the texts as they are.
     """
 
     folder: Path
@@ -59,6 +61,7 @@ class Asked:
     share: float | None = None
     seed: int = 0
     n_public: int | None = None
+    sentences: int | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def write_dataset(found: Found, asked: Asked) -> tuple[Made, Tally]:
     make_folder(asked.out)
     seen = Seen()
     if asked.public is not None:
-        _write_public(asked.out / PUBLIC, asked.public, seen)
+        _write_public(asked.out / PUBLIC, _public(found, asked, asked.public), seen)
     own = Seen()
     rows = _write_items(made, PRIVATE, _also(private_items(found, made.cut), own), seen, expected(found, made.cut))
     tested = _write_items(made, TEST, evaluated_items(found, made.cut), own, found.form.others)
@@ -117,6 +120,10 @@ def _check(asked: Asked, *, force: bool) -> None:
         raise ParamsError(f"--from is {str(asked.folder)!r}, which is no folder.", "Name the folder with the files.")
     if asked.share is not None and not 0 < asked.share < 1:
         raise ParamsError(f"--cut is {asked.share:g}; allowed is above 0 and below 1.", "Give 0.2 for 80:20.")
+    if asked.sentences is not None and asked.sentences < 1:
+        raise ParamsError(
+            f"--sentences is {asked.sentences}; allowed is at least 1.", "Give a number, or leave it out."
+        )
     if asked.public is not None and not asked.public.exists():
         raise ParamsError(f"--public is {str(asked.public)!r}: there is no such file.", "Correct the path.")
     if (asked.out / PRIVATE).exists() and not force:
@@ -143,9 +150,14 @@ def _together(chosen: Sequence[Attribute]) -> Attribute:
     return Attribute(joined([each.name for each in chosen]), combined([each.values for each in chosen]))
 
 
-def _write_public(path: Path, source: Path, seen: Seen) -> None:
+def _public(found: Found, asked: Asked, path: Path) -> Iterable[str]:
+    texts = public_texts(path)
+    return texts if asked.sentences is None else sentences(texts, found.dataset.max_length, asked.sentences)
+
+
+def _write_public(path: Path, texts: Iterable[str], seen: Seen) -> None:
     with atomic_path(path) as draft, draft.open("w", encoding="utf-8", newline="\n") as stream:
-        for text in public_texts(source):
+        for text in texts:
             seen.add(text)
             stream.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
 

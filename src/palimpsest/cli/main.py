@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from palimpsest import __version__
 from palimpsest.cli.decisions import DataSource
@@ -108,7 +108,7 @@ class Commands(TyperGroup):
 def _require_once(command: TyperCommand, ctx: Any, args: list[str]) -> None:
     silent = command.context_class(command, parent=ctx, resilient_parsing=True)  # other faults are for the command
     _, _, given = command.make_parser(silent).parse_args(list(args))
-    values = [each for each in given if each.param_type_name == "option" and not (each.is_flag or each.multiple)]
+    values = [each for each in given if isinstance(each, TyperOption) and not (each.is_flag or each.multiple)]
     twice = next((each for each in values if values.count(each) > 1), None)
     if twice is not None:
         raise ParamsError(f"{twice.opts[0]} is given twice.", "Give it once; several values have commas between them.")
@@ -364,6 +364,9 @@ def dataset(
     public: Annotated[
         Path | None, typer.Option(help="Public text to bring: a table with the column text, or a folder of .txt files.")
     ] = None,
+    sentences: Annotated[
+        int | None, typer.Option(help="With --public: bring so many sentences of its texts, spread over all of them.")
+    ] = None,
     label: Annotated[
         str | None,
         typer.Option(help="Which of its labels to learn, where it has several, with commas between; none: the first."),
@@ -387,7 +390,7 @@ def dataset(
 
     if name is None:
         return show_known()
-    asked = Asked(folder or Path(), out or Path(name), public, label, cut, seed, n_public)
+    asked = Asked(folder or Path(), out or Path(name), public, label, cut, seed, n_public, sentences)
     make_dataset(name, asked, force=force)
 
 
@@ -646,7 +649,7 @@ def sweep_variant(
 
 @app.command("reproduce")
 def reproduce_table(
-    paper: Annotated[str | None, typer.Argument(help="000, 002, 003 or 004; none: list papers and tables.")] = None,
+    paper: Annotated[str | None, typer.Argument(help="000, 002, 003 or 004, or house; none: list all tables.")] = None,
     table: Annotated[str | None, typer.Argument(help="Which of its tables or figures.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="The folder with the published files; each data set may have a folder in it.")

@@ -102,7 +102,9 @@ def show_tables(paper: str | None = None) -> None:
     """
     found = [grid(*each) for each in listed() if paper in (None, each[0])]
     if not found:
-        raise ParamsError(f"PAPER is {paper!r}.", "Name one of 000, 002, 003 and 004, or none to list all tables.")
+        raise ParamsError(
+            f"PAPER is {paper!r}.", "Name one of 000, 002, 003, 004 and house, or none to list all tables."
+        )
     rows = [(one.paper, one.table, one.title, ", ".join(one.data), str(len(cells_of(one)))) for one in found]
     headings = ("paper", "table", "what it shows", "data sets", "cells")
     show(console(), Rows("Tables and figures", headings, rows, headings[:4]))
@@ -189,6 +191,8 @@ def _now(cell: Cell, place: Place, asked: Asked) -> str:
         return f"needs file: {place.lacks}"
     if "file" in cell.needs and asked.judge is None:
         return f"needs file: {cell.needs['file']}"
+    if "model" in cell.needs and asked.model is None:
+        return f"needs model: {cell.needs['model']}; name its folder with --model"
     if cell.of.model and (asked.model is None or cell.of.model not in asked.model.name):
         return f"needs file: --model with a folder of {cell.of.model}"
     if "gpu" in cell.needs and asked.model is not None and cell.name not in asked.cells and resolved(AUTO) == CPU:
@@ -201,7 +205,7 @@ def _show_plan(found: Grid, lots: Sequence[Lot], asked: Asked) -> None:
     headings = ("cell", "epsilon", "in truth\npublished", "as the paper\ncounts ours", "published", "size", "state")
     rows = [_planned_row(lot, cell) for lot in lots for cell in lot.cells]
     out = console()
-    show(out, Rows(f"Paper {found.paper}, {found.table}: no row was read", headings, rows, ("cell", "size", "state")))
+    show(out, Rows(f"{found.called}: no row was read", headings, rows, ("cell", "size", "state")))
     for text in _sentences(found, lots, asked):
         out.print(text, markup=False, soft_wrap=True)
 

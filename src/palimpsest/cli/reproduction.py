@@ -145,17 +145,21 @@ def params_of(place: Place, grid: Grid, cells: Sequence[Cell], asked: Asked) -> 
 
 
 def _settings(place: Place, grid: Grid, cell: Cell, asked: Asked) -> dict[str, Any]:
-    """What the paper's methods are told at a cell's epsilon: its preset, then what the grid and the data set change."""
-    source, preset = place.source, PRESETS[f"paper-{grid.paper}"]
-    epsilon = preset.epsilon if cell.of.baseline is not None else cell.epsilon
-    words = place.found.dataset.words if preset.worded and asked.model is not None else None
+    """What methods are told at a cell's epsilon: the paper's preset, then what the grid and the data set change."""
+    source, preset = place.source, PRESETS.get(f"paper-{grid.paper}")
+    usual = grid.epsilons[0] if preset is None else preset.epsilon
+    epsilon = usual if cell.of.baseline is not None else cell.epsilon
+    worded = asked.model is not None and (preset is None or preset.worded)
+    words = place.found.dataset.words if worded else None
     facts = Facts(
         task=source.task, labels=len(source.labels), units=source.n_public, epsilon=epsilon,
         named=asked.model is not None, words=words, test=True,
     )  # fmt: skip
     named = {"models": {"words": _parsed(f"words: {words}")["words"]}} if words is not None else {}
-    changes = merged(grid.settings, grid.data[place.name].settings)
-    return merged(merged(preset.settings(facts), named), filled(changes, epsilon))
+    changes = merged(grid.settings, grid.named if asked.model is not None else {})
+    changes = merged(changes, grid.data[place.name].settings)
+    printed = {} if preset is None else preset.settings(facts)
+    return merged(merged(printed, named), filled(changes, epsilon))
 
 
 def _judges(cells: Iterable[Cell], asked: Asked) -> dict[str, Any]:
@@ -192,7 +196,9 @@ def make(place: Place, grid: Grid, body: Mapping[str, Any]) -> None:
     of = grid.data[place.name]
     if not (place.files / PRIVATE).is_file():
         folder = next(iter(place.found.paths.values()))[0].parent
-        wanted = Wanted(folder, place.files, place.public, of.label, of.cut, n_public=place.source.n_public)
+        wanted = Wanted(
+            folder, place.files, place.public, of.label, of.cut, n_public=place.source.n_public, sentences=of.sentences
+        )
         write_dataset(place.found, wanted)
     if (place.workspace / FILE).is_file():
         write_text(place.workspace / FILE, to_yaml(added(_there(place), body)))

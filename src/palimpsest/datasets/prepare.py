@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice, zip_longest
 from pathlib import Path
 
 from palimpsest.datasets.declaration import PARTS, DataSet, Form, Item, Part
@@ -18,6 +19,8 @@ from palimpsest.records.keyed import normalise
 
 CUT = 0.2  # the share that is cut for a test where the publishers label one part alone
 SENTENCE = 40  # letters and digits of a sentence that does not recur by chance
+_FEWEST = 20  # characters of a sentence that stands for a text
+_BEHIND = re.compile(r"(?<=[.!?])\s+|\n")
 _ENDS = re.compile(r"[.!?]+(?:\s|$)|\n")
 _SIGNS = re.compile(r"[\W_]+")
 
@@ -162,6 +165,19 @@ def public_texts(path: Path) -> Iterator[str]:
         raise DataError(
             f"--public is {str(path)!r}, which has no text.", "Name a table with the column text, or .txt files."
         )
+
+
+def sentences(texts: Iterable[str], longest: int, most: int) -> Iterator[str]:
+    """Of every text its first sentence, then of every text its second, and so on, until there are `most`.
+
+    Public text is often longer than the private texts that it stands beside. Whole, it is cut at their length.
+
+    Args:
+        longest: characters of a sentence, at most; longer ones are left out, and such of less than `_FEWEST`.
+    """
+    each = ([one.strip() for one in _BEHIND.split(text)] for text in texts)
+    kept = [[one for one in own if _FEWEST <= len(one) <= longest] for own in each]
+    return islice((one for row in zip_longest(*kept) for one in row if one is not None), most)
 
 
 def _column(path: Path) -> Iterator[str]:

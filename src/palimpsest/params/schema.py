@@ -51,6 +51,7 @@ YOUNGER: tuple[tuple[Place, type[Settings], tuple[str, ...]], ...] = (
     (("lms", ANY, "train"), DpLmTrain, ("prompt",)),
     (("lms", ANY, "train"), DpLmTrain, ("discriminator_learning_rate", "soft_prompt")),
     (("discriminators", ANY, "train"), DiscriminatorTrain, ("lora_rank",)),
+    (("variants", ANY, "generate"), DpLmGenerate, ("seed",)),
     (("variants", ANY, "predict"), PredictSettings, ("rows",)),
     (("variants", ANY, "embed"), EmbedSettings, ("keep_parents",)),
     (("variants", ANY, "embed"), EmbedSettings, ("zero_shot",)),

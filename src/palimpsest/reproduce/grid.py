@@ -15,8 +15,9 @@ from ruamel.yaml import YAML
 
 from palimpsest.errors import ParamsError
 
-Need = Literal["gpu", "api", "file"]
+Need = Literal["gpu", "api", "file", "model"]
 Body = Mapping[str, Any]
+HOUSE = "house"
 _GRIDS = resources.files(__package__) / "grids"
 
 
@@ -32,6 +33,7 @@ class Source(_Strict):
 
     Attributes:
         public: the file with public text in the folder of the data, without its ending.
+        sentences: how many sentences of it are public texts; None: its texts as they are.
         dataset: its name in `palimpsest dataset`; None: the one it has in the grid.
         asset: its name in the ledger, where another data set of a grid has the same rows; None: as in the grid.
         records: how many private records the paper counts with; None: as many as are declared.
@@ -43,6 +45,7 @@ class Source(_Strict):
     """
 
     public: str
+    sentences: int | None = None
     dataset: str | None = None
     asset: str | None = None
     n_public: int | None = None
@@ -62,8 +65,8 @@ class Row(_Strict):
         like: the variant of the settings that it is; None: that of its own name.
         changes: settings in which it differs from that variant.
         below: settings in which what it is drawn from differs, a language model or an author, which then is its own.
-        baseline: what it is instead of a variant: the private rows (real), public texts (public_only), the public
-            language model (base); None of a variant.
+        baseline: what it is instead of a variant: the private rows (real), public texts (public_only), rows of the
+            public language model (public_lm), that model (base); None of a variant.
         epsilons: instead of those of the grid.
         detail: what its cells measure differently from their column.
         model: the language model that writes it, as the name of --model's folder has it; empty: whichever is given.
@@ -76,7 +79,7 @@ class Row(_Strict):
     like: str | None = None
     changes: Body = field(default_factory=dict)
     below: Body = field(default_factory=dict)
-    baseline: Literal["real", "public_only", "base"] | None = None
+    baseline: Literal["real", "public_only", "public_lm", "base"] | None = None
     epsilons: tuple[float, ...] | None = None
     detail: Body = field(default_factory=dict)
     model: str = ""
@@ -145,7 +148,8 @@ class Grid(_Strict):
         unpublished: why values are missing there.
         settings: of params.yaml, for all its data sets, over those of the paper. In names `<e>` is the epsilon of a
             cell as names have it, and `<epsilon>` alone is its value.
-        paper, table: from the name of its file.
+        named: settings over those, where --model names a language model.
+        paper, table: from the name of its file; the paper is `house` where the methods have no paper's settings.
     """
 
     title: str
@@ -158,8 +162,14 @@ class Grid(_Strict):
     published: Mapping[str, Mapping[str, Mapping[float, tuple[float | None, ...]]]] = field(default_factory=dict)
     unpublished: str = ""
     settings: Body = field(default_factory=dict)
+    named: Body = field(default_factory=dict)
     paper: str = ""
     table: str = ""
+
+    @property
+    def called(self) -> str:
+        """Which it is, in words."""
+        return f"{'House' if self.paper == HOUSE else f'Paper {self.paper}'}, {self.table}"
 
 
 def listed() -> tuple[tuple[str, str], ...]:

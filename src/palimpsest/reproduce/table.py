@@ -81,7 +81,7 @@ def page(grid: Grid, results: Sequence[Result]) -> str:
     ]
     table = "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *lines])
     said = "".join(f"\n\n{text}" for text in told)
-    return f"# Paper {grid.paper}, {grid.table}: {grid.title}\n\nPrivate: measured on private rows.{said}\n\n{table}\n"
+    return f"# {grid.called}: {grid.title}\n\nPrivate: measured on private rows.{said}\n\n{table}\n"
 
 
 def _line(result: Result) -> list[str]:

@@ -213,6 +213,7 @@ class DpLmGenerate(Settings):
         description="Of the language model while it writes; bf16 is 1.6 times as fast on a processor with AVX512-BF16. "
         "Gradients that steer (pplm, multitask) need float32.",
     )
+    seed: int = Field(default=0, ge=0, description="Another number draws other texts of the same model, free.")
     best_of: int = Field(
         default=1, ge=1, description="Texts drawn for each row; the likeliest to carry its label is kept."
     )
