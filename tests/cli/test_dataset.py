@@ -90,6 +90,21 @@ def test_the_files_the_labels_and_the_page(home: Path) -> None:
     assert {path.stat().st_mode & 0o077 for path in (out, *out.iterdir())} == {0}
 
 
+def test_sentences_stand_for_public_texts(home: Path) -> None:
+    (home / "long.jsonl").write_text(json.dumps({"text": "The first of its sentences. The second of them."}) + "\n")
+    made(home, "sst2", "--public", home / "long.jsonl", "--sentences", 1)
+    assert read(home / "sst2" / "public.jsonl") == [{"text": "The first of its sentences."}]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [(("--sentences", 5), "without --public"), (("--sentences", 0), "--sentences is 0")]
+)
+def test_sentences_need_a_text_and_a_number(home: Path, options: tuple[str, int], said: str) -> None:
+    done = call("dataset", "sst2", "--from", home, *options, ledger=home / "ledger.db")
+    assert done.exit_code == 1
+    assert said in done.stderr
+
+
 def test_what_is_printed_is_the_same_whatever_the_rows_are(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other rows, another number of them, some that recur in the public text: that is said on the owner's terminal."""
     printed: list[str] = []

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from palimpsest.datasets.declaration import Form, Item
 from palimpsest.datasets.known import KNOWN
-from palimpsest.datasets.prepare import Cut, Found, Seen, Tally, evaluated_items, private_items
+from palimpsest.datasets.prepare import Cut, Found, Seen, Tally, evaluated_items, private_items, sentences
 from palimpsest.records.keyed import normalise
 
 LONG = "this sentence has more than forty letters so that chance does not repeat it"
@@ -55,3 +55,12 @@ def test_what_recurs_is_counted_exactly_by_its_letters_and_by_a_sentence() -> No
         tally.add(Item(text, ("positive",)), seen)
     assert (tally.rows, tally.exact, tally.same, tally.pieces) == (5, 1, 2, 4)
     assert tally.labels == {"positive": 5}
+
+
+def test_sentences_are_spread_over_all_texts_and_stay_within_their_length() -> None:
+    texts = ["A first sentence of one. And then a second one!", "Short. The first that is long enough?", "x" * 90 + "."]
+    first, second = "A first sentence of one.", "And then a second one!"
+    other = "The first that is long enough?"
+    assert list(sentences(texts, 40, 9)) == [first, other, second]
+    assert list(sentences(texts, 40, 2)) == [first, other]
+    assert list(sentences(texts, 24, 9)) == [first, second]

@@ -18,6 +18,7 @@ from palimpsest.errors import BudgetExceeded
 from palimpsest.files import read_json
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import Balance, Charge
+from palimpsest.workspace import SYNTHETIC
 from tests.pipeline.place import VARIANT, Place, asked_word
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
@@ -151,6 +152,18 @@ def test_the_books_of_the_finished_run_hold(place: Place, killed: After, interru
     code, output = place.stage(stages.pplm_generate, VARIANT, VARIANT)
     assert code == 0, output
     assert verify_workspace(place.workspace) == 0
+
+
+def test_another_seed_draws_other_texts_of_the_same_model(place: Place, finished: After):
+    drawn = {}
+    for seed in (0, 1, 0):
+        place.edit("variants", VARIANT, seed=seed)
+        code, output = place.stage(stages.pplm_generate, VARIANT, VARIANT)
+        assert code == 0, output
+        rows = (place.workspace / SYNTHETIC / f"{VARIANT}.jsonl").read_bytes()
+        assert drawn.setdefault(seed, rows) == rows
+    assert drawn[0] != drawn[1]
+    assert place.charges[-1].run_key == finished.charges[-1].run_key, "another draw is free"
 
 
 def after(place: Place, code: int, output: str) -> After:

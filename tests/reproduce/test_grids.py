@@ -33,6 +33,19 @@ def test_every_paper_has_its_tables() -> None:
     assert known["004"] >= {"table1", "table2", "table3", "table4", "figure3", "figure4", "figure5"}
 
 
+def test_the_house_has_a_row_for_every_way_to_write_and_a_named_model_gets_adapters() -> None:
+    found = grid("house", "methods")
+    assert found.called == "House, methods"
+    assert {row.like or name for name, row in found.rows.items() if row.baseline is None} == {
+        "select", "plain", "filter", "pplm", "multitask", "fudge", "predict", "predict_plain", "evolve", "embed",
+    }  # fmt: skip
+    for model, rank in ((None, 0), (Path("named"), 16)):
+        lot = _lot(found, "trec", cells_of(found), Asked(Path("nowhere"), model=model))
+        assert {each.train.lora_rank for each in lot.params.lms.values()} == {rank}
+        again = {lot.params.variants[f"{name}3"].generate.seed for name in ("plain", "plain_again", "plain_anew")}
+        assert again == {0, 1, 2}
+
+
 @pytest.mark.parametrize(("paper", "table"), ALL)
 def test_each_cell_has_a_name_of_its_own_and_a_known_data_set_and_measure(paper: str, table: str) -> None:
     found = grid(paper, table)

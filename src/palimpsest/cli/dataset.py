@@ -124,6 +124,8 @@ def _check(asked: Asked, *, force: bool) -> None:
         raise ParamsError(
             f"--sentences is {asked.sentences}; allowed is at least 1.", "Give a number, or leave it out."
         )
+    if asked.sentences is not None and asked.public is None:
+        raise ParamsError("--sentences is given without --public.", "Name the public text that they come from, too.")
     if asked.public is not None and not asked.public.exists():
         raise ParamsError(f"--public is {str(asked.public)!r}: there is no such file.", "Correct the path.")
     if (asked.out / PRIVATE).exists() and not force:
