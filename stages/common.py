@@ -8,13 +8,14 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NoReturn
 
 from palimpsest.devices import VARIABLE
 from palimpsest.errors import DataError, PalimpsestError, ParamsError
 from palimpsest.files import OWNER_UMASK, close_workspace, owner_only
+from stages.runner import alone, end_with_runner
 from stages.warm import STOPPED
 
 PROCESSES = "PALIMPSEST_PROCESSES"  # the environment's, because it is a fact about the machine
@@ -36,11 +37,13 @@ def start(stage: Callable[..., None]) -> None:
     """
     with owner_only(), _silent_libraries():
         try:
+            end_with_runner()
             close_workspace(Path())
-            began = time.monotonic()
             _choose_device()
-            stage(*sys.argv[1:])
-            _keep_time(time.monotonic() - began)
+            with _alone():
+                began = time.monotonic()
+                stage(*sys.argv[1:])
+                _keep_time(time.monotonic() - began)
         except PalimpsestError as error:
             _fail(error)
         except KeyboardInterrupt:
@@ -64,9 +67,16 @@ def start_processes(stage: Callable[..., None]) -> None:
         assert module is not None  # stages are started by name; by path, stages/select.py would hide the library's
         sys.stdout.flush()
         os.umask(OWNER_UMASK)
+        end_with_runner()  # each of them will, for it learns here who that is
         safe = {**os.environ, "PYTHONSAFEPATH": "1"}  # as `-P` in the stage's own command, for each process
         os.execve(sys.executable, [*launcher, "-m", module.name, *sys.argv[1:]], safe)
     start(stage)
+
+
+def _alone() -> AbstractContextManager[None]:
+    """Be the only process at this stage; of processes that train together, the first one is for all."""
+    name = "-".join([Path(sys.argv[0]).stem, *sys.argv[1:]]).replace(os.sep, "_")
+    return alone(name) if os.environ.get("RANK", "0") == "0" else nullcontext()
 
 
 def _choose_device() -> None:

@@ -66,6 +66,8 @@ SEEN = _KEPT / "seen"  # what commands worked out, to answer at once: for the ey
 SECONDS = SEEN / "seconds"  # that stages took: `<program>@<name>.json`
 RUNNING, READING = _KEPT / "run.lock", _KEPT / "reading"  # who runs, and the locks of who reads meanwhile
 
+STAGES_RUNNING = _KEPT / "stages"  # the locks of stages at work
+
 # What private stages write of public files alone -> the one stage whose word on it counts.
 PUBLIC_FILES: Mapping[str, str] = {
     "data/public/train.parquet": "preprocess",

@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 
+import psutil
 import pytest
 
 from palimpsest.cli.context import environment
@@ -104,13 +105,28 @@ class Place:
         """Run `python -m ...` and signal its whole process group once a step of `train` has begun."""
         return self.stop_in("train", signal_number, *module, steps=1)
 
-    def stop_in(self, query: str, signal_number: int, *module: str, steps: int = 0) -> tuple[int, str]:
+    def lose_in_training(self, *module: str) -> tuple[int, str]:
+        """Run `python -m ...`, kill that one process once a step of `train` has begun, and wait for what it started."""
+        code, output = self.stop_in("train", signal.SIGKILL, *module, steps=1, send=os.kill)
+        left = [each for each in psutil.process_iter() if _works_in(each, self.workspace)]
+        _, alive = psutil.wait_procs(left, timeout=30)
+        assert not alive, "what was started outlives what started it"
+        return code, output
+
+    def stop_in(
+        self,
+        query: str,
+        signal_number: int,
+        *module: str,
+        steps: int = 0,
+        send: Callable[[int, int], None] = os.killpg,
+    ) -> tuple[int, str]:
         """Run `python -m ...` and signal its process group once this query, and so many of its steps, have begun."""
         before = self.begun(query, steps)
         child = self.start(*module)
         while self.begun(query, steps) == before:
             assert _alive_after(child, _TICK), self.output
-        os.killpg(child.pid, signal_number)
+        send(child.pid, signal_number)
         return child.wait(), self.output
 
     @property
@@ -185,6 +201,13 @@ def warm() -> dict[str, str]:
 def _environment() -> dict[str, str]:
     """The same for every test: libraries are imported once for all."""
     return {name: text for name, text in environment().items() if name != "PYTEST_CURRENT_TEST"}
+
+
+def _works_in(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return process.cwd() == str(folder) and process.pid != os.getpid()
+    except psutil.Error:
+        return False
 
 
 def _alive_after(child: "subprocess.Popen[str]", seconds: float) -> bool:

@@ -64,8 +64,8 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
 
 @pytest.fixture(scope="module")
 def killed(place: Place) -> After:
-    """SIGKILL to everything that `dvc repro` started, in the middle of training."""
-    return after(place, *place.stop_in_training(signal.SIGKILL, "dvc", "repro", STAGE))
+    """SIGKILL to `palimpsest run` alone, in the middle of training: what it started ends with it."""
+    return after(place, *place.lose_in_training("palimpsest.cli.main", "run", STAGE, "--yes"))
 
 
 @pytest.fixture(scope="module")

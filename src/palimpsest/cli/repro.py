@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from palimpsest.errors import PalimpsestError
+from stages.runner import end_with_parent, name_runner
 from stages.warm import STOPPED
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, _stop)
+    name_runner()
+    end_with_parent()
     os.environ.setdefault("DVC_NO_ANALYTICS", "1")
     names = [name for name in sys.argv[1:] if name != "--single-item"]
     sys.exit(reproduce(names, single_item="--single-item" in sys.argv))

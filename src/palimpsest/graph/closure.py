@@ -34,6 +34,7 @@ PLUMBING: Mapping[str, str] = {
     "stages": "has a stage start warm",
     "stages.warm": "where a stage runs: in a fork instead of a process of its own",
     "stages.common": "how a stage starts and fails",
+    "stages.runner": "that a stage ends with what runs it, and is alone at its files",
     "stages.timing": "how long a stage took, for `palimpsest plan`",
 }
 
