@@ -8,7 +8,7 @@ import gzip
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
@@ -149,18 +149,27 @@ def say(mistake: Mistake) -> tuple[str, str, int]:
         for name, content in {**FILES, **mistake.files}.items():
             Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
         mistake.edit()
-        given = {**OPTIONS, **mistake.options}
-        options = [str(part) for name, v in given.items() if v is not None for part in (f"--{name}", v)]
-        made = ["init", *[mistake.data] * bool(mistake.data), *options, "--workspace", "work"]
+        made = _init(mistake)
         ledger = Path(folder, "ledger.db").resolve()
         done = call(*made, ledger=ledger)
         if mistake.command:
             assert done.exit_code == 0, done.output
             mistake.after()
-            again = [*made, *mistake.command[1:]] if mistake.command[0] == "init" else mistake.command
+            again = (
+                [*_init(mistake, mistake.command), *mistake.command[1:]]
+                if mistake.command[0] == "init"
+                else mistake.command
+            )
             done = call(*again, ledger=ledger)
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
         return *_parts(done.stderr.replace(folder, "..."), done.exit_code), done.exit_code
+
+
+def _init(mistake: Mistake, other: Sequence[str] = ()) -> list[object]:
+    """The line that makes the workspace, without options that `other` gives otherwise."""
+    given = {f"--{name}": value for name, value in {**OPTIONS, **mistake.options}.items() if value is not None}
+    options = [str(part) for name, value in given.items() if name not in other for part in (name, value)]
+    return ["init", *[mistake.data] * bool(mistake.data), *options, "--workspace", "work"]
 
 
 @contextlib.contextmanager
