@@ -93,7 +93,6 @@ PAPER_002 = Preset(
     lacks=(
         "Keywords for new texts and a tone for variations, where the author is an open model: the prompts of an author "
         "behind an endpoint have both.",
-        "Worked examples that are masked anew for each request.",
     ),
     by_endpoint=_BY_ENDPOINT,
 )
