@@ -22,7 +22,7 @@ from palimpsest.audit.statistics import Estimate
 from palimpsest.cli.console import show
 from palimpsest.cli.context import opened
 from palimpsest.cli.graph import stage_names, upstream
-from palimpsest.cli.plan import Cost, PlanLine, PlanSummary, asked_delta, asked_total, plan_table, priced
+from palimpsest.cli.plan import Cost, PlanLine, PlanSummary, balance_after, plan_table, priced
 from palimpsest.cli.report import result_tables
 from palimpsest.files import read_json, write_json
 from palimpsest.methods.shared.columns import TRAINED
@@ -176,7 +176,7 @@ def test_a_cost_is_what_the_next_run_adds_to_the_total(place: Place, monkeypatch
 
     def added() -> float:
         context = opened(place.workspace)
-        return asked_total(context, priced(context)) - context.ledger.balance("notes").spent
+        return balance_after(context, priced(context)).spent - context.ledger.balance("notes").spent
 
     alone = added()
     charged(place)
@@ -191,10 +191,10 @@ def test_deltas_beside_the_events_are_counted_and_said(place: Place, monkeypatch
     context = opened(place.workspace)
     (item,) = priced(context)
     plan = replace(item.plan, queries=(PlannedQuery("more", dpa.ZCDpEvent(0.001), own_delta=2.5e-5),))
-    assert asked_delta(context, [item]) == pytest.approx(3e-5)
-    assert asked_delta(context, [replace(item, plan=plan)]) == pytest.approx(5.5e-5)
+    assert balance_after(context, [item]).beside == pytest.approx(3e-5)
+    assert balance_after(context, [replace(item, plan=plan)]).beside == pytest.approx(5.5e-5)
     said = " ".join(place.call("plan").stdout.split())
-    most = context.asset.delta - context.asset.filter_delta
+    most = context.asset.beside_delta
     assert f"Deltas that no event carries: 3e-05 after the pending runs, of at most {most:.3g}." in said
 
 

@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 from palimpsest.cli import migrate
 from palimpsest.cli.context import asset_of, opened
 from palimpsest.cli.graph import stale
-from palimpsest.cli.plan import asked_total, priced
+from palimpsest.cli.plan import balance_after, priced
 from palimpsest.errors import DataError
 from palimpsest.graph.expand import Repetition, expand
 from palimpsest.params.file import RESOLVED
@@ -111,7 +111,7 @@ def test_afterwards_nothing_that_spent_is_stale_and_the_plan_asks_nothing(
     assert (old.workspace / "dvc.lock").stat().st_mode & 0o077 == 0
     monkeypatch.setenv(LEDGER_VARIABLE, str(old.ledger))
     context = opened(old.workspace)
-    assert (priced(context, only_pending=True), asked_total(context, [])) == ([], 0.0)
+    assert (priced(context, only_pending=True), balance_after(context, []).spent) == ([], 0.0)
 
 
 def test_what_changes_afterwards_is_stale_as_ever(old: Place) -> None:

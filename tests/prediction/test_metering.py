@@ -91,7 +91,7 @@ def test_waves_are_charged_side_by_side(ledger: Ledger, tmp_path: Path, kind: st
     rules = wave(**KINDS[kind]).rules
     rho = 8 * (rules.clipping.rho + (VECTOR.rho if kind == "sparse vector" else 0.0))
     assert total_rho(charges[0].event) == pytest.approx(rho)
-    assert ledger.balance("tiny").divergences == pytest.approx([order * rho for order in ledger.asset("tiny").orders])
+    assert ledger.balance("tiny").used == pytest.approx([order * rho for order in ledger.asset("tiny").orders])
     assert [batch["label"] for found in written for batch in found] == [name for name in LABELS for _ in range(2)]
     json.dumps(written)
 
@@ -140,7 +140,7 @@ def test_a_stopped_run_goes_on_under_its_charges(ledger: Ledger, tmp_path: Path,
     assert set(begun) <= set(charges)
     assert all(batch["private"] <= 8 for found in written for batch in found)
     rho = total_rho(queries[0].event())
-    assert ledger.balance("tiny").divergences == pytest.approx([order * rho for order in ledger.asset("tiny").orders])
+    assert ledger.balance("tiny").used == pytest.approx([order * rho for order in ledger.asset("tiny").orders])
 
 
 @pytest.mark.parametrize("kept", [True, False])

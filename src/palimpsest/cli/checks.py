@@ -76,7 +76,7 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
     """
     if not spending:
         return
-    from palimpsest.cli.plan import asked_delta, asked_total
+    from palimpsest.cli.plan import balance_after
 
     for item in spending:
         if not item.plan.feasible:
@@ -84,21 +84,20 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
                 f"{item.name}: {' '.join(item.plan.notes)}.", "Change its settings, or take it out of run."
             )
     variants = [item for item in spending if item.purpose == "release"]
-    after, beside = asked_total(context, variants), asked_delta(context, variants)
-    most = context.asset.delta - context.asset.filter_delta
-    if beside > most:
+    after = balance_after(context, variants)
+    if after.fits:
+        return
+    if after.beside > after.most_beside:
         raise BudgetExceeded(
-            f"The deltas that no event carries would add up to {beside:.3g}; all releases of asset "
-            f"{context.asset.name!r} together may take {most:.3g}.",
+            f"The deltas that no event carries would add up to {after.beside:.3g}; all releases of asset "
+            f"{context.asset.name!r} together may take {after.most_beside:.3g}.",
             "Nothing was charged and no row was read. Lower selection.delta_share of a variant of method embed.",
         )
-    if after <= context.asset.epsilon:
-        return
     balance = context.ledger.balance(context.asset.name)
     raise BudgetExceeded(
         f"The pending models ({', '.join(item.name for item in variants)}) would pass the budget of asset "
-        f"{context.asset.name!r}: spent epsilon {balance.spent:.3f}, asked {after - balance.spent:.3f} more, left "
-        f"{balance.left:.3f} of {context.asset.epsilon:g}.",
+        f"{context.asset.name!r}: spent epsilon {balance.spent:.3f}, asked {after.spent - balance.spent:.3f} more, "
+        f"left {balance.left:.3f} of {context.asset.epsilon:g}.",
         "Nothing was charged and no row was read. Lower an epsilon, take a model out of `run`, or, if the data's "
         "owner agrees, raise the cap with `palimpsest register --amend`.",
     )

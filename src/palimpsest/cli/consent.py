@@ -96,11 +96,11 @@ def _words_again(context: Context, spending: "Sequence[Priced]", *, yes: bool) -
 
 
 def _cost(context: Context, pending: "list[Priced]") -> str:
-    from palimpsest.cli.plan import asked_total
+    from palimpsest.cli.plan import balance_after
 
     before = context.ledger.balance(context.asset.name).spent
     names = ", ".join(sorted(item.stage for item in pending))
-    return _AGAIN.format(names, before, asked_total(context, pending), context.asset.epsilon)
+    return _AGAIN.format(names, before, balance_after(context, pending).spent, context.asset.epsilon)
 
 
 def _repeated(context: Context, spending: "Sequence[Priced]", known: frozenset[str]) -> "list[tuple[Priced, set[str]]]":

@@ -37,6 +37,7 @@ def asset_of(params: Params) -> Asset:
         n_public=params.schema_of_data.n_units,
         unit=params.schema_of_data.unit,
         unit_column=data.unit.column,
+        filter=params.privacy.budget.filter,
     )
 
 

@@ -224,7 +224,7 @@ def check_payable(source: DataSource, params: Params) -> None:
     prices = Prices(params)
     counted = [each.name for each in spenders(params) if each.target.purpose == "release"]
     queries = {(name, 1): prices.planned(name).queries for name in counted}
-    if found := budget_problem(source, preview(asset_of(params), [], queries)):
+    if found := budget_problem(source, preview(asset_of(params), [], queries).spent):
         raise ParamsError(*found)
 
 

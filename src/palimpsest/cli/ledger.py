@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,20 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Balance, Charge
-from palimpsest.privacy.ledger.summary import Accounted, LedgerSummary, accounted, ledger_summary
+from palimpsest.privacy.ledger.summary import (
+    Accounted,
+    LedgerSummary,
+    UsedGaussian,
+    UsedOrder,
+    accounted,
+    ledger_summary,
+)
+
+_HOLDS = {
+    UsedOrder: "The total holds also for plans chosen after looking at earlier results.",
+    UsedGaussian: "Counted in Gaussian DP: the cap holds also for plans chosen after looking at earlier results; what "
+    "is spent so far says where the filter stands.",
+}
 
 
 def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: bool) -> None:
@@ -31,8 +45,7 @@ def show_ledger(workspace: Path, *, verify: bool, refund: str | None, as_json: b
     out.print(
         f"Asset {books.asset} at {escape(context.ledger.place)}: "
         f"epsilon {books.spent_epsilon:.3f} spent, {books.left_epsilon:.3f} left of {books.cap_epsilon:g} at "
-        f"delta {books.delta:.3g}, for adding or removing one {books.unit}. The total holds also for plans "
-        "chosen after looking at earlier results.",
+        f"delta {books.delta:.3g}, for adding or removing one {books.unit}. {_HOLDS[type(books.filter)]}",
         soft_wrap=not out.is_terminal,
     )
     if books.after_loss:
@@ -46,10 +59,10 @@ def shown_books(context: Context, books: Books) -> LedgerSummary:
 
     def worked_out() -> dict[str, Any]:
         found = accounted(books, context.asset.name)
-        return {"divergences": found.balance.divergences, "spent": found.balance.spent, "epsilons": found.epsilons}
+        return {"balance": asdict(found.balance), "epsilons": found.epsilons}
 
     body = kept(context.workspace, "ledger", [context.asset.name, books.head], worked_out)
-    balance = Balance(tuple(body["divergences"]), body["spent"], context.asset.epsilon)
+    balance = Balance(**{**body["balance"], "used": tuple(body["balance"]["used"])})
     return ledger_summary(books, context.asset.name, Accounted(balance, body["epsilons"]))
 
 

@@ -21,9 +21,8 @@ from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.columns import PlanTable
 from palimpsest.params.file import RESOLVED
 from palimpsest.privacy import accounting
-from palimpsest.privacy.ledger.records import Charge
+from palimpsest.privacy.ledger.records import Balance, Charge
 from palimpsest.privacy.ledger.rules import preview
-from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.report.formats import MISSING, number
 from stages.pricing import Prices, continues
 from stages.spenders import Spender, spenders
@@ -153,34 +152,20 @@ def _runs(found: Mapping[str, Standing], each: Spender) -> bool:
     return each.stage not in found or found[each.stage].state is State.RUNS
 
 
-def asked_total(context: Context, variants: list[Priced], charges: Sequence[Charge] | None = None) -> float:
-    """The epsilon spent on the asset once every pending release has run.
+def balance_after(context: Context, variants: list[Priced], charges: Sequence[Charge] | None = None) -> Balance:
+    """The asset's balance once every pending release has run.
 
     What an earlier, stopped attempt of theirs reserved and never began, can replay or can continue is not counted
     twice. `charges` are the asset's, where they are known.
     """
-    standing, wanted = _asked(context, variants, charges)
-    return preview(context.asset, standing, {(name, 1): queries for name, queries in wanted.items()})
-
-
-def asked_delta(context: Context, variants: list[Priced], charges: Sequence[Charge] | None = None) -> float:
-    """What the deltas that no event carries add up to by then."""
-    standing, wanted = _asked(context, variants, charges)
-    pending = [query for queries in wanted.values() for query in queries]
-    return sum(charge.own_delta for charge in standing if charge.counted) + sum(query.own_delta for query in pending)
-
-
-def _asked(
-    context: Context, variants: list[Priced], charges: Sequence[Charge] | None
-) -> tuple[list[Charge], dict[str, tuple[PlannedQuery, ...]]]:
-    """The charges that stand, and what the pending releases ask by name."""
     pending = {item.name: item for item in variants if item.pending and item.purpose == "release"}
     standing = [
         charge
         for charge in (context.ledger.charges(context.asset.name) if charges is None else charges)
         if not (planned_by(charge, pending.get(charge.variant)) and _reusable(context, charge))
     ]
-    return standing, {name: item.plan.queries for name, item in pending.items()}
+    wanted = {(name, 1): item.plan.queries for name, item in pending.items()}
+    return preview(context.asset, standing, wanted)
 
 
 def planned_by(charge: Charge, item: Priced | None) -> bool:
@@ -222,11 +207,11 @@ def summarised(context: Context) -> PlanSummary:
     lines = [_line(context, each, body, found.get(each.stage), minutes.get(each.stage)) for each, body in pairs]
     own = {line.stage for line in lines}
     states = Counter(str(one.state) for one in found.values() if one.name not in own)
-    asset, most = context.asset, context.asset.delta - context.asset.filter_delta
-    fits = costs["after"] <= asset.epsilon and costs["beside"] <= most
+    asset = context.asset
+    after = Balance(**{**costs["after"], "used": tuple(costs["after"]["used"])})
     return PlanSummary(
         asset.name, asset.unit, asset.delta, asset.epsilon, costs["spent"], max(0.0, asset.epsilon - costs["spent"]),
-        costs["after"], fits, costs["beside"], most, tuple(context.params.flags()), tuple(lines),
+        after.spent, after.fits, after.beside, after.most_beside, tuple(context.params.flags()), tuple(lines),
         {str(state): states[str(state)] for state in State}, minutes, len(due) - len(minutes),
     )  # fmt: skip
 
@@ -238,8 +223,7 @@ def _costs(context: Context, found: Mapping[str, Standing]) -> dict[str, Any]:
     variants = _priced(context, found)
     return {
         "spent": spent,
-        "after": asked_total(context, variants, charges),
-        "beside": asked_delta(context, variants, charges),
+        "after": asdict(balance_after(context, variants, charges)),
         "lines": [asdict(_cost(context, item, charges, spent)) for item in variants],
     }
 
@@ -249,7 +233,7 @@ def _cost(context: Context, item: Priced, charges: Sequence[Charge], spent: floa
     own = rdp = None
     if plan.feasible and accounting.is_private(item.whole):
         own, rdp = accounting.planned_epsilon(item.whole, delta), accounting.epsilon(item.whole, delta, "rdp")
-    adds = asked_total(context, [item], charges) - spent if plan.feasible else 0.0
+    adds = balance_after(context, [item], charges).spent - spent if plan.feasible else 0.0
     return Cost(
         item.name, dict(plan.numbers), plan.notes, plan.feasible, own, accounting.primary(item.whole), rdp, adds
     )

@@ -91,7 +91,7 @@ class Lot:
             for each in spenders(self.params)
             if each.target.purpose == "release" and self.prices.planned(each.name).feasible
         }
-        return preview(asset_of(self.params), [], queries)
+        return preview(asset_of(self.params), [], queries).spent
 
 
 def show_tables(paper: str | None = None) -> None:

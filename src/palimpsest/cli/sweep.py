@@ -14,7 +14,7 @@ from palimpsest.cli.consent import said_yes
 from palimpsest.cli.console import Rows, console, show
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.graph import stage_names, standings
-from palimpsest.cli.plan import Priced, asked_delta, asked_total, priced_one
+from palimpsest.cli.plan import Priced, balance_after, priced_one
 from palimpsest.cli.render import render
 from palimpsest.cli.repro import STOPPED
 from palimpsest.cli.run import run_workspace
@@ -28,6 +28,7 @@ from palimpsest.params.load import loads
 from palimpsest.params.resolve import WAYS
 from palimpsest.params.schema import Params
 from palimpsest.params.text import flow
+from palimpsest.privacy.ledger.records import Balance
 from palimpsest.progress import track
 from palimpsest.report.formats import MISSING
 from palimpsest.reproduce.cells import merged
@@ -179,16 +180,16 @@ class Till:
         self._asked, self._params, self._prices = asked, params, Prices(params)
         self._charges = asked.context.ledger.charges(asked.context.asset.name)
         self._items: dict[str, Priced] = {}
-        self._total = asked_total(asked.context, [], self._charges)
+        self._total = balance_after(asked.context, [], self._charges).spent
 
     def offer(self, point: Point) -> Offer:
         """What a point would add; one that cannot run adds nothing."""
         own = self._priced(point)
         wanted, context = [*(self._items | own).values()], self._asked.context
-        after, own_delta = (total(context, wanted, self._charges) for total in (asked_total, asked_delta))
-        if why := _infeasible(own) or _beyond(after, own_delta, context):
+        after = balance_after(context, wanted, self._charges)
+        if why := _infeasible(own) or _beyond(after):
             return Offer(point, why, tuple(own.values()))
-        added, self._total = after - self._total, after
+        added, self._total = after.spent - self._total, after.spent
         self._items |= own
         return Offer(point, "", tuple(own.values()), added)
 
@@ -204,10 +205,8 @@ def _infeasible(own: Mapping[str, Priced]) -> str:
     return f"infeasible: {'; '.join(notes)}" if notes else ""
 
 
-def _beyond(after: float, own_delta: float, context: Context) -> str:
-    asset = context.asset
-    fits = after <= asset.epsilon and own_delta <= asset.delta - asset.filter_delta
-    return "" if fits else f"does not fit: the total would be epsilon {after:.3f} of {asset.epsilon:g}"
+def _beyond(after: Balance) -> str:
+    return "" if after.fits else f"does not fit: the total would be epsilon {after.spent:.3f} of {after.cap:g}"
 
 
 def _show(asked: Sweep, offers: Sequence[Offer]) -> None:

@@ -161,6 +161,17 @@ def pld(event: dpa.DpEvent) -> "PrivacyLossDistribution":
     return _pld(json.dumps(events.to_json(event)))
 
 
+def planned_pld(event: dpa.DpEvent) -> "PrivacyLossDistribution":
+    """The same on a coarser grid of losses, which may only say more, sooner.
+
+    Raises:
+        ValueError: if a part of `event` adds no noise.
+    """
+    if not is_private(event):
+        raise ValueError("an event without noise has no privacy-loss distribution")
+    return _pld(json.dumps(events.to_json(event)), _PLANNED_GRID)
+
+
 @functools.lru_cache(maxsize=64)
 def _pld(body: str, grid: float = _GRID) -> "PrivacyLossDistribution":
     """Of an event in its JSON form, on a grid of losses; a coarser one gives a larger epsilon, sooner."""
@@ -307,8 +318,13 @@ def _bisect(low: float, high: float, passes: Callable[[float], bool], tolerance:
 def gdp_delta(mu: float, at_epsilon: float) -> float:
     """delta(epsilon) of mu-GDP: T adaptive Gaussian rounds of L2 sensitivity D and noise sigma have
     mu = D sqrt(T) / sigma (Balle and Wang 2018, Theorem 8; Dong, Roth, Su 2022, Corollary 2.13)."""
+    return float(gdp_deltas(np.array(mu), np.array(at_epsilon)))
+
+
+def gdp_deltas(mu: np.ndarray, at_epsilon: np.ndarray) -> np.ndarray:
+    """The same of each pair of a mu and an epsilon, which have one shape."""
     tail = at_epsilon + scipy.special.log_ndtr(-at_epsilon / mu - mu / 2.0)
-    return float(scipy.special.ndtr(-at_epsilon / mu + mu / 2.0) - math.exp(min(tail, 0.0)))
+    return np.asarray(scipy.special.ndtr(-at_epsilon / mu + mu / 2.0) - np.exp(np.minimum(tail, 0.0)))
 
 
 def gdp_epsilon(mu: float, at_delta: float) -> float:

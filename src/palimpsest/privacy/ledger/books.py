@@ -9,6 +9,7 @@ from typing import Any
 
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import events
+from palimpsest.privacy.gaussian_share import Share
 from palimpsest.privacy.ledger.chain import Chain, Entry, interpreted
 from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Cap, Charge, Run, Standing, digest_of
 from palimpsest.privacy.ledger.rules import balance
@@ -16,7 +17,7 @@ from palimpsest.privacy.ledger.witness import Witnesses
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.keyed import digest
 
-_LATER = ("key", "after_loss", "unit_column")  # what a registration may lack: that of records has no column
+_LATER = ("key", "after_loss", "unit_column", "filter")  # what a registration may lack: that of records has no column
 ROWS = "rows"  # the kind of the entries that know a data set's rows again
 _OF_RUN = ("stage", "variant", "purpose", "fingerprint")
 
@@ -50,7 +51,11 @@ class Books:
             return None
         with interpreted(f"The entry of asset {name!r}"):
             own = {each.name: terms[each.name] for each in fields(Asset) if each.name not in _LATER}
-            own |= {"orders": tuple(terms["orders"]), "unit_column": terms.get("unit_column")}
+            own |= {
+                "orders": tuple(terms["orders"]),
+                "unit_column": terms.get("unit_column"),
+                "filter": terms.get("filter", "renyi"),
+            }
             asset = Asset(**own, key=bytes.fromhex(self.chain.keys[name]), after_loss=bool(terms.get("lost")))
             asset.require_possible()
         return asset
@@ -145,8 +150,8 @@ def _public(asset: Asset) -> dict[str, Any]:
     return {name: value for name, value in asdict(asset).items() if name not in left_out}
 
 
-def reservation(run: Run, number: int, index: int, query: PlannedQuery) -> dict[str, Any]:
-    """What is reserved for one query of a run."""
+def reservation(run: Run, number: int, index: int, query: PlannedQuery, share: Share | None) -> dict[str, Any]:
+    """What is reserved for one query of a run, with its share of a Gaussian budget where the asset has one."""
     steps = {} if query.steps is None else {"steps": query.steps}
     return {
         "run_key": run.key,
@@ -159,6 +164,7 @@ def reservation(run: Run, number: int, index: int, query: PlannedQuery) -> dict[
         "adjacency": query.adjacency,
         "partition": query.partition,
         **steps,
+        **({} if share is None else {"share": share._asdict()}),
     }
 
 
@@ -173,6 +179,7 @@ def charge_of(entry: Entry) -> Charge:
         event=events.from_json(body["event"]),
         partition=tuple(body["partition"]) if body["partition"] else None,
         steps=body.get("steps"),
+        share=Share(**body["share"]) if "share" in body else None,
         state=MOVES[entry.kind].after,
         time=entry.time,
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 from palimpsest import validate
 from palimpsest.errors import LedgerError
+from palimpsest.privacy.ledger import rules
 from palimpsest.privacy.ledger.books import Books, fixed_terms, key_hash
 from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Charge, Reservation, Run, digest_of, require_unit
 from palimpsest.privacy.ledger.rules import attempt, check_advance, check_plan, never, require_budget, require_consent
@@ -202,7 +203,11 @@ class Ledger:
             if run.purpose == "release":
                 require_budget(asset, charges, list(missing.values()), run, now.number)
                 require_consent(asset, charges, missing, run, now, again)
-            made = {index: writing.reserve(name, run, now.number, index, query) for index, query in missing.items()}
+            taken = rules.shares(asset, charges, list(missing.values()), run, now.number)
+            made = {
+                index: writing.reserve(name, run, now.number, index, query, share)
+                for (index, query), share in zip(missing.items(), taken, strict=True)
+            }
             charge_of = {**now.kept, **made}
             used = tuple(charge_of[index] for index in range(len(planned)))
             lost = now.begun - {charge.id for charge in used}

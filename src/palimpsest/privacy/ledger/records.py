@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -11,12 +12,16 @@ import dp_accounting.dp_event as dpa
 from palimpsest import validate
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import accounting
+from palimpsest.privacy.gaussian_share import Share
 from palimpsest.privacy.planned import ADJACENCY
 
 UNITS = ("record", "person")
+FILTERS = ("renyi", "gdp")
 FILTER_ORDERS = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
 PURPOSES = ("release", "reference")
 _COUNTED = ("reserved", "begun", "answered", "committed")
+_UP = 1.0 + 1e-9  # more than what adding squares and inverting a profile round
+_GAUSSIAN_DELTA = 0.9  # of delta: what is left is for covers and for deltas that no event carries
 _LOOKED = ("begun", "answered", "committed")
 STATES = (*_COUNTED, "refunded")
 
@@ -71,7 +76,8 @@ class Asset:
         unit: what one adjacency step adds or removes: "record" or "person".
         unit_column: the column whose exact value is a person; None where the unit is one record.
         adjacency: "add_remove".
-        orders: the Renyi orders of the privacy filter, fixed at registration.
+        filter: what the total is counted in, fixed at registration: "renyi" (divergences) or "gdp" (Gaussian DP).
+        orders: the Renyi orders of the first, fixed at registration.
         key: 32 secret bytes for keyed hashes of this asset's rows.
         after_loss: an earlier ledger of this data set is lost: what it spent is in no total.
     """
@@ -86,10 +92,12 @@ class Asset:
     key: bytes = field(default=b"", repr=False)
     after_loss: bool = False
     unit_column: str | None = None
+    filter: str = "renyi"
 
     def __post_init__(self) -> None:
         """Refuse an unknown unit, a person without a column and a column without a person."""
         validate.one_of(UNITS, unit=self.unit)
+        validate.one_of(FILTERS, filter=self.filter)
         if (self.unit == "person") != isinstance(self.unit_column, str):
             raise ValueError("an asset of persons names the column that says who they are, and no other does")
 
@@ -101,8 +109,13 @@ class Asset:
 
     @property
     def filter_delta(self) -> float:
-        """Half of delta converts Renyi to epsilon; the other half is for deltas that no event carries."""
-        return self.delta / 2.0
+        """The part of delta at which the filter's total becomes an epsilon: half of it, or nine tenths."""
+        return self.delta * (_GAUSSIAN_DELTA if self.filter == "gdp" else 0.5)
+
+    @property
+    def beside_delta(self) -> float:
+        """The rest of delta: for deltas that no event carries, and those beside which a Gaussian covers a charge."""
+        return self.delta - self.filter_delta
 
     def implied(self, divergences: Sequence[float]) -> list[float]:
         """The epsilon that each order's summed Renyi divergence implies at its share of `filter_delta`."""
@@ -110,9 +123,14 @@ class Asset:
         pairs = zip(self.orders, divergences, strict=True)
         return [accounting.renyi_epsilon(order, divergence, share) for order, divergence in pairs]
 
-    def spent(self, divergences: Sequence[float]) -> float:
-        """The epsilon that summed Renyi divergences, one per order, imply."""
-        return min(self.implied(divergences)) if any(divergences) else 0.0
+    def spent(self, used: Sequence[float]) -> float:
+        """The epsilon that the filter's sums imply: of Renyi divergences, one per order, or of mu in squares."""
+        if not any(used):
+            return 0.0
+        if self.filter == "renyi":
+            return min(self.implied(used))
+        (squares,) = used
+        return accounting.gdp_epsilon(math.sqrt(squares) * _UP, self.filter_delta) if squares < math.inf else math.inf
 
 
 def require_unit(known: Asset, wanted: Protected) -> None:
@@ -189,6 +207,7 @@ class Charge:
     steps: int | None = None  # what it pays for, None where the query runs at once
     steps_begun: int = 0
     answer_hash: str | None = None
+    share: Share | None = None  # what it takes of a Gaussian budget, fixed when it was reserved
 
     @property
     def counted(self) -> bool:
@@ -249,16 +268,25 @@ class Balance:
     """What an asset has spent: the filter's view, which holds for plans chosen adaptively.
 
     Attributes:
-        divergences: summed Renyi divergence at each of the asset's orders.
+        used: the filter's sums: of the Renyi divergences at each of the asset's orders, or of mu in squares.
         spent: the epsilon they imply at the asset's delta.
         cap: the budget's epsilon.
+        beside: the deltas that are in none of these sums.
+        most_beside: what they may add up to.
     """
 
-    divergences: tuple[float, ...]
+    used: tuple[float, ...]
     spent: float
     cap: float
+    beside: float
+    most_beside: float
 
     @property
     def left(self) -> float:
         """Epsilon of the cap not yet spent."""
         return max(0.0, self.cap - self.spent)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the filter admits it."""
+        return self.spent <= self.cap and self.beside <= self.most_beside

@@ -7,9 +7,19 @@ limit for (epsilon, delta / 2 / number of orders). Every transcript then ends wi
 assign it to one. On the transcripts assigned to an order the process equals the one that this order's filter
 alone would stop, so they add at most that order's share of delta, and the shares sum to delta / 2. The deltas
 that no event carries never pass the other half.
+
+An asset may be counted in Gaussian DP instead. Each charge is covered, before it begins, by a mechanism that tells all
+with probability t and asks one Gaussian query of mu otherwise (`gaussian_share`). Claim: while at most n charges are
+still to come, of which mu in squares never add up to more than m^2 nor t to more than d, whatever was seen, they are
+covered together by (m, d). For n = 0 nothing is told. Otherwise the next charge is covered by (mu, t), and, whatever
+it answers, the rest by (sqrt(m^2 - mu^2), d - t). An adaptive composition is covered by the product of the two covers
+(Zhu, Dong, Wang 2022, Theorem 10). It tells all with probability 1 - (1 - t) (1 - d + t) <= d, and asks two Gaussian
+queries otherwise, which are one of mu m. So with m fixed by delta_G(epsilon; m) <= filter_delta and d by beside_delta,
+the whole satisfies (epsilon, delta) however long it goes on. A unit meets one cell of a scheme, so the dearest counts.
 """
 
 import json
+import math
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -21,23 +31,59 @@ from palimpsest import validate
 from palimpsest.errors import BudgetExceeded, ConsentNeeded, LedgerError
 from palimpsest.privacy import accounting, events
 from palimpsest.privacy.events import Cell, Term
+from palimpsest.privacy.gaussian_share import Share, covering, needs_delta
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import MOVES, PURPOSES, Asset, Balance, Charge, Run, Standing
 from palimpsest.privacy.planned import ADJACENCY, PlannedQuery
 
+_SLACK = 1e-6  # between releases of the libraries that count
+
 # --- what charges add up to ------------------------------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """One query as the filter counts it: of a charge, or of a plan."""
+
+    event: dpa.DpEvent
+    cell: Cell | None
+    own_delta: float
+    share: Share | None
 
 
 def balance(asset: Asset, charges: Iterable[Charge]) -> Balance:
     """What the charges of an asset have spent, and what its cap is."""
-    used = _divergences(asset, _counted(charges))
-    return Balance(used, asset.spent(used), asset.epsilon)
+    return _balance(asset, _counted(charges))
 
 
-def preview(asset: Asset, charges: Iterable[Charge], wanted: Mapping[tuple[str, int], Sequence[PlannedQuery]]) -> float:
-    """The epsilon spent on the asset once these further queries have run, by (key, number) of their runs."""
-    more = [(query.event, _cell(query.partition, *run)) for run, planned in wanted.items() for query in planned]
-    return asset.spent(_divergences(asset, [*_counted(charges), *more]))
+def preview(
+    asset: Asset, charges: Iterable[Charge], wanted: Mapping[tuple[str, int], Sequence[PlannedQuery]]
+) -> Balance:
+    """The balance of the asset once these further queries have run, by (key, number) of their runs."""
+    asked = _counted(charges)
+    for run, planned in wanted.items():
+        asked += _priced(asset, asked, planned, *run)
+    return _balance(asset, asked)
+
+
+def shares(
+    asset: Asset, charges: Iterable[Charge], wanted: Sequence[PlannedQuery], run: Run, number: int
+) -> list[Share | None]:
+    """What each of a run's further queries takes of a Gaussian budget; None of each where the filter is another."""
+    return [one.share for one in _priced(asset, _counted(charges), wanted, run.key, number)]
+
+
+def understated(asset: Asset, charges: Iterable[Charge]) -> list[Charge]:
+    """The charges of a Gaussian budget whose share does not cover their event, by the accountants of today."""
+    if asset.filter != "gdp":
+        return []
+    return [charge for charge in charges if charge.counted and not _covers(charge)]
+
+
+def _covers(charge: Charge) -> bool:
+    if charge.share is None:
+        return False
+    own = charge.own_delta
+    return charge.share.mu >= covering(charge.event, own, charge.share.beside - own).mu * (1.0 - _SLACK)
 
 
 def composed(charges: Iterable[Charge]) -> dpa.DpEvent:
@@ -60,16 +106,14 @@ def require_budget(
         wanted: what the run has no charge for yet.
         number: which run of its plan it is.
     """
-    now = balance(asset, charges)
-    after = preview(asset, charges, {(run.key, number): wanted})
-    own = sum(charge.own_delta for charge in charges if charge.counted) + sum(query.own_delta for query in wanted)
-    if after <= asset.epsilon and own <= asset.delta - asset.filter_delta:
+    now, after = balance(asset, charges), preview(asset, charges, {(run.key, number): wanted})
+    if after.fits:
         return
-    share = "Lower the deltas outside the events" if after <= asset.epsilon else "Lower the variant's epsilon"
+    share = "Lower the deltas outside the events" if after.spent <= after.cap else "Lower the variant's epsilon"
     raise BudgetExceeded(
         f"Stage {run.stage!r} ({run.variant}) would pass the budget of asset {asset.name!r}: spent epsilon "
-        f"{now.spent:.3f}, asked {after - now.spent:.3f} more, left {now.left:.3f} of {asset.epsilon:g} at delta "
-        f"{asset.delta:.3g} (deltas outside the events: {own:.3g} of {asset.delta - asset.filter_delta:.3g}).",
+        f"{now.spent:.3f}, asked {after.spent - now.spent:.3f} more, left {now.left:.3f} of {asset.epsilon:g} at delta "
+        f"{asset.delta:.3g} (deltas outside the events: {after.beside:.3g} of {after.most_beside:.3g}).",
         f"Nothing was charged and no row was read. {share}, drop a variant, or, if the data's owner agrees, raise the "
         "cap of epsilon with `palimpsest register --amend`.",
     )
@@ -100,14 +144,14 @@ def require_consent(
     why = "this plan already ran on these data" if now.number > 1 else "an attempt was stopped after queries had begun"
     raise ConsentNeeded(
         f"Stage {run.stage!r} ({run.variant}) would be charged again: {why}. The total of asset {asset.name!r} would "
-        f"go from epsilon {before.spent:.3f} to {after:.3f} of {asset.epsilon:g}.",
+        f"go from epsilon {before.spent:.3f} to {after.spent:.3f} of {asset.epsilon:g}.",
         "Nothing was charged and no row was read. Say yes to `palimpsest run` at a terminal, or give it --yes; for "
         f"`dvc repro` or a schedule set {again.VARIABLE}={word} in its environment, which holds for this one charge.",
     )
 
 
-def _counted(charges: Iterable[Charge]) -> list[Term]:
-    return [_placed(charge) for charge in charges if charge.counted]
+def _counted(charges: Iterable[Charge]) -> list[Asked]:
+    return [Asked(*_placed(charge), charge.own_delta, charge.share) for charge in charges if charge.counted]
 
 
 def _placed(charge: Charge) -> Term:
@@ -119,10 +163,52 @@ def _cell(partition: tuple[str, str] | None, run_key: str, number: int) -> Cell 
     return (f"{run_key} {number} {partition[0]}", partition[1]) if partition else None
 
 
-def _divergences(asset: Asset, terms: Iterable[Term]) -> tuple[float, ...]:
+def _balance(asset: Asset, asked: Sequence[Asked]) -> Balance:
+    if asset.filter == "gdp":
+        used: tuple[float, ...] = (_worst((one.cell, one.share.mu**2 if one.share else math.inf) for one in asked),)
+        beside = _worst(map(_beside, asked))
+    else:
+        used, beside = _divergences(asset, asked), sum(one.own_delta for one in asked)
+    return Balance(used, asset.spent(used), asset.epsilon, beside, asset.beside_delta)
+
+
+def _beside(one: Asked) -> tuple[Cell | None, float]:
+    return one.cell, one.share.beside if one.share else one.own_delta
+
+
+def _worst(taken: Iterable[tuple[Cell | None, float]]) -> float:
+    """What is taken of any one unit at most: of a scheme by the dearest of its cells, since a unit lies in one."""
+    whole, schemes = 0.0, dict[str, dict[str, float]]()
+    for cell, amount in taken:
+        if cell is None:
+            whole += amount
+        else:
+            cells = schemes.setdefault(cell[0], {})
+            cells[cell[1]] = cells.get(cell[1], 0.0) + amount
+    return whole + sum(max(cells.values()) for cells in schemes.values())
+
+
+def _priced(
+    asset: Asset, before: Sequence[Asked], wanted: Sequence[PlannedQuery], key: str, number: int
+) -> list[Asked]:
+    """Further queries of one run, each with its share of a Gaussian budget.
+
+    A share is fixed here, before the query begins. What the run's covers take of delta is half of what is left of it,
+    in equal parts for all that may meet one unit: so there is always some left for the next run.
+    """
+    asked = [Asked(one.event, _cell(one.partition, key, number), one.own_delta, None) for one in wanted]
+    if asset.filter != "gdp":
+        return asked
+    left = asset.beside_delta - _worst(map(_beside, before)) - _worst(map(_beside, asked))
+    parts = _worst((one.cell, float(needs_delta(one.event, one.own_delta))) for one in asked)
+    each = left / 2.0 / max(1.0, parts)
+    return [one._replace(share=covering(one.event, one.own_delta, each)) for one in asked]
+
+
+def _divergences(asset: Asset, asked: Iterable[Asked]) -> tuple[float, ...]:
     """Summed Renyi divergences, one per order."""
     total = np.zeros(len(asset.orders))
-    for body, count in events.worst_counts(terms).items():
+    for body, count in events.worst_counts((one.event, one.cell) for one in asked).items():
         total += count * np.array(_divergence_of(asset.orders, body))
     return tuple(total.tolist())
 

@@ -25,6 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from palimpsest.errors import LedgerError
 from palimpsest.files import make_folder
+from palimpsest.privacy.gaussian_share import Share
 from palimpsest.privacy.ledger import books, chain, database
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.chain import Chain, Entry
@@ -187,8 +188,8 @@ class Transaction:
         """Write what is known of an asset's rows, or the owner's word on them."""
         chain.append(self.connection, name, books.ROWS, None, body)
 
-    def reserve(self, name: str, run: Run, number: int, index: int, query: PlannedQuery) -> Charge:
-        body = books.reservation(run, number, index, query)
+    def reserve(self, name: str, run: Run, number: int, index: int, query: PlannedQuery, share: Share | None) -> Charge:
+        body = books.reservation(run, number, index, query, share)
         return books.charge_of(chain.append(self.connection, name, "reserve", uuid.uuid4().hex, body))
 
     def standing(self, charge: Charge) -> Standing:

@@ -1,5 +1,6 @@
 """What the books say of one asset, for tables, pages and the statement."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -41,6 +42,15 @@ class UsedOrder:
 
 
 @dataclass(frozen=True)
+class UsedGaussian:
+    """What a filter in Gaussian DP counts: mu of all that was asked, and the deltas beside it."""
+
+    mu: float
+    beside: float
+    most_beside: float
+
+
+@dataclass(frozen=True)
 class LedgerSummary:
     """The books of one asset.
 
@@ -61,7 +71,7 @@ class LedgerSummary:
     delta: float
     cap_epsilon: float
     caps: tuple[Cap, ...]
-    filter: UsedOrder
+    filter: UsedOrder | UsedGaussian
     spent_epsilon: float
     left_epsilon: float
     charges: tuple[ChargeLine, ...]
@@ -110,10 +120,12 @@ def ledger_summary(books: Books, name: str, known: Accounted | None = None) -> L
     )
 
 
-def _used(asset: Asset, balance: Balance) -> UsedOrder:
-    implied = asset.implied(balance.divergences)
+def _used(asset: Asset, balance: Balance) -> UsedOrder | UsedGaussian:
+    if asset.filter == "gdp":
+        return UsedGaussian(math.sqrt(balance.used[0]), balance.beside, balance.most_beside)
+    implied = asset.implied(balance.used)
     best = implied.index(min(implied))
-    return UsedOrder(asset.orders[best], balance.divergences[best], asset.orders)
+    return UsedOrder(asset.orders[best], balance.used[best], asset.orders)
 
 
 def _epsilon(charge: Charge, delta: float) -> float | None:

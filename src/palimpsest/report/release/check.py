@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from palimpsest.errors import DataError, PalimpsestError
 from palimpsest.files import read_json
 from palimpsest.privacy.ledger.records import Asset, Cap, Charge
-from palimpsest.privacy.ledger.rules import preview
+from palimpsest.privacy.ledger.rules import preview, understated
 from palimpsest.privacy.receipt import Receipt, close, equal
 from palimpsest.records.structured import PLAIN
 from palimpsest.records.vouched import sha256
@@ -216,7 +216,9 @@ def _recomputed(path: Path) -> Iterator[str]:
         yield from (f"{release['variant']}: {problem}" for problem in problems)
         yield from _restated(release, receipt, curves[release["variant"]])
         receipts.append(receipt)
-    total, terms = preview(asset, charges, {}), statement["ledger"]
+    total, terms = preview(asset, charges, {}).spent, statement["ledger"]
+    if short := understated(asset, charges):
+        yield f"{len(short)} charges take less of the Gaussian budget than their events"
     left = max(0.0, asset.epsilon - total)
     said = [told[name] for told in (books, terms) for name in ("spent_epsilon", "left_epsilon")]
     if not equal((total, left, total, left, asset.epsilon), (*said, terms["cap_epsilon"])):

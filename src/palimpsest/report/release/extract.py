@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from palimpsest.errors import DataError
 from palimpsest.privacy import events
+from palimpsest.privacy.gaussian_share import Share
 from palimpsest.privacy.ledger.records import Asset, Cap, Charge
 from palimpsest.privacy.ledger.summary import LedgerSummary
 
@@ -39,7 +40,8 @@ def extract(asset: Asset, charges: Sequence[Charge], books: LedgerSummary) -> di
 
 def _terms(asset: Asset) -> dict[str, Any]:
     column = {} if asset.unit_column is None else {"unit_column": asset.unit_column}
-    return {name: getattr(asset, name) for name in _ASSET} | column | {"orders": list(asset.orders)}
+    counted = {"orders": list(asset.orders), "filter": asset.filter}
+    return {name: getattr(asset, name) for name in _ASSET} | column | counted
 
 
 def _line(charge: Charge, run_key: str) -> dict[str, Any]:
@@ -48,6 +50,7 @@ def _line(charge: Charge, run_key: str) -> dict[str, Any]:
         "event": events.to_json(charge.event),
         "partition": None if charge.partition is None else list(charge.partition),
         "day": charge.time[:10],
+        **({} if charge.share is None else {"share": charge.share._asdict()}),
     }
 
 
@@ -76,7 +79,12 @@ def asset_of(document: Mapping[str, Any]) -> Asset:
     """
     asset = document["asset"]
     terms = {name: asset[name] for name in _ASSET}
-    return Asset(**terms, orders=tuple(map(float, asset["orders"])), unit_column=asset.get("unit_column"))
+    return Asset(
+        **terms,
+        orders=tuple(map(float, asset["orders"])),
+        unit_column=asset.get("unit_column"),
+        filter=asset.get("filter", "renyi"),
+    )
 
 
 @_malformed
@@ -102,5 +110,6 @@ def _charge(line: Mapping[str, Any]) -> Charge:
         fingerprint="",
         event=events.from_json(line["event"]),
         partition=partition,
+        share=Share(**line["share"]) if "share" in line else None,
         time=line["day"],
     )

@@ -1,0 +1,136 @@
+"""What a charge takes of a Gaussian budget: the least Gaussian that covers all of its event, beside a small delta.
+
+A pair of output laws of a mechanism on neighbours is covered by (mu, t) where, in both orders of the two,
+delta(epsilon) <= t + (1 - t) delta_G(epsilon; mu) for every epsilon >= 0, with delta_G that of one Gaussian query of
+sensitivity over noise mu. For negative epsilon the same then holds, since both sides turn into each other's order in
+the same way. The right-hand side is the profile of a mechanism that tells all with probability t and asks that Gaussian
+query otherwise, so the pair is a post-processing of it (Blackwell; Dong, Roth, Su 2022, Theorem 2.10). That is why
+covers of adaptive queries add up: mu in squares, t as it stands; see `ledger.rules`.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+import dp_accounting.dp_event as dpa
+import numpy as np
+
+from palimpsest.privacy import accounting, events
+
+_POINTS = 8193  # of epsilon, denser near 0
+_HALVINGS = 60
+_ROUND = 1e-9  # relative, far above what 64-bit profiles lose
+_MOST_MU = 100.0
+_ORDERS = 1.0 + np.geomspace(1e-3, 1e4, 600)  # any order's bound holds, so a grid of them does
+
+Profile: TypeAlias = Callable[[np.ndarray], np.ndarray]  # upper bounds of delta at ascending epsilons
+
+
+class Share(NamedTuple):
+    """What one charge takes of a Gaussian budget.
+
+    Attributes:
+        mu: of the Gaussian query that covers it, sensitivity over noise; infinite where none does.
+        beside: the delta beside that, with the one that its event does not carry.
+    """
+
+    mu: float
+    beside: float
+
+
+def needs_delta(event: dpa.DpEvent, own_delta: float = 0.0) -> bool:
+    """Whether a Gaussian covers the event only beside some delta: any but Gaussian queries, whose mu adds exactly."""
+    return own_delta > 0 or any(type(leaf) is not dpa.GaussianDpEvent for leaf, _ in accounting.leaves(event))
+
+
+def covering(event: dpa.DpEvent, own_delta: float, beside: float) -> Share:
+    """The least Gaussian that covers a whole charge beside a delta of `beside`; infinite where none is found.
+
+    Guarantee: delta(epsilon) + own_delta <= t + (1 - t) delta_G(epsilon; mu) for every epsilon >= 0 and both orders of
+    neighbours, with t = own_delta + beside. Between two points of the grid both sides fall, so the left one at the
+    lower point is held against the right one at the upper point; from the last point on the left one is below t. What
+    adapts within a charge has the same profile: that of its dominating pair (Zhu, Dong, Wang 2022, Theorem 10).
+
+    Args:
+        event: the composition of a whole charge.
+        own_delta: a delta that it does not carry.
+        beside: the delta that the cover may take beside that; none is taken of plain Gaussian queries.
+    """
+    if not needs_delta(event, own_delta):
+        return Share(math.sqrt(sum(count / leaf.noise_multiplier**2 for leaf, count in accounting.leaves(event))), 0.0)
+    if beside <= 0 or not accounting.is_private(event):
+        return Share(math.inf, own_delta)
+    return _numeric(json.dumps(events.to_json(event)), own_delta, beside)
+
+
+@lru_cache(maxsize=1024)
+def _numeric(body: str, own_delta: float, beside: float) -> Share:
+    event = events.from_json(json.loads(body))
+    own = accounting.primary(event)
+    mus = (least_mu(_profile(event, accountant), own_delta, beside) for accountant in dict.fromkeys((own, "rdp")))
+    return Share(next((mu for mu in mus if mu < math.inf), math.inf), own_delta + beside)
+
+
+def least_mu(profile: Profile, own_delta: float, beside: float) -> float:
+    """The mu of the least Gaussian that covers a profile, which never rises; see `covering`."""
+    end = _end(profile, beside)
+    if not math.isfinite(end):
+        return math.inf
+    at = end * np.linspace(0.0, 1.0, _POINTS) ** 2
+    above = profile(at)[:-1] * (1.0 + _ROUND) - beside * (1.0 - _ROUND)
+    needed, upper = above[above > 0] / (1.0 - own_delta - beside), at[1:][above > 0]
+    low, high = np.zeros(len(needed)), np.full(len(needed), _MOST_MU)
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        enough = accounting.gdp_deltas(middle, upper) >= needed
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    mu = float(high.max(initial=0.0)) * (1.0 + _ROUND)
+    return mu if mu < _MOST_MU else math.inf
+
+
+def _end(profile: Profile, beside: float) -> float:
+    """An epsilon from which on the profile is at most `beside`; infinite where none is found."""
+    for end in 2.0 ** np.arange(-20, 10):
+        if profile(np.array([end]))[0] <= beside * (1.0 - _ROUND):
+            return float(end)
+    return math.inf
+
+
+def _profile(event: dpa.DpEvent, accountant: str) -> Profile:
+    """Upper bounds of delta at each epsilon, for both orders of neighbours."""
+    if accountant == "pld":
+        loss = accounting.planned_pld(event)
+        return lambda at: np.asarray(loss.get_delta_for_epsilon(at))
+    if accountant == "zcdp":
+        rho = accounting.total_rho(event)
+        return lambda at: _renyi_deltas(_ORDERS, rho * _ORDERS, rho, at)
+    orders, renyi = np.array(accounting.ORDERS), accounting.rdp(event)
+    return lambda at: _renyi_deltas(orders, renyi, float(renyi[0]), at)
+
+
+def _renyi_deltas(orders: np.ndarray, divergences: np.ndarray, kl: float, at: np.ndarray) -> np.ndarray:
+    """The least that any order implies (Canonne, Kamath, Steinke 2020, Proposition 12), and Pinsker's inequality.
+
+    Near epsilon 0 no order is as good as the divergence of Kullback and Leibler, which is at most that of any order.
+    """
+    fixed = (orders - 1.0) * (divergences + np.log1p(-1.0 / orders)) - np.log(orders)
+    bounds = [float(np.min(fixed - (orders - 1.0) * one)) for one in at]
+    deltas = np.minimum(np.exp(np.minimum(bounds, 0.0)), math.sqrt(kl / 2.0))
+    return _below_chords(np.expm1(at), deltas) if len(at) > 1 else deltas
+
+
+def _below_chords(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The greatest convex function below these points: delta is convex in the exponential of epsilon, so it bounds."""
+    hull: list[tuple[float, float]] = []
+    for point in zip(x.tolist(), y.tolist(), strict=True):
+        while len(hull) > 1 and _is_above(hull[-1], hull[-2], point):
+            hull.pop()
+        hull.append(point)
+    return np.interp(x, *np.array(hull).T)
+
+
+def _is_above(point: tuple[float, float], left: tuple[float, float], right: tuple[float, float]) -> bool:
+    """Whether a point is on or above the chord between its neighbours."""
+    return (point[1] - left[1]) * (right[0] - left[0]) >= (right[1] - left[1]) * (point[0] - left[0])
