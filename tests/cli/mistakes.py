@@ -124,6 +124,7 @@ MISTAKES = (
     Mistake("ten times as many records as declared", options={"n-public": 300}, ends=0),
     Mistake("epsilon 0", options={"epsilon": 0}),
     Mistake("epsilon 1000", options={"epsilon": 1000}),
+    Mistake("filter unknown", options={"filter": "zcdp"}),
     Mistake("epsilon in words", options={"epsilon": "three"}, ends=2),
     Mistake("a budget below epsilon", options={"budget": 1}),
     Mistake("a budget that the total passes", options={"budget": 3.2, "method": "select"}),

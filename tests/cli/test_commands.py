@@ -158,7 +158,8 @@ def test_what_was_kept_for_the_eye_is_not_what_is_charged(place: Place) -> None:
     assert json.loads(place.call("plan", "--json").stdout)["fits"] is False
     kept = place.workspace / SEEN / "plan.json"
     body = read_json(kept)
-    write_json(kept, {**body, "value": {**body["value"], "after": 0.0}})
+    value = body["value"]
+    write_json(kept, {**body, "value": {**value, "after": {**value["after"], "spent": 0.0}}})
     assert json.loads(place.call("plan", "--json").stdout)["fits"] is True, "shown as it was edited"
     done = place.call("run")
     assert (done.exit_code, "Nothing was charged" in done.stderr) == (1, True)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.privacy import accounting
 from palimpsest.privacy.events import DiscreteGaussianDpEvent
-from palimpsest.privacy.gaussian_share import Share, covering, least_mu
+from palimpsest.privacy.gaussian_share import Share, bounds, covering, least_mu
 from palimpsest.privacy.ledger import books
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Balance, Charge, Run
@@ -86,6 +86,15 @@ def test_a_cover_holds_at_every_epsilon(name, beside, own_delta):
     covered = share.beside + (1 - share.beside) * accounting.gdp_deltas(np.full(len(EPSILONS), share.mu), EPSILONS)
     assert share.beside == own_delta + beside
     assert all(own_delta + profile(at) <= most for at, most in zip(EPSILONS, covered, strict=True))
+
+
+@pytest.mark.parametrize(("event", "accountant"), [
+    (dpa.ZCDpEvent(0.3), "zcdp"), (dpa.GaussianDpEvent(1 / math.sqrt(0.6)), "rdp"),
+    (dpa.GaussianDpEvent(1 / math.sqrt(0.6)), "pld"),
+])  # fmt: skip
+def test_each_accountant_bounds_the_exact_profile_from_above(event, accountant):
+    exact = [gaussian(1 / math.sqrt(0.6), at) for at in EPSILONS]
+    assert np.all(bounds(event, accountant)(EPSILONS) >= np.array(exact) - 1e-12)
 
 
 def test_a_gaussian_covers_itself_and_takes_no_delta():
@@ -169,7 +178,7 @@ def cover_of(strength: float) -> float:
 @pytest.mark.parametrize("delta", [0.2, 0.02])
 def test_no_strategy_passes_the_cap(cap, delta):
     asset = replace(ASSET, delta=delta, epsilon=cap)
-    attack = functools.partial(best_attack, asset, (0.2, 0.4, 0.8), asset.beside_delta / 2, 14)
+    attack = functools.partial(best_attack, asset, (0.2, 0.4, 0.8), asset.beside_delta, 14)
     assert attack(lambda strength: cover_of(strength) ** 2) <= delta
     assert attack(lambda strength: cover_of(strength) ** 2 / 4) > delta  # a cover half as wide is caught
 

@@ -59,6 +59,7 @@ class DataSource:
     epsilon: float = 3.0
     budget: float = 10.0
     delta: float | None = None
+    filter: str = "renyi"
     lm: str = "embedded"
     words: str | None = None
     preset: str = "modern"
@@ -148,7 +149,8 @@ def _published(source: DataSource, preset: Preset) -> Iterator[tuple[str, dict[s
 
 def _budget(source: DataSource, published: Mapping[str, float] = MappingProxyType({})) -> dict[str, Any]:
     delta = {} if source.delta is None else {"delta": source.delta}
-    return {"privacy": {"budget": {"epsilon": source.budget, **published, **delta}}}
+    counted = {} if source.filter == DataSource.filter else {"filter": source.filter}
+    return {"privacy": {"budget": {"epsilon": source.budget, **published, **delta, **counted}}}
 
 
 def _release(source: DataSource) -> dict[str, Any]:

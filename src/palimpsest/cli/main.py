@@ -469,6 +469,13 @@ def decisions(
         float, typer.Option(help="Cap on the data set's total epsilon; it must pay the first variant.")
     ] = DataSource.budget,
     delta: Annotated[float | None, typer.Option(help="The data set's delta; none: 1 / (n ln n), n units.")] = None,
+    counted: Annotated[
+        str,
+        typer.Option(
+            "--filter",
+            help="What the total is counted in, for good: renyi, or gdp (Gaussian DP), which costs most plans less.",
+        ),
+    ] = DataSource.filter,
     lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name.")] = DataSource.lm,
     words: Annotated[
         str | None,
@@ -530,7 +537,7 @@ def decisions(
     source = DataSource(
         **said, labels=named, test=test, public_test=public_test, public_labels=public_labels, max_length=max_length,
         delta=delta, lm=lm, words=words, preset=preset, chosen=task, json_schema=read_schema(json_schema),
-        wanted=method, bad_rows=bad_rows,
+        wanted=method, bad_rows=bad_rows, filter=counted,
     )  # fmt: skip
     return Decided(source, check)
 

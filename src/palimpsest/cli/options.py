@@ -14,6 +14,7 @@ from palimpsest.methods.shared.tools import Reads
 from palimpsest.models.words import Named
 from palimpsest.params.presets import PRESETS
 from palimpsest.params.sections import NAME
+from palimpsest.privacy.ledger.records import FILTERS
 from palimpsest.records import attributes
 from palimpsest.records.faults import POLICIES
 from palimpsest.records.structured import WHOLE_ROW
@@ -189,6 +190,8 @@ def _budget(source: DataSource) -> Iterator[Problem]:
         yield f"--budget is {budget:g}; allowed is above 0 and finite.", "Give 10, say: the cap over all releases."
     elif budget < epsilon:
         yield _too_small(source, epsilon)
+    if source.filter not in FILTERS:
+        yield f"--filter is {source.filter!r}.", f"Choose one of {', '.join(FILTERS)}; it is fixed at registration."
     if source.delta is not None and not 0 < source.delta <= 1 / units:
         unit = "records" if source.persons is None else "persons"
         yield (

@@ -69,7 +69,7 @@ def covering(event: dpa.DpEvent, own_delta: float, beside: float) -> Share:
 def _numeric(body: str, own_delta: float, beside: float) -> Share:
     event = events.from_json(json.loads(body))
     own = accounting.primary(event)
-    mus = (least_mu(_profile(event, accountant), own_delta, beside) for accountant in dict.fromkeys((own, "rdp")))
+    mus = (least_mu(bounds(event, accountant), own_delta, beside) for accountant in dict.fromkeys((own, "rdp")))
     return Share(next((mu for mu in mus if mu < math.inf), math.inf), own_delta + beside)
 
 
@@ -98,8 +98,8 @@ def _end(profile: Profile, beside: float) -> float:
     return math.inf
 
 
-def _profile(event: dpa.DpEvent, accountant: str) -> Profile:
-    """Upper bounds of delta at each epsilon, for both orders of neighbours."""
+def bounds(event: dpa.DpEvent, accountant: str) -> Profile:
+    """Upper bounds of delta at each epsilon, for both orders of neighbours, by one accountant."""
     if accountant == "pld":
         loss = accounting.planned_pld(event)
         return lambda at: np.asarray(loss.get_delta_for_epsilon(at))
@@ -116,8 +116,8 @@ def _renyi_deltas(orders: np.ndarray, divergences: np.ndarray, kl: float, at: np
     Near epsilon 0 no order is as good as the divergence of Kullback and Leibler, which is at most that of any order.
     """
     fixed = (orders - 1.0) * (divergences + np.log1p(-1.0 / orders)) - np.log(orders)
-    bounds = [float(np.min(fixed - (orders - 1.0) * one)) for one in at]
-    deltas = np.minimum(np.exp(np.minimum(bounds, 0.0)), math.sqrt(kl / 2.0))
+    least = [float(np.min(fixed - (orders - 1.0) * one)) for one in at]
+    deltas = np.minimum(np.exp(np.minimum(least, 0.0)), math.sqrt(kl / 2.0))
     return _below_chords(np.expm1(at), deltas) if len(at) > 1 else deltas
 
 
