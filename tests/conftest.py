@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from palimpsest.privacy.ledger.witness import VARIABLE
 
 # Fixtures that take seconds to make: a trained model, a server.
 COSTLY = ("base", "api")
+
+# How long an example takes hangs on what else the machine does.
+settings.register_profile("shared", deadline=None)
+settings.load_profile("shared")
 
 # The workers of one run share the cores: threads of their own would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

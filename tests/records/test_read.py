@@ -217,7 +217,7 @@ def test_header_without_rows(tmp_path: Path, suffix: str, refused: Callable[...,
         pq.write_table(pa.schema([("text", pa.string()), ("label", pa.string())]).empty_table(), path)
     else:
         written(path, b"text,label\n" if "csv" in suffix else b"text\tlabel\n")
-    assert "no rows" in refused(path).problem
+    assert "no row that can be read" in refused(path).problem
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -439,7 +439,7 @@ def test_a_free_label_may_be_missing_but_not_from_every_row(tmp_path: Path, refu
     problem = refused(path, ColumnNames("text", "lable"), None).problem
     assert "no row has the key 'lable'" in problem
     assert "row 1: no key 'txt'" in refused(path, ColumnNames("txt", "label"), None).problem
-    assert "no rows" in refused(written(tmp_path / "none.jsonl", b"\n"), labels=None).problem
+    assert "no row that can be read" in refused(written(tmp_path / "none.jsonl", b"\n"), labels=None).problem
 
 
 KEYS = ("year", "title")

@@ -13,7 +13,7 @@ from palimpsest.methods.shared.method import Method
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.models.words import Named
 from palimpsest.params.presets import PRESETS
-from palimpsest.params.sections import NAME
+from palimpsest.params.sections import MOST_BUDGET, MOST_RECORDS, NAME
 from palimpsest.privacy.ledger.records import FILTERS
 from palimpsest.records import attributes
 from palimpsest.records.faults import POLICIES
@@ -150,6 +150,9 @@ def _sizes(source: DataSource) -> Iterator[Problem]:
     if records < _FEWEST:
         remedy = "Give the approximate number of private records; with fewer than that no audit can be made."
         yield f"--n-public is {records}; allowed is at least {_FEWEST}.", remedy
+    if records > MOST_RECORDS:
+        remedy = "Give the approximate number of private records."
+        yield f"--n-public is {records}; allowed is at most {MOST_RECORDS:,}.", remedy
     if (source.unit is None) != (persons is None):
         yield (
             "--unit and --persons come together: the person is then protected, and delta and noise follow from how "
@@ -186,8 +189,9 @@ def _budget(source: DataSource) -> Iterator[Problem]:
             f"data may grow by e^{MOST_EPSILON:g}, half a billion times, which promises nothing.",
             "Give 1 to 8, say 3. If you mean it, write the larger one beside the variant in params.yaml.",
         )
-    if not 0 < budget < math.inf:
-        yield f"--budget is {budget:g}; allowed is above 0 and finite.", "Give 10, say: the cap over all releases."
+    if not 0 < budget <= MOST_BUDGET:
+        allowed = f"above 0 and at most {MOST_BUDGET:g}"
+        yield f"--budget is {budget:g}; allowed is {allowed}.", "Give 10, say: the cap over all releases."
     elif budget < epsilon:
         yield _too_small(source, epsilon)
     if source.filter not in FILTERS:
@@ -222,7 +226,11 @@ def _files(source: DataSource) -> Iterator[Problem]:
     for option, path in named.items():
         if path is None:
             continue
-        real = path.expanduser().resolve()
+        try:
+            real = path.expanduser().resolve()
+        except (OSError, RuntimeError):  # also a link that leads to itself
+            yield f"{option} is {str(path)!r}, which leads nowhere.", "Name a file."
+            continue
         if real in seen:
             yield f"{option} is the same file as {seen[real]}, {str(path)!r}.", _APART[option]
         seen.setdefault(real, option)

@@ -43,6 +43,7 @@ _WORDS = {
     "bool_parsing": "allowed is true or false", "bool_type": "allowed is true or false",
     "string_type": "allowed is a text",
 }  # fmt: skip
+_LARGEST = 1 << 20  # bytes of params.yaml: reading YAML takes a thousand times as much
 _SINCE = {("predict", "means"): "class_means", ("evolve", "steering"): "class_means", ("embed", "aim"): "class_means"}
 
 
@@ -145,8 +146,11 @@ def file_of(text: str) -> File:
 
 
 def _text(workspace: Path | str) -> str:
+    path = Path(workspace) / FILE
     try:
-        return (Path(workspace) / FILE).read_text(encoding="utf-8")
+        if path.stat().st_size > _LARGEST:
+            raise ParamsError(f"{FILE} is larger than {_LARGEST} bytes.", "Leave in it what a person decides.")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ParamsError(
             f"There is no {FILE} here.", "Run this in a workspace, or make one with `palimpsest init`."
@@ -158,7 +162,7 @@ def _text(workspace: Path | str) -> str:
 def _content(text: str) -> Any:
     try:
         return YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
+    except (YAMLError, ValueError, RecursionError) as error:  # a number of thousands of digits, a list in a list in a
         place = getattr(error, "problem_mark", None)
         where = f" at line {place.line + 1}" if place else ""
         raise ParamsError(f"{FILE} cannot be read{where} ({type(error).__name__}).", "Correct the YAML.") from None

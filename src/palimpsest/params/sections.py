@@ -18,6 +18,8 @@ from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.settings import Settings
 
 NAME = r"^[a-z][a-z0-9_]*$"
+MOST_BUDGET = 1e6  # epsilon, of which 20 is no protection any more
+MOST_RECORDS = 10**12  # as many as nobody has
 
 
 class UnitSettings(Settings):
@@ -78,7 +80,7 @@ class Dataset(Settings):
     json_schema: Mapping[str, Any] | None = None
     """The public JSON schema (draft 2020-12) of a record, an object with `properties`: its keys and their order; null
     for all tasks but json."""
-    n_public: int = Field(ge=10, description="Public, approximate number of private records.")
+    n_public: int = Field(ge=10, le=MOST_RECORDS, description="Public, approximate number of private records.")
     max_length: int = Field(default=1000, ge=1, description="Longest text kept, in characters; longer ones are cut.")
     bad_rows: Literal["stop", "drop"] = "stop"
     """A record with a field that cannot be read: a label that is not listed, bytes that are not UTF-8, a wrong type.
@@ -140,7 +142,7 @@ class InventedWorld(Settings):
 class BudgetSettings(Settings):
     """The cap on what the data asset may ever give away."""
 
-    epsilon: float = Field(gt=0, allow_inf_nan=False, description="Cap on the total epsilon over all releases.")
+    epsilon: float = Field(gt=0, le=MOST_BUDGET, allow_inf_nan=False, description="Cap on the total epsilon.")
     delta: float | None = Field(default=None, gt=0, lt=1)
     """The asset's one delta, for every release and the total, at most 1 / n; null: 1 / (n ln n), with n the declared
     number of persons, or of records where there is no unit column."""

@@ -61,7 +61,9 @@ class _Format(NamedTuple):
 
 
 # A field beyond this is a quote that was never closed, not a text.
-FIELD_LIMIT = 1 << 28
+FIELD_LIMIT = 1 << 24  # characters
+_LINE_LIMIT = 1 << 25  # bytes: a small file may unpack to a line without end
+_UNPACKED = 1 << 28  # bytes of a gzipped Parquet file, which is held whole
 _BATCH_ROWS = 4096
 _BROKEN = object()  # a line that is no JSON
 _UTF8_BOM = b"\xef\xbb\xbf"
@@ -222,7 +224,11 @@ def _rows(stream: BinaryIO, name: str, delimiter: str) -> Iterator[tuple[Place, 
 
 
 def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    for number, line in enumerate(stream):
+    for number, line in enumerate(iter(lambda: stream.readline(_LINE_LIMIT + 1), b"")):
+        if len(line) > _LINE_LIMIT:
+            problem = f"the line is longer than {_LINE_LIMIT} bytes"
+            remedy = "Give one record a line, or a delimited file with short fields; leave out what no text needs."
+            raise RecordError(Kind.QUOTE, name, Place(number + 1, number + 1), problem, remedy)
         if number == 0:
             _check_begins(line, name)
         text = line.removeprefix(_UTF8_BOM) if number == 0 else line
@@ -320,7 +326,12 @@ def _parquet_names(stream: BinaryIO, _: str) -> list[str]:
 
 def _parquet_file(stream: BinaryIO) -> pq.ParquetFile:
     # Parquet is read from its end, which a gzip stream cannot do; and no private copy may touch the disk.
-    return pq.ParquetFile(pa.BufferReader(stream.read()) if isinstance(stream, gzip.GzipFile) else stream)
+    if not isinstance(stream, gzip.GzipFile):
+        return pq.ParquetFile(stream)
+    whole = stream.read(_UNPACKED + 1)
+    if len(whole) > _UNPACKED:
+        raise DataError("A gzipped Parquet file unpacks to more than it may.", "Unpack it: Parquet is packed already.")
+    return pq.ParquetFile(pa.BufferReader(whole))
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -110,7 +110,7 @@ def iter_rows(
         elif not any([bad(note) for note in rule.notes(place, row)]):
             yield row
     if not any_row:
-        raise DataError(f"{path.name!r} has no rows.", "Give a file with at least one row.")
+        raise DataError(f"{path.name!r} has no row that can be read.", "Give a file with at least one row.")
 
 
 @dataclass(frozen=True)

@@ -142,11 +142,12 @@ def key_hash(asset: Asset) -> dict[str, Any]:
 
 def fixed_terms(asset: Asset) -> dict[str, Any]:
     """What registering an asset again must say alike."""
-    return {name: value for name, value in _public(asset).items() if name != "orders"}
+    return {name: value for name, value in _public(asset).items() if name != "orders"} | {"filter": asset.filter}
 
 
 def _public(asset: Asset) -> dict[str, Any]:
     left_out = {"key", "after_loss"} | ({"unit_column"} if asset.unit_column is None else set())
+    left_out |= {"filter"} if asset.filter == "renyi" else set()
     return {name: value for name, value in asdict(asset).items() if name not in left_out}
 
 
