@@ -17,7 +17,7 @@ demo-full: $(DEMO)  ## the same with more of everything, as docs/results/demo.md
 	$(BIN)/palimpsest demo --full --dir full
 
 test: $(TEST) lint  ## everything CI checks
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadgroup  # one waits for servers; hundreds of processes compile the code once
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadgroup  # a third worker makes more fixtures than it runs tests; code is compiled once
 
 test-slow: $(TEST)  ## evidence for a release: wheel, notebooks, the commands of every page; goes on where it stopped
 	$(BIN)/python -m pytest -m slow --stepwise
@@ -42,7 +42,7 @@ mutants: $(TEST)  ## plant faults in the privacy code one by one; each must be n
 
 coverage: $(TEST)  ## which lines the tests run, those of the stages' own processes among them
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest -n 3 --dist loadgroup
+	$(BIN)/python -m coverage run -m pytest -n 2 --dist loadgroup
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered --sort=miss
 
