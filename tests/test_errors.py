@@ -68,7 +68,7 @@ def test_every_line_that_raises_an_error_of_ours_has_its_row(every: tuple[Templa
         ("‹name›, ‹place›: column ‹column› contains a NUL character.", "RecordError"),  # by a function and by another
         ("‹name› is UTF-16.", "DataError"),  # from a table
         ("The disk is full.", "DataError"),  # from a table, whole
-        ("--budget is ‹budget›; allowed is above 0 and finite.", "ParamsError"),  # from what `init` collects
+        ("--budget is ‹budget›; allowed is above 0 and at most 1e+06.", "ParamsError"),  # from what `init` collects
         ("There is no params.yaml here.", "ParamsError"),  # with a constant filled in
     ],
 )

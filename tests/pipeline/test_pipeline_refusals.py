@@ -60,7 +60,7 @@ def refused(place: Place) -> str:
         pytest.param(ROWS.replace("body", MARKER, 1), "'rows.csv' has no column 'body'", id="missing column"),
         pytest.param(ROWS.split("\n", 1)[1], "'rows.csv' has no column 'body'", id="no header"),
         pytest.param("", "'rows.csv' is empty", id="empty file"),
-        pytest.param("id,body,team\n", "'rows.csv' has no rows", id="header alone"),
+        pytest.param("id,body,team\n", "'rows.csv' has no row that can be read", id="header alone"),
         pytest.param(
             ROWS.replace("workshop", MARKER), "(line 3): column 'team' is not one of the 5", id="unknown label"
         ),
