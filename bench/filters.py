@@ -6,13 +6,14 @@ A history is a list of charges, each a run of its own on a fresh asset of delta 
 of them as one composition planned beforehand, by the primary accountant: what letting plans adapt costs is above it.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import dp_accounting as dpa
 
 from palimpsest.privacy import accounting
-from palimpsest.privacy.events import DiscreteGaussianDpEvent
+from palimpsest.privacy.events import BoundedRangeDpEvent, DiscreteGaussianDpEvent
 from palimpsest.privacy.ledger.records import FILTERS, Asset
 from palimpsest.privacy.ledger.rules import preview
 from palimpsest.privacy.planned import PlannedQuery
@@ -37,9 +38,9 @@ def votes(rounds: int) -> Callable[[float], dpa.DpEvent]:
     return lambda sigma: dpa.SelfComposedDpEvent(DiscreteGaussianDpEvent(sigma), rounds)
 
 
-def tokens(rho: float) -> dpa.DpEvent:
-    """Private prediction, known by its rho alone."""
-    return dpa.ZCDpEvent(rho)
+def tokens(rho: float, count: int = 100) -> dpa.DpEvent:
+    """Private prediction: so many drawn tokens of bounded range."""
+    return dpa.SelfComposedDpEvent(BoundedRangeDpEvent(math.sqrt(8.0 * rho / count)), count)
 
 
 HISTORIES: dict[str, list[dpa.DpEvent]] = {
@@ -54,9 +55,11 @@ HISTORIES: dict[str, list[dpa.DpEvent]] = {
     "DP-SGD, rate .001, 10,000 steps, epsilon 3": [calibrated(training(0.001, 10_000), 3.0)],
     "DP-SGD, rate .05, 300 steps, epsilon 8": [calibrated(training(0.05, 300), 8.0)],
     "DP-SGD of epsilon 3, then votes of epsilon 1": [calibrated(training(0.01, 1000), 3.0), calibrated(votes(10), 1.0)],
-    "tokens of rho .02": [tokens(0.02)],
-    "tokens of rho .15": [tokens(0.15)],
-    "DP-SGD of epsilon 3, then tokens of rho .15": [calibrated(training(0.01, 1000), 3.0), tokens(0.15)],
+    "100 tokens of rho .02": [tokens(0.02)],
+    "100 tokens of rho .15": [tokens(0.15)],
+    "DP-SGD of epsilon 3, then those": [calibrated(training(0.01, 1000), 3.0), tokens(0.15)],
+    "DP-SGD of epsilon 3, then a choice of rho .005": [calibrated(training(0.01, 1000), 3.0), tokens(0.005, 1)],
+    "picks or rounds of which the rho .15 alone is known": [dpa.ZCDpEvent(0.15)],
     "one Laplace count of epsilon 1": [dpa.LaplaceDpEvent(1.0)],
 }
 

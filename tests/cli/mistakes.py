@@ -127,7 +127,7 @@ MISTAKES = (
     Mistake("filter unknown", options={"filter": "zcdp"}),
     Mistake("epsilon in words", options={"epsilon": "three"}, ends=2),
     Mistake("a budget below epsilon", options={"budget": 1}),
-    Mistake("a budget that the total passes", options={"budget": 3.2, "method": "select"}),
+    Mistake("a budget that the total passes", options={"budget": 3.01, "method": "select"}),
     Mistake("a delta above 1 / n", options={"delta": 0.5}),
     Mistake("a person column without a number of persons", options={"unit": "team"}),
     Mistake("a method that there is not", options={"method": "gpt"}),

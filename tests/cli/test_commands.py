@@ -118,7 +118,8 @@ def test_a_plan_needs_neither_data_nor_base_model_and_prices_every_variant(place
     assert done.exit_code == 0, done.output
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("dp_train@dp3 ")]
     pld, rdp, cost = re.findall(r"epsilon (\d\.\d+) \(pld\)  epsilon RDP (\d\.\d+)  budget cost (\d\.\d+)", line)[0]
-    assert 2.99 < float(pld) <= 3.0 < float(rdp) < float(cost) < 9
+    assert 2.99 < float(pld) <= 3.0 < float(cost) < 3.3
+    assert float(rdp) > 3.0
     assert "will run – min  it has not run here" in line
     assert f"after the pending runs {cost}: fits." in " ".join(done.stdout.split())
     (free,) = [line for line in done.stdout.splitlines() if line.startswith("dp_train@inf ")]
@@ -184,8 +185,10 @@ def test_a_cost_is_what_the_next_run_adds_to_the_total(place: Place, monkeypatch
     assert 0 < added() < alone
 
 
-def test_deltas_beside_the_events_are_counted_and_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of delta is there for them, whatever epsilon is left."""
+def test_deltas_beside_the_events_are_counted_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of delta is there for them where the total is counted in Renyi divergences, whatever epsilon is left."""
+    place = Place(write_files(tmp_path / "home"))
+    assert init(place.home, place.workspace, filter="renyi").exit_code == 0
     monkeypatch.setenv(LEDGER_VARIABLE, str(place.ledger))
     ledger = Ledger.open(f"sqlite:///{place.ledger}")
     ledger.reserve("notes", RUN, [PlannedQuery("picks", dpa.ZCDpEvent(0.001), own_delta=3e-5)])
@@ -200,7 +203,7 @@ def test_deltas_beside_the_events_are_counted_and_said(place: Place, monkeypatch
 
 
 def test_what_does_not_fit_is_said_and_not_run(place: Place) -> None:
-    place.edit("privacy", "budget", epsilon=4.0)
+    place.edit("privacy", "budget", epsilon=2.9)
     assert place.call("register", "--amend").exit_code == 0
     assert "does not fit" in " ".join(place.call("plan").stdout.split())
     done = place.call("run")
@@ -547,7 +550,7 @@ def test_a_target_means_all_that_it_needs(place: Place) -> None:
 
 @pytest.mark.parametrize("target", ["pplm_generate@dp3", "mia@dp3", "dp_train", "report"])
 def test_a_target_beyond_the_budget_is_refused_before_its_first_stage(place: Place, target: str) -> None:
-    place.edit("privacy", "budget", epsilon=4.0)
+    place.edit("privacy", "budget", epsilon=2.9)
     assert place.call("register", "--amend").exit_code == 0
     done = place.call("run", target)
     assert (done.exit_code, "Nothing was charged" in done.stderr) == (1, True)

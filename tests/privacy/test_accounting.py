@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from palimpsest.privacy import accounting
-from palimpsest.privacy.events import DiscreteGaussianDpEvent
+from palimpsest.privacy.events import BoundedRangeDpEvent, DiscreteGaussianDpEvent
 
 DELTAS = st.floats(1e-9, 1e-2)
 
@@ -163,6 +163,9 @@ PRIMARIES = [
     (VOTES, "zcdp"),
     (dpa.ComposedDpEvent([dpa.SelfComposedDpEvent(VOTES, 5), dpa.NoOpDpEvent()]), "zcdp"),
     (dpa.ComposedDpEvent([VOTES, dpa.GaussianDpEvent(4.0), DiscreteGaussianDpEvent(9.0)]), "zcdp"),
+    (dpa.ComposedDpEvent([BoundedRangeDpEvent(0.4), dpa.GaussianDpEvent(4.0)]), "zcdp"),
+    (dpa.ComposedDpEvent([BoundedRangeDpEvent(0.4), training(1.1, 0.01, 100)]), "pld"),
+    (dpa.ComposedDpEvent([VOTES, BoundedRangeDpEvent(0.4), dpa.LaplaceDpEvent(4.0)]), "rdp"),
     (dpa.ComposedDpEvent([VOTES, dpa.LaplaceDpEvent(4.0)]), "rdp"),
     (dpa.ComposedDpEvent([VOTES, training(1.1, 0.01, 100)]), "rdp"),
     (dpa.ComposedDpEvent([VOTES, dpa.GaussianDpEvent(4.0), dpa.ZCDpEvent(0.01, 0.1)]), "rdp"),
@@ -240,6 +243,8 @@ WITHOUT_NOISE = [
     dpa.ZCDpEvent(math.inf),
     dpa.ZCDpEvent(-0.1),
     dpa.ZCDpEvent(math.nan),
+    BoundedRangeDpEvent(math.inf),
+    BoundedRangeDpEvent(-0.1),
     dpa.ZCDpEvent(0.1, -0.1),
     dpa.ZCDpEvent(0.1, math.inf),
     dpa.ZCDpEvent(0.1, math.nan),
@@ -309,6 +314,7 @@ def test_the_trade_off_of_a_gaussian_is_the_known_curve(sigma):
 CURVES = [
     training(1.1, 0.01, 200),
     DiscreteGaussianDpEvent(2.0),
+    BoundedRangeDpEvent(0.8),
     dpa.LaplaceDpEvent(1.0),
     *(dpa.ZCDpEvent(rho) for rho in (0.0, 1e-4, 0.02, 1.0, 500.0)),
     dpa.ComposedDpEvent([VOTES, dpa.GaussianDpEvent(3.0)]),

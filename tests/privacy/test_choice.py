@@ -15,6 +15,7 @@ from palimpsest.errors import LedgerError
 from palimpsest.privacy import choice
 from palimpsest.privacy.choice import Choice, choice_event, scale_of
 from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.events import BoundedRangeDpEvent
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.privacy.query import is_for_persons
 from palimpsest.privacy.rows import PrivateRow
@@ -176,7 +177,7 @@ def test_a_choice_among_nothing_is_refused():
 
 
 def test_the_event_is_rho_and_an_exact_choice_is_not_private():
-    assert query_of().event() == choice_event(RHO) == dpa.ZCDpEvent(RHO)
+    assert query_of().event() == choice_event(RHO) == BoundedRangeDpEvent(math.sqrt(8 * RHO))
     assert query_of().stores_answer
     assert query_of(math.inf).event() == dpa.NonPrivateDpEvent()
     assert not query_of(math.inf).stores_answer

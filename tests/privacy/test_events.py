@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.privacy import events
-from palimpsest.privacy.events import DiscreteGaussianDpEvent
+from palimpsest.privacy.events import BoundedRangeDpEvent, DiscreteGaussianDpEvent
 
 SCALE = st.floats(1e-3, 1e6)
 LEAF = st.one_of(
     st.builds(dpa.GaussianDpEvent, SCALE),
     st.builds(dpa.LaplaceDpEvent, SCALE),
     st.builds(DiscreteGaussianDpEvent, SCALE),
+    st.builds(BoundedRangeDpEvent, SCALE),
     st.builds(dpa.ZCDpEvent, SCALE, SCALE),
     st.builds(dpa.NoOpDpEvent),
     st.builds(dpa.NonPrivateDpEvent),

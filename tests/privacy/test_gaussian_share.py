@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.privacy import accounting
-from palimpsest.privacy.events import DiscreteGaussianDpEvent
-from palimpsest.privacy.gaussian_share import Share, bounds, covering, least_mu
+from palimpsest.privacy.events import BoundedRangeDpEvent, DiscreteGaussianDpEvent
+from palimpsest.privacy.gaussian_share import Share, bounds, covering, least_mu, tightest
 from palimpsest.privacy.ledger import books
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Balance, Charge, Run
@@ -67,12 +67,21 @@ def gaussian(sigma: float, at: float) -> float:
     return accounting.gdp_delta(1 / sigma, at)
 
 
+def chosen(moves: list[float], at: float) -> float:
+    """A draw in proportion to exp(score) among equal scores, which the neighbour's row moves so."""
+    weights = np.exp(moves)
+    before, after = np.full(len(moves), 1 / len(moves)), weights / weights.sum()
+    ways = ((before, after), (after, before))
+    return max(float(np.maximum(one - math.exp(at) * other, 0).sum()) for one, other in ways)
+
+
 PROFILES = {
     "laplace": (dpa.LaplaceDpEvent(2.0), functools.partial(laplace, 2.0)),
     "one step": (step(0.7, 0.05), functools.partial(subsampled, 0.7, 0.05)),
     "one step at a high rate": (step(1.5, 0.6), functools.partial(subsampled, 1.5, 0.6)),
     "whole numbers": (DiscreteGaussianDpEvent(1.3), functools.partial(whole_numbers, 1.3)),
     "zcdp, held against a Gaussian of its rho": (dpa.ZCDpEvent(0.3), functools.partial(gaussian, math.sqrt(1 / 0.6))),
+    "one choice": (BoundedRangeDpEvent(1.2), functools.partial(chosen, [0.6, -0.6, -0.6, -0.6])),
     "mixed": (dpa.ComposedDpEvent([dpa.ZCDpEvent(0.3), dpa.LaplaceDpEvent(1e6)]), functools.partial(gaussian, 1.2910)),
 }
 
@@ -95,6 +104,39 @@ def test_a_cover_holds_at_every_epsilon(name, beside, own_delta):
 def test_each_accountant_bounds_the_exact_profile_from_above(event, accountant):
     exact = [gaussian(1 / math.sqrt(0.6), at) for at in EPSILONS]
     assert np.all(bounds(event, accountant)(EPSILONS) >= np.array(exact) - 1e-12)
+
+
+@functools.cache
+def worst_choices(eta: float, target: float, left: int, shifts: int) -> float:
+    """The greatest delta at `target` of adaptive choices of range eta, whose intervals lie anew after each answer."""
+    if not left:
+        return max(0.0, -math.expm1(target))
+    found = 0.0
+    for shift in np.linspace(0.0, eta, shifts)[1:-1]:
+        first = (1 - math.exp(shift - eta)) / -math.expm1(-eta)  # says the larger loss with this probability
+        told = (first * worst_choices(eta, round(target - shift, 9), left - 1, shifts),
+                (1 - first) * worst_choices(eta, round(target - shift + eta, 9), left - 1, shifts))  # fmt: skip
+        found = max(found, sum(told))
+    return found
+
+
+@pytest.mark.parametrize("eta", [0.4, 1.5])
+@pytest.mark.parametrize("target", [0.0, 0.4, 1.0])
+def test_choices_that_adapt_stay_within_their_losses(eta, target):
+    """All strategies of three choices, by dynamic programming over where the intervals lie."""
+    event = dpa.SelfComposedDpEvent(BoundedRangeDpEvent(eta), 3)
+    claimed = float(bounds(event, "pld")(np.array([target]))[0])
+    assert worst_choices(eta, target, 3, 9) <= claimed <= 1.6 * worst_choices(eta, target, 3, 9) + 1e-3
+
+
+def test_many_choices_are_covered_by_the_tighter_of_both_bounds_at_each_epsilon():
+    event = dpa.SelfComposedDpEvent(BoundedRangeDpEvent(math.sqrt(8 * 0.15 / 100)), 100)
+    at = np.linspace(0.0, 4.0, 101)
+    by_rho, by_losses = (bounds(event, accountant)(at) for accountant in ("zcdp", "pld"))
+    assert np.array_equal(tightest(event)(at), np.minimum(by_rho, by_losses))
+    assert by_losses[0] < by_rho[0]
+    assert by_rho[-1] < by_losses[-1]
+    assert covering(event, 0.0, 1e-6).mu < 0.9 * covering(dpa.ZCDpEvent(0.15), 0.0, 1e-6).mu
 
 
 def test_a_gaussian_covers_itself_and_takes_no_delta():

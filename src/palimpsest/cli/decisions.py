@@ -59,7 +59,7 @@ class DataSource:
     epsilon: float = 3.0
     budget: float = 10.0
     delta: float | None = None
-    filter: str = "renyi"
+    filter: str = "gdp"
     lm: str = "embedded"
     words: str | None = None
     preset: str = "modern"
@@ -149,8 +149,7 @@ def _published(source: DataSource, preset: Preset) -> Iterator[tuple[str, dict[s
 
 def _budget(source: DataSource, published: Mapping[str, float] = MappingProxyType({})) -> dict[str, Any]:
     delta = {} if source.delta is None else {"delta": source.delta}
-    counted = {} if source.filter == DataSource.filter else {"filter": source.filter}
-    return {"privacy": {"budget": {"epsilon": source.budget, **published, **delta, **counted}}}
+    return {"privacy": {"budget": {"epsilon": source.budget, **published, **delta, "filter": source.filter}}}
 
 
 def _release(source: DataSource) -> dict[str, Any]:

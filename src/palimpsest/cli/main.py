@@ -473,7 +473,7 @@ def decisions(
         str,
         typer.Option(
             "--filter",
-            help="What the total is counted in, for good: renyi, or gdp (Gaussian DP), which costs most plans less.",
+            help="What the total is counted in, for good: gdp (Gaussian DP), which costs most plans less, or renyi.",
         ),
     ] = DataSource.filter,
     lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name.")] = DataSource.lm,

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent, SelfComposedDpEvent, ZCDpEvent
+from dp_accounting.dp_event import ComposedDpEvent, DpEvent, NonPrivateDpEvent, SelfComposedDpEvent, ZCDpEvent
 
 from palimpsest import validate
+from palimpsest.privacy.events import BoundedRangeDpEvent
 
 if TYPE_CHECKING:  # heavy, and a plan needs none of it: imported where tensors are
     import torch
@@ -98,6 +99,10 @@ class Clipping(ABC):
         Source: Cesar and Rogers 2021, Lemma 3.2.
         """
         return 0.5 * (move / self.temperature) ** 2
+
+    def event_of(self, move: float) -> DpEvent:
+        """The same as an event: its range is 2 move / temperature, of which `rho_of` is an eighth of the square."""
+        return BoundedRangeDpEvent(2.0 * move / self.temperature)
 
     @property
     @abstractmethod
@@ -217,6 +222,9 @@ class SparseVector:
         """zCDP of one round whose distances move by at most so much: 2 (move / nu)^2."""
         return 2.0 * (move / self.noise) ** 2
 
+    def event_of(self, move: float) -> DpEvent:
+        return ZCDpEvent(self.rho_of(move))
+
     def distance(self, total: torch.Tensor, public: torch.Tensor) -> float:
         """|| (1/s) sum_i p_i - p_public ||_1 from summed private probabilities (k,) and public ones (k,).
 
@@ -274,10 +282,14 @@ def token_rho(clipping: Clipping, vector: SparseVector | None, rounding: Roundin
 def wave_event(
     clipping: Clipping, vector: SparseVector | None, tokens: int, reference: bool, rounding: Rounding = EXACT
 ) -> DpEvent:
-    """What a wave of batches costs that draw so many private tokens each."""
+    """What a wave of batches costs that draw so many private tokens each: the parts of `token_rho`, told apart."""
     if reference:
         return NonPrivateDpEvent()
-    return SelfComposedDpEvent(ZCDpEvent(token_rho(clipping, vector, rounding)), tokens)
+    parts: list[Clipping | SparseVector] = [clipping] if vector is None else [clipping, vector]
+    own = [part.event_of(part.sensitivity + rounding.error) for part in parts]
+    others = [SelfComposedDpEvent(part.event_of(rounding.error), rounding.batches - 1) for part in parts]
+    each = [*own, *(others if rounding.error and rounding.batches > 1 else [])]
+    return SelfComposedDpEvent(each[0] if len(each) == 1 else ComposedDpEvent(each), tokens)
 
 
 def bounded(values: torch.Tensor, bound: float) -> torch.Tensor:

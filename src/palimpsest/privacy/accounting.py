@@ -21,7 +21,7 @@ import scipy
 
 from palimpsest import validate
 from palimpsest.privacy import events
-from palimpsest.privacy.events import DiscreteGaussianDpEvent
+from palimpsest.privacy.events import BoundedRangeDpEvent, DiscreteGaussianDpEvent
 
 if TYPE_CHECKING:  # heavy: accountants are imported where they count
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -52,8 +52,9 @@ class _Profile(NamedTuple):
 def primary(event: dpa.DpEvent) -> str:
     """The accountant that states the epsilon of `event`: the tightest one that takes all of its parts.
 
-    "pld" without any zCDP part, which no privacy-loss distribution takes; "zcdp" where each part has a rho and one is
-    known by it alone; otherwise "rdp".
+    "pld" without any part known by its rho alone, which no privacy-loss distribution takes; "zcdp" where each part has
+    a rho and one is known by it alone; otherwise "rdp". Of choices of bounded range "pld" must let the interval of
+    losses lie anew each time, so "zcdp" is the tighter one of many, and is taken where each part has a rho.
 
     >>> import dp_accounting as dpa
     >>> parts = dpa.GaussianDpEvent(4.0), dpa.ZCDpEvent(0.01), dpa.LaplaceDpEvent(9.0)
@@ -61,9 +62,15 @@ def primary(event: dpa.DpEvent) -> str:
     ['pld', 'zcdp', 'rdp']
     """
     parts = [leaf for leaf, _ in leaves(event)]
-    if not any(isinstance(leaf, dpa.ZCDpEvent) for leaf in parts):
-        return "pld"
-    return "zcdp" if all(_has_rho(leaf) for leaf in parts) else "rdp"
+    by_rho = all(_has_rho(leaf) for leaf in parts)
+    if by_rho and any(isinstance(leaf, (dpa.ZCDpEvent, BoundedRangeDpEvent)) for leaf in parts):
+        return "zcdp"
+    return "pld" if has_losses(event) else "rdp"
+
+
+def has_losses(event: dpa.DpEvent) -> bool:
+    """Whether each part has a privacy-loss distribution: all but those that are known by their rho alone."""
+    return not any(isinstance(leaf, dpa.ZCDpEvent) for leaf, _ in leaves(event))
 
 
 def epsilon(event: dpa.DpEvent, delta: float, accountant: str | None = None) -> float:
@@ -107,6 +114,8 @@ def _is_noisy(leaf: dpa.DpEvent) -> bool:
         return leaf.noise_multiplier > 0
     if isinstance(leaf, DiscreteGaussianDpEvent):
         return leaf.sigma > 0
+    if isinstance(leaf, BoundedRangeDpEvent):
+        return math.isfinite(leaf.range) and leaf.range >= 0
     if isinstance(leaf, dpa.ZCDpEvent):
         return all(math.isfinite(constant) and constant >= 0 for constant in (leaf.rho, leaf.xi))
     return not isinstance(leaf, dpa.NonPrivateDpEvent)
@@ -138,7 +147,7 @@ def total_rho(event: dpa.DpEvent) -> float:
 def _has_rho(leaf: dpa.DpEvent) -> bool:
     if isinstance(leaf, dpa.ZCDpEvent):
         return bool(leaf.xi == 0)
-    return isinstance(leaf, (dpa.GaussianDpEvent, DiscreteGaussianDpEvent))
+    return isinstance(leaf, (dpa.GaussianDpEvent, DiscreteGaussianDpEvent, BoundedRangeDpEvent))
 
 
 def _rho(leaf: dpa.DpEvent) -> float:
@@ -146,6 +155,8 @@ def _rho(leaf: dpa.DpEvent) -> float:
         raise ValueError(f"{type(leaf).__name__} has no rho")
     if isinstance(leaf, dpa.ZCDpEvent):
         return float(leaf.rho)
+    if isinstance(leaf, BoundedRangeDpEvent):
+        return float(leaf.range) ** 2 / 8.0
     sigma = leaf.sigma if isinstance(leaf, DiscreteGaussianDpEvent) else leaf.noise_multiplier
     return 0.5 / sigma / sigma
 
@@ -188,9 +199,37 @@ def _leaf_pld(body: str, count: int, grid: float) -> "PrivacyLossDistribution":
     leaf = events.from_json(json.loads(body))
     if isinstance(leaf, DiscreteGaussianDpEvent):
         return from_discrete_gaussian_mechanism(leaf.sigma, value_discretization_interval=grid).self_compose(count)
+    if isinstance(leaf, BoundedRangeDpEvent):
+        return _range_pld(leaf.range, grid).self_compose(count)
     alone = PLDAccountant(value_discretization_interval=grid)
     alone.compose(leaf, count)
     return alone._pld  # noqa: SLF001
+
+
+def range_deltas(eta: float, at_epsilon: np.ndarray) -> np.ndarray:
+    """delta(epsilon) of the worst choice of range `eta` at each epsilon, wherever its interval of losses lies.
+
+    Guarantee: delta(epsilon) is the mean of max(0, ratio - e^epsilon) on the neighbour, where the ratio of likelihoods
+    has mean 1. It is convex in the ratio, so of ratios in [e^(t - eta), e^t] those at the two ends have the largest
+    mean (the generalized randomized response of Dong, Durfee, Rogers 2020): (1 - e^(t - eta) - e^(epsilon - t) +
+    e^(epsilon - eta)) / (1 - e^-eta). Over all t that is largest at (epsilon + eta) / 2. The envelope is convex in
+    e^epsilon and the same in both orders of neighbours, so some pair of laws has it, and that pair dominates each such
+    choice. Adaptive choices then compose as such pairs do (Zhu, Dong, Wang 2022, Theorem 10).
+    """
+    if eta == 0:
+        return np.maximum(0.0, -np.expm1(at_epsilon))
+    inside = np.expm1((np.clip(at_epsilon, -eta, eta) - eta) / 2.0) ** 2 / -math.expm1(-eta)
+    return np.where(at_epsilon <= -eta, -np.expm1(at_epsilon), inside)
+
+
+def _range_pld(eta: float, grid: float) -> "PrivacyLossDistribution":
+    """Of a choice of bounded range: between its points the dots are connected, which only adds."""
+    from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    top = max(1, math.ceil(eta / grid))
+    deltas = range_deltas(eta, np.arange(-top, top + 1) * grid)
+    return PrivacyLossDistribution(create_pmf_pessimistic_connect_dots_fixed_gap(grid, -top, top, deltas))
 
 
 def rdp(event: dpa.DpEvent, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
@@ -217,8 +256,15 @@ def _leaf_rdp(body: str, orders: tuple[float, ...]) -> np.ndarray:
 
     leaf = events.from_json(json.loads(body))
     total = RdpAccountant(orders)
-    total.compose(dpa.GaussianDpEvent(leaf.sigma) if isinstance(leaf, DiscreteGaussianDpEvent) else leaf)
+    total.compose(_renyi_form(leaf))
     return np.where(np.isnan(total._rdp), np.inf, total._rdp)  # noqa: SLF001
+
+
+def _renyi_form(leaf: dpa.DpEvent) -> dpa.DpEvent:
+    """A mechanism that the library knows, whose Renyi divergences bound those of `leaf`."""
+    if isinstance(leaf, DiscreteGaussianDpEvent):
+        return dpa.GaussianDpEvent(leaf.sigma)
+    return dpa.ZCDpEvent(_rho(leaf)) if isinstance(leaf, BoundedRangeDpEvent) else leaf
 
 
 def calibrate_noise(make_event: Callable[[float], dpa.DpEvent], target: float, at_delta: float) -> float:

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent, ZCDpEvent
+from dp_accounting.dp_event import DpEvent, NonPrivateDpEvent
 
 from palimpsest import validate
+from palimpsest.privacy.events import BoundedRangeDpEvent
 from palimpsest.privacy.mechanisms import gumbel_top_k
 from palimpsest.privacy.query import Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, one_each
@@ -21,8 +22,8 @@ _MARGIN = 1.0 + 1e-12  # of the scale, so that rounding never makes it cost more
 
 
 def choice_event(rho: float) -> DpEvent:
-    """What a choice of such a rho costs; with an infinite one it is not private."""
-    return ZCDpEvent(rho) if math.isfinite(rho) else NonPrivateDpEvent()
+    """What a choice of such a rho costs: its range is 1 / scale. With an infinite one it is not private."""
+    return BoundedRangeDpEvent(math.sqrt(8.0 * rho)) if math.isfinite(rho) else NonPrivateDpEvent()
 
 
 @bounds_persons

@@ -1,4 +1,4 @@
-"""Privacy events: `dp_accounting`'s own, one that it lacks, their JSON form, and the composition of queries.
+"""Privacy events: `dp_accounting`'s own, two that it lacks, their JSON form, and the composition of queries.
 
 Queries of disjoint parts of a data set compose in parallel inside one scheme, one after the other otherwise.
 """
@@ -30,6 +30,19 @@ class DiscreteGaussianDpEvent(dpa.DpEvent):
     sigma: float
 
 
+@attr.define(frozen=True, slots=True)
+class BoundedRangeDpEvent(dpa.DpEvent):
+    """One choice whose privacy losses on neighbours lie in an interval of this length, wherever that interval lies.
+
+    Attributes:
+        range: eta, nats. Scores that move by at most `s` and a draw in proportion to exp(score / t) have 2 s / t.
+
+    Satisfies eta^2 / 8-zCDP (Cesar and Rogers 2021, Lemma 3.2).
+    """
+
+    range: float
+
+
 _EVENTS = {
     cls.__name__: cls
     for cls in (
@@ -42,6 +55,7 @@ _EVENTS = {
         dpa.SelfComposedDpEvent,
         dpa.ComposedDpEvent,
         DiscreteGaussianDpEvent,
+        BoundedRangeDpEvent,
     )
 }
 

@@ -68,9 +68,20 @@ def covering(event: dpa.DpEvent, own_delta: float, beside: float) -> Share:
 @lru_cache(maxsize=1024)
 def _numeric(body: str, own_delta: float, beside: float) -> Share:
     event = events.from_json(json.loads(body))
-    own = accounting.primary(event)
-    mus = (least_mu(bounds(event, accountant), own_delta, beside) for accountant in dict.fromkeys((own, "rdp")))
+    mus = (least_mu(profile, own_delta, beside) for profile in (tightest(event), bounds(event, "rdp")))
     return Share(next((mu for mu in mus if mu < math.inf), math.inf), own_delta + beside)
+
+
+def tightest(event: dpa.DpEvent) -> Profile:
+    """The least bound at each epsilon of those by the event's accountant and, where it has them, its losses.
+
+    Of choices of bounded range the rho says more far from epsilon 0, and the losses near it.
+    """
+    own = accounting.primary(event)
+    profiles = [bounds(event, own)]
+    if own != "pld" and accounting.has_losses(event):
+        profiles.append(bounds(event, "pld"))
+    return lambda at: np.minimum.reduce([profile(at) for profile in profiles])
 
 
 def least_mu(profile: Profile, own_delta: float, beside: float) -> float:
