@@ -1,9 +1,11 @@
 """Inputs that are small and unpack to more than a machine holds, or numbers that nobody has: refused, and cheaply."""
 
 import gzip
+import json
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,15 +14,21 @@ import pytest
 
 MOST = 512 << 20
 ROWS = "text,label\n" + "".join(f"row {i} of words,{'ab'[i % 2]}\n" for i in range(40))
-# It runs a command and says at the end how much memory that took, in KiB; `getrusage` would begin with the parent's.
+# It runs commands and says at the end how much memory they took, in KiB; `getrusage` would begin with the parent's.
 WATCHED = """
-import re, sys
+import contextlib, io, json, os, re, sys
 from pathlib import Path
 from palimpsest.cli.main import app
-try:
-    app(sys.argv[1:])
-finally:
-    print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1], flush=True)
+def run(folder, command):
+    os.chdir(folder)
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            code = app(command)
+        except SystemExit as stop:
+            code = stop.code
+    return code, said.getvalue()
+done = [run(*one) for one in json.load(sys.stdin)]
+print(json.dumps([done, int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])]))
 """
 
 
@@ -38,55 +46,69 @@ def packed(begins: bytes, ends: bytes) -> bytes:
     return gzip.compress(begins) + gzip.compress(b"a" * (1 << 24)) * 128 + gzip.compress(ends)
 
 
-def told(*command: str) -> str:
-    """The two parts of the error that a command ends with, on one line; it takes little memory."""
+def told(*commands: list[str], folders: Sequence[Path] = ()) -> list[str]:
+    """The two parts of the error that each command ends with, on one line; one process takes little memory for all."""
+    where = [str(folder) for folder in folders or [Path.cwd()] * len(commands)]
+    given = json.dumps(list(zip(where, commands, strict=True)))
     done = subprocess.run(
-        [sys.executable, "-c", WATCHED, *command], capture_output=True, text=True, timeout=120,
+        [sys.executable, "-c", WATCHED], input=given, capture_output=True, text=True, timeout=240,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30)),
     )  # fmt: skip
-    said = " ".join(done.stderr.split())
-    assert (done.returncode, said.count("error: "), said.count("what to do: ")) == (1, 1, 1), done
-    assert int(done.stdout.splitlines()[-1]) * 1024 < MOST
+    assert done.returncode == 0, done
+    ends, memory = json.loads(done.stdout.splitlines()[-1])
+    said = [" ".join(words.split()) for _, words in ends]
+    found = [
+        (code, words.count("error: "), words.count("what to do: ")) for (code, _), words in zip(ends, said, strict=True)
+    ]
+    assert found == [(1, 1, 1)] * len(commands), said
+    assert memory * 1024 < MOST
     return said
 
 
-def init(data: str, **options: object) -> str:
+def init(data: str, workspace: str = "w", **options: object) -> list[str]:
     given = {"text": "text", "label": "label", "labels": "a,b", "public": "public.csv", "n-public": 40, "asset": "own"}
     pairs = (given | {name.replace("_", "-"): value for name, value in options.items()}).items()
-    return told("init", data, "--workspace", "w", *(f"--{name}={value}" for name, value in pairs))
+    return ["init", data, "--workspace", workspace, *(f"--{name}={value}" for name, value in pairs)]
 
 
 LINES = {"b.jsonl.gz": (b'{"label":"a","text":"', b'"}\n'), "b.csv.gz": (b'text,label\n"', b'",a\n')}
 
 
-@pytest.mark.parametrize("name", LINES)
-def test_a_line_without_end_is_refused_where_it_gets_too_long(home: Path, name: str):
-    Path(name).write_bytes(packed(*LINES[name]))
-    assert "has records that a run would stop at" in init(name)
-    assert "far too long" in Path("w/data/private/check.json").read_text()
-    assert name in init("good.csv", public=name)
+def test_a_line_without_end_is_refused_where_it_gets_too_long(home: Path):
+    commands = []
+    for name, parts in LINES.items():
+        Path(name).write_bytes(packed(*parts))
+        commands += [init(name, workspace=f"of {name}"), init("good.csv", public=name)]
+    said = told(*commands)
+    for name, rows, public in zip(LINES, said[::2], said[1::2], strict=True):
+        assert "has records that a run would stop at" in rows
+        assert "far too long" in Path(f"of {name}/data/private/check.json").read_text()
+        assert name in public
 
 
 def test_a_packed_parquet_file_is_held_only_up_to_a_size(home: Path):
     pq.write_table(pa.table({"text": ["a"], "label": ["a"]}), "small.parquet")
     Path("b.parquet.gz").write_bytes(packed(Path("small.parquet").read_bytes(), b""))
-    assert "unpacks to more than it may" in init("b.parquet.gz")
+    (said,) = told(init("b.parquet.gz"))
+    assert "unpacks to more than it may" in said
 
 
-@pytest.mark.parametrize("value", ["[" * 100_000 + "]" * 100_000, "9" * 5000], ids=["depth", "digits"])
-def test_a_line_that_no_reader_takes_is_no_row(home: Path, value: str):
-    Path("d.jsonl").write_text(f'{{"label":"a","text":"b","n":{value}}}\n')
-    assert "no row that can be read" in init("d.jsonl")
+VALUES = {"depth": "[" * 100_000 + "]" * 100_000, "digits": "9" * 5000}
 
 
-def test_a_link_to_itself_leads_nowhere(home: Path):
+def test_a_line_that_no_reader_takes_is_no_row(home: Path):
+    for name, value in VALUES.items():
+        Path(f"{name}.jsonl").write_text(f'{{"label":"a","text":"b","n":{value}}}\n')
+    for said in told(*(init(f"{name}.jsonl") for name in VALUES)):
+        assert "no row that can be read" in said
+
+
+def test_a_link_to_itself_leads_nowhere_and_numbers_that_nobody_has_are_refused(home: Path):
     Path("loop.csv").symlink_to("loop.csv")
-    assert "leads nowhere" in init("loop.csv")
-
-
-@pytest.mark.parametrize(("option", "value"), [("epsilon", "1e308"), ("budget", "1e308"), ("n_public", 10**30)])
-def test_numbers_that_nobody_has_are_refused(home: Path, option: str, value: object):
-    assert "allowed is" in init("good.csv", **{option: value})
+    numbers: dict[str, object] = {"epsilon": "1e308", "budget": "1e308", "n_public": 10**30}
+    loop, *said = told(init("loop.csv"), *(init("good.csv", **{name: value}) for name, value in numbers.items()))
+    assert "leads nowhere" in loop
+    assert [words for words in said if "allowed is" not in words] == []
 
 
 SETTINGS = {
@@ -101,7 +123,10 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_settings_that_are_no_settings_are_refused(home: Path, name: str):
-    Path("params.yaml").write_text(SETTINGS[name])
-    assert "params.yaml" in told("plan")
+def test_settings_that_are_no_settings_are_refused(home: Path):
+    folders = [home / name for name in SETTINGS]
+    for folder, text in zip(folders, SETTINGS.values(), strict=True):
+        folder.mkdir()
+        (folder / "params.yaml").write_text(text)
+    said = told(*[["plan"]] * len(folders), folders=folders)
+    assert [words for words in said if "params.yaml" not in words] == []

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,18 @@ _CHOSEN = chain.from_iterable(combinations(_OF_DATA, n) for n in range(len(_OF_D
 KINDS = [frozenset({*found, *_OF_MODELS}) for found in _CHOSEN]
 OWN = re.compile(r"\$\{(item|key|item\.\w+)\}")
 
-every_kind = pytest.mark.parametrize("has", KINDS, ids=lambda has: "-".join(sorted(has)) or "plain")
+
+def with_every_entry() -> list[frozenset[Feature]]:
+    """Kinds among which each stage stands with every entry that any kind gives it."""
+    seen, found = set[tuple[str, str]](), []
+    for has in reversed(KINDS):
+        own = {(name, json.dumps(entry)) for name, entry in document(has)["stages"].items()}
+        found += [has] if own - seen else []
+        seen |= own
+    return found
 
 
+@cache
 def entries(has: frozenset[Feature]) -> dict[str, dict[str, Any]]:
     """What dvc.yaml says of a repetition of each stage, with * for what it is repeated for."""
     found = json.loads(OWN.sub("*", json.dumps(document(has)["stages"])))
@@ -52,31 +62,38 @@ def meets(read: str, made: str) -> bool:
     return inside or fnmatch(read, made)
 
 
-@every_kind
+def named(has: frozenset[Feature]) -> str:
+    return "-".join(sorted(has)) or "plain"
+
+
+@pytest.mark.parametrize("has", with_every_entry(), ids=named)
 def test_the_text_reads_back_as_what_it_says(has: frozenset[Feature]) -> None:
+    """An entry is laid out alike wherever it stands."""
     assert YAML(typ="safe", pure=True).load(render(has)) == document(has)
 
 
-@every_kind
-def test_every_file_that_is_read_is_made_or_named_in_params(has: frozenset[Feature]) -> None:
-    made = {path for entry in entries(has).values() for path, _ in outputs(entry)}
-    read = {dep for entry in entries(has).values() for dep in entry.get("deps", []) if not dep.startswith("${")}
-    assert [dep for dep in read - {"*"} if not any(meets(dep, path) for path in made)] == []  # *: see test_needs
+def test_every_file_that_is_read_is_made_or_named_in_params() -> None:
+    for has in KINDS:
+        found = entries(has).values()
+        made = {path for entry in found for path, _ in outputs(entry)}
+        read = {dep for entry in found for dep in entry.get("deps", []) if not dep.startswith("${")}
+        lost = [dep for dep in read - {"*"} if not any(meets(dep, path) for path in made)]  # *: see test_needs
+        assert lost == [], named(has)
 
 
-@every_kind
-def test_what_params_does_not_name_is_not_read(has: frozenset[Feature]) -> None:
-    read = {dep for entry in entries(has).values() for dep in entry.get("deps", []) if dep.startswith("${")}
-    assert (TEST_FILE in read, PUBLIC_TEST_FILE in read) == (Feature.TEST in has, Feature.PUBLIC_TEST in has)
+def test_what_params_does_not_name_is_not_read() -> None:
+    for has in KINDS:
+        read = {dep for entry in entries(has).values() for dep in entry.get("deps", []) if dep.startswith("${")}
+        there = (Feature.TEST in has, Feature.PUBLIC_TEST in has)
+        assert (TEST_FILE in read, PUBLIC_TEST_FILE in read) == there, named(has)
 
 
-@every_kind
-def test_what_is_not_public_is_not_pushed(has: frozenset[Feature]) -> None:
-    for name, entry in entries(has).items():
-        pushed = {path for path, options in outputs(entry) if options.get("push", True)}
-        assert entry["meta"]["zone"] == Zone.PUBLIC or pushed <= {
-            path for path, own in PUBLIC_FILES.items() if own == name
-        }
+def test_what_is_not_public_is_not_pushed() -> None:
+    for has in KINDS:
+        for name, entry in entries(has).items():
+            pushed = {path for path, options in outputs(entry) if options.get("push", True)}
+            own = {path for path, stage in PUBLIC_FILES.items() if stage == name}
+            assert entry["meta"]["zone"] == Zone.PUBLIC or pushed <= own, named(has)
 
 
 def test_a_name_of_a_public_file_is_one_stages_alone() -> None:
