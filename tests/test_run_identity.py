@@ -58,10 +58,17 @@ def every_spender(content: Any) -> None:
     variants["deep"] = free | {"method": "sentdp", "sentdp": deep}
     words = {"token_epsilon": 1.0, "neighbours": 2, "vocabulary": 9}
     variants["words"] = {"method": "custext", "purpose": "reference", "epsilon": float("inf"), "custext": words}
+    told = {"values": {"lamp": ["lamps"]}, "pattern": None}
+    restate = {
+        "attributes": {"thing": told}, "statements": 2, "most_values": 9, "phrases_share": 0.1, "delta_share": 0.1,
+        "label_share": 0.2, "false_cells": 1.0,
+    }  # fmt: skip
+    variants["told"] = free | {"method": "restate", "restate": restate}
     variants["best"] = free | {"method": "choose", "epsilon": 9.0, "choose": {"ngrams": 1}}
     run |= {"vote_select": {"voted": "select3"}, "sentdp": ["deep"], "custext": ["words"]}
+    run |= {"restate": {"told": "select3"}}
     run |= {"choose": {"best": ["select3", "voted"]}}
-    run["evaluate"] += ["voted", "deep", "words", "best"]
+    run["evaluate"] += ["voted", "deep", "words", "told", "best"]
 
 
 class Place:

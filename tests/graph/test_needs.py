@@ -44,9 +44,13 @@ ALONE: Mapping[str, Body] = {
         "two": {"method": "select", "epsilon": 3},
         "one": {"method": "vote_select", "epsilon": 4, "from": "two"},
     },
+    "restate": {
+        "two": {"method": "select", "epsilon": 3},
+        "one": {"method": "restate", "epsilon": 4, "from": "two", "attributes": {"word": {"pattern": "[A-Z]+"}}},
+    },
 }
 PROMPTS_THE_BASE = {"dp_lm", "predict, of the base", "fewshot"}
-WITHOUT_A_MODEL = {"select", "evolve, by the corpus", "sentdp", "custext", "vote_select"}
+WITHOUT_A_MODEL = {"select", "evolve, by the corpus", "sentdp", "custext", "vote_select", "restate"}
 OBJECT = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
 TASKS: Mapping[str, Body] = {
     "classify": {"task": "classify", "text": "body", "label": "team", "labels": {"a": "A", "b": "B"}},

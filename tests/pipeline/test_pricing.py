@@ -45,7 +45,7 @@ assert all(prices.planned(each.name).queries for each in planned)
 for method in METHODS:
     if method.name not in {each.method.name for each in planned}:
         budget = Budget(math.inf if method.name == "custext" else 6.0, params.delta)
-        own = {"filters": {}, "token_epsilon": 3.0}  # what has no default
+        own = {"filters": {}, "token_epsilon": 3.0, "attributes": {"a": {"values": {"b": []}}}}  # what has no default
         given = {key: value for key, value in own.items() if key in method.settings.model_fields}
         method.plan(method.settings(**given), params.schema_of_data, budget, Basis(prices.whole("dp3")[0]))
 heavy = {"torch", "transformers", "sklearn", "opendp", "pandas", "pyarrow", "numba", "sentence_transformers"}

@@ -9,6 +9,7 @@ from palimpsest.methods.dp_lm.judge_declaration import DISCRIMINATOR
 from palimpsest.methods.embed.declaration import EMBED
 from palimpsest.methods.evolve.declaration import EVOLVE
 from palimpsest.methods.predict.declaration import PREDICT
+from palimpsest.methods.restate.declaration import RESTATE
 from palimpsest.methods.select.declaration import SELECT
 from palimpsest.methods.shared.method import Family, Method
 from palimpsest.methods.vote_select.declaration import VOTE_SELECT
@@ -25,6 +26,7 @@ METHODS: tuple[Method, ...] = (
     SENTDP,
     CUSTEXT,
     VOTE_SELECT,
+    RESTATE,
     CHOOSE,
 )
 # Those whose rows are charged as such: a variant of the method is asked for by itself.

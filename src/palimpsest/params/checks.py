@@ -74,7 +74,8 @@ def _run(params: "Params") -> Iterator[str]:
         drawn += named
     models, readers = [*run.dp_train, *run.discriminator], ["base", *(f"taught/{name}" for name in run.teach_similar)]
     among = [name for name in drawn if name not in run.choose]
-    others = [name for name in among if name not in run.vote_select]
+    changed = [name for name in among if name not in run.restate]
+    others = [name for name in changed if name not in run.vote_select]
     for key, names, section, allowed in (
         ("dp_train", run.dp_train, "lms", params.lms),
         ("discriminator", run.discriminator, "discriminators", params.discriminators),
@@ -88,6 +89,7 @@ def _run(params: "Params") -> Iterator[str]:
         ("zero_shot", run.zero_shot.values(), "authors", params.authors),
         ("eda_evolve", run.eda_evolve.values(), "run.decoder_pretrain", run.decoder_pretrain),
         ("vote_select", run.vote_select.values(), "variants of other methods that run", others),
+        ("restate", run.restate.values(), "variants of other methods that run", changed),
         ("choose", chain.from_iterable(run.choose.values()), "variants of other methods that run", among),
         ("embedding_audit", run.embedding_audit, "run.dp_train, and base", [*run.dp_train, "base"]),
         ("audit", run.audit, "run.evaluate", run.evaluate),
@@ -147,8 +149,8 @@ def _discriminators(params: "Params") -> Iterator[str]:
 
 
 def _sources(params: "Params") -> Iterator[str]:
-    """A choice among another variant's rows is charged on top of them."""
-    for name, source in params.run.vote_select.items():
+    """What is made of another variant's rows is charged on top of them."""
+    for name, source in (*params.run.vote_select.items(), *params.run.restate.items()):
         yield from _built_on(f"variants.{name}", params.charged[name], "source", source, params.source_of(source))
     for name, sources in params.run.choose.items():
         if len(set(sources)) < max(2, len(sources)):

@@ -150,7 +150,8 @@ class _Makes(Settings):
     vote_select: Mapping[str, str]  # each with the variant of another method that it chooses from
     decoder_pretrain: tuple[str, ...]
     eda_evolve: Mapping[str, str]  # each with its decoder
-    choose: Mapping[str, tuple[str, ...]] = {}  # each with the variants that it chooses from; younger than workspaces
+    restate: Mapping[str, str] = {}  # each with the variant that it changes; younger than workspaces, as is the next
+    choose: Mapping[str, tuple[str, ...]] = {}  # each with the variants that it chooses from
 
 
 def _others() -> dict[str, Any]:

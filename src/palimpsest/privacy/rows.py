@@ -46,6 +46,11 @@ def one_each(rows: Sequence[AnyRow]) -> list[AnyRow]:
     return [own[0] if len(own) == 1 else min(own, key=_rank) for own in by_person(rows)]
 
 
+def in_order(unit: Sequence[AnyRow]) -> list[AnyRow]:
+    """The rows of one unit by their keyed hashes: an order that no file and no other unit has a say in."""
+    return list(unit) if len(unit) == 1 else sorted(unit, key=_rank)
+
+
 def _rank(row: KeyedRow) -> bytes:
     assert row.person is not None  # only a person has several rows
     return digest(bytes.fromhex(row.person), "one row", row.text, row.label)

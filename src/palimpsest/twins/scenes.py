@@ -44,7 +44,7 @@ class Scene:
     method: str
     words: tuple[str, ...]
     canaries: Canaries
-    sections: Mapping[str, Any]
+    sections: dict[str, Any]
     steps: tuple[Step, ...]
     attack: Callable[[Release], np.ndarray]
     public: tuple[str, ...] = ()
@@ -139,6 +139,20 @@ def vote_select(seed: int) -> Scene:
     return _chosen("vote_select", seed, run, variants, steps)
 
 
+def restate(seed: int) -> Scene:
+    """A first evolution keeps all public texts; each names one canary's word, and keeps it where its count is positive.
+
+    The words are a public list, and no label is looked at: the count of a word that is in is 1 without noise.
+    """
+    scene = vote_select(seed)
+    values: dict[str, list[str]] = {record.text.split()[0]: [] for record in scene.canaries.records}
+    asked: dict[str, Any] = {"attributes": {"word": {"values": values}}, "label_share": 0.0, "false_cells": COINS}
+    variants = {SOURCE: scene.sections["variants"][SOURCE], NAME: settings.variant("restate", **asked)}
+    run = {"private_evolve": {SOURCE: "corpus"}, "restate": {NAME: SOURCE}, "evaluate": list(variants)}
+    steps = (*scene.steps[:-1], ("restate", NAME, SOURCE))
+    return replace(scene, method="restate", sections=scene.sections | {"run": run, "variants": variants}, steps=steps)
+
+
 def embed(seed: int) -> Scene:
     """Half of the vectors of public texts become parents in the first of two rounds."""
     words, labels = (*_TWO, *invented_words(COINS, seed)), _TWO * _EACH
@@ -177,7 +191,7 @@ def sentdp(seed: int) -> Scene:
 
 SCENES: Mapping[str, Callable[[int], Scene]] = {
     scene.__name__: scene
-    for scene in (dp_lm, discriminator, predict, fewshot, select, evolve, vote_select, embed, sentdp)
+    for scene in (dp_lm, discriminator, predict, fewshot, select, evolve, vote_select, restate, embed, sentdp)
 }
 
 

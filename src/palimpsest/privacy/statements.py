@@ -1,0 +1,205 @@
+"""What private rows state: which values their sentences have, and how many units state each combination of them."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from statistics import NormalDist
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import numpy as np
+from dp_accounting.dp_event import DpEvent, GaussianDpEvent, NonPrivateDpEvent
+
+from palimpsest import validate
+from palimpsest.privacy.query import Stored, bounds_persons, registered
+from palimpsest.privacy.rows import PrivateRow, by_person, in_order
+from palimpsest.records.statements import Attribute, Values, statements
+
+if TYPE_CHECKING:
+    from palimpsest.privacy.entropy import NoiseSource  # heavy, and a plan needs none of it
+
+One = TypeVar("One")
+Told: TypeAlias = tuple[str, Values]  # the label of a row, and what a sentence of it states
+
+MOST_CELLS = 2**20  # combinations of values, over all labels, that noise is drawn for
+_MOST_SIGMA = 2.0**20  # up to here noise in whole counts fits into 64 bits
+_ROUNDED_OFF = 1.0 + 2.0**-40  # more, relative, than roots, products and a quantile lose
+
+
+@bounds_persons
+@registered
+@dataclass(frozen=True)
+class StatementPhrases(Stored):
+    """The values of open attributes that many units state, each with a noisy count: a vocabulary nobody had to list.
+
+    Guarantee: a unit, a record or a person with all their rows, adds 1 to the count of each different open value in at
+    most `most` different statements of its own (`_told`), so to at most c = `most` times the number of open attributes
+    counts, and to no other. Of each value that occurs the count gets noise N(0, c sigma^2), rounded to a whole number,
+    and comes out where it reaches `threshold`; nothing tells of the others. Write P and Q for the law of the answer
+    with a unit and without it. Let P' be the law with it, where values that no other unit states never come out. Then
+    P' and Q are the same function of the noisy counts of the same values, and these counts differ by at most sqrt(c) in
+    L2: one Gaussian mechanism of sensitivity 1 and standard deviation sigma, in both orders (Dwork and Roth 2014,
+    Theorem A.1; exact delta: Balle and Wang 2018, Theorem 8), and rounding and the threshold are post-processing. P and
+    P' differ only where one of at most c values with a count of 1 reaches the threshold, which happens with probability
+    at most delta: their total variation is at most `own_delta`. It composes as `LimitedDomain` says (partition
+    selection: Korolova et al. 2009; Desfontaines, Voss, Gipson, Mandayam 2022). Running time is not covered, which
+    grows with the number of values. With sigma 0 all values come out, exactly: for reference runs.
+
+    Attributes:
+        attributes: public; those with a pattern are open.
+        labels: the public ones; a row of another label states nothing. ("",) where the task has none.
+        most: statements of a unit that count.
+        sigma: standard deviation of the noise, in units of what one unit can change.
+        delta: what the threshold must leave of the chance that a value of one unit alone comes out.
+    """
+
+    attributes: tuple[Attribute, ...]
+    labels: tuple[str, ...]
+    most: int
+    sigma: float
+    delta: float
+    name: str = "statement_phrases"
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that the argument does not hold for."""
+        validate.positive(most=self.most)
+        validate.in_range(0.0, _MOST_SIGMA, sigma=self.sigma)
+        if self.sigma > 0:
+            validate.positive(delta=self.delta)
+            validate.in_range(0.0, 0.5, delta=self.delta)
+
+    def event(self) -> DpEvent:
+        return GaussianDpEvent(self.sigma) if self.sigma > 0 else NonPrivateDpEvent()
+
+    @property
+    def own_delta(self) -> float:
+        """What it adds to delta beside its event."""
+        return self.delta if self.sigma > 0 else 0.0
+
+    @property
+    def changed(self) -> int:
+        """The most counts that one unit changes, c."""
+        return self.most * len(_open(self.attributes))
+
+    @property
+    def std(self) -> float:
+        """Of the noise on each count."""
+        return math.sqrt(self.changed) * self.sigma * _ROUNDED_OFF
+
+    @property
+    def threshold(self) -> int:
+        """The least noisy count that comes out; half a unit is room for rounding the noise."""
+        return 1 + math.ceil(0.5 - self.std * NormalDist().inv_cdf(self.delta / self.changed) * _ROUNDED_OFF)
+
+    def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> list[tuple[int, str, int]]:
+        """(place of the attribute, value, noisy count) of each value that comes out, the largest count first."""
+        counts = Counter(key for own in by_person(rows) for key in self._phrases(own))
+        keys = sorted(counts)
+        noisy = np.array([counts[key] for key in keys], dtype=np.int64) + noise.whole_normal(len(keys), self.std)
+        least = self.threshold if self.sigma > 0 else 1
+        kept = [(*key, count) for key, count in zip(keys, noisy.tolist(), strict=True) if count >= least]
+        return sorted(kept, key=lambda one: (-one[2], one[:2]))
+
+    def _phrases(self, unit: Sequence[PrivateRow]) -> set[tuple[int, str]]:
+        told = _first(self.most, _told(unit, self.attributes, self.labels))
+        return {(place, values[place]) for _, values in told for place in _open(self.attributes)}
+
+
+@bounds_persons
+@registered
+@dataclass(frozen=True)
+class StatementCounts(Stored):
+    """How many units state each combination of values, and each under each label: two noisy tables, one release.
+
+    Guarantee: of a unit, a record or a person with all their rows, at most `most` different statements count, a
+    function of its rows alone (`_told`). In each table it adds 1 to each cell that they lie in, so to at most `most`
+    cells. The cells of the first table get noise of variance most sigma^2 / (1 - label_share), those by label most
+    sigma^2 / label_share. Divided by their standard deviations, what a unit adds to both tables together has a squared
+    length of at most (1 - label_share + label_share) / sigma^2: one Gaussian mechanism of sensitivity 1 and standard
+    deviation sigma (Dwork and Roth 2014, Theorem A.1; exact delta: Balle and Wang 2018, Theorem 8). Which cells there
+    are is public, or follows from answers before. Noise is rounded to whole numbers, which, as counts are whole, is
+    rounding the noisy count, ties aside (post-processing). Running time is not covered. With sigma 0 the answer is
+    exact and not private: for reference runs.
+
+    Attributes:
+        attributes: public.
+        values: those of each attribute that count, public or answered before; a statement with another is none.
+        labels: the public ones; a row of another label states nothing. ("",) where the task has none.
+        most: statements of a unit that count.
+        sigma: standard deviation of the noise, in units of what one unit can change.
+        label_share: of what the noise costs, the part that the table by label takes; 0 leaves that table out.
+    """
+
+    attributes: tuple[Attribute, ...]
+    values: tuple[tuple[str, ...], ...]
+    labels: tuple[str, ...]
+    most: int
+    sigma: float
+    label_share: float
+    name: str = "statement_counts"
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that the argument does not hold for, and what would count a statement twice."""
+        validate.positive(most=self.most)
+        validate.in_range(0.0, _MOST_SIGMA, sigma=self.sigma)
+        validate.in_range(0.0, 0.99, label_share=self.label_share)
+        validate.in_range(0, MOST_CELLS, cells=math.prod(self.shape))
+        for names in (self.labels, *self.values):
+            if len(set(names)) < len(names):
+                raise ValueError("labels, and the values of an attribute, must differ from each other")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(labels, values of the first attribute, ...)."""
+        return len(self.labels), *(len(own) for own in self.values)
+
+    def event(self) -> DpEvent:
+        return GaussianDpEvent(self.sigma) if self.sigma > 0 else NonPrivateDpEvent()
+
+    @property
+    def stds(self) -> tuple[float, float]:
+        """Of the noise on each count of the first table, and of that by label (0 where there is none)."""
+        whole = math.sqrt(self.most) * self.sigma * _ROUNDED_OFF
+        by_label = whole / math.sqrt(self.label_share) if self.label_share else 0.0
+        return whole / math.sqrt(1.0 - self.label_share), by_label
+
+    def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> list[list[int]]:
+        """Noisy counts, each table in one list, the last attribute running fastest; that by label comes second."""
+        cells, by_label = self._counted(rows)
+        tables = zip((cells.reshape(-1), by_label.reshape(-1)), self.stds, strict=True)
+        return [(table + noise.whole_normal(table.size, std)).tolist() for table, std in tables]
+
+    def _counted(self, rows: Sequence[PrivateRow]) -> tuple[np.ndarray, np.ndarray]:
+        """Both tables before their noise, private: int64, of `shape` without its labels, and with them."""
+        places = [{value: place for place, value in enumerate(own)} for own in (self.labels, *self.values)]
+        by_label = np.zeros(self.shape if self.label_share else 0, dtype=np.int64)
+        cells = np.zeros(self.shape[1:], dtype=np.int64)
+        for unit in by_person(rows):
+            known = (
+                tuple(place[value] for place, value in zip(places, (label, *values), strict=True))
+                for label, values in _told(unit, self.attributes, self.labels)
+                if all(value in place for place, value in zip(places[1:], values, strict=True))
+            )
+            own = _first(self.most, known)
+            for cell in own if self.label_share else ():
+                by_label[cell] += 1
+            for cell in {cell[1:] for cell in own}:
+                cells[cell] += 1
+        return cells, by_label
+
+
+def _open(attributes: Sequence[Attribute]) -> list[int]:
+    return [place for place, attribute in enumerate(attributes) if attribute.pattern is not None]
+
+
+def _told(unit: Sequence[PrivateRow], attributes: Sequence[Attribute], labels: Sequence[str]) -> Iterator[Told]:
+    """What a unit states, by its own rows alone: label and values of each statement, some perhaps twice."""
+    for row in in_order(unit):
+        if (label := row.label or "") in labels:
+            yield from ((label, statement.values) for statement in statements(row.text, attributes))
+
+
+def _first(most: int, told: Iterator[One]) -> list[One]:
+    """At most so many different ones, the first."""
+    return list(islice(dict.fromkeys(told), most))

@@ -1,0 +1,114 @@
+"""Statements: sentences that have a value of each public attribute, as a product and its trouble. Found and rewritten.
+
+What the attributes are, and how their values look, is public. What a text states is a function of that text alone.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TypeAlias
+
+Values: TypeAlias = tuple[str, ...]  # one of each attribute, in their order
+
+_SENTENCE = re.compile(r"[^.!?;\n]+")
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """What a sentence may say of one matter.
+
+    Attributes:
+        name: in params.yaml.
+        forms: value -> the words for it; of an open attribute none.
+        pattern: a regular expression for the values of an open attribute, whatever they are; None of one with a list.
+    """
+
+    name: str
+    forms: Mapping[str, Sequence[str]]
+    pattern: str | None = None
+
+    @cached_property
+    def _known(self) -> dict[str, tuple[str, int]]:
+        return {form.lower(): (value, place) for value, own in self.forms.items() for place, form in enumerate(own)}
+
+    @cached_property
+    def _search(self) -> re.Pattern[str]:
+        if self.pattern is not None:
+            return re.compile(self.pattern)
+        listed = "|".join(re.escape(form) for form in sorted(self._known, key=len, reverse=True))
+        return re.compile(rf"(?<!\w)(?:{listed})(?!\w)", re.IGNORECASE)
+
+    def find(self, text: str, start: int, end: int) -> "Found | None":
+        """The first value between two places of a text; of two that begin there the longer."""
+        match = self._search.search(text, start, end)
+        if match is None or not match[0]:
+            return None
+        value, form = (match[0], 0) if self.pattern is not None else self._known[match[0].lower()]
+        return Found(value, form, *match.span())
+
+    def words(self, value: str, like: "Found") -> str:
+        """The words for a value, in the form in which another stands in a text where both have as many."""
+        own, other = self.forms.get(value, (value,)), self.forms.get(like.value, (like.value,))
+        return own[like.form if len(own) == len(other) else 0]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A value that stands in a text, in which of its forms, and where (end excluded)."""
+
+    value: str
+    form: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What one sentence states: a value of each attribute, in the attributes' order."""
+
+    found: tuple[Found, ...]
+
+    @property
+    def values(self) -> Values:
+        return tuple(one.value for one in self.found)
+
+
+def statements(text: str, attributes: Sequence[Attribute]) -> list[Statement]:
+    """What a text states, sentence by sentence; a sentence that lacks an attribute states nothing.
+
+    Of an attribute the first value in the sentence counts. Where two attributes' values overlap nothing is stated.
+
+    >>> place = Attribute("place", {"hall": ["hall"], "roof": ["roof", "top"]})
+    >>> [one.values for one in statements("The Top leaks! My hall leaks.", [place, Attribute("what", {}, "leaks?")])]
+    [('roof', 'leaks'), ('hall', 'leaks')]
+    """
+    told = []
+    for sentence in _SENTENCE.finditer(text):
+        found = [attribute.find(text, *sentence.span()) for attribute in attributes]
+        whole = tuple(one for one in found if one is not None)
+        apart = sorted((one.start, one.end) for one in whole)
+        if len(whole) == len(found) and all(end <= start for (_, end), (start, _) in pairwise(apart)):
+            told.append(Statement(whole))
+    return told
+
+
+def restated(text: str, attributes: Sequence[Attribute], changes: Sequence[tuple[Statement, Values]]) -> str:
+    """The text with its statements changed to other values, each in the form of what stood there.
+
+    >>> place = Attribute("place", {"hall": ["hall"], "roof": ["roof", "top"]})
+    >>> told = statements("Hall floods.", [place])
+    >>> restated("Hall floods.", [place], [(told[0], ("roof",))])
+    'Roof floods.'
+    """
+    edits = [
+        (one, attribute.words(value, one))
+        for told, values in changes
+        for attribute, one, value in zip(attributes, told.found, values, strict=True)
+        if value != one.value
+    ]
+    for one, words in sorted(edits, key=lambda edit: -edit[0].start):
+        capital = text[one.start].isupper() and not text[one.start : one.end].isupper()
+        text = text[: one.start] + (words[:1].upper() + words[1:] if capital else words) + text[one.end :]
+    return text
