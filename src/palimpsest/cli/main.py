@@ -58,6 +58,9 @@ EXAMPLES = {
     "report": ("palimpsest report", "palimpsest report --json | jq '.rows[].variant'"),
     "status": ("palimpsest status", "palimpsest status -w ~/reviews --json"),
     "ledger": ("palimpsest ledger", "palimpsest ledger --verify", "palimpsest ledger --refund 3f2a91c0"),
+    "export": ("palimpsest ledger export ~/backup/ledger.jsonl",),
+    "import": ("PALIMPSEST_LEDGER=postgresql+psycopg://owner@host/ledger palimpsest ledger import ledger.jsonl",),
+    "merge-check": ("palimpsest ledger merge-check ~/backup/ledger.jsonl ~/.local/share/palimpsest/ledger.db",),
     "params": ("palimpsest params", "palimpsest params --all"),
     "verify": ("palimpsest verify", "palimpsest verify release/ --key releaser.pem"),
     "keys": ("palimpsest keys new",),
@@ -91,7 +94,7 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is named; of an option that is there twice the last would count, in silence."""
         name, found, rest = super().resolve_command(ctx, args)
-        if isinstance(found, TyperCommand):
+        if isinstance(found, TyperCommand | TyperGroup):
             _require_once(found, ctx, rest)
         return name, found, rest
 
@@ -105,7 +108,7 @@ class Commands(TyperGroup):
             raise typer.Exit(1) from None
 
 
-def _require_once(command: TyperCommand, ctx: Any, args: list[str]) -> None:
+def _require_once(command: TyperCommand | TyperGroup, ctx: Any, args: list[str]) -> None:
     silent = command.context_class(command, parent=ctx, resilient_parsing=True)  # other faults are for the command
     _, _, given = command.make_parser(silent).parse_args(list(args))
     values = [each for each in given if isinstance(each, TyperOption) and not (each.is_flag or each.multiple)]
@@ -137,6 +140,8 @@ app = typer.Typer(
 
 keys = typer.Typer(cls=Commands, help="The key that signs releases.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
+books = typer.Typer(cls=Commands)
+app.add_typer(books, name="ledger")
 
 Workspace = Annotated[Path, typer.Option("--workspace", "-w", help="The folder with params.yaml and dvc.yaml.")]
 Lost = Annotated[
@@ -296,8 +301,9 @@ def status(as_json: Json = False, workspace: Workspace = Path()) -> None:
     show_status(workspace, as_json=as_json)
 
 
-@app.command()
+@books.callback(invoke_without_command=True)
 def ledger(
+    context: typer.Context,
     verify: Annotated[bool, typer.Option("--verify", help="Recompute the chain of hashes.")] = False,
     refund: Annotated[
         str | None, typer.Option("--refund", help="Give back a reservation that never began: its id.")
@@ -306,9 +312,47 @@ def ledger(
     workspace: Workspace = Path(),
 ) -> None:
     """Every charge to the data set's privacy budget."""
+    if context.invoked_subcommand is not None:
+        if (verify, refund, as_json, workspace) != (False, None, False, Path()):
+            raise ParamsError("An option of `palimpsest ledger` stands before its command.", "Put it behind that.")
+        return
     from palimpsest.cli.ledger import show_ledger
 
     show_ledger(workspace, verify=verify, refund=refund, as_json=as_json)
+
+
+@books.command("export")
+def export_ledger(
+    file: Annotated[Path, typer.Argument(help="A file that is not there yet, outside every workspace.")],
+    workspace: Workspace = Path(),
+) -> None:
+    """Write the whole ledger, keys and all, into a file of JSON lines that ends with its own hash."""
+    from palimpsest.cli.ledger_files import write_export
+
+    write_export(workspace, file)
+
+
+@books.command("import")
+def import_ledger(
+    file: Annotated[Path, typer.Argument(help="What `palimpsest ledger export` wrote.")],
+    workspace: Workspace = Path(),
+) -> None:
+    """Write an exported ledger into one that holds nothing, such as a new database; its chain must hold."""
+    from palimpsest.cli.ledger_files import read_import
+
+    read_import(workspace, file)
+
+
+@books.command("merge-check")
+def merge_check(
+    one: Annotated[str, typer.Argument(help="A ledger: an exported file, a SQLite file, or the URL of a database.")],
+    other: Annotated[str, typer.Argument(help="Another one.")],
+    as_json: Json = False,
+) -> None:
+    """Where two ledgers part, and what both have spent together. Nothing is merged; exit status 1 where they part."""
+    from palimpsest.cli.ledger_files import check_merge
+
+    raise typer.Exit(check_merge(one, other, as_json=as_json))
 
 
 @app.command()

@@ -10,7 +10,7 @@ from typing import Any
 from palimpsest.errors import LedgerError
 from palimpsest.privacy import events
 from palimpsest.privacy.gaussian_share import Share
-from palimpsest.privacy.ledger.chain import Chain, Entry, interpreted
+from palimpsest.privacy.ledger.chain import Chain, Entry, forbidden, interpreted
 from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Cap, Charge, Run, Standing, digest_of
 from palimpsest.privacy.ledger.rules import balance
 from palimpsest.privacy.ledger.witness import Witnesses
@@ -90,13 +90,20 @@ class Books:
             return [Cap(body["epsilon"], time) for body, time in said if "epsilon" in body]
 
     def charges(self, name: str) -> list[Charge]:
-        """All charges of an asset as their entries left them, oldest first."""
+        """All charges of an asset as their entries left them, oldest first.
+
+        Guarantee: each moved as `MOVES` admits, whoever wrote the entry: what has begun counts for ever.
+
+        Raises:
+            LedgerError: an entry moves a charge otherwise.
+        """
         self.asset(name)
         charges: dict[str | None, Charge] = {}
         for entry in self.chain.of(name, *MOVES):
             with interpreted(f"Entry {entry.seq}"):
-                reserved = entry.kind == "reserve"
-                charges[entry.charge] = charge_of(entry) if reserved else _moved(charges[entry.charge], entry)
+                before = charges.get(entry.charge)
+                _check_move(before, entry)
+                charges[entry.charge] = charge_of(entry) if before is None else _moved(before, entry)
         return list(charges.values())
 
     def balance(self, name: str) -> Balance:
@@ -190,6 +197,12 @@ def standing_of(first: Entry, last: Entry) -> Standing:
     """Where a charge stands, by its reservation and its newest entry."""
     with interpreted(f"Entry {last.seq}"):
         return Standing(first.asset, MOVES[last.kind].after, first.says.get("steps"), last.says.get("begun", 0))
+
+
+def _check_move(before: Charge | None, entry: Entry) -> None:
+    admitted = entry.kind == "reserve" if before is None else before.state in MOVES[entry.kind].before
+    if not admitted:
+        raise forbidden(entry)
 
 
 def _moved(charge: Charge, entry: Entry) -> Charge:

@@ -4,7 +4,7 @@ Nothing is read out of a ledger before its chain was recomputed and held against
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -84,20 +84,26 @@ class Chain:
 
 
 def read(connection: Connection) -> Chain:
-    """All entries and keys, recomputed.
+    """All entries and keys, recomputed; see `linked`."""
+    rows = connection.execute(sa.select(entries).order_by(entries.c.seq))
+    return linked(rows, {row.name: row.key for row in connection.execute(sa.select(assets))})
+
+
+def linked(rows: Iterable[Sequence[Any]], keys: Mapping[str, str]) -> Chain:
+    """The chain of these rows, oldest first, recomputed.
 
     Raises:
         LedgerError: naming the first entry that does not fit, or an asset whose key is not the one it began with.
     """
     chained: list[Entry] = []
     previous = EMPTY.hash
-    for expected, row in enumerate(connection.execute(sa.select(entries).order_by(entries.c.seq)), start=1):
+    for expected, row in enumerate(rows, start=1):
         entry = _whole(row)
         if entry.seq != expected or entry.previous != previous:
             raise _misfit(entry)
         chained.append(entry)
         previous = entry.hash
-    chain = Chain(chained, {row.name: row.key for row in connection.execute(sa.select(assets))})
+    chain = Chain(chained, keys)
     _check_keys(chain)
     return chain
 
@@ -118,6 +124,12 @@ def newest(connection: Connection) -> Entry | None:
     """The newest entry, None where there is none; LedgerError where it was changed."""
     row = connection.execute(sa.select(entries).order_by(entries.c.seq.desc()).limit(1)).first()
     return None if row is None else _whole(row)
+
+
+def holds(connection: Connection, entry: Entry) -> bool:
+    """Whether that very entry is in the chain."""
+    found = connection.scalar(sa.select(entries.c.hash).where(entries.c.seq == entry.seq))
+    return bool(found == entry.hash)
 
 
 @contextmanager
@@ -170,6 +182,14 @@ def _check_keys(chain: Chain) -> None:
         committed, key = chain.terms(name).get("key_hash"), chain.keys[name]
         if committed is not None and not (isinstance(key, str) and digest_of(key) == committed):
             raise LedgerError(f"The ledger's key of asset {name!r} is not the one of its registration.", _RESTORE)
+
+
+def forbidden(entry: Entry) -> LedgerError:
+    """What is wrong with an entry that fits the chain and does what no rule admits."""
+    return LedgerError(
+        f"Entry {entry.seq} of the ledger moves a charge as no charge may move: it was written past palimpsest.",
+        _RESTORE,
+    )
 
 
 def _misfit(entry: Entry) -> LedgerError:

@@ -16,6 +16,8 @@ _ADDRESS = (
     "palimpsest[postgres] installed."
 )
 
+_TURN = 0x70616C696D707365  # the number of the lock that one writer at a time holds
+
 meta = sa.MetaData()
 assets = sa.Table(
     "palimpsest_asset",
@@ -91,13 +93,24 @@ def shown(url: str) -> str:
 def connected(url: str) -> Engine:
     """The engine of an address; a SQLite file is written durably and by one transaction at a time."""
     try:
-        engine = sa.create_engine(url)
+        engine = sa.create_engine(url, pool_pre_ping=True)  # a server that was restarted meanwhile is found again
     except ImportError:
         raise LedgerError(f"The driver for {shown(url)} is not installed.", _ADDRESS) from None
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "connect", _durable)
         sa.event.listen(engine, "begin", _begin)
     return engine
+
+
+def take_turn(connection: Connection) -> None:
+    """Wait until no other transaction writes the ledger; this one's turn ends with it. SQLite's began with `_begin`.
+
+    The first lock is any role's to take, who may not lock a table that it only adds to. The second keeps out versions
+    that lock the table.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TURN)))
+        connection.execute(sa.text("LOCK TABLE palimpsest_entry IN ROW EXCLUSIVE MODE"))
 
 
 def _durable(connection: Any, _record: object) -> None:

@@ -16,6 +16,7 @@ from palimpsest import validate
 from palimpsest.errors import LedgerError
 from palimpsest.privacy.ledger import rules
 from palimpsest.privacy.ledger.books import Books, fixed_terms, key_hash
+from palimpsest.privacy.ledger.exported import Exported
 from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Charge, Reservation, Run, digest_of, require_unit
 from palimpsest.privacy.ledger.rules import attempt, check_advance, check_plan, never, require_budget, require_consent
 from palimpsest.privacy.ledger.store import Store
@@ -141,6 +142,29 @@ class Ledger:
             LedgerError: naming the first entry that does not fit, or if a witness is missing.
         """
         return self._store.books(witnesses)
+
+    def unheld(self) -> Books:
+        """The books as they lie here, held against nothing that was noted elsewhere: for comparing two ledgers alone.
+
+        Raises:
+            LedgerError: the chain itself does not hold.
+        """
+        return self._store.unheld()
+
+    def exported(self) -> Exported:
+        """All that the ledger holds, checked as `books` checks it."""
+        with self._store.write() as writing:
+            return writing.exported()
+
+    def take_in(self, ledger: Exported) -> Books:
+        """Write a whole ledger into this one, which holds nothing yet; its entries, keys and answers stay as they were.
+
+        Raises:
+            LedgerError: this one holds something, or the other one's chain, answers or age do not hold; nothing is
+                written then.
+        """
+        with self._store.write() as writing:
+            return writing.take_in(ledger)
 
     def asset(self, name: str) -> Asset:
         return self.books().asset(name)

@@ -15,7 +15,7 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from palimpsest.privacy.ledger import books, chain, database
 from palimpsest.privacy.ledger.books import Books
 from palimpsest.privacy.ledger.chain import Chain, Entry
 from palimpsest.privacy.ledger.database import answers, assets, entries
+from palimpsest.privacy.ledger.exported import Exported
 from palimpsest.privacy.ledger.records import Asset, Charge, Run, Standing, digest_of
 from palimpsest.privacy.ledger.rules import check_move
 from palimpsest.privacy.ledger.witness import Head, Witnesses
@@ -93,6 +94,11 @@ class Store:
         with self._reading() as connection:
             return self.held_against(chain.read(connection), witnesses, noted)
 
+    def unheld(self) -> Books:
+        """The books as they lie here, the chain recomputed: held against nothing else, so for comparing alone."""
+        with self._reading() as connection:
+            return Books(chain.read(connection), self.place, self.witnesses)
+
     def noted(self, connection: Connection) -> list[Head]:
         """The heads in the owner's files."""
         keys = connection.scalars(sa.select(assets.c.key)).all()
@@ -122,8 +128,35 @@ class Store:
                 yield Transaction(self, connection)
                 last = chain.newest(connection)
                 note = files.enter_context(self._noting(connection, last)) if last and last != before else None
+                self._commit(connection, last)
             if last and note is not None:
                 note(last.head)
+
+    def _commit(self, connection: Connection, last: Entry | None) -> None:
+        """Commit; where that ends in an error, look whether it was done: the connection may have died behind it.
+
+        Guarantee: it ends well where the entries are in the chain, and "nothing was charged" is said where they are
+        not. The turn of a transaction that the server is still at is waited for.
+        """
+        try:
+            connection.commit()
+        except SQLAlchemyError:
+            connection.invalidate()
+            if last is None or not self._stands(last):
+                raise
+
+    def _stands(self, entry: Entry) -> bool:
+        try:
+            with self.engine.execution_options(immediate=True).connect() as connection:
+                database.take_turn(connection)
+                return chain.holds(connection, entry)
+        except SQLAlchemyError as error:
+            raise LedgerError(
+                f"The ledger at {self.place} was lost while it wrote ({type(error).__name__}): whether this step was "
+                "charged is not known here.",
+                "Run again once it can be reached: what was charged is found there, and nothing is charged a second "
+                "time without your word.",
+            ) from None
 
     def _noting(self, connection: Connection, last: Entry) -> AbstractContextManager[Callable[[Head], None] | None]:
         if last.kind in ("register", books.ROWS):
@@ -154,9 +187,8 @@ class Store:
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         try:
-            with self.engine.execution_options(immediate=True).begin() as connection:
-                if connection.dialect.name == "postgresql":
-                    connection.execute(sa.text("LOCK TABLE palimpsest_entry IN EXCLUSIVE MODE"))
+            with self.engine.execution_options(immediate=True).connect() as connection:
+                database.take_turn(connection)
                 yield connection
         except SQLAlchemyError as error:
             raise LedgerError(
@@ -175,6 +207,30 @@ class Transaction:
     def books(self, witnesses: Collection[str] = ()) -> Books:
         """The whole ledger as this transaction sees it, checked."""
         return self.store.held_against(chain.read(self.connection), witnesses, self.store.noted(self.connection))
+
+    def exported(self) -> Exported:
+        """All that the ledger holds, checked."""
+        rows = self.connection.execute(sa.select(answers))
+        return Exported(self.books().chain, {row.charge: row.body for row in rows})
+
+    def take_in(self, ledger: Exported) -> Books:
+        """Write a whole ledger into one that holds nothing; returns its books as they are read back, checked."""
+        if self.connection.scalar(sa.select(sa.func.count()).select_from(assets)) or chain.newest(self.connection):
+            raise LedgerError(
+                f"The ledger at {self.store.place} holds entries already; two ledgers are never merged.",
+                "Set PALIMPSEST_LEDGER to an empty place. `palimpsest ledger merge-check` says where two part.",
+            )
+        rows = {
+            assets: [{"name": name, "key": key} for name, key in ledger.chain.keys.items()],
+            entries: [asdict(entry) for entry in ledger.chain.entries],
+            answers: [{"charge": charge, "body": body} for charge, body in ledger.answers.items()],
+        }
+        for table, values in rows.items():
+            if values:
+                self.connection.execute(table.insert(), values)
+        found = self.books()
+        self.replays(charge for name in found.chain.keys for charge in found.charges(name) if charge.answer_hash)
+        return found
 
     def register(self, asset: Asset) -> None:
         self.connection.execute(assets.insert().values(name=asset.name, key=asset.key.hex()))
