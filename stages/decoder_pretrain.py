@@ -4,6 +4,7 @@ import numpy as np
 
 from palimpsest.audit.reconstruction import DecodedText, DecoderScores
 from palimpsest.files import write_json
+from palimpsest.models.decoder.correcting import train_corrector
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.measure import Reconstruction, reconstruction
 from palimpsest.models.decoder.settings import DecodeSettings
@@ -28,6 +29,9 @@ def run(name: str) -> None:
     sentences = sentences_of(public_texts())[: settings.sentences]
     vectors = encode.others(sentences)
     trained = train_decoder(BASE_LM, sentences, vectors, settings, params.seed, DECODERS / name, encode.fingerprint)
+    if settings.corrector:
+        folder, seed = DECODERS / name, params.seed
+        trained |= train_corrector(folder, sentences, vectors, settings, seed, encode.others, encode.fingerprint)
     decoder = Decoder.load(DECODERS / name, encode.fingerprint)
     given = sentences_of(heldout_texts())[: settings.heldout]
     decode = DecodeSettings(

@@ -48,7 +48,7 @@ def test_either_selection_is_read() -> None:
         ({"class_means": {"share": 0.995, "domain": 0.5, "pool": 1}}, "leave nothing of the budget"),
         (
             {"decode": {"samples": 2, "corrections": 2, "temperature": 1, "top_p": 1, "max_tokens": 9, "batch": 9}},
-            "corrections must be below decode.samples",
+            "together must be below decode.samples",
         ),
         ({"run": {"eda_evolve": {"embed3": "large"}}}, "run.eda_evolve names 'large'"),
         ({"run": {"decoder_pretrain": ["large"]}}, "run.decoder_pretrain names 'large'"),

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from palimpsest.errors import ModelError
+from palimpsest.models.decoder.correcting import train_corrector
 from palimpsest.models.decoder.decoding import Decoder
 from palimpsest.models.decoder.measure import nearest_cosines, reconstruction
 from palimpsest.models.decoder.network import Network
@@ -87,6 +88,48 @@ def test_corrections_never_make_a_text_worse(decoder: Decoder) -> None:
     kept = [len(_common(text, best)) for text, best in zip(round_, first.texts, strict=True)]
     fresh = [len(_common(text, best)) for text, best in zip(asked[: len(vectors)], first.texts[1:], strict=False)]
     assert np.mean(kept) > np.mean(fresh)
+
+
+@pytest.fixture(scope="module")
+def corrected(trained: tuple[Path, dict[str, float]], settings: DecoderSettings, tmp_path_factory) -> Path:
+    """The decoder with a corrector beside it, and what its training says in a file."""
+    folder, (training, _) = tmp_path_factory.mktemp("corrected") / "decoder", sentences()
+    shutil.copytree(trained[0], folder)
+    short = settings.model_copy(update={"max_tokens": 14, "corrector": 90, "epochs": 12.0})
+    measured = train_corrector(folder, training, encode(training), short, 5, encode, "toy")
+    assert measured["corrector_sentences"] == 90
+    assert measured["corrector_steps"] == 68  # 12 * 90 / 16
+    return folder
+
+
+def test_a_corrector_mends_what_the_decoder_wrote(corrected: Path) -> None:
+    """It is shown the best text so far, none becomes worse, and what it writes is nearer than texts written anew."""
+    vectors, mending = encode(sentences()[1]), Decoder.load(corrected, "toy")
+    few = {"temperature": 1.2, "top_p": 1.0, "max_tokens": 14, "corrections": 0}
+    first = mending.decode(vectors, how(samples=1, **few), encode, 3)
+    asked: list[str] = []
+
+    def remembered(texts: Sequence[str]) -> np.ndarray:
+        asked.extend(texts)
+        return encode(texts)
+
+    more = mending.decode(vectors, how(samples=2, rewrites=1, **few), remembered, 3)
+    assert len(asked) == 2 * len(vectors)
+    assert (more.cosines >= first.cosines - 1e-6).all()
+    fresh, rewritten = asked[: len(vectors)], asked[len(vectors) :]
+    nearness = [(encode(texts) * vectors).sum(axis=1).mean() for texts in (rewritten, fresh)]
+    assert nearness[0] > nearness[1] + 0.05
+    again = mending.decode(vectors[:4], how(samples=2, rewrites=1, batch=1, **few), encode, 3)
+    assert again.texts == more.texts[:4]
+
+
+def test_rewrites_need_a_corrector_and_room(decoder: Decoder, corrected: Path) -> None:
+    vectors = encode(sentences()[1])[:1]
+    with pytest.raises(ModelError, match="has no corrector") as raised:
+        decoder.decode(vectors, how(rewrites=1), encode, 3)
+    assert raised.value.remedy
+    with pytest.raises(ModelError, match="room for 15"):
+        Decoder.load(corrected, "toy").decode(vectors, how(rewrites=1), encode, 3)
 
 
 def _common(text: str, other: str) -> str:
@@ -227,6 +270,9 @@ def test_sentences_that_cannot_be_learned_are_left_out_or_refused(
         train_decoder(base, texts, encode(texts)[:-1], one, 5, tmp_path / "b", "toy")
     with pytest.raises(ModelError, match="one finite vector per sentence"):
         train_decoder(base, texts, np.full((32, 4), np.nan), one, 5, tmp_path / "b", "toy")
+    reading = one.model_copy(update={"max_tokens": 15, "corrector": 9})
+    with pytest.raises(ModelError, match="need 33 positions"):
+        train_decoder(base, texts, encode(texts), reading, 5, tmp_path / "b", "toy")
     with pytest.raises(ModelError, match="need 33 positions"):
         train_decoder(base, texts, encode(texts), one.model_copy(update={"max_tokens": 30}), 5, tmp_path / "b", "toy")
     assert not (tmp_path / "b").exists()

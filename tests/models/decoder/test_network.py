@@ -27,7 +27,7 @@ def restless(network: Network) -> Network:
         for name, weight in network.named_parameters():
             if not name.startswith("lm."):
                 weight.add_(0.1 * torch.randn(weight.shape, generator=coins))
-        network.centre.copy_(0.1 * torch.randn(DIMENSION, generator=coins))
+        network.centre.copy_(0.1 * torch.randn(network.reads, generator=coins))
     return network.eval()
 
 
@@ -54,13 +54,16 @@ def network(request: pytest.FixtureRequest, base: Path, ids: Specials) -> Networ
 
 
 @torch.no_grad()
-def spelt_out(network: Network, ids: Specials, vector: torch.Tensor, text: list[int]) -> torch.Tensor:
+def spelt_out(
+    network: Network, ids: Specials, vector: torch.Tensor, text: list[int], earlier: list[int] | None = None
+) -> torch.Tensor:
     """Logits at each predicted position, one position after another: (T + 1, vocabulary)."""
+    filled = torch.tensor([*(earlier or []), *[ids.eos] * network.earlier][: network.earlier], dtype=torch.long)
     read = (vector - network.centre) * DIMENSION**0.5
     table, worth, found = network.lm.get_input_embeddings(), network.words(read), []
     for length in range(len(text) + 1):
         tokens = table(torch.tensor([ids.bos, *text[:length]])) + network.everywhere(read)
-        inputs = torch.cat([network.pseudo(read).view(2, -1), tokens])[None]
+        inputs = torch.cat([table(filled) + network.everywhere(read), network.pseudo(read).view(2, -1), tokens])[None]
         hidden = network.lm.base_model(inputs_embeds=inputs).last_hidden_state[0, -1]
         left = worth.clone()
         left[list(set(text[:length]))] *= 1.0 - network.spent
@@ -91,6 +94,38 @@ def test_the_loss_is_that_of_each_text_by_itself(network: Network, ids: Specials
         assert float(network.loss(vectors, texts)) == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)
         monkeypatch.setattr(network_module, "MOST", 2 * (max(map(len, texts)) + 1) * network.words.out_features)
         assert float(network.loss(vectors, texts)) == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)
+
+
+def test_a_corrector_reads_another_text_and_its_embedding_too(network: Network, ids: Specials, base: Path) -> None:
+    """Each text by itself again, behind an earlier one that is shorter or longer than the room for it."""
+    vectors, texts = some_texts(base)
+    fixer, earlier = restless(network.corrector(16, 8)), texts[::-1]
+    assert {len(text) < 8 for text in earlier} == {True, False}
+    given = torch.cat([vectors, vectors.flip(0)], dim=1)
+    each = [spelt_out(fixer, ids, *one) for one in zip(given, texts, earlier, strict=True)]
+    wanted = [torch.tensor([*text, ids.eos]) for text in texts]
+    losses = [functional.cross_entropy(*pair, reduction="none") for pair in zip(each, wanted, strict=True)]
+    with torch.no_grad():
+        assert float(fixer.loss(given, texts, earlier)) == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)
+    greedy = fixer.write(given, [[]] * 5, np.full((5, 1), 0.5), torch.tensor([ids.eos]), GREEDY, earlier)
+    for text, logits in zip(greedy, each, strict=True):
+        logits[0, ids.eos] = -torch.inf
+        assert text == [int(logits[0].argmax())]
+
+
+def test_a_corrector_begins_as_its_decoder_and_leaves_it_alone(network: Network, ids: Specials, base: Path) -> None:
+    vectors, _ = some_texts(base)
+    before, coins = {name: value.clone() for name, value in network.state_dict().items()}, torch.random.get_rng_state()
+    fixer = network.corrector(16, 8)
+    assert torch.equal(coins, torch.random.get_rng_state())
+    read = fixer.scaled(torch.cat([vectors, vectors.flip(0)], dim=1))
+    for name in ("words", "everywhere", "pseudo"):
+        ours, its = getattr(network, name)(network.scaled(vectors)), getattr(fixer, name)(read)
+        torch.testing.assert_close(its, ours)
+    restless(fixer)
+    with torch.no_grad():
+        next(iter(fixer.lm.parameters())).add_(1.0)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
 def test_it_writes_the_likeliest_token_when_nothing_else_may_be_drawn(

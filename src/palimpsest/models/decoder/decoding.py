@@ -1,8 +1,9 @@
 """From embeddings to texts: several are written for each, and the one whose own embedding is nearest is kept.
 
 Some of them are corrections (`DecodeSettings.corrections`): one after another, each keeps a random beginning of the
-best text so far and writes the rest anew. All that is read is an embedding and public models: whoever may see the
-embedding may see the text.
+best text so far and writes the rest anew. Before them come rewrites (`DecodeSettings.rewrites`): a trained corrector
+reads the best text so far and its embedding and writes a whole text (vec2text, Morris et al. 2023). All that is read
+is an embedding and public models: whoever may see the embedding may see the text.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from palimpsest.errors import ModelError
 from palimpsest.files import read_json
 from palimpsest.models.decoder.network import Network
 from palimpsest.models.decoder.settings import DecodeSettings
-from palimpsest.models.decoder.training import FACTS, LM, MAPS
+from palimpsest.models.decoder.training import CORRECTOR, FACTS, LM, MAPS
 from palimpsest.models.lm import load_lm
 from palimpsest.models.tokens import specials
 from palimpsest.progress import counter
@@ -50,12 +51,14 @@ class Decoder:
     Attributes:
         dimension: length d of an embedding.
         room: most tokens that a text can have.
+        corrector: the network that rewrites, where one was trained.
     """
 
-    def __init__(self, network: Network, tokenizer: PreTrainedTokenizerBase) -> None:
-        """A trained network and the tokenizer of the language model inside."""
+    def __init__(self, network: Network, tokenizer: PreTrainedTokenizerBase, corrector: Network | None = None) -> None:
+        """A trained network, the tokenizer of the language model inside, and a corrector that goes with them."""
+        self.corrector = None if corrector is None else corrector.to(exact_device()).eval()
         ids, columns = specials(tokenizer), network.words.out_features
-        self.network, self._tokenizer = network.to(exact_device()).eval(), tokenizer
+        self.network, self.tokenizer = network.to(exact_device()).eval(), tokenizer
         banned = sorted({*(ids.control - {ids.eos}), *range(len(tokenizer), columns)})
         self._banned = torch.tensor(banned, device=exact_device())
         self.dimension, self.room = network.dimension, network.room
@@ -67,25 +70,9 @@ class Decoder:
         Raises:
             ModelError: the folder holds no decoder, or one for another encoder.
         """
-        folder = Path(folder)
-        try:
-            facts, maps = read_json(folder / FACTS), load_file(folder / MAPS)
-            trained_for, sizes = facts["encoder"], (facts["dimension"], facts["prefix"], facts["width"])
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise ModelError(
-                f"The folder {str(folder)!r} holds no decoder that can be loaded ({type(error).__name__}).",
-                "Train one with the stage decoder_pretrain.",
-            ) from error
-        if trained_for != encoder:
-            raise ModelError(
-                "The decoder was trained on embeddings of another encoder, so it would misread these.",
-                "Train it again with this encoder, or put the encoder back that it was trained with.",
-            )
-        lm, tokenizer = load_lm(folder / LM)
-        with torch.random.fork_rng():
-            network = Network(lm, specials(tokenizer), *sizes)
-        network.load_maps(maps)
-        return cls(network, tokenizer)
+        network, tokenizer = _loaded(Path(folder), encoder)
+        corrector = Path(folder) / CORRECTOR
+        return cls(network, tokenizer, _loaded(corrector, encoder)[0] if corrector.exists() else None)
 
     def decode(self, vectors: np.ndarray, settings: DecodeSettings, encode: Encode, seed: int) -> Decoded:
         """A text for each embedding.
@@ -97,42 +84,87 @@ class Decoder:
             vectors: shape (n, d); one that is not of length 1 is scaled to it.
 
         Raises:
-            ModelError: a vector is zero or not finite or not of d numbers, or texts of `settings.max_tokens` do not fit
-                the language model.
+            ModelError: a vector is zero or not finite or not of d numbers, texts of `settings.max_tokens` do not fit
+                the language model, or rewrites are asked of a decoder without a corrector.
         """
         targets = _unit(vectors, self.dimension)
-        if settings.max_tokens > self.room:
-            raise ModelError(
-                f"Texts of {settings.max_tokens} tokens do not fit the decoder, which has room for {self.room}.",
-                "Lower decode.max_tokens.",
-            )
+        self._require(settings)
         shape = (settings.samples, settings.max_tokens + 1)  # the last coin cuts
         coins = [np.random.default_rng([seed, index]).random(shape) for index in range(len(targets))]
         search = _Search(targets, encode)
         done = counter(name="decode", total=len(targets) * settings.samples, private=True)
-        first = settings.samples - settings.corrections
+        first = settings.samples - settings.corrections - settings.rewrites
         for round_ in [range(first), *([sample] for sample in range(first, settings.samples))]:
-            self._round(
-                search, [(index, own[sample]) for index, own in enumerate(coins) for sample in round_], settings
-            )
+            tries = [(index, own[sample]) for index, own in enumerate(coins) for sample in round_]
+            self._round(search, tries, settings, rewrite=first <= round_[0] < first + settings.rewrites)
             done(len(targets) * (round_[-1] + 1))
         return Decoded(tuple(search.texts), search.embeddings, search.cosines)
 
-    def _round(self, search: "_Search", tries: Sequence[tuple[int, np.ndarray]], settings: DecodeSettings) -> None:
+    def _require(self, settings: DecodeSettings) -> None:
+        """Say no to what cannot be written."""
+        if settings.rewrites and self.corrector is None:
+            raise ModelError(
+                "The decoder has no corrector, which decode.rewrites asks for.",
+                "Set decode.rewrites to 0, or decoders.<name>.corrector to a number of sentences.",
+            )
+        room = self.corrector.room if settings.rewrites and self.corrector else self.room
+        if settings.max_tokens > room:
+            raise ModelError(
+                f"Texts of {settings.max_tokens} tokens do not fit the decoder, which has room for {room}.",
+                "Lower decode.max_tokens.",
+            )
+
+    def _round(
+        self, search: "_Search", tries: Sequence[tuple[int, np.ndarray]], settings: DecodeSettings, rewrite: bool
+    ) -> None:
         """Write one text for each vector's index and coins, and keep what is better than before."""
         written: list[list[int]] = []
         for start in range(0, len(tries), settings.batch):
             owners, coins = zip(*tries[start : start + settings.batch], strict=True)
-            best = [search.tokens[owner] for owner in owners]
-            written += self.network.write(
-                torch.from_numpy(search.targets[list(owners)]).to(self._banned.device),
-                [text[: int(own[-1] * len(text))] for text, own in zip(best, coins, strict=True)],
-                np.stack(coins)[:, :-1],
-                self._banned,
-                settings,
-            )
-        texts = [text.strip() for text in self._tokenizer.batch_decode(written)]
+            written += (self._rewritten if rewrite else self._ended)(search, owners, np.stack(coins), settings)
+        texts = [text.strip() for text in self.tokenizer.batch_decode(written)]
         search.offer([owner for owner, _ in tries], written, texts)
+
+    def _ended(
+        self, search: "_Search", owners: Sequence[int], coins: np.ndarray, settings: DecodeSettings
+    ) -> list[list[int]]:
+        """A text for each vector's index: a random beginning of its best one, and what the decoder ends it with."""
+        targets = torch.from_numpy(search.targets[list(owners)]).to(self._banned.device)
+        best = [search.tokens[owner] for owner in owners]
+        begun = [text[: int(cut * len(text))] for text, cut in zip(best, coins[:, -1], strict=True)]
+        return self.network.write(targets, begun, coins[:, :-1], self._banned, settings)
+
+    def _rewritten(
+        self, search: "_Search", owners: Sequence[int], coins: np.ndarray, settings: DecodeSettings
+    ) -> list[list[int]]:
+        """A text for each vector's index, by the corrector, which reads the best one and its embedding."""
+        best = [search.tokens[owner] for owner in owners]
+        read = np.hstack([search.targets[list(owners)], search.embeddings[list(owners)]])
+        given = torch.from_numpy(read).to(self._banned.device)
+        assert self.corrector is not None, "was asked for before"
+        return self.corrector.write(given, [[] for _ in best], coins[:, :-1], self._banned, settings, best)
+
+
+def _loaded(folder: Path, encoder: str) -> tuple[Network, PreTrainedTokenizerBase]:
+    """The network in a folder, a decoder or a corrector, and its tokenizer."""
+    try:
+        facts, maps = read_json(folder / FACTS), load_file(folder / MAPS)
+        trained_for, sizes = facts["encoder"], (facts["dimension"], facts["prefix"], facts["width"])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise ModelError(
+            f"The folder {str(folder)!r} holds no decoder that can be loaded ({type(error).__name__}).",
+            "Train one with the stage decoder_pretrain.",
+        ) from error
+    if trained_for != encoder:
+        raise ModelError(
+            "The decoder was trained on embeddings of another encoder, so it would misread these.",
+            "Train it again with this encoder, or put the encoder back that it was trained with.",
+        )
+    lm, tokenizer = load_lm(folder / LM)
+    with torch.random.fork_rng():
+        network = Network(lm, specials(tokenizer), *sizes, facts.get("earlier", 0))
+    network.load_maps(maps)
+    return network, tokenizer
 
 
 class _Search:

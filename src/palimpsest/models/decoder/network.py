@@ -5,9 +5,13 @@ The embedding reaches it in three ways. A small network turns it into pseudo tok
 linear map gives each token the log-odds of being in a text with this embedding rather than in any text, and they are
 added to the logits of the language model, a product of experts. The language model decides at each position how much
 the words count, and a word that is written already counts less.
+
+A corrector is the same network with more to read: the embedding of an earlier text beside the one that is wanted, and
+the tokens of that text in front of everything. Its first maps are linear, so what they read is the difference, too.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import cast
 
 import numpy as np
@@ -30,12 +34,16 @@ class Network(nn.Module):
 
     Attributes:
         dimension: length d of an embedding.
+        earlier: tokens of an earlier text that it reads first; 0 for none.
+        reads: how many numbers it is given, r: d, or 2 d where it reads the embedding of an earlier text as well.
         room: most tokens of a text that it can read or write.
-        centre: the mean of embeddings, shape (d,).
-        words: how much an embedding raises the log-probability of each token, d -> vocabulary.
+        centre: the mean of what it is given, shape (r,).
+        words: how much that raises the log-probability of each token, r -> vocabulary.
     """
 
-    def __init__(self, lm: PreTrainedModel, ids: Specials, dimension: int, prefix: int, width: int) -> None:
+    def __init__(
+        self, lm: PreTrainedModel, ids: Specials, dimension: int, prefix: int, width: int, earlier: int = 0
+    ) -> None:
         """Fresh maps, by torch's global coins, around a language model; before training it writes as the model does.
 
         Args:
@@ -44,21 +52,23 @@ class Network(nn.Module):
             dimension: length d of an embedding.
             prefix: pseudo tokens k.
             width: hidden units between an embedding and the pseudo tokens.
+            earlier: tokens of an earlier text that it reads first, which makes it a corrector; 0: a decoder.
 
         Raises:
             ModelError: the model does more to its logits than its head and a cap.
         """
         super().__init__()
         require_plain_head(lm)
-        self.lm, self.dimension, self._ids, self._prefix = lm, dimension, ids, prefix
+        self.lm, self.dimension, self.earlier, self._ids, self._prefix = lm, dimension, earlier, ids, prefix
+        self.reads = reads = dimension * (2 if earlier else 1)
         table, columns = _weight(lm.get_input_embeddings()), len(_weight(lm.get_output_embeddings()))
         hidden = table.shape[1]
-        self.room = int(lm.config.get_text_config().max_position_embeddings) - prefix - 1
-        self.centre = nn.Buffer(torch.zeros(dimension))
+        self.room = int(lm.config.get_text_config().max_position_embeddings) - prefix - 1 - earlier
+        self.centre = nn.Buffer(torch.zeros(reads))
         last = nn.Linear(width, prefix * hidden)
-        self.pseudo = nn.Sequential(nn.Linear(dimension, width), nn.GELU(), last)
-        self.everywhere = nn.Linear(dimension, hidden, bias=False)
-        self.words = nn.Linear(dimension, columns)
+        self.pseudo = nn.Sequential(nn.Linear(reads, width), nn.GELU(), last)
+        self.everywhere = nn.Linear(reads, hidden, bias=False)
+        self.words = nn.Linear(reads, columns)
         self.trust = nn.Linear(hidden, 1)
         self.spent = nn.Parameter(torch.tensor(0.5))  # share of a token's log-odds that is gone once it is written
         with torch.no_grad():
@@ -82,17 +92,36 @@ class Network(nn.Module):
                 "The weights of the decoder do not fit its language model and its sizes.", "Train the decoder again."
             )
 
+    def corrector(self, width: int, earlier: int) -> "Network":
+        """A corrector that writes, until it is trained, as this decoder does: what is new to read has weight zero.
+
+        The language model inside is a copy.
+        """
+        with torch.random.fork_rng():
+            network = Network(deepcopy(self.lm), self._ids, self.dimension, self._prefix, width, earlier)
+        sizes = {name: value.shape[-1:] for name, value in network.state_dict().items()}
+        old = {name: functional.pad(value, _padding(value, sizes[name])) for name, value in self.state_dict().items()}
+        network.load_state_dict(old)
+        return network.to(self.centre.device)
+
     def scaled(self, embeddings: torch.Tensor) -> torch.Tensor:
-        """What the maps read: unit vectors (B, d) around their mean, with coordinates of about unit variance."""
+        """What the maps read: unit vectors (B, r) around their mean, with coordinates of about unit variance."""
         return (embeddings - self.centre) * self.dimension**0.5
 
-    def loss(self, embeddings: torch.Tensor, texts: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Mean cross entropy, in nats per token, of texts (B lists of token ids) and their ends, given embeddings."""
+    def loss(
+        self, embeddings: torch.Tensor, texts: Sequence[Sequence[int]], earlier: Sequence[Sequence[int]] = ()
+    ) -> torch.Tensor:
+        """Mean cross entropy, in nats per token, of texts (B lists of token ids) and their ends.
+
+        Args:
+            embeddings: what is given, shape (B, r).
+            earlier: tokens of the earlier texts, where it reads them.
+        """
         read = self.scaled(embeddings)
         tokens = pad_right(texts, 0).to(read.device)
         targets = pad_right([[*text, self._ids.eos] for text in texts], IGNORED).to(read.device)  # (B, T + 1)
-        inputs = torch.cat([self._beginning(read), self._inputs(tokens, read)], dim=1)
-        hidden = self._hidden(inputs, None)[:, self._prefix :]
+        inputs = torch.cat([self._beginning(read, earlier), self._inputs(tokens, read)], dim=1)
+        hidden = self._hidden(inputs, None)[:, self.earlier + self._prefix :]
         size = max(1, MOST // (targets.shape[1] * self.words.out_features))
         parts = zip(*(values.split(size) for values in (read, tokens, targets, hidden)), strict=True)
         if len(texts) > size:  # logits of a large vocabulary are there for so many texts at once
@@ -123,20 +152,22 @@ class Network(nn.Module):
         coins: np.ndarray,
         banned: torch.Tensor,
         settings: DecodeSettings,
+        earlier: Sequence[Sequence[int]] = (),
     ) -> list[list[int]]:
         """A text, as token ids, for each embedding; one does not depend on the others but for rounding.
 
         Args:
-            embeddings: shape (B, d).
+            embeddings: what is given, shape (B, r).
             begun: the first tokens of each text, which are kept; may be empty.
             coins: draws in [0, 1), float64 (B, tokens of a text at most).
             banned: tokens that are never written.
+            earlier: tokens of the earlier texts, where it reads them.
         """
         read, uniforms = self.scaled(embeddings), torch.from_numpy(coins).to(embeddings.device)
         worth, cache = self.words(read), DynamicCache()
         texts: list[list[int]] = [[] for _ in begun]
         alive = list(range(len(texts)))
-        hidden = self._hidden(self._beginning(read), cache)[:, -1]
+        hidden = self._hidden(self._beginning(read, earlier), cache)[:, -1]
         for place in range(coins.shape[1]):
             logits = logits_of(self.lm, hidden) + self.trust(hidden) * worth
             logits[:, banned] = -torch.inf
@@ -158,10 +189,17 @@ class Network(nn.Module):
             hidden = self._hidden(self._inputs(chosen[:, None], read), cache)[:, -1]
         return texts
 
-    def _beginning(self, read: torch.Tensor) -> torch.Tensor:
-        """Pseudo tokens and BOS as inputs: (B, prefix + 1, hidden)."""
+    def _beginning(self, read: torch.Tensor, earlier: Sequence[Sequence[int]]) -> torch.Tensor:
+        """The earlier text, pseudo tokens and BOS as inputs: (B, earlier + prefix + 1, hidden).
+
+        An earlier text is filled up with ends: so all have one length, and none depends on its neighbours.
+        """
         start = torch.full((len(read), 1), self._ids.bos, device=read.device)
-        return torch.cat([self.pseudo(read).view(len(read), self._prefix, -1), self._inputs(start, read)], dim=1)
+        parts = [self.pseudo(read).view(len(read), self._prefix, -1), self._inputs(start, read)]
+        if self.earlier:
+            filled = [[*text, *[self._ids.eos] * self.earlier][: self.earlier] for text in earlier]
+            parts.insert(0, self._inputs(torch.tensor(filled, device=read.device), read))
+        return torch.cat(parts, dim=1)
 
     def _inputs(self, tokens: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
         embedded: torch.Tensor = self.lm.get_input_embeddings()(tokens)
@@ -177,6 +215,11 @@ class Network(nn.Module):
         )
         hidden: torch.Tensor = output.last_hidden_state
         return hidden
+
+
+def _padding(value: torch.Tensor, size: torch.Size) -> list[int]:
+    """Zeros before and behind the last axis that bring a weight to this size."""
+    return [0, size[0] - value.shape[-1]] if size else []
 
 
 def _weight(module: nn.Module) -> torch.Tensor:

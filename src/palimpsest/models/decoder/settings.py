@@ -28,6 +28,11 @@ class DecoderSettings(Schooling):
     heldout: int = Field(
         default=400, ge=10, description="Held-out public sentences that measure the reconstruction, at most."
     )
+    corrector: int = Field(
+        default=0,
+        ge=0,
+        description="Public sentences on which a corrector learns to mend what the decoder wrote; 0: there is none.",
+    )
 
 
 class DecodeSettings(Settings):
@@ -43,6 +48,11 @@ class DecodeSettings(Settings):
         ge=0,
         description="Of these, texts that keep a random beginning of the best one before them and end it anew.",
     )
+    rewrites: int = Field(
+        default=0,
+        ge=0,
+        description="Of these, texts that the decoder's corrector writes anew, each shown the best one before it.",
+    )
     temperature: float = Field(default=0.7, gt=0, description="Divides the logits.")
     top_p: float = Field(default=0.9, gt=0, le=1, description="Share of the probability that tokens are drawn from.")
     max_tokens: int = Field(default=32, ge=1, description="Tokens of a text, at most.")
@@ -50,6 +60,9 @@ class DecodeSettings(Settings):
 
     @model_validator(mode="after")
     def _something_to_correct(self) -> "DecodeSettings":
-        if self.corrections >= self.samples:
-            raise ValueError("decode.corrections must be below decode.samples: a first text comes before a correction")
+        if self.corrections + self.rewrites >= self.samples:
+            raise ValueError(
+                "decode.corrections and decode.rewrites together must be below decode.samples: "
+                "a first text comes before a correction"
+            )
         return self

@@ -26,6 +26,7 @@ from palimpsest.models.tokens import encode_texts, specials
 from palimpsest.progress import track
 
 LM, MAPS, FACTS = "lm", "maps.safetensors", "decoder.json"  # what a decoder's folder holds
+CORRECTOR = "corrector"  # and, where one was trained, in a folder of the same form
 _WORD_EPOCHS, _WORD_BATCH, _WORD_RATE = 2, 128, 3e-3  # the words are learned alone first: that takes a minute
 _WORD_NOISE = 0.5  # length of the random vector added to an embedding meanwhile
 _RARE = 0.1  # texts that a token is in beside those where it is
@@ -103,8 +104,8 @@ def train_decoder(
     network.to(vectors.device)
     network.centre.copy_(vectors.mean(dim=0))
     word_losses = _learn_words(network, texts, vectors, seed)
-    losses = _learn(network, texts, vectors, settings, seed)
-    _save(network, tokenizer, settings, encoder, folder)
+    losses = learn(network, texts, vectors, settings, seed)
+    save(network, tokenizer, settings, encoder, folder)
     return {
         "word_loss": recent_mean(word_losses),
         "train_loss": recent_mean(losses),
@@ -115,7 +116,8 @@ def train_decoder(
 
 
 def _require_room(context: int, settings: DecoderSettings) -> None:
-    if (longest := settings.prefix + 1 + settings.max_tokens) > context:
+    texts = 2 if settings.corrector else 1  # a corrector reads one before it writes one
+    if (longest := settings.prefix + 1 + texts * settings.max_tokens) > context:
         raise ModelError(
             f"A sentence and what stands before it need {longest} positions; the language model has {context}.",
             "Lower max_tokens or prefix of the decoder, or use a language model with a longer context.",
@@ -168,10 +170,20 @@ def _learn_words(network: Network, texts: list[list[int]], vectors: torch.Tensor
     return losses
 
 
-def _learn(
-    network: Network, texts: list[list[int]], vectors: torch.Tensor, settings: DecoderSettings, seed: int
+def learn(
+    network: Network,
+    texts: Sequence[Sequence[int]],
+    vectors: torch.Tensor,
+    settings: DecoderSettings,
+    seed: int,
+    earlier: Sequence[Sequence[int]] = (),
 ) -> list[float]:
-    """Fit the whole network; the loss of each step."""
+    """Fit the whole network; the loss of each step.
+
+    Args:
+        vectors: the wanted embeddings (n, d), behind which those of earlier texts stand where they are read: (n, 2 d).
+        earlier: their tokens.
+    """
     steps = max(1, round(settings.epochs * len(texts) / settings.batch))
     warmup, coins = round(settings.warmup * steps), torch.Generator().manual_seed(seed)
     optimizer = _optimizer(network, settings)
@@ -179,7 +191,10 @@ def _learn(
     losses = []
     batches = length_batches([len(text) for text in texts], settings.batch, steps, coins)
     for batch in track(batches, name="decoder", total=steps, private=False, unit="step"):
-        loss = network.loss(_blurred(vectors[batch], settings.noise, coins), [texts[index] for index in batch])
+        wanted, beside = vectors[batch].tensor_split([network.dimension], dim=1)
+        read = torch.cat([_blurred(wanted, settings.noise, coins), beside], dim=1)
+        before = [earlier[index] for index in batch] if earlier else ()
+        loss = network.loss(read, [texts[index] for index in batch], before)
         losses.append(descend(loss, network, rates))
     return losses
 
@@ -204,11 +219,13 @@ def _blurred(vectors: torch.Tensor, length: float, coins: torch.Generator) -> to
     return functional.normalize(vectors + length * directions, dim=1)
 
 
-def _save(
+def save(
     network: Network, tokenizer: PreTrainedTokenizerBase, settings: DecoderSettings, encoder: str, folder: Path
 ) -> None:
+    """Write a network to a folder, whole or not at all; `encoder` is the fingerprint of what made its embeddings."""
     maps = {name: value for name, value in network.state_dict().items() if not name.startswith("lm.")}
     facts = {"encoder": encoder, "dimension": network.dimension, "prefix": settings.prefix, "width": settings.width}
+    facts |= {"earlier": network.earlier} if network.earlier else {}
     with atomic_path(folder) as draft:
         save_lm(network.lm, tokenizer, draft / LM)
         save_file(maps, draft / MAPS)
