@@ -1,13 +1,14 @@
 """In-context accuracy of a public language model on real test sets: zero-shot, real demonstrations, synthetic ones.
 
     python -m bench.incontext --data <folder> --lm <folder> [--context 96 | --words] [--tasks agnews trec mit_g mit_d]
-        [--rows agnews:embed3@3=<jsonl> agnews:words@3-per-word=<jsonl> ...] [--shots 0 1 6] [--out <json>]
+        [--rows agnews:embed3@3=<jsonl> agnews:words@3-per-word=<jsonl> ...] [--shots 0 1 6] [--plain] [--out <json>]
 
 The table of each task has zero-shot first, then real demonstrations, then the given rows in their order, each with the
 epsilon that is written behind its `@`. At most 300 test items, `--draws` draws of the demonstrations, contextual
 calibration; a number of demonstrations that the context does not hold is left out and said so. The deviation is that
 between draws; `gain` is against zero-shot, paired, with its 95 % interval: where real demonstrations do not gain, the
 model cannot judge rows, and the table says so. `--words` asks as `models.words` does, at the settings' own lengths.
+`--plain` takes answers as they are, without calibration.
 """
 
 import argparse
@@ -33,7 +34,7 @@ from palimpsest.records.record import Record
 
 ITEMS = {
     "agnews": ("{text}\nTopic:", 12), "trec": ("Question: {text}\nAsks for:", 8), "mit_g": ("{text}\nGenre:", 10),
-    "mit_d": ("{text}\nDirector:", 10), "sst2": ("{text}\nSentiment:", 10),
+    "mit_d": ("{text}\nDirector:", 10), "sst2": ("{text}\nSentiment:", 10), "dbpedia": ("{text}\nKind:", 12),
 }  # fmt: skip
 WORDS: dict[str, Named] = {"agnews": "news", "trec": "questions", "sst2": "reviews"}
 SPANS = ("mit_g", "mit_d")
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--items", type=int, default=300)
     parser.add_argument("--words", action="store_true", help=f"ask in words; of {', '.join(WORDS)}")
+    parser.add_argument("--plain", action="store_true", help="answers are not calibrated")
     parser.add_argument("--out", type=Path, help="where the whole documents go")
     args = parser.parse_args()
     model, tokenizer = load_lm(args.lm)
@@ -99,7 +101,8 @@ def judged(
     """The answers behind demonstrations from one file."""
     train, test = records(path, task), records(args.data / f"{task}_test.jsonl.gz", task)
     labels = () if task in SPANS else tuple(sorted({row.label or "" for row in test}))
-    settings = InContext(shots=tuple(args.shots), draws=args.draws, items=args.items, **asked(args, task))
+    asks: dict[str, Any] = {"draws": args.draws, "items": args.items, "calibrate": not args.plain, **asked(args, task)}
+    settings = InContext(shots=tuple(args.shots), **asks)
     judge = local_judge(model, tokenizer, labels, settings)
     return audit_in_context(judge, train, test, labels, settings, Bootstrap(2000, 7), 7)
 

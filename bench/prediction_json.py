@@ -1,13 +1,15 @@
 """Private prediction of JSON records: the shares that parse and conform, with and without a sparse vector.
 
-    python -m bench.prediction_json --data <folder> --workspace <new folder> [--lm <folder>] [--batches 4]
+    python -m bench.prediction_json --data <folder> --workspace <new folder> [--lm <folder> | --six] [--batches 4]
+        [--characters 350] [--rows fixed vector_9 ...]
 
 Films; every second record of the file is private, the others are public text. By default they have four fields (title,
 year, cast, genres), and the embedded language model is trained on the public ones, so it knows what such a record looks
-like. With `--lm` all six fields stay, and that model, as it is, is asked in words. Fixed clipping at s = 127, with the
-published clip and temperature on the likeliest 1,024 public tokens, writes with and without a sparse vector; difference
-clipping at s = 32. Each has one epsilon under a charge of its own. The table is printed from the workspace's metrics,
-with 95 % intervals; run again, and only what is missing is done.
+like. With `--lm` all six fields stay, and that model, as it is, is asked in words. With `--six` they stay too, and a
+smaller embedded model of a longer context reads the form of the schema in front of a record. Fixed clipping at s = 127,
+with the published clip and temperature on the likeliest 1,024 public tokens, writes with and without a sparse vector;
+difference clipping at s = 32. Each has one epsilon under a charge of its own. The table is printed from the workspace's
+metrics, with 95 % intervals; run again, and only what is missing is done.
 """
 
 import argparse
@@ -24,13 +26,19 @@ from palimpsest.files import read_json
 
 WORD, WORDS = {"type": "string"}, {"type": "array", "items": {"type": "string"}}
 FIELDS = {"title": WORD, "year": {"type": "integer"}, "cast": WORDS, "genres": WORDS, "href": WORD, "extract": WORD}
-FEW, CHARACTERS, TOKENS = 4, (300, 600), (110, 220)  # with the embedded model, with a named one
+FEW, CHARACTERS, TOKENS = 4, (300, 600), (110, 220)  # with four fields, with all six
+SMALL = {"layers": 3, "width": 192, "vocabulary": 4096, "context": 256, "epochs": 8}
+SMALLER = {"layers": 2, "width": 96, "vocabulary": 2048, "context": 512, "epochs": 6}
+FORM = '{"title": "title", "year": 2000, "cast": ["name"], "genres": ["genre"], "href": "page", "extract": "text"}'
 VECTORS = {
     "fixed": None,
     "vector_3": {"threshold": 0.3, "noise": 0.1, "temperature": 1.5},
     "vector_5": {"threshold": 0.5, "noise": 0.2, "temperature": 1.5},
     "vector_7": {"threshold": 0.7, "noise": 0.2, "temperature": 1.5},
+    "vector_9": {"threshold": 0.9, "noise": 0.2, "temperature": 1.5},
+    "vector_15": {"threshold": 1.5, "noise": 0.2, "temperature": 1.5},
 }
+NAMES = (*VECTORS, "difference")
 
 
 def main() -> None:
@@ -38,7 +46,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--workspace", type=Path, required=True)
-    parser.add_argument("--lm", type=Path, help="a pretrained model, which is left as it is")
+    named = parser.add_mutually_exclusive_group()
+    named.add_argument("--lm", type=Path, help="a pretrained model, which is left as it is")
+    named.add_argument("--six", action="store_true", help="all six fields, with the embedded model")
+    parser.add_argument("--characters", type=int, help="films of fewer characters alone; none: 300, of six fields 600")
+    parser.add_argument("--rows", nargs="+", default=NAMES, choices=NAMES)
     parser.add_argument("--batches", type=int, help="write from so many batches alone; none: from all")
     parser.add_argument("--epsilon", type=float, default=3.0)
     args = parser.parse_args()
@@ -46,17 +58,18 @@ def main() -> None:
     os.environ["PALIMPSEST_WITNESSES"] = f"{args.workspace.resolve()}.witnesses"
     if not (args.workspace / "params.yaml").is_file():
         make(args.workspace, args)
-    names = [*VECTORS, "difference"]
-    command = [sys.executable, "-m", "dvc", "repro", *(f"structure_audit@{name}" for name in names)]
+    targets = [f"structure_audit@{name}" for name in args.rows]
+    command = [sys.executable, "-m", "palimpsest.cli.main", "run", "--yes", *targets]
     subprocess.run(command, cwd=args.workspace, check=True)
-    show(args.workspace, names)
+    show(args.workspace, args.rows)
 
 
 def make(workspace: Path, args: argparse.Namespace) -> None:
     """The two halves, `palimpsest init`, and this bench's variants in params.yaml."""
     files = workspace.with_suffix(".files")
     files.mkdir(parents=True)
-    fields, most = (FIELDS, CHARACTERS[1]) if args.lm else (dict(list(FIELDS.items())[:FEW]), CHARACTERS[0])
+    six = bool(args.lm or args.six)
+    fields, most = FIELDS if six else dict(list(FIELDS.items())[:FEW]), args.characters or CHARACTERS[six]
     films = [{name: row[name] for name in fields} for row in lines(args.data / "wikimovies_json.jsonl.gz")]
     films = [film for film in films if len(json.dumps(film)) < most]
     schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
@@ -77,13 +90,13 @@ def make(workspace: Path, args: argparse.Namespace) -> None:
 
 def settings(params: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
     """params.yaml with a variant for each way of writing; without `--lm`, a small model of a context for two films."""
-    named, most = bool(args.lm), TOKENS[bool(args.lm)]
+    named, most = bool(args.lm), TOKENS[bool(args.lm or args.six)]
     if not named:
-        params["models"]["embedded_lm"] |= {"layers": 3, "width": 192, "vocabulary": 4096, "context": 256, "epochs": 8}
-        params["taught"]["similar"] |= {"epochs": 1, "max_tokens": most, "neighbours": 1}
+        params["models"]["embedded_lm"] |= SMALLER if args.six else SMALL
+        params["taught"]["similar"] |= {"epochs": 1, "max_tokens": most, "neighbours": 2 if args.six else 1}
     (template,) = [row for row in params["variants"].values() if row["method"] == "predict"]
     shared = template["predict"] | {"max_tokens": most, "typical_tokens": most // 3 * 2, "label_counts": "prior"}
-    shared |= {"batches": args.batches, "prompt": shared["prompt"] | {"text_tokens": most}}
+    shared |= {"batches": args.batches, "prompt": shared["prompt"] | {"text_tokens": most} | formed(args.six)}
     fixed = {"clipping": "fixed", "clip": 10.0, "tokens": None, "temperature": 2.25, "top_k": 1024, "batch_size": 127}
     params["variants"] = {
         name: template | {"predict": shared | fixed | {"sparse_vector": vector}} for name, vector in VECTORS.items()
@@ -95,6 +108,12 @@ def settings(params: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]
     params["release"]["variants"] = []
     params["lms"] = {}
     return params
+
+
+def formed(wanted: bool) -> dict[str, str]:
+    """Prompts in which the form of the schema stands before a record, and alone, as one of two taught neighbours."""
+    form = FORM.replace("{", "{{").replace("}", "}}") + "{separator}"
+    return {"private": form + "{text}{separator}", "public": form} if wanted else {}
 
 
 def show(workspace: Path, names: list[str]) -> None:
