@@ -88,6 +88,7 @@ def cases(sizing: Sizing) -> dict[tuple[str, str], Callable[[], MechanismAudit]]
         ("label histogram", ""): lambda: histogram(sizing, one()),
         ("votes", ""): lambda: mechanism.audit_votes(sizing, one()),
         ("class means", ""): lambda: mechanism.audit_means(sizing, one()),
+        ("statements", ""): lambda: mechanism.audit_statements(sizing, one()),
         ("noisy top k", ""): lambda: mechanism.audit_noisy_top_k(sizing),
         ("Gumbel top k", ""): lambda: mechanism.audit_gumbel_top_k(sizing),
         ("limited domain", ""): lambda: mechanism.audit_limited_domain(sizing),
@@ -109,6 +110,7 @@ def weaker_cases(sizing: Sizing, factor: float) -> dict[tuple[str, str], Callabl
         ("label histogram", fault): lambda: mechanism.audit_histogram(sizing, one(), quieter(factor)),
         ("votes", fault): lambda: mechanism.audit_votes(sizing, one(), quieter_vote(factor)),
         ("class means", fault): lambda: mechanism.audit_means(sizing, one(), quieter(factor)),
+        ("statements", fault): lambda: mechanism.audit_statements(sizing, one(), quieter(factor)),
         ("noisy top k", fault): lambda: mechanism.audit_noisy_top_k(
             sizing, lambda scores, k, scale: noisy_top_k(scores, k, scale / factor)
         ),

@@ -16,6 +16,7 @@ from palimpsest.audit.mechanism import (
     audit_limited_domain,
     audit_means,
     audit_noisy_top_k,
+    audit_statements,
     audit_token,
     audit_training,
     audit_votes,
@@ -104,7 +105,7 @@ def test_a_correct_training_flags_about_as_often_as_its_plan_says():
 # --- counts, votes and means -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("audit", [audit_histogram, audit_votes, audit_means])
+@pytest.mark.parametrize("audit", [audit_histogram, audit_votes, audit_means, audit_statements])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_counts_are_not_refuted(audit, seed):
     assert not audit(SIZING, NoiseSource(seed)).refuted
@@ -149,6 +150,9 @@ FAULTS = [
     (audit_means, quieter),
     (audit_means, exact),
     (audit_means, unit_only),
+    (audit_statements, quieter),
+    (audit_statements, exact),
+    (audit_statements, counted_twice),
 ]
 
 

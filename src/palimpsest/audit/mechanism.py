@@ -28,7 +28,9 @@ from palimpsest.privacy.means import ClassMeans
 from palimpsest.privacy.mechanisms import gumbel_top_k, noisy_top_k
 from palimpsest.privacy.queries import LabelHistogram
 from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.statements import StatementCounts
 from palimpsest.privacy.votes import Ballot, Slate, Vote
+from palimpsest.records.statements import Attribute
 from palimpsest.training.dpsgd import TrainQuery
 from palimpsest.training.optimiser import Optimiser
 from palimpsest.training.plan import TrainingPlan
@@ -39,6 +41,7 @@ Train: TypeAlias = Callable[[TrainQuery, Sequence[PrivateRow], NoiseSource], nn.
 CountLabels: TypeAlias = Callable[[LabelHistogram, Sequence[PrivateRow], NoiseSource], Mapping[str, int]]
 TakeVote: TypeAlias = Callable[[Vote, Sequence[PrivateRow], NoiseSource], Mapping[str, Sequence[float]]]
 SumMeans: TypeAlias = Callable[[ClassMeans, Sequence[PrivateRow], NoiseSource], Sequence[Sequence[float]]]
+CountStatements: TypeAlias = Callable[[StatementCounts, Sequence[PrivateRow], NoiseSource], Sequence[Sequence[float]]]
 PickTop: TypeAlias = Callable[[Sequence[int], int, float], Sequence[int]]
 PickDomain: TypeAlias = Callable[[LimitedDomain, Sequence[int]], Sequence[int]]
 NextToken: TypeAlias = Callable[[Clipping, torch.Tensor, torch.Tensor, NoiseSource], int]
@@ -60,6 +63,7 @@ _CONTEXTS = 2  # beside the canary, of the 8 that the plan expects
 _LEAN = TOKEN.clip / _CONTEXTS  # logits of each of them
 _FAR = 1e4
 _OWN_DELTA = 1e-6
+_BY_LABEL = 0.25  # of what counts of statements cost, those by label
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,16 @@ def audit_means(sizing: Sizing, noise: NoiseSource, run: SumMeans = ClassMeans.r
     query = ClassMeans(_labels(sizing), _vectors, _CANDIDATES, SIGMA)
     along = _vectors(["."])[0] / np.linalg.norm(_vectors(["."])[0])
     flags = {"sum along the vector": np.array(run(query, _rows(sizing), noise)) @ along > 0.5}
+    return _audit(event_curve(query.event()), flags, sizing)
+
+
+def audit_statements(sizing: Sizing, noise: NoiseSource, run: CountStatements = StatementCounts.run) -> MechanismAudit:
+    """Counts of statements in two tables: every two words are a trial, and a record of two sentences states both."""
+    words = tuple(f"word{index}" for index in range(4 * sizing.trials))
+    query = StatementCounts((Attribute("word", {}, r"\w+"),), (words,), ("",), 2, SIGMA, _BY_LABEL)
+    rows = [PrivateRow(f"{words[2 * place]}. {words[2 * place + 1]}.") for place in np.flatnonzero(sizing.present)]
+    cells, by_label = (np.reshape(table, (-1, 2)).mean(axis=1) for table in run(query, rows, noise))
+    flags = {"both tables": (1.0 - _BY_LABEL) * cells + _BY_LABEL * by_label > 0.5}
     return _audit(event_curve(query.event()), flags, sizing)
 
 
