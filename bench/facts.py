@@ -94,20 +94,22 @@ def _restated(told: Mapping[str, Any], epsilon: float, source: str) -> dict[str,
 
 def table(folder: Path) -> str:
     """Facts, leaks and utility of each variant that is done."""
-    lines = [
-        "| | epsilon | rows | facts carried | mispaired | details / secrets leaked | retention |",
-        "|---|" + "---|" * 6,
-    ]
-    for path in sorted((folder / "reports/metrics").glob("*/facts.json")):
-        facts, told = read_json(path), read_json(path.with_name("generation.json"))
-        used = read_json(path.with_name("utility.json")) if path.with_name("utility.json").exists() else {}
-        spent = read_json(folder / "reports/receipts" / f"{path.parent.name}.json")["epsilon"]
-        leaked = f"{facts['individual']['leaked']} of {facts['individual']['total']} / {facts['canaries']['leaked']}"
-        lines.append(
-            f"| `{path.parent.name}` | {spent} | {told['rows']} | {facts['carried']} of {facts['total']} | "
-            f"{facts['mispaired']} | {leaked} | {used.get('retention')} |"
-        )
-    return "\n".join(lines)
+    metrics, heads = folder / "reports/metrics", ["", "epsilon", "rows", "facts", "mispaired", "leaked", "retention"]
+    done = sorted(path.parent for path in metrics.glob("*/facts.json"))
+    rows = [heads, ["---"] * len(heads), *(_row(folder, path) for path in done)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _row(folder: Path, path: Path) -> list[str]:
+    """Of one variant: what leaked are details and secrets, and retention is a share of what real rows teach."""
+    facts, told = (read_json(path / f"{name}.json") for name in ("facts", "generation"))
+    spent = read_json(folder / "reports/receipts" / f"{path.name}.json")["epsilon"]
+    scores = [path / "utility.json", path.parent / "real/utility.json"]
+    own, real = (read_json(each)["evaluators"] if each.exists() else {} for each in scores)
+    kept = ", ".join(f"{name} {own[name]['accuracy'] / real[name]['accuracy']:.3f}" for name in own if name in real)
+    leaked = f"{facts['individual']['leaked']} / {facts['canaries']['leaked']}"
+    carried = f"{facts['carried']} of {facts['total']}"
+    return [f"`{path.name}`", f"{spent:.3f}", str(told["rows"]), carried, str(facts["mispaired"]), leaked, kept]
 
 
 def main() -> None:
