@@ -60,6 +60,7 @@ EXAMPLES = {
     "ledger": ("palimpsest ledger", "palimpsest ledger --verify", "palimpsest ledger --refund 3f2a91c0"),
     "export": ("palimpsest ledger export ~/backup/ledger.jsonl",),
     "import": ("PALIMPSEST_LEDGER=postgresql+psycopg://owner@host/ledger palimpsest ledger import ledger.jsonl",),
+    "roles": ("palimpsest ledger roles | psql ledger",),
     "merge-check": ("palimpsest ledger merge-check ~/backup/ledger.jsonl ~/.local/share/palimpsest/ledger.db",),
     "params": ("palimpsest params", "palimpsest params --all"),
     "verify": ("palimpsest verify", "palimpsest verify release/ --key releaser.pem"),
@@ -341,6 +342,14 @@ def import_ledger(
     from palimpsest.cli.ledger_files import read_import
 
     read_import(workspace, file)
+
+
+@books.command("roles")
+def roles() -> None:
+    """The SQL that makes owner, analyst and auditor of a ledger on PostgreSQL: `palimpsest ledger roles | psql`."""
+    from importlib.resources import files
+
+    print((files("palimpsest.privacy.ledger") / "roles.sql").read_text(encoding="utf-8"), end="")
 
 
 @books.command("merge-check")

@@ -31,7 +31,7 @@ entries = sa.Table(
     sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("asset", sa.String(200), nullable=False, index=True),
     sa.Column("kind", sa.String(20), nullable=False),
-    sa.Column("charge", sa.String(32), nullable=True),
+    sa.Column("charge", sa.String(32), nullable=True, index=True),
     sa.Column("time", sa.String(40), nullable=False),
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("previous", sa.String(64), nullable=False),
@@ -43,6 +43,50 @@ answers = sa.Table(
     sa.Column("charge", sa.String(32), primary_key=True),
     sa.Column("body", sa.Text, nullable=False),
 )
+
+
+versions = sa.Table("palimpsest_version", meta, sa.Column("version_num", sa.String(32), primary_key=True))
+REVISIONS = ("0001", "0002")  # of `migrations`, oldest first; ledgers from before them are of the first
+
+
+def prepare(engine: Engine) -> None:
+    """Make the tables where there are none, or bring those that are there to the newest revision.
+
+    Guarantee: no entry is rewritten, so that the chain holds as it did; all of it happens, or nothing.
+
+    Raises:
+        LedgerError: they are of a revision that this version does not know.
+    """
+    with engine.execution_options(immediate=True).begin() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_TURN)))
+        found = revision(connection)
+        if found is None:
+            meta.create_all(connection)
+            connection.execute(versions.insert().values(version_num=REVISIONS[-1]))
+        elif found != REVISIONS[-1]:
+            from palimpsest.privacy.ledger.migrations import upgrade  # Alembic takes a while to import
+
+            upgrade(connection, found)
+
+
+def revision(connection: Connection) -> str | None:
+    """The revision of the tables, None where there are none.
+
+    Raises:
+        LedgerError: this version does not know it.
+    """
+    there = sa.inspect(connection)
+    if not there.has_table(entries.name):
+        return None
+    found = connection.scalar(sa.select(versions.c.version_num)) if there.has_table(versions.name) else REVISIONS[0]
+    if found not in REVISIONS:
+        raise LedgerError(
+            f"The ledger's tables are of revision {found!r}; this version of palimpsest knows those up to "
+            f"{REVISIONS[-1]!r}.",
+            "Install the newest version of palimpsest that was used with this ledger; nothing was read or charged now.",
+        )
+    return str(found)
 
 
 def unreadable(place: str, error: Exception) -> LedgerError:

@@ -60,7 +60,7 @@ class Store:
                 make_folder(path.parent)
                 database.make_private(path)
             engine = database.connected(url)
-            database.meta.create_all(engine)
+            database.prepare(engine)
         except (OSError, SQLAlchemyError) as error:
             raise LedgerError(
                 f"The ledger at {database.shown(url)} cannot be created ({type(error).__name__}).",
@@ -83,6 +83,7 @@ class Store:
             with engine.connect() as connection:
                 connection.execute(sa.select(sa.func.count()).select_from(entries))
                 connection.execute(sa.select(sa.func.count()).select_from(assets))
+                database.revision(connection)
         except SQLAlchemyError as error:
             raise database.unreadable(database.shown(url), error) from None
         return cls(engine, database.shown(url), Witnesses.beside(path))
