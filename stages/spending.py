@@ -18,7 +18,7 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge, Reservation, Run
-from palimpsest.privacy.ledger.rules import never
+from palimpsest.privacy.ledger.rules import TEAM, never
 from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.session import Session, metered, receipt
@@ -56,7 +56,8 @@ def charged(
     device()  # one that is named and not there is an error before anything is reserved
     noise, noted = NoiseSource(params.testing.noise_seed), receipt_heads(RECEIPTS, params.dataset.asset)
     asked = ledger, params.schema_of_data, identity, plan.queries
-    with metered(*asked, private_rows, noise, resumable, noted, again.given(os.environ)) as session:
+    words, team = again.given(os.environ), os.environ.get(TEAM) or None
+    with metered(*asked, private_rows, noise, resumable, noted, words, team) as session:
         _tell(session.reservation, ledger.balance(params.dataset.asset).left)
         yield session
 

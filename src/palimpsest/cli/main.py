@@ -60,6 +60,7 @@ EXAMPLES = {
     "ledger": ("palimpsest ledger", "palimpsest ledger --verify", "palimpsest ledger --refund 3f2a91c0"),
     "export": ("palimpsest ledger export ~/backup/ledger.jsonl",),
     "import": ("PALIMPSEST_LEDGER=postgresql+psycopg://owner@host/ledger palimpsest ledger import ledger.jsonl",),
+    "team": ("palimpsest ledger team research 1.5",),
     "roles": ("palimpsest ledger roles | psql ledger",),
     "merge-check": ("palimpsest ledger merge-check ~/backup/ledger.jsonl ~/.local/share/palimpsest/ledger.db",),
     "params": ("palimpsest params", "palimpsest params --all"),
@@ -342,6 +343,20 @@ def import_ledger(
     from palimpsest.cli.ledger_files import read_import
 
     read_import(workspace, file)
+
+
+@books.command("team")
+def cap_team(
+    team: Annotated[str, typer.Argument(help="Its name, which is public; a run says it in PALIMPSEST_TEAM.")],
+    epsilon: Annotated[float, typer.Argument(help="Cap on the epsilon of all that this team is charged.")],
+    workspace: Workspace = Path(),
+) -> None:
+    """Give a team that shares the data set a cap of its own; from the first one on, every run names a team."""
+    from palimpsest.cli.context import opened
+
+    context = opened(workspace)
+    context.ledger.cap_team(context.asset.name, team, epsilon)
+    print(f"{context.asset.name}: team {team} may spend epsilon {epsilon:g} of the {context.asset.epsilon:g} of all")
 
 
 @books.command("roles")

@@ -17,7 +17,13 @@ from palimpsest.privacy.ledger.witness import Witnesses
 from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.records.keyed import digest
 
-_LATER = ("key", "after_loss", "unit_column", "filter")  # what a registration may lack: that of records has no column
+_LATER = (
+    "key",
+    "after_loss",
+    "unit_column",
+    "filter",
+    "teams",
+)  # what a registration may lack: that of records has no column
 ROWS = "rows"  # the kind of the entries that know a data set's rows again
 _OF_RUN = ("stage", "variant", "purpose", "fingerprint")
 
@@ -55,6 +61,7 @@ class Books:
                 "orders": tuple(terms["orders"]),
                 "unit_column": terms.get("unit_column"),
                 "filter": terms.get("filter", "renyi"),
+                "teams": tuple(sorted(terms.get("teams", {}).items())),
             }
             asset = Asset(**own, key=bytes.fromhex(self.chain.keys[name]), after_loss=bool(terms.get("lost")))
             asset.require_possible()
@@ -153,13 +160,15 @@ def fixed_terms(asset: Asset) -> dict[str, Any]:
 
 
 def _public(asset: Asset) -> dict[str, Any]:
-    left_out = {"key", "after_loss"} | ({"unit_column"} if asset.unit_column is None else set())
+    left_out = {"key", "after_loss", "teams"} | ({"unit_column"} if asset.unit_column is None else set())
     left_out |= {"filter"} if asset.filter == "renyi" else set()
     return {name: value for name, value in asdict(asset).items() if name not in left_out}
 
 
-def reservation(run: Run, number: int, index: int, query: PlannedQuery, share: Share | None) -> dict[str, Any]:
-    """What is reserved for one query of a run, with its share of a Gaussian budget where the asset has one."""
+def reservation(
+    run: Run, number: int, index: int, query: PlannedQuery, share: Share | None, team: str | None
+) -> dict[str, Any]:
+    """What is reserved for one query of a run, with its share of a Gaussian budget and its team where there is one."""
     steps = {} if query.steps is None else {"steps": query.steps}
     return {
         "run_key": run.key,
@@ -173,6 +182,7 @@ def reservation(run: Run, number: int, index: int, query: PlannedQuery, share: S
         "partition": query.partition,
         **steps,
         **({} if share is None else {"share": share._asdict()}),
+        **({} if team is None else {"team": team}),
     }
 
 
@@ -187,6 +197,7 @@ def charge_of(entry: Entry) -> Charge:
         event=events.from_json(body["event"]),
         partition=tuple(body["partition"]) if body["partition"] else None,
         steps=body.get("steps"),
+        team=body.get("team"),
         share=Share(**body["share"]) if "share" in body else None,
         state=MOVES[entry.kind].after,
         time=entry.time,

@@ -6,6 +6,7 @@ reads and writes them, `books` is all of it at one moment and says what its entr
 
 import json
 import math
+import re
 import secrets
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -18,7 +19,15 @@ from palimpsest.privacy.ledger import rules
 from palimpsest.privacy.ledger.books import Books, fixed_terms, key_hash
 from palimpsest.privacy.ledger.exported import Exported
 from palimpsest.privacy.ledger.records import MOVES, Asset, Balance, Charge, Reservation, Run, digest_of, require_unit
-from palimpsest.privacy.ledger.rules import attempt, check_advance, check_plan, never, require_budget, require_consent
+from palimpsest.privacy.ledger.rules import (
+    attempt,
+    check_advance,
+    check_plan,
+    never,
+    require_budget,
+    require_consent,
+    require_team,
+)
 from palimpsest.privacy.ledger.store import Store
 from palimpsest.privacy.planned import PlannedQuery
 
@@ -90,6 +99,23 @@ class Ledger:
             asset = replace(writing.books().asset(name), epsilon=epsilon)
             writing.amend(name, {"epsilon": epsilon})
         return asset
+
+    def cap_team(self, name: str, team: str, epsilon: float) -> Asset:
+        """Set the cap of a team that shares an asset: what its charges come to stays within it.
+
+        From the first such cap on, every run of the asset names a team that has one. Caps of teams may add up to more
+        than the asset's own, which holds as before.
+        """
+        if not re.fullmatch(r"[a-z0-9_]{1,40}", team) or not 0.0 < epsilon < math.inf:
+            raise LedgerError(
+                f"Team {team!r} cannot have a cap of epsilon {epsilon:g}.",
+                "Name it with lower-case letters, digits and _, at most 40, and give a number above 0.",
+            )
+        with self._store.write() as writing:
+            asset = writing.books().asset(name)
+            teams = {**dict(asset.teams), team: epsilon}
+            writing.amend(name, {"teams": teams})
+        return replace(asset, teams=tuple(sorted(teams.items())))
 
     def know_rows(self, name: str, likeness: str) -> None:
         """Write down by what an asset's rows are known again, once; nothing else is in the ledger of them.
@@ -195,6 +221,7 @@ class Ledger:
         resumable: Callable[[Charge], bool] = never,
         witnesses: Collection[str] = (),
         again: Container[str] = (),
+        team: str | None = None,
     ) -> Reservation:
         """Set budget aside for a plan, before any row is read.
 
@@ -210,10 +237,11 @@ class Ledger:
                 charge of a query that runs in steps and whose noise no seed fixed. The ledger is locked meanwhile.
             witnesses: hashes of entries that the workspace's receipts noted.
             again: the words of the data's owner for second charges (`again.given`).
+            team: whose share of the asset it counts in.
 
         Raises:
             ConsentNeeded: if something would be charged again without that word; nothing is charged then.
-            BudgetExceeded: if the plan would pass the asset's budget; nothing is charged then.
+            BudgetExceeded: if the plan would pass the asset's budget, or the team's; nothing is charged then.
             LedgerError: for an unknown asset, another adjacency or purpose, a release query without noise, steps
                 that the event does not compose, a stored answer that was changed, or a chain that does not hold.
             ValueError: for an own delta outside [0, 1].
@@ -226,10 +254,11 @@ class Ledger:
             missing = {index: query for index, query in enumerate(planned) if index not in now.kept}
             if run.purpose == "release":
                 require_budget(asset, charges, list(missing.values()), run, now.number)
+                require_team(asset, charges, list(missing.values()), run, now.number, team)
                 require_consent(asset, charges, missing, run, now, again)
             taken = rules.shares(asset, charges, list(missing.values()), run, now.number)
             made = {
-                index: writing.reserve(name, run, now.number, index, query, share)
+                index: writing.reserve(name, run, now.number, index, query, share, team)
                 for (index, query), share in zip(missing.items(), taken, strict=True)
             }
             charge_of = {**now.kept, **made}

@@ -79,7 +79,10 @@ def _terms(assets: list[Asset]) -> Asset:
     """The one that counts: the lower cap, where all else is alike."""
     first, *others = assets
     for other in others:
-        if replace(first, epsilon=other.epsilon, key=other.key, after_loss=other.after_loss) != other:
+        if (
+            replace(first, epsilon=other.epsilon, teams=other.teams, key=other.key, after_loss=other.after_loss)
+            != other
+        ):
             raise LedgerError(
                 f"Asset {first.name!r} is registered in the two ledgers on other terms, under which epsilons do not "
                 "add.",

@@ -76,6 +76,7 @@ class Asset:
         unit: what one adjacency step adds or removes: "record" or "person".
         unit_column: the column whose exact value is a person; None where the unit is one record.
         adjacency: "add_remove".
+        teams: the caps of the teams that share it, each on what that team's charges come to; none: nobody is asked.
         filter: what the total is counted in, fixed at registration: "renyi" (divergences) or "gdp" (Gaussian DP).
         orders: the Renyi orders of the first, fixed at registration.
         key: 32 secret bytes for keyed hashes of this asset's rows.
@@ -93,6 +94,7 @@ class Asset:
     after_loss: bool = False
     unit_column: str | None = None
     filter: str = "renyi"
+    teams: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse an unknown unit, a person without a column and a column without a person."""
@@ -208,6 +210,7 @@ class Charge:
     steps_begun: int = 0
     answer_hash: str | None = None
     share: Share | None = None  # what it takes of a Gaussian budget, fixed when it was reserved
+    team: str | None = None  # whose share of the asset it counts in
 
     @property
     def counted(self) -> bool:

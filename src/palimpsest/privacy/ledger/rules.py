@@ -21,6 +21,7 @@ the whole satisfies (epsilon, delta) however long it goes on. A unit meets one c
 import json
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.records import MOVES, PURPOSES, Asset, Balance, Charge, Run, Standing
 from palimpsest.privacy.planned import ADJACENCY, PlannedQuery
 
+TEAM = "PALIMPSEST_TEAM"  # the environment's: whose run it is
 _SLACK = 1e-6  # between releases of the libraries that count
 
 # --- what charges add up to ------------------------------------------------------------------------------------------
@@ -117,6 +119,43 @@ def require_budget(
         f"Nothing was charged and no row was read. {share}, drop a variant, or, if the data's owner agrees, raise the "
         "cap of epsilon with `palimpsest register --amend`.",
     )
+
+
+def require_team(
+    asset: Asset, charges: Sequence[Charge], wanted: Sequence[PlannedQuery], run: Run, number: int, team: str | None
+) -> None:
+    """Raise LedgerError where an asset that teams share is asked by none of them, or beyond the cap of that one.
+
+    Guarantee: it is asked beside `require_budget`, which it neither replaces nor changes, so that it can only refuse
+    more, and every total holds as it did. What a team's own charges come to is counted as an asset's is.
+
+    Args:
+        charges: all of the asset.
+        wanted: what the run has no charge for yet.
+        team: whose run it is, None where it named none.
+    """
+    if not wanted or not asset.teams:
+        return
+    caps = dict(asset.teams)
+    if team is None or team not in caps:
+        raise LedgerError(
+            f"Asset {asset.name!r} is shared by the teams {', '.join(caps)}; this run names "
+            f"{'none' if team is None else repr(team)}.",
+            f"Set {TEAM} to yours, or let the data's owner give it a cap with `palimpsest ledger team`. Nothing was "
+            "charged.",
+        )
+    own = _counted(charge for charge in charges if charge.team == team)
+    shared = replace(asset, epsilon=caps[team])
+    now = _balance(shared, own)
+    after = _balance(shared, own + _priced(asset, _counted(charges), wanted, run.key, number))
+    if after.spent > after.cap:
+        raise BudgetExceeded(
+            f"Stage {run.stage!r} ({run.variant}) would pass the share of team {team!r} in asset {asset.name!r}: "
+            f"spent epsilon {now.spent:.3f}, asked {after.spent - now.spent:.3f} more, left {now.left:.3f} of "
+            f"{now.cap:g}.",
+            "Nothing was charged and no row was read. Lower the variant's epsilon, or, if the data's owner agrees, "
+            "raise the team's cap with `palimpsest ledger team`.",
+        )
 
 
 def require_consent(

@@ -245,8 +245,10 @@ class Transaction:
         """Write what is known of an asset's rows, or the owner's word on them."""
         chain.append(self.connection, name, books.ROWS, None, body)
 
-    def reserve(self, name: str, run: Run, number: int, index: int, query: PlannedQuery, share: Share | None) -> Charge:
-        body = books.reservation(run, number, index, query, share)
+    def reserve(
+        self, name: str, run: Run, number: int, index: int, query: PlannedQuery, share: Share | None, team: str | None
+    ) -> Charge:
+        body = books.reservation(run, number, index, query, share, team)
         return books.charge_of(chain.append(self.connection, name, "reserve", uuid.uuid4().hex, body))
 
     def standing(self, charge: Charge) -> Standing:
