@@ -299,6 +299,24 @@ def test_no_weights_are_pickled():
     assert opened.isdisjoint({"torch.load", "pickle.load", "pickle.loads", "joblib.load", "transformers.pipeline"})
 
 
+SHIPPED = [tree for path, tree in TREES.items() if not path.is_relative_to(ROOT / "bench")]
+
+
+def test_nothing_goes_through_a_shell_and_no_table_is_written_as_csv():
+    """A name cannot become a command, nor a text a spreadsheet's formula."""
+    calls = [node for tree in SHIPPED for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert [ast.unparse(each) for each in calls if any(word.arg == "shell" for word in each.keywords)] == []
+    called = {ast.unparse(each.func) for each in calls}
+    assert called.isdisjoint({"os.system", "os.popen", "eval", "exec", "csv.writer", "csv.DictWriter", "yaml.load"})
+    assert [name for name in called if name.endswith((".to_csv", ".to_excel"))] == []
+
+
+def test_servers_listen_on_loopback_alone():
+    texts = {node.value for tree in SHIPPED for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    assert "127.0.0.1" in texts
+    assert texts.isdisjoint({"0.0.0.0", "::"})
+
+
 FINDERS = ("resolve_source", "resolve_encoder", "known_source", "snapshot_download")
 
 
