@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # as pip would, on all cores; some files are no Python of today
 DEMO := $(BIN)/.demo-installed
 TEST := $(BIN)/.test-installed
 
@@ -48,12 +50,17 @@ coverage: $(TEST)  ## which lines the tests run, those of the stages' own proces
 
 install: $(DEMO)  ## into .venv, with what the demo needs
 
-$(DEMO): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[embedded,prefect]'
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(DEMO): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) torch
+	$(INSTALL) --editable '.[embedded,prefect]'
+	$(COMPILE)
 	touch $@
 
-$(TEST): $(DEMO)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[embedded,prefect,postgres,docs,test]'
-	touch $@
+$(TEST): pyproject.toml constraints.txt | $(BIN)/python  # in one go, the demo's among them
+	$(INSTALL) torch
+	$(INSTALL) --editable '.[embedded,prefect,postgres,docs,test]'
+	$(COMPILE)
+	touch $(DEMO) $@

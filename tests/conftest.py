@@ -11,8 +11,8 @@ from hypothesis import settings
 
 from palimpsest.privacy.ledger.witness import VARIABLE
 
-# Fixtures that take seconds to make: a trained model, a server.
-COSTLY = ("base", "api")
+# Fixtures that take seconds to make: a trained model, a server, a browser.
+COSTLY = ("base", "api", "chrome")
 
 # How long an example takes hangs on what else the machine does.
 settings.register_profile("shared", deadline=None)

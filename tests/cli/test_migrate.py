@@ -12,7 +12,7 @@ from pathlib import Path
 import dp_accounting as dpa
 import pytest
 from cli_place import Place
-from dvc.repo import Repo
+from dvc.repo import Repo, lock_repo
 from ruamel.yaml import YAML
 
 from palimpsest.cli import migrate
@@ -57,9 +57,12 @@ def ran(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         if one.name in CARRIED:
             for path in one.paths("deps", "outs", "metrics"):
                 write(workspace / path, facts.get(path) if "sources" in path else None, path)
-    with contextlib.chdir(workspace), Repo() as repo:
-        for name in sorted(CARRIED):
-            repo.commit(name, force=True)
+    with contextlib.chdir(workspace), Repo() as repo, lock_repo(repo):
+        found = [stage for stage in repo.index.stages if stage.name in CARRIED]
+        for stage in found:
+            stage.save()
+            stage.commit()
+        found[0].dvcfile.dump_stages(found, update_pipeline=False)  # at once: `commit` reads the graph for each anew
     return home
 
 

@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import psutil
 import pytest
+from dvc.repo import Repo, lock_repo
+from dvc.stage import Stage
+from networkx import topological_sort
 
 from palimpsest.cli.context import environment
 from palimpsest.params.load import LEDGER_VARIABLE
@@ -101,33 +105,46 @@ class Place:
         """Run `python -m ...` in the workspace: its exit status and all it printed. Stages of DVC start warm."""
         return self.start(*module, **warm(), **variables).wait(), self.output
 
-    def stop_in_training(self, signal_number: int, *module: str) -> tuple[int, str]:
+    def stop_in_training(self, signal_number: int, *module: str, **variables: str) -> tuple[int, str]:
         """Run `python -m ...` and signal its whole process group once a step of `train` has begun."""
-        return self.stop_in("train", signal_number, *module, steps=1)
+        return self.stop_in("train", lambda child: os.killpg(child, signal_number), *module, steps=1, **variables)
 
     def lose_in_training(self, *module: str) -> tuple[int, str]:
         """Run `python -m ...`, kill that one process once a step of `train` has begun, and wait for what it started."""
-        code, output = self.stop_in("train", signal.SIGKILL, *module, steps=1, send=os.kill)
-        left = [each for each in psutil.process_iter() if _works_in(each, self.workspace)]
-        _, alive = psutil.wait_procs(left, timeout=30)
+        code, output = self.stop_in("train", lambda child: os.kill(child, signal.SIGKILL), *module, steps=1)
+        _, alive = psutil.wait_procs(self.at_work(), timeout=30)
         assert not alive, "what was started outlives what started it"
         return code, output
 
+    def kill_in(self, query: str, *module: str, steps: int) -> tuple[int, str]:
+        """Run `python -m ...` and kill all at work in the workspace once this query, and so many of its steps, began.
+
+        All are held before one is killed: none sees another end.
+        """
+
+        def kill(_child: int) -> None:
+            found = self.at_work()
+            for each in found:
+                each.suspend()
+            for each in found:
+                each.kill()
+
+        return self.stop_in(query, kill, *module, steps=steps)
+
     def stop_in(
-        self,
-        query: str,
-        signal_number: int,
-        *module: str,
-        steps: int = 0,
-        send: Callable[[int, int], None] = os.killpg,
+        self, query: str, send: Callable[[int], object], *module: str, steps: int, **variables: str
     ) -> tuple[int, str]:
-        """Run `python -m ...` and signal its process group once this query, and so many of its steps, have begun."""
+        """Run `python -m ...`, whose stages start warm, and hand its number over once so many steps have begun."""
         before = self.begun(query, steps)
-        child = self.start(*module)
+        child = self.start(*module, **{**warm(), **variables})
         while self.begun(query, steps) == before:
             assert _alive_after(child, _TICK), self.output
-        send(child.pid, signal_number)
+        send(child.pid)
         return child.wait(), self.output
+
+    def at_work(self) -> list[psutil.Process]:
+        """The processes in the workspace, but this one."""
+        return [each for each in psutil.process_iter() if _works_in(each, self.workspace)]
 
     @property
     def output(self) -> str:
@@ -153,6 +170,26 @@ class Place:
             except SystemExit as stop:
                 return int(stop.code or 0), printed.getvalue()
         return 0, printed.getvalue()
+
+    def everything(self) -> None:
+        """Run each stage in this process, after those that it needs, and note them as `dvc repro` does.
+
+        It starts no process, and so imports nothing anew for each stage. `release` is last: it reads the notes.
+        """
+        with self.entered(), Repo() as repo, lock_repo(repo):
+            order = topological_sort(repo.index.graph.reverse(copy=True))
+            *others, release = sorted(order, key=lambda one: one.name == "release")
+            for stage in others:
+                self._command(stage)
+                stage.save()
+                stage.commit()
+            release.dvcfile.dump_stages(others, update_pipeline=False)
+            self._command(release)
+
+    def _command(self, stage: Stage) -> None:
+        module, *arguments = stage.cmd.split()[3:]  # behind `python -P -m`
+        code, output = self.stage(import_module(module), *arguments)
+        assert code == 0, output
 
     def stage_again(self, module: ModuleType, *arguments: str) -> tuple[int, str]:
         """The same for a stage that would be charged again, with the word that it asks for."""

@@ -46,7 +46,7 @@ def killed(place: Place) -> list[Charge]:
     """SIGKILL after the second round began."""
     code, output = place.run("dvc", "repro", "decoder_pretrain@small")
     assert code == 0, output
-    code, output = place.stop_in("vote rounds", signal.SIGKILL, "dvc", "repro", STAGE, steps=2)
+    code, output = place.kill_in("vote rounds", "dvc", "repro", STAGE, steps=2)
     assert code == -signal.SIGKILL, output
     return place.newest(EVOLVED)
 

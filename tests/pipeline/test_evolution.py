@@ -39,7 +39,7 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
 @pytest.fixture(scope="module")
 def killed(place: Place) -> list[Charge]:
     """SIGKILL after the second round began."""
-    code, output = place.stop_in("vote rounds", signal.SIGKILL, "dvc", "repro", STAGE, steps=2)
+    code, output = place.kill_in("vote rounds", "dvc", "repro", STAGE, steps=2)
     assert code == -signal.SIGKILL, output
     return place.newest(EVOLVED)
 

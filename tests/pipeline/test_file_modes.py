@@ -13,6 +13,7 @@ import pytest
 from dvc.repo import Repo
 
 from palimpsest.cli.graph import stale
+from stages.warm import VARIABLE as WARM
 from tests.pipeline.place import VARIANT, Place
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
@@ -74,7 +75,8 @@ def test_dvc_alone_opens_nothing_private_from_the_first_byte_on(wide: Place) -> 
     with watched(wide.workspace) as found:
         assert wide.start("dvc", "repro", "preprocess").wait() == 0, wide.output
         assert train.stat().st_mode & OTHERS, "DVC's own mode: the folder around it holds"
-        wide.stop_in_training(signal.SIGKILL, "dvc", "repro", "--single-item", f"dp_train@{VARIANT}")
+        command = ("dvc", "repro", "--single-item", f"dp_train@{VARIANT}")
+        wide.stop_in_training(signal.SIGKILL, *command, **{WARM: ""})
         train.unlink()
         assert wide.start("dvc", "checkout", "preprocess").wait() == 0, wide.output
     assert train.is_file()

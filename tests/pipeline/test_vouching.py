@@ -42,13 +42,19 @@ AUTHOR = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def place(made: Place, copy: Callable[[Place], Place], entered: Callable[[Place], Place]) -> Place:
-    """A workspace with a reference's weights in it, entered; nothing has run."""
-    place = entered(copy(made))
-    save_base(["a", "b"], 1.0, 1, REFERENCE)
+@pytest.fixture(scope="module")
+def furnished(made: Place, copy: Callable[[Place], Place]) -> Place:
+    """A workspace with a reference's weights in it, and an encoder beside it; nothing has run."""
+    place = copy(made)
+    save_base(["a", "b"], 1.0, 1, place.workspace / REFERENCE)
     save_encoder(["a", "b"], place.home / "encoder")
     return place
+
+
+@pytest.fixture
+def place(furnished: Place, copy: Callable[[Place], Place], entered: Callable[[Place], Place]) -> Place:
+    """A test's own copy of it, entered."""
+    return entered(copy(furnished))
 
 
 def models(key: str) -> Callable[[Place, str], None]:

@@ -28,7 +28,7 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
 @pytest.fixture(scope="module")
 def killed(place: Place) -> list[Charge]:
     """SIGKILL while the second wave is written."""
-    code, output = place.stop_in("predict wave 1", signal.SIGKILL, "dvc", "repro", STAGE, steps=4)
+    code, output = place.kill_in("predict wave 1", "dvc", "repro", STAGE, steps=4)
     assert code == -signal.SIGKILL, output
     return place.newest(WRITTEN)
 

@@ -23,8 +23,8 @@ FLAGS = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+@pytest.fixture(scope="session")
+def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
     chromium, driver = programs()
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
@@ -37,20 +37,20 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
 
 
 @pytest.fixture
-def opened(browser: webdriver.Chrome, tmp_path: Path) -> Open:
+def opened(chrome: webdriver.Chrome, tmp_path: Path) -> Open:
     def show(html: str, width: int = 1280, scheme: str = "light") -> webdriver.Chrome:
         path = tmp_path / "internal.html"
         path.write_text(html, encoding="utf-8")
-        browser.get_log("browser")
-        browser.get_log("performance")
+        chrome.get_log("browser")
+        chrome.get_log("performance")
         features = [{"name": "prefers-color-scheme", "value": scheme}]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": features})
+        chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": features})
         size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        browser.get(path.as_uri())
-        WebDriverWait(browser, 20).until(
+        chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        chrome.get(path.as_uri())
+        WebDriverWait(chrome, 20).until(
             lambda shown: shown.execute_script("return document.documentElement.dataset.drawn")
         )
-        return browser
+        return chrome
 
     return show
