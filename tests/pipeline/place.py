@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -135,12 +135,22 @@ class Place:
         self, query: str, send: Callable[[int], object], *module: str, steps: int, **variables: str
     ) -> tuple[int, str]:
         """Run `python -m ...`, whose stages start warm, and hand its number over once so many steps have begun."""
-        before = self.begun(query, steps)
+        before, seen = self.begun(query, steps), self._mark()
         child = self.start(*module, **{**warm(), **variables})
-        while self.begun(query, steps) == before:
+        while (mark := self._mark()) == seen or self.begun(query, steps) == before:
+            seen = mark
             assert _alive_after(child, _TICK), self.output
         send(child.pid)
         return child.wait(), self.output
+
+    def _mark(self) -> list[tuple[int, int]]:
+        """What is another once the ledger is: to read that takes longer than to look."""
+        found = []
+        for path in (self.books, self.books.with_name(f"{self.books.name}-wal")):
+            with suppress(FileNotFoundError):
+                told = path.stat()
+                found.append((told.st_size, told.st_mtime_ns))
+        return found
 
     def at_work(self) -> list[psutil.Process]:
         """The processes in the workspace, but this one."""
