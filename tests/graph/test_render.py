@@ -56,6 +56,7 @@ def outputs(entry: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from [(one, {})] if isinstance(one, str) else one.items()
 
 
+@cache
 def meets(read: str, made: str) -> bool:
     """Whether a file that is read is one that is made, lies in a folder that is, or is a folder that has one."""
     inside = Path(read).is_relative_to(made) or Path(made).is_relative_to(read)
