@@ -6,8 +6,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constr
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # as pip would, on all cores; some files are no Python of today
 DEMO := $(BIN)/.demo-installed
 TEST := $(BIN)/.test-installed
+TOOLS := build/tools/.installed
 
-.PHONY: help demo demo-full test test-slow lint graph docs install mutants coverage
+.PHONY: help demo demo-full test test-slow lint graph docs install mutants coverage sbom audit
 
 help:  ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +49,12 @@ coverage: $(TEST)  ## which lines the tests run, those of the stages' own proces
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered --sort=miss
 
+sbom: $(DEMO) $(TOOLS)  ## what is installed with palimpsest, as CycloneDX, in build/sbom.json
+	build/tools/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --of JSON -o build/sbom.json
+
+audit: $(DEMO) $(TOOLS)  ## known vulnerabilities of what is installed; needs the service that pip-audit asks, and fails where it is not reached
+	build/tools/bin/pip-audit --strict --skip-editable --path $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+
 install: $(DEMO)  ## into .venv, with what the demo needs
 
 $(BIN)/python:
@@ -64,3 +71,8 @@ $(TEST): pyproject.toml constraints.txt | $(BIN)/python  # in one go, the demo's
 	$(INSTALL) --editable '.[embedded,prefect,postgres,docs,test]'
 	$(COMPILE)
 	touch $(DEMO) $@
+
+$(TOOLS):
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/python -m pip install --quiet cyclonedx-bom==7.5.0 pip-audit==2.10.1
+	touch $@
