@@ -23,7 +23,8 @@ def run() -> None:
     audits = {name: judges.score(part, test) for name, part in parts.items()}
     draws = Bootstrap(resamples=RESAMPLES, seed=params.seed)
     for name, audit in audits.items():
-        save(name, "utility", kept(audit, audits["real"], draws).to_json(name))
+        groups = judges.groups(parts[name], test, audit)
+        save(name, "utility", replace(kept(audit, audits["real"], draws), groups=groups).to_json(name))
     write_json(BASELINES, {"zone": "private", **{name: answers(audit) for name, audit in audits.items()}})
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from palimpsest.audit.finetune import FinetuneSettings, finetuned
+from palimpsest.audit.groups import GroupScores, group_scores
 from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.next_token import next_token
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
@@ -70,7 +71,7 @@ def run(name: str) -> None:
     audit, baselines = judges.score(rows, test), read_json(BASELINES)
     scores = audit.scores(lambda evaluator, evaluation: compared(evaluation, baselines, evaluator, params.seed))
     fit = judges.label_fit(Part(real_rows(), asset=True), rows, test)
-    save(name, "utility", replace(scores, label_fit=fit).to_json(name))
+    save(name, "utility", replace(scores, label_fit=fit, groups=judges.groups(rows, test, audit)).to_json(name))
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,11 @@ class Judges:
             return None
         both = Part([*rows.rows, *test.rows], asset=True)
         return LabelFit.of(self._tfidf(real, both, tuple(self.params.dataset.labels)).item_accuracy, len(rows.rows))
+
+    def groups(self, rows: Part, test: Part, audit: UtilityAudit) -> dict[str, GroupScores]:
+        """The declared groups among these rows, and what the classifiers that learned from them make of each."""
+        told = {name: one.item_accuracy for name, one in audit.evaluations.items() if one.scored.per_class}
+        return group_scores(self.params.utility.groups, rows.texts, test.texts, told)
 
     def _minilm(self, train: Part, test: Part, labels: Labels) -> Evaluation:
         features, held = (self._vectors(part) for part in (train, test))

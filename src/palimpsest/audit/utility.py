@@ -4,7 +4,7 @@ Every choice (regularisation, vocabulary) is made on synthetic rows alone; the t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import precision_recall_fscore_support
 
 from palimpsest import validate
+from palimpsest.audit.groups import GroupScores
 from palimpsest.audit.label_fit import LabelFit
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, wilson
 from palimpsest.errors import DataError
@@ -86,11 +87,12 @@ class UtilityScores(PlainFile):
     test_rows: int
     evaluators: Mapping[str, Scored]
     label_fit: LabelFit | None = None  # of a variant's rows, where they bear public labels
+    groups: Mapping[str, GroupScores] = field(default_factory=dict)  # those that were declared, by name
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "UtilityScores":
-        """A file that an earlier version wrote has no fit of labels."""
-        return super().from_json({"label_fit": None, **body})
+        """A file that an earlier version wrote has no fit of labels, and no groups."""
+        return super().from_json({"label_fit": None, "groups": {}, **body})
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,9 +1,10 @@
 """Sections of params.yaml: the data set, the budget, the models, and how rows are measured."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.audit.next_token_settings import NextToken
@@ -248,6 +249,19 @@ class Utility(Settings):
     next_token: NextToken = NextToken()
     in_context: InContext | None = None
     """Answering in context: `models.judge` reads rows as demonstrations; null: not asked."""
+    groups: Mapping[str, str] = {}
+    """Groups to compare, by name: each a regular expression, and the rows are its own whose text it matches, whatever
+    the case. They are public, and say nothing about who is in the data."""
+
+    @field_validator("groups")
+    @classmethod
+    def _can_be_looked_for(cls, groups: Mapping[str, str]) -> Mapping[str, str]:
+        for name, pattern in groups.items():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"utility.groups.{name} is no regular expression: {error}") from error
+        return groups
 
 
 class SeparationSettings(Settings):

@@ -7,14 +7,14 @@ import altair as alt
 from markupsafe import Markup
 
 from palimpsest.audit.next_token_settings import NEXT_TOKEN
-from palimpsest.audit.statistics import Estimate
+from palimpsest.audit.statistics import Estimate, Rate
 from palimpsest.audit.utility import Scored, UtilityScores
 from palimpsest.report import drawing as draw
 from palimpsest.report.drawing import Chart, Rows
 from palimpsest.report.formats import MISSING, number, percent
 from palimpsest.report.results import Document, Metric, Results, measured
 from palimpsest.report.row import BASELINES, EVALUATORS, Row, Score, Summary
-from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table
+from palimpsest.report.sections.base import Cell, Column, Figure, Page, Section, Table, word
 from palimpsest.report.theme import GREY, colors
 
 UTILITY = Metric("utility", UtilityScores.from_json, measured)
@@ -95,7 +95,7 @@ def _ratio(ratio: Estimate | None, digits: int) -> Cell:
     return Cell(percent(ratio.value, digits), (f"{percent(ratio.low, digits)} to {percent(ratio.high, digits)}",))
 
 
-def _tables(page: Page) -> Iterator[Table[Row]]:
+def _tables(page: Page) -> Iterator[Table[Any]]:
     yield Table(
         "Do the rows fit their labels?",
         "The share of rows to which tfidf_lr, trained on the real rows, gives the label that they were written for. It "
@@ -107,6 +107,45 @@ def _tables(page: Page) -> Iterator[Table[Row]]:
         ),
         [row for row in page.summary.rows if row.label_fit],
     )
+    yield from _groups(page)
+
+
+def groups(results: Results) -> Rows:
+    """variant, group, evaluator, rows, test, inside, outside, gap: the declared groups, one row for each classifier."""
+    return [
+        {"variant": variant, "group": group, "evaluator": name, "rows": found.rows, "test": found.test}
+        | {"inside": one.inside, "outside": one.outside, "gap": one.gap}
+        for variant, scored in results.of(UTILITY).items()
+        for group, found in scored.groups.items()
+        for name, one in found.accuracy.items()
+    ]
+
+
+def _groups(page: Page) -> Iterator[Table[Mapping[str, Any]]]:
+    if lines := groups(page.results):
+        numbers = {
+            "Its rows": "rows", "Real test rows": "test", "Accuracy in it": "inside", "Outside": "outside", "Gap": "gap"
+        }  # fmt: skip
+        yield Table(
+            "Are groups treated alike?",
+            "Groups are those of utility.groups. Its rows: how many of the rows are in the group, beside real test "
+            "rows. Gap: accuracy on real test rows of the group minus that on all others. The gap of `real` is there "
+            "without any noise; what a method adds is what its gap has beyond that. Several groups are several looks: "
+            "one of twenty intervals misses by chance.",
+            (
+                word("Variant", "variant"), word("Group", "group"), word("Classifier", "evaluator"),
+                *(Column(name, _interval(key), number=True) for name, key in numbers.items()),
+            ),
+            lines,
+        )  # fmt: skip
+
+
+def _interval(key: str) -> Callable[[Mapping[str, Any]], Cell]:
+    def cell(row: Mapping[str, Any]) -> Cell:
+        found = row[key]
+        return _ratio(Estimate(found.rate, found.low, found.high) if isinstance(found, Rate) else found, 1)
+
+    return cell
 
 
 def frontier(summary: Summary, evaluator: str) -> Rows:
