@@ -57,6 +57,7 @@ PLOTS = REPORTS / "plots"
 SUMMARY, STATEMENT = REPORTS / "summary.json", REPORTS / "statement.json"
 PAGE, CARD = REPORTS / "internal.html", REPORTS / "card.html"
 SAMPLES = REPORTS / "samples.html"  # with private rows: no output of a stage, so that nothing keeps a copy
+RATINGS = REPORTS / "ratings"  # sheets for people who judge rows, and what they said: no output of a stage either
 
 RELEASE = Path("release")
 PARAMS, GRAPH, LOCK = Path("params.yaml"), Path("dvc.yaml"), Path("dvc.lock")

@@ -115,8 +115,8 @@ def test_every_stage_but_the_one_that_looks_at_code_names_its_own() -> None:
 def test_whatever_is_started_as_a_stage_is_declared() -> None:
     started = {path.stem for path in (ROOT / "stages").glob("*.py") if '__name__ == "__main__"' in path.read_text()}
     server = "warm"  # which runs stages, and is started by its file
-    page = "samples"  # of private rows: what is no stage leaves no copy
-    assert started == {stage.code for stage in STAGES} | {server, page}
+    pages = {"samples", "ratings"}  # of rows for people to read: what is no stage leaves no copy
+    assert started == {stage.code for stage in STAGES} | {server, *pages}
 
 
 def test_a_workspaces_own_folder_of_stages_stands_not_before_ours(tmp_path: Path) -> None:

@@ -670,11 +670,21 @@ def browse(
     rows: Annotated[
         int, typer.Option(min=1, help="Most rows of each variant, drawn at random where it has more.")
     ] = 10_000,
+    sheet: Annotated[
+        int | None, typer.Option(min=1, help="No page but a sheet for people who judge: so many rows of each, blinded.")
+    ] = None,
+    rated: Annotated[
+        list[Path] | None, typer.Option(help="No page: read a filled sheet, print what people said. Repeat it.")
+    ] = None,
     workspace: Workspace = Path(),
 ) -> None:
     """A page to look through rows with: each beside the nearest private row. It is private; its path is printed."""
-    from palimpsest.cli.samples import write_samples
+    from palimpsest.cli.samples import read_ratings, write_samples, write_sheet
 
+    if rated:
+        _end(read_ratings(workspace, rated))
+    if sheet:
+        _end(write_sheet(workspace, variants or [], sheet))
     _end(write_samples(workspace, variants or [], rows=rows))
 
 

@@ -1,0 +1,58 @@
+"""Write a sheet for people who judge rows, blinded, and read filled sheets; a program of the private zone, no stage."""
+
+import csv
+import io
+from pathlib import Path
+
+from palimpsest.audit.ratings import COLUMNS, blinded, ratings, read_sheet
+from palimpsest.errors import DataError
+from palimpsest.files import read_json, write_json, write_text
+from palimpsest.params.load import load
+from palimpsest.records.picked import picked
+from palimpsest.report.formats import number, percent
+from palimpsest.workspace import RATINGS
+from stages.audited import written
+from stages.common import start
+from stages.samples import asked
+
+_SHEET, _KEY, _RESULT = RATINGS / "sheet.csv", RATINGS / "key.json", RATINGS / "ratings.json"
+
+
+def run(what: str, *told: str) -> None:
+    """`sheet COUNT VARIANT...` -> reports/ratings/sheet.csv and key.json; `read SHEET...` -> ratings.json, printed.
+
+    Raises:
+        ParamsError: params.yaml has no such variant.
+        DataError: a variant has no rows yet, there is no key, or a sheet cannot be read.
+    """
+    if what == "sheet":
+        _write(int(told[0]), told[1:])
+    else:
+        _read([Path(path) for path in told])
+
+
+def _write(count: int, names: tuple[str, ...]) -> None:
+    params = load()
+    rows = {name: written(params, name) for name in asked(params, names)}
+    some = {name: picked(own, count, by_label=False, seed=params.seed) for name, own in rows.items()}
+    lines, key = blinded({name: [row.text for row in own] for name, own in some.items()}, params.seed)
+    table = io.StringIO()
+    csv.writer(table).writerows([COLUMNS, *((item, text, "") for item, text in lines)])
+    write_text(_SHEET, table.getvalue())
+    write_json(_KEY, {"zone": "private", "key": key})
+
+
+def _read(paths: list[Path]) -> None:
+    if not _KEY.is_file():
+        raise DataError("There is no key of a sheet.", "Write a sheet with `palimpsest samples --sheet 20` first.")
+    key = read_json(_KEY)["key"]
+    found = ratings(key, [read_sheet(path, key) for path in paths])
+    write_json(_RESULT, {"zone": "private"} | found.to_json())
+    for variant, share in found.readable.items():
+        print(f"{variant}: readable {percent(share.value)} ({percent(share.low)} to {percent(share.high)})", flush=True)
+    told = "not known" if found.agreement is None else number(found.agreement)
+    print(f"{found.raters} raters; agreement (Krippendorff's alpha): {told}", flush=True)
+
+
+if __name__ == "__main__":
+    start(run)
