@@ -19,6 +19,7 @@ from palimpsest.cli.processes import shown, terminated
 from palimpsest.cli.repro import STOPPED
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import OWNER_UMASK, make_folder
+from stages.runner import end_with_starter
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 180.0
@@ -120,7 +121,7 @@ def server(workspace: Path) -> Iterator[str]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-            umask=OWNER_UMASK,
+            umask=OWNER_UMASK, preexec_fn=end_with_starter,
         )  # fmt: skip
     try:
         _wait_until_healthy(process, f"{url}/health", log)

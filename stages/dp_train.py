@@ -20,9 +20,10 @@ from palimpsest.privacy.receipt import Receipt
 from palimpsest.privacy.session import paid_charges, receipt, verified
 from palimpsest.records.vouched import weights
 from palimpsest.training.checkpoint import find_checkpoint, forget_checkpoints
-from palimpsest.training.team import joined
+from palimpsest.training.team import Team, joined
 from palimpsest.training.views import Follower, Leader
 from palimpsest.workspace import CHECKPOINTS, MODEL_RECEIPTS, MODELS
+from stages import finished
 from stages.common import start_processes
 from stages.models import note_fitted, receipt_of
 from stages.spenders import spender
@@ -69,6 +70,8 @@ def fit(
     with joined() as team:
         if not team.leads:
             key = team.share(None)  # once the leader has reserved
+            if not key:
+                return  # it put back what a run before this had written
             rows = verified(private_rows(), run, key)
             team.meet()
             ask(Follower(rows, team))
@@ -76,18 +79,39 @@ def fit(
         ledger, name = Ledger.open(ledger_url(params)), run.variant
         asset = ledger.asset(params.dataset.asset)
         paid = [charge.id for charge in paid_charges(ledger, asset.name, before, run.purpose)] if before else []
-        with charged(params, ledger, run, plan, continues) as session:
-            team.share(asset.key)
-            team.meet()  # nothing begins before every process has the run's rows
-            ask(Leader(session.view, team)).save(MODELS / name)
-            note_fitted(MODELS / name)
+        again = finished.restored(run, ledger.charges(asset.name))
+        if again:
+            team.share(b"")
+        session, facts = again or _fitted(params, ledger, run, plan, ask, team, assumptions)
         for charge in session.reservation.charges:
             forget_checkpoints(CHECKPOINTS, charge.id)
-        assumed = {*assumptions, *(before.assumptions if before else ())}
+        assumed = {*facts["assumptions"], *(before.assumptions if before else ())}
         target = params.fitted[name].epsilon
         written = receipt(ledger, asset, session, method="dp_lm", target=target, before=paid, assumptions=assumed)
         written = replace(written, plan=dict(plan.numbers), weights=weights(MODELS / name))
         write_json(MODEL_RECEIPTS / f"{name}.json", written.to_json())
+        finished.note(run, MODEL_RECEIPTS / f"{name}.json")
+
+
+def _fitted(
+    params: Params,
+    ledger: Ledger,
+    run: Run,
+    plan: Plan,
+    ask: Callable[[View], Saved],
+    team: Team,
+    assumptions: Collection[str],
+) -> finished.Again:
+    """Reserve, train together, save the model; what is known of it then."""
+    folder = MODELS / run.variant
+    with charged(params, ledger, run, plan, continues) as session:
+        team.share(ledger.asset(params.dataset.asset).key)
+        team.meet()  # nothing begins before every process has the run's rows
+        ask(Leader(session.view, team)).save(folder)
+        note_fitted(folder)
+        facts = {"assumptions": sorted(assumptions)}
+        finished.keep(run, [folder], facts)
+    return finished.Again(session, facts)
 
 
 def continues(charge: Charge, workspace: Path = Path()) -> bool:

@@ -4,17 +4,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from palimpsest.errors import ParamsError
+from palimpsest.methods.shared.base import Plan
 from palimpsest.methods.shared.method import Basis
 from palimpsest.methods.shared.tools import Reads
 from palimpsest.params.load import ledger_url, load
 from palimpsest.params.schema import Params
 from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.records import Run
 from palimpsest.privacy.ledger.rules import composed
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.privacy.session import paid_charges
 from palimpsest.records.write import write_synthetic
 from palimpsest.workspace import EVOLVED, RECEIPTS, SYNTHETIC
-from stages import resuming
+from stages import finished, resuming
 from stages.common import start
 from stages.encoding_tools import EncodingTools
 from stages.spenders import Spender, spender
@@ -38,6 +40,19 @@ def run(name: str, *_origin: str) -> None:
         raise ParamsError(f"Variant {name!r} cannot work: {' '.join(plan.notes)}", "Change its settings as said.")
     tools = EncodingTools(params, who, vouched)
     identity = identify(params, who, plan, *tools.digests(), *behind.charges)
+    asset = params.dataset.asset
+    again = finished.restored(identity, ledger.charges(asset))
+    session, facts = again or _made(params, who, ledger, identity, plan, tools)
+    record(params, ledger, session, plan, facts["counts"], behind.charges, {*behind.assumptions, *facts["assumptions"]})
+    finished.note(identity, RECEIPTS / f"{name}.json")
+    resuming.forget(method, name, ledger.charges(asset))
+
+
+def _made(
+    params: Params, who: Spender, ledger: Ledger, identity: Run, plan: Plan, tools: EncodingTools
+) -> finished.Again:
+    """Reserve, ask, write the rows; what is known of them then."""
+    method, name = who.method, who.name
     kept = resuming.folder(method, identity, plan, params.testing.noise_seed is not None)
     fit = method.build(who.settings, plan, replace(tools, kept=kept))
     with charged(params, ledger, identity, plan, partial(resuming.continues, method)) as session:
@@ -45,9 +60,11 @@ def run(name: str, *_origin: str) -> None:
         write_synthetic(made.rows, SYNTHETIC / name, params.dataset.text, params.dataset.label)
         if made.rounds is not None:
             made.rounds(EVOLVED / name)
-    counts = {"drawn": made.drawn, "removed": dict(made.removed), "rows": len(made.rows), **made.told}
-    record(params, ledger, session, plan, counts, behind.charges, {*behind.assumptions, *made.assumptions})
-    resuming.forget(method, name, ledger.charges(params.dataset.asset))
+        counts = {"drawn": made.drawn, "removed": dict(made.removed), "rows": len(made.rows), **made.told}
+        facts = {"counts": counts, "assumptions": sorted(made.assumptions)}
+        paths = (path for folder in (SYNTHETIC, EVOLVED) for path in folder.glob(f"{name}.*"))
+        finished.keep(identity, paths, facts)
+    return finished.Again(session, facts)
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,11 @@ A killed `palimpsest run`, or a killed DVC, would leave its stage at work: that 
 it and is charged twice. So each process looks after the one that started it.
 """
 
+import ctypes
 import fcntl
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ import psutil
 from palimpsest.errors import DataError
 from palimpsest.files import make_folder
 from palimpsest.workspace import STAGES_RUNNING
-from stages.warm import GRACE_SECONDS, STOPPED
+from stages.warm import GRACE_SECONDS, PR_SET_PDEATHSIG, STOPPED
 
 VARIABLE = "PALIMPSEST_RUNNER"  # process number and beginning of what runs stages, for all that a stage starts
 LOCK_SECONDS = 10.0  # far longer than an orphan lives
@@ -47,6 +49,12 @@ def end_with_parent() -> None:
     """Have this process, which runs stages as the leader of its group, end with its parent, and the group with it."""
     parent = os.getppid()
     _watch(parent, _began(parent), group=True)
+
+
+def end_with_starter() -> None:
+    """In a new process, before it becomes a program that is not ours: have Linux kill it once its starter is gone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def _runner() -> tuple[int, float]:

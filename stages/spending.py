@@ -21,7 +21,7 @@ from palimpsest.privacy.ledger.records import Charge, Reservation, Run
 from palimpsest.privacy.ledger.rules import TEAM, never
 from palimpsest.privacy.ledger.witness import receipt_heads
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.privacy.session import Session, metered, receipt
+from palimpsest.privacy.session import Closed, Session, metered, receipt
 from palimpsest.records.write import read_split
 from palimpsest.workspace import MANIFEST, METRICS, PRIVATE, RECEIPTS
 from stages.spenders import Spender, modules
@@ -65,7 +65,7 @@ def charged(
 def record(
     params: Params,
     ledger: Ledger,
-    session: Session,
+    session: Closed,
     plan: Plan,
     counts: Mapping[str, Any],
     before: Sequence[str] = (),

@@ -63,7 +63,7 @@ _OWN = ("PALIMPSEST_", "DVC_", "PREFECT_")
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 _TAKEN = b"+"
-_PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 _PROCESS = Path("/proc/self")
 
 
@@ -279,7 +279,7 @@ def _end(stage: int, ended: int, numbers: Sequence[signal.Signals]) -> None:
 
 def _run(request: Request, files: list[int], added: Mapping[str, str]) -> None:
     keeper = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != keeper:
         os._exit(1)
     os.setpgid(0, 0)

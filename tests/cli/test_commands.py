@@ -378,7 +378,7 @@ def charged_in_parts(place: Place) -> list[Charge]:
         ledger.begin(charge)
     ledger.commit(reservation)
     view = PrivateView([], load(place.workspace).schema_of_data, ledger, reservation, NoiseSource())
-    session = Session(view, reservation, 0.0)
+    session = Session(reservation, 0.0, view)
     body = receipt(ledger, ledger.asset("notes"), session, method="dp_lm", target=3.0)
     for path in receipts(place):
         write_json(path, body.to_json())
@@ -413,7 +413,7 @@ def test_a_receipt_of_one_accountant_does_not_claim_two(place: Place) -> None:
     ledger.begin(reservation.charges[0])
     ledger.commit(reservation)
     view = PrivateView([], load(place.workspace).schema_of_data, ledger, reservation, NoiseSource())
-    body = receipt(ledger, ledger.asset("notes"), Session(view, reservation, 0.0), method="dp_lm", target=3.0)
+    body = receipt(ledger, ledger.asset("notes"), Session(reservation, 0.0, view), method="dp_lm", target=3.0)
     for path in receipts(place):
         write_json(path, body.to_json())
     done = place.call("verify")
@@ -429,7 +429,7 @@ def test_a_receipt_with_a_delta_beside_its_event_verifies_and_one_that_forgets_i
     ledger.commit(reservation)
     view = PrivateView([], load(place.workspace).schema_of_data, ledger, reservation, NoiseSource())
     asset = ledger.asset("notes")
-    body = receipt(ledger, asset, Session(view, reservation, 0.0), method="dp_lm", target=3.0)
+    body = receipt(ledger, asset, Session(reservation, 0.0, view), method="dp_lm", target=3.0)
     assert body.epsilon == accounting.epsilon(event, asset.delta - 2e-5)
     for path in receipts(place):
         write_json(path, body.to_json())

@@ -97,6 +97,16 @@ def test_what_is_not_public_is_not_pushed() -> None:
             assert entry["meta"]["zone"] == Zone.PUBLIC or pushed <= own, named(has)
 
 
+def test_with_a_remote_what_is_not_public_names_it_and_is_pushed_to_no_other() -> None:
+    plain, named = document(EVERY)["stages"], document(EVERY, remote="vault")["stages"]
+    for name, entry in named.items():
+        before = dict(outputs(plain[name].get("do", plain[name])))
+        for path, options in outputs(entry.get("do", entry)):
+            same = before[path].get("push", True) or not before[path].get("cache", True)
+            kept = {key: value for key, value in before[path].items() if key != "push"}
+            assert options == (before[path] if same else {**kept, "remote": "vault"})
+
+
 def test_a_name_of_a_public_file_is_one_stages_alone() -> None:
     other = Stage("other", "", Zone.PRIVATE)
     assert [path for path in PUBLIC_FILES if other.pushed(path)] == []

@@ -3,6 +3,8 @@
 The fixtures are one story: each goes on where the one before stopped, and keeps what the tests look at.
 """
 
+import hashlib
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -164,6 +166,23 @@ def test_another_seed_draws_other_texts_of_the_same_model(place: Place, finished
         assert drawn.setdefault(seed, rows) == rows
     assert drawn[0] != drawn[1]
     assert place.charges[-1].run_key == finished.charges[-1].run_key, "another draw is free"
+
+
+def test_a_finished_run_that_dvc_did_not_note_is_put_back_and_not_charged_again(place: Place, finished: After):
+    """Killed after its commit and before DVC's: DVC then removes what it wrote, and starts it again."""
+    model, receipt, lock = place.workspace / "models" / VARIANT, place.workspace / RECEIPT, place.workspace / "dvc.lock"
+    noted = hashlib.md5(receipt.read_bytes()).hexdigest()
+    lock.write_text(lock.read_text().replace(noted, "0" * 32))
+    charges, before = place.charges, {path: path.read_bytes() for path in model.rglob("*") if path.is_file()}
+    told = read_json(receipt)
+    shutil.rmtree(model)
+    receipt.unlink()
+    code, output = place.stage(stages.dp_train, VARIANT)
+    assert code == 0, output
+    assert "nothing is charged" in output
+    assert place.charges == charges
+    assert {path: path.read_bytes() for path in model.rglob("*") if path.is_file()} == before
+    assert {**read_json(receipt), "seconds": told["seconds"], "ledger_head": told["ledger_head"]} == told
 
 
 def after(place: Place, code: int, output: str) -> After:

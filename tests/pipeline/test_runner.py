@@ -72,6 +72,21 @@ def test_the_whole_line_ends_when_what_began_it_is_killed(tmp_path: Path) -> Non
     assert (tmp_path / "note").read_text() == "interrupted"
 
 
+def test_a_program_that_is_not_ours_ends_with_its_starter_too() -> None:
+    code = """
+import subprocess, sys
+from stages import runner
+server = subprocess.Popen(["sleep", "600"], start_new_session=True, preexec_fn=runner.end_with_starter)
+print(server.pid, flush=True)
+server.wait()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        server = psutil.Process(int(started.stdout.readline()))
+        started.kill()
+        ended(server)
+
+
 def test_a_stage_that_is_started_by_hand_watches_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DVC_STAGE", raising=False)
     monkeypatch.delenv(runner.VARIABLE, raising=False)

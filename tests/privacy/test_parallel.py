@@ -116,7 +116,7 @@ def committed(ledger: Ledger, run, requests: list[PlannedQuery]) -> Reservation:
 def receipt_of(ledger: Ledger, reservation: Reservation, before: Sequence[str] = ()) -> Receipt:
     schema = PublicSchema("tickets", "text", "body", n_public=1000, max_length=100)
     view = PrivateView([], schema, ledger, reservation, NoiseSource())
-    found = Session(view, reservation, 0.0)
+    found = Session(reservation, 0.0, view)
     return receipt(ledger, ledger.asset("tickets"), found, method="predict", target=3.0, before=before)
 
 

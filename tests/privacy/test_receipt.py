@@ -228,7 +228,7 @@ def test_a_contradiction_is_a_problem_of_the_receipt(small: Ledger, run: Callabl
     small.commit(reservation)
     asset, (charge,) = small.asset("tickets"), small.charges("tickets")
     view = PrivateView([], SCHEMA, small, reservation, NoiseSource())
-    found = receipt(small, asset, Session(view, reservation, 0.0), method="select", target=3.0)
+    found = receipt(small, asset, Session(reservation, 0.0, view), method="select", target=3.0)
     assert found.problems(asset, [charge]) == []
     assert found.second() is not None
     monkeypatch.setattr(Receipt, "second", lambda _: Bracket(2.0, 2.1))

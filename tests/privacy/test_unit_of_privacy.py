@@ -233,7 +233,7 @@ def committed(ledger: Ledger, schema: PublicSchema, run: Callable[..., Run]) -> 
     ledger.begin(reservation.charges[0])
     ledger.commit(reservation)
     view = PrivateView(rows_of(schema), schema, ledger, reservation, NoiseSource())
-    return receipt(ledger, ledger.asset("tickets"), Session(view, reservation, 0.0), method="select", target=3.0)
+    return receipt(ledger, ledger.asset("tickets"), Session(reservation, 0.0, view), method="select", target=3.0)
 
 
 @pytest.mark.parametrize("schema", [RECORDS, PERSONS])

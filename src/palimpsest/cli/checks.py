@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 from palimpsest.graph.stages import SPENDERS
 from palimpsest.params.load import device_of
 from palimpsest.params.schema import Params
+from stages import finished
 from stages.common import processes
 from stages.vouching import require_vouched
 
@@ -65,7 +66,17 @@ def due(context: Context, targets: Sequence[str], changed: Collection[str]) -> "
         return []  # and the accountants need not be loaded
     from palimpsest.cli.plan import priced
 
-    return [item for item in priced(context, only_pending=True) if item.stage in names]
+    kept = finished.waiting(context.workspace)
+    spending = (item for item in priced(context, only_pending=True) if item.stage in names)
+    return [item for item in spending if not _comes_back(context, item, kept)]
+
+
+def _comes_back(context: Context, item: "Priced", kept: Mapping[str, str]) -> bool:
+    """Whether a finished run of this plan waits to be put back, free. The stage itself looks whether its rows fit."""
+    from palimpsest.cli.plan import planned_by
+
+    own = [charge for charge in context.ledger.charges(context.asset.name) if charge.run_key == kept.get(item.stage)]
+    return bool(own) and all(planned_by(charge, item) for charge in own)
 
 
 def check_budget(context: Context, spending: "Sequence[Priced]") -> None:

@@ -24,7 +24,7 @@ gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in 
 # In the order of use; what is not named here comes last.
 ORDER = (
     "demo", "dataset", "synth", "init", "plan", "run", "serve", "sample", "samples", "compare", "sweep", "report",
-    "status", "ledger", "params", "verify", "keys", "register", "render", "migrate", "reproduce",
+    "status", "ledger", "metrics", "params", "verify", "keys", "register", "render", "migrate", "reproduce",
 )  # fmt: skip
 EXAMPLES = {
     "synth": (
@@ -63,6 +63,7 @@ EXAMPLES = {
     "team": ("palimpsest ledger team research 1.5",),
     "roles": ("palimpsest ledger roles | psql ledger",),
     "merge-check": ("palimpsest ledger merge-check ~/backup/ledger.jsonl ~/.local/share/palimpsest/ledger.db",),
+    "metrics": ("palimpsest metrics",),
     "params": ("palimpsest params", "palimpsest params --all"),
     "verify": ("palimpsest verify", "palimpsest verify release/ --key releaser.pem"),
     "keys": ("palimpsest keys new",),
@@ -301,6 +302,14 @@ def status(as_json: Json = False, workspace: Workspace = Path()) -> None:
     from palimpsest.cli.graph import show_status
 
     show_status(workspace, as_json=as_json)
+
+
+@app.command()
+def metrics(workspace: Workspace = Path()) -> None:
+    """Hand the budget, the charges and the stages' seconds to OpenTelemetry, once."""
+    from palimpsest.cli.metrics import tell
+
+    tell(workspace)
 
 
 @books.callback(invoke_without_command=True)

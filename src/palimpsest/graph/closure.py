@@ -35,6 +35,7 @@ PLUMBING: Mapping[str, str] = {
     "stages.warm": "where a stage runs: in a fork instead of a process of its own",
     "stages.common": "how a stage starts and fails",
     "stages.runner": "that a stage ends with what runs it, and is alone at its files",
+    "stages.finished": "that what a run wrote is kept until DVC has noted it",
     "stages.timing": "how long a stage took, for `palimpsest plan`",
 }
 

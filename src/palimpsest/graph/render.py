@@ -21,7 +21,7 @@ from palimpsest.workspace import BASE_LM, METRICS, PUBLIC, UNTOUCHED, ZERO_SHOT
 
 _HEAD = """\
 # The graph of stages, rendered from palimpsest.graph.stages: which needs what. `dvc repro` and the Prefect flow run it.
-# Private outputs carry `push: false`: they never leave this machine by `dvc push`.
+# Private outputs carry `push: false`, or name the one remote that `dvc push` may take them to (stores.private).
 """
 _OPTIONAL = {
     TEST_FILE: Feature.TEST,
@@ -104,15 +104,15 @@ def started_from(params: Params, variant: str) -> Path:
 
 def rendered(params: Params) -> str:
     """The text of the workspace's dvc.yaml."""
-    return render(features(params), authored(params))
+    return render(features(params), authored(params), params.stores.private)
 
 
-def render(has: frozenset[Feature], writers: Authored = _NOBODY) -> str:
-    """The text of dvc.yaml for what there is, and who writes."""
+def render(has: frozenset[Feature], writers: Authored = _NOBODY, remote: str | None = None) -> str:
+    """The text of dvc.yaml for what there is, who writes, and the remote that private files may go to."""
     yaml, text = YAML(), StringIO()
     yaml.width = 4096  # no line is broken within a value
     yaml.indent(mapping=2, sequence=4, offset=2)
-    found = document(has, writers)
+    found = document(has, writers, remote)
     stages = CommentedMap((name, _laid_out(entry)) for name, entry in found["stages"].items())
     for name in list(stages)[1:]:
         stages.yaml_set_comment_before_after_key(name, before="\n")
@@ -120,15 +120,31 @@ def render(has: frozenset[Feature], writers: Authored = _NOBODY) -> str:
     return _HEAD + text.getvalue()
 
 
-def document(has: frozenset[Feature], writers: Authored = _NOBODY) -> dict[str, Any]:
+def document(has: frozenset[Feature], writers: Authored = _NOBODY, remote: str | None = None) -> dict[str, Any]:
     """What dvc.yaml says.
 
     What a stage would write that is not there, or what params.yaml does not ask for, is read by nobody.
+
+    Guarantee: `dvc push` takes no output of a private or dp stage, but for `PUBLIC_FILES`, to another remote than
+    `remote`, whichever it is asked to push to. DVC skips an output with `push: false`, and one that names a remote
+    wherever it pushes to another.
     """
     there = [stage for stage in STAGES if has.issuperset(stage.needs)]
     absent = {path for path, feature in _OPTIONAL.items() if feature not in has}
     absent |= {path for stage in STAGES for path in stage.writes} - {path for stage in there for path in stage.writes}
-    return {"vars": [f"{RESOLVED}:run"], "stages": {stage.name: _repeated(stage, absent, writers) for stage in there}}
+    stages = {stage.name: _repeated(stage, absent, writers) for stage in there}
+    return {"vars": [f"{RESOLVED}:run"], "stages": stages if remote is None else _sent(stages, remote)}
+
+
+def _sent(value: Any, remote: str) -> Any:
+    """The value with the remote's name on each output in DVC's cache that would not be pushed."""
+    if isinstance(value, list):
+        return [_sent(part, remote) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("push") is False and value.get("cache") is not False:
+        value = {key: part for key, part in value.items() if key != "push"} | {"remote": remote}
+    return {key: _sent(part, remote) for key, part in value.items()}
 
 
 def _repeated(stage: Stage, absent: set[str], writers: Authored) -> Entry:

@@ -92,5 +92,6 @@ class File(Settings):
     audit: Section = _NOTHING
     release: Section = _NOTHING
     compute: Section = _NOTHING
+    stores: Section = _NOTHING
     sweeps: Section = _NOTHING
     testing: Section = _NOTHING

@@ -31,6 +31,7 @@ from palimpsest.params.sections import (
     Privacy,
     PublicLm,
     PublicOnly,
+    Stores,
     Testing,
     Utility,
     ZeroShot,
@@ -216,6 +217,7 @@ class Params(Settings):
     audit: Audit
     release: ReleaseSettings
     compute: Compute = Compute()
+    stores: Stores = Stores()
     sweeps: Mapping[str, Swept] = Field(
         default={},
         description="Variants that `palimpsest sweep` made, and from what. It sets nothing: the privacy statement says "

@@ -314,6 +314,13 @@ class Compute(Settings):
     stays in float32; a fit has a precision of its own."""
 
 
+class Stores(Settings):
+    """Where `dvc push` may take what. No stage runs again for it."""
+
+    private: str | None = Field(default=None, pattern=NAME)
+    """The one DVC remote that private files may be pushed to, as private as the data; null: none."""
+
+
 class Testing(Settings):
     """For tests only."""
 

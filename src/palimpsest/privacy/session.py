@@ -23,12 +23,18 @@ _GROUPS = (1, 2, 5, 10)  # units of privacy: records of one person, or persons w
 
 
 @dataclass(frozen=True)
-class Session:
-    """An open run: the view to ask, and what was reserved for it."""
+class Closed:
+    """A committed run, or one that will be: what was reserved for it, and when it began, by the monotonic clock."""
 
-    view: PrivateView
     reservation: Reservation
     started: float
+
+
+@dataclass(frozen=True)
+class Session(Closed):
+    """An open run: the view to ask as well."""
+
+    view: PrivateView
 
 
 @contextmanager
@@ -71,7 +77,7 @@ def metered(
         try:
             own = verified(rows(), run, ledger.asset(schema.asset).key)
             view = PrivateView(own, schema, ledger, reservation, noise)
-            yield Session(view, reservation, time.monotonic())
+            yield Session(reservation, time.monotonic(), view)
             ledger.commit(reservation)
         except BaseException:
             ledger.refund(reservation.charges)
@@ -126,7 +132,7 @@ def paid_charges(ledger: Ledger, name: str, behind: Receipt, purpose: str) -> li
 def receipt(
     ledger: Ledger,
     asset: Asset,
-    session: Session,
+    session: Closed,
     *,
     method: str,
     target: float,

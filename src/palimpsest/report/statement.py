@@ -303,7 +303,7 @@ def layers(released: Sequence[Receipt], spent: float, delta: float, unit: Unit) 
         ("Trust", "A trusted curator holds the rows, the ledger and the signing key.", "assumed"),
         (
             "Access",
-            "Private files are never pushed with the project; who may read the disk is the curator's.",
+            "Private files are pushed to no store but one named for them; who may read either is the curator's.",
             "assumed",
         ),
         ("Data collection", "How the rows were collected, and whether that was lawful, is outside.", "not covered"),
