@@ -34,7 +34,7 @@ from stages.warm import serving
 RUNNERS = {"dvc": ("run", "--yes"), "prefect": ("run", "--ui", "--yes")}
 TARGETS = ("public_only", "select", "dp_train", "pplm_generate")
 FEWER = ("public_only", "select")  # for what strikes wherever it is
-KILLS = 3  # cells of each kind under each runner, each of `kills.TIMES` moments
+KILLS = 2  # cells of each kind under each runner, each of `kills.TIMES` moments
 LIBRARIES = (
     "palimpsest.cli.run", "palimpsest.cli.plan", "palimpsest.cli.verify", "palimpsest.privacy.accounting",
     "stages.pricing", "dp_accounting.pld", "pandas", "pyarrow.parquet",
@@ -204,11 +204,13 @@ def table(found: Sequence[dict[str, Any]]) -> str:
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for body in found:
         rows.setdefault((body["kind"], body["runner"]), []).append(body)
-    head = "| blow | runner | times | next run finishes | equal | ledger covers | nothing twice | no process left |"
+    head = "| blow | runner | blows | next run finishes | equal | ledger covers | nothing twice | no process left |"
     lines = [head, "|---" * 8 + "|"]
     for (kind, runner), bodies in rows.items():
-        counts = [str(sum(bool(body[name]) for body in bodies)) for name in HELD]
-        lines.append(" | ".join(["| " + kind, runner, str(sum(len(body["hits"]) for body in bodies)), *counts]) + " |")
+        counts = [sum(bool(body[name]) for body in bodies) for name in HELD]
+        dealt = sum(hit != kills.NOTHING for body in bodies for hit in body["hits"])
+        held = [f"{count} of {len(bodies)}" for count in counts]
+        lines.append(" | ".join([f"| {kind}", runner, str(dealt), *held]) + " |")
     return "\n".join(lines)
 
 

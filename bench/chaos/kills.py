@@ -12,9 +12,10 @@ import psutil
 from bench.chaos.place import Child, Place
 from palimpsest.params.load import LEDGER_VARIABLE
 
+NOTHING = "nothing: it had ended"
 WHOM = ("tree", "parent", "stage")
-TIMES = 3  # in a row, before a run that nobody disturbs
-_LONGEST_SILENCE, _POLL_SECONDS = 4.0, 0.05
+TIMES = 5  # in a row, before a run that nobody disturbs
+_LONGEST_SILENCE, _POLL_SECONDS = 2.5, 0.05
 _WAIT_SECONDS = 120.0
 _MOST_SECONDS = 1800.0
 
@@ -31,7 +32,7 @@ def _killed(place: Place, arguments: Sequence[str], whom: str, draw: random.Rand
     at_work, own = stage_of(place), [] if child.wait() is not None else _chosen(place, child.pid, whom, draw)
     _kill(own)
     child.wait(_MOST_SECONDS)
-    return at_work if own else "nothing: it had ended"
+    return (at_work or "before the first stage") if own else NOTHING
 
 
 def wait_a_while(place: Place, child: Child, flow: bool, draw: random.Random) -> None:

@@ -136,6 +136,7 @@ class Place:
 
     def start(self, *arguments: str, **variables: str) -> "Child":
         """Start `palimpsest ...` in the workspace, in a fork that leads a session of its own."""
+        self.log.write_text("")  # who waits for its words must not find those of the last one
         gc.collect()  # a fork must not hold the ledger open: SQLite's locks are a process's
         number = os.fork()
         if number == 0:

@@ -15,11 +15,11 @@ from dvc.repo import Repo
 
 from palimpsest.cli import consent
 from palimpsest.cli.alone import alone
-from palimpsest.cli.graph import stale
+from palimpsest.cli.graph import changed, stale
 from palimpsest.cli.repro import BUSY, STOPPED
 from palimpsest.errors import DataError
 from palimpsest.privacy.ledger import again
-from palimpsest.workspace import RUNNING
+from palimpsest.workspace import READING, RUNNING
 
 HOLD = """
 import pathlib, time
@@ -116,6 +116,13 @@ def test_nothing_of_dvcs_own_advice_reaches_the_user(make: Callable[[str], Path]
     said = (folder / "output").read_text()
     assert "private rows ran" in said
     assert not [word for word in ("dvc push", "lock", "git", "killed") if word in said]
+
+
+def test_a_list_of_busy_files_that_a_killed_reader_left_half_is_forgotten(make: Callable[[str], Path]) -> None:
+    folder = make("open('first.txt', 'w')")
+    (folder / READING).mkdir(parents=True)
+    (folder / READING / "rwlock").write_text('{"read": {')
+    assert changed(folder, {}) == {"first", "next"}
 
 
 def test_a_failed_stage_is_named_without_a_traceback(make: Callable[[str], Path]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from palimpsest.cli.console import Rows, console, show, show_json
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.kept import kept, stamp
-from palimpsest.cli.repro import quiet
+from palimpsest.cli.repro import discard_broken_lock, quiet
 from palimpsest.errors import ModelError, ParamsError
 from palimpsest.files import make_folder
 from palimpsest.graph.state import Standing, survey
@@ -206,6 +206,7 @@ def _repo(workspace: Path) -> "Iterator[Repo]":
     repo.tmp_dir = str(workspace / READING)
     make_folder(workspace / READING)
     with repo, lock_repo(repo):
+        discard_broken_lock(repo)
         yield repo
 
 
