@@ -15,7 +15,8 @@ from palimpsest.params.load import LEDGER_VARIABLE
 NOTHING = "nothing: it had ended"
 WHOM = ("tree", "parent", "stage")
 TIMES = 5  # in a row, before a run that nobody disturbs
-_LONGEST_SILENCE, _POLL_SECONDS = 2.5, 0.05
+_SHARE = 0.6  # of its lines: a run that goes on says fewer, and must not have ended
+_LONGEST_SILENCE, _POLL_SECONDS = 2.0, 0.05
 _WAIT_SECONDS = 120.0
 _MOST_SECONDS = 1800.0
 
@@ -40,7 +41,7 @@ def wait_a_while(place: Place, child: Child, flow: bool, draw: random.Random) ->
 
     How fast it is depends on what else the machine does; how much it says does not.
     """
-    lines, more = draw.randrange(place.lines(flow)), draw.uniform(0.0, _LONGEST_SILENCE)
+    lines, more = draw.randrange(max(1, int(_SHARE * place.lines(flow)))), draw.uniform(0.0, _LONGEST_SILENCE)
     while child.wait() is None and len(place.log.read_text(errors="replace").splitlines()) < lines:
         time.sleep(_POLL_SECONDS)
     child.wait(more)

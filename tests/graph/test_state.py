@@ -12,6 +12,7 @@ from dvc.repo import Repo
 
 from palimpsest.cli.context import environment
 from palimpsest.cli.graph import changed
+from palimpsest.errors import DataError
 from palimpsest.graph.state import Standing, State, md5_of, survey
 
 GRAPH = """
@@ -86,12 +87,29 @@ def test_what_is_read_is_what_dvc_says_and_does(tmp_path: Path) -> None:
     assert work.repro() == []
     assert work.states() == ["cached"] * 3
 
+    for run in (path for path in (tmp_path / ".dvc/cache/runs").rglob("*") if path.is_file()):
+        run.write_text("")  # as a full disk leaves it
+    for listing in (tmp_path / ".dvc/cache/files").rglob("*.dir"):
+        listing.chmod(0o600)
+        listing.write_text("[{")
+    (tmp_path / "made" / "second.txt").write_text("edited")
+    assert work.states() == ["cached", "will run", "will run"]
+    (tmp_path / "made" / "second.txt").write_text("rows")
+
     (tmp_path / "own.txt").write_text("other rows")
     assert work.look()["first"].why == ("own.txt",)
     (tmp_path / "own.txt").write_text("rows")
     rmtree(tmp_path / ".dvc" / "cache" / "files")
     (tmp_path / "first.txt").unlink()
     assert work.look()["first"].state is State.RUNS, "the cache has it no more"
+
+
+@pytest.mark.parametrize("half", ["stages:\n  first: {cmd: [", "text", "[1]"])
+def test_a_lock_file_that_is_not_whole_is_an_error_with_a_remedy(tmp_path: Path, half: str) -> None:
+    work = Work(tmp_path)
+    (tmp_path / "dvc.lock").write_text(half)
+    with pytest.raises(DataError, match=r"dvc\.lock cannot be read"):
+        work.look()
 
 
 def test_a_folder_has_the_hash_of_its_files_and_their_names(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def readings(context: Context) -> Iterator[Reading]:
     yield Reading("palimpsest.ledger.entries", books.entries, "{entry}", counts=True)
     for path in sorted((context.workspace / SECONDS).glob("*.json")):
         stage, _, variant = path.stem.partition("@")
-        labels = (("stage", stage), ("variant", variant))
-        yield Reading("palimpsest.stage.seconds", read_json(path)["seconds"], "s", labels)
+        of = (("stage", stage), ("variant", variant))
+        yield Reading("palimpsest.stage.seconds", read_json(path)["seconds"], "s", of)
 
 
 def tell(workspace: Path) -> None:

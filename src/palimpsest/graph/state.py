@@ -17,7 +17,9 @@ from typing import Any
 
 from platformdirs import site_config_path, user_config_path
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
+from palimpsest.errors import DataError
 from palimpsest.files import read_json
 from palimpsest.graph.expand import MADE, Repetition, at, expand, filled, params_keys
 from palimpsest.params.file import RESOLVED
@@ -65,11 +67,11 @@ def survey(workspace: Path, facts: Facts) -> list[Standing]:
         facts: gives what the files of stage `inputs` say now, by their paths; asked where something has run before.
 
     Raises:
-        ParamsError, DataError: a name in dvc.yaml stands for nothing.
+        ParamsError, DataError: a name in dvc.yaml stands for nothing, or dvc.lock is not whole.
     """
     values = _yaml(workspace / RESOLVED)
     stages = expand(_yaml(workspace / GRAPH).get("stages", {}), values)
-    look = _Look(workspace, values, facts, _yaml(workspace / LOCK).get("stages", {}), Cache.of(workspace))
+    look = _Look(workspace, values, facts, _locked(workspace), Cache.of(workspace))
     return [look.at(one) for one in upstream_first(stages)]
 
 
@@ -128,15 +130,14 @@ class Cache:
 
     def holds(self, value: str) -> bool:
         """Whether the file, or every file of the folder, of that hash is there."""
-        path = self._path(value)
-        if not path.is_file():
-            return False
-        return not value.endswith(".dir") or all(self._path(part["md5"]).is_file() for part in read_json(path))
+        if not value.endswith(".dir"):
+            return self._path(value).is_file()
+        parts = self._parts(value)
+        return parts is not None and all(self._path(each).is_file() for each in parts.values())
 
     def inside(self, value: str, name: str) -> str | None:
         """The hash of a file in the folder of that hash."""
-        parts = read_json(self._path(value)) if value.endswith(".dir") else []
-        return next((part["md5"] for part in parts if part["relpath"] == name), None)
+        return (self._parts(value) or {}).get(name) if value.endswith(".dir") else None
 
     @property
     def has_runs(self) -> bool:
@@ -148,7 +149,14 @@ class Cache:
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
         folder = self.folder / "runs" / digest[:2] / digest
         runs = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime) if folder.is_dir() else []
-        return _yaml(runs[-1]) if runs else None
+        return next((made for made in map(_run, reversed(runs)) if made is not None), None)
+
+    def _parts(self, value: str) -> Mapping[str, str] | None:
+        """Name -> hash of the files in the folder of that hash; None where the cache has no whole list of them."""
+        try:
+            return {str(part["relpath"]): str(part["md5"]) for part in read_json(self._path(value))}
+        except (OSError, KeyError, TypeError, ValueError):
+            return None
 
     def _path(self, value: str) -> Path:
         return self.folder / "files" / "md5" / value[:2] / value[2:]
@@ -319,6 +327,30 @@ def _uncached(one: Repetition) -> set[str]:
 
 def _in(path: str, folder: str) -> bool:
     return path.startswith(f"{folder}/")
+
+
+def _run(path: Path) -> Noted | None:
+    """What DVC's cache notes of a run; None of what a full disk left of it, which DVC removes where it reads it."""
+    try:
+        made = _yaml(path)
+        return dict(made) if made["outs"] else None
+    except (KeyError, TypeError, ValueError, YAMLError):
+        return None
+
+
+def _locked(workspace: Path) -> Mapping[str, Noted]:
+    """Stage -> what DVC's lock file says of it.
+
+    Raises:
+        DataError: the file is not whole.
+    """
+    try:
+        return dict(_yaml(workspace / LOCK).get("stages", {}))
+    except (AttributeError, TypeError, ValueError, YAMLError):
+        raise DataError(
+            f"{LOCK} cannot be read: it is not whole, or was changed by hand.",
+            "Put it back from a backup, or remove it and run again: what DVC's cache has is restored, free.",
+        ) from None
 
 
 def _yaml(path: Path) -> Any:
