@@ -147,7 +147,9 @@ def test_plumbing_exists_and_hides_nothing_but_the_schema_and_the_ledgers_place(
     assert PLUMBING.keys() <= dict(sources()).keys()
     behind = {name: imports.find_modules_directly_imported_by(name) - PLUMBING.keys() for name in PLUMBING}
     reads_params = {f"palimpsest.params.{name}" for name in ("file", "load", "schema")}
-    assert {name for name, found in behind.items() if found} == {*reads_params, "palimpsest.methods.registry"}
+    by_all = {"stages.finished"}  # its imports are those of every stage that spends
+    assert {name for name, found in behind.items() if found} == {*reads_params, *by_all, "palimpsest.methods.registry"}
+    assert behind["stages.finished"] <= imports.find_upstream_modules("stages.spending") - PLUMBING.keys()
     declared = {method.module for method in METHODS}
     assert behind["palimpsest.methods.registry"] == {*declared, "palimpsest.methods.shared.method"}
     assert behind["palimpsest.params.file"] == {"palimpsest.settings"}

@@ -1,6 +1,6 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -28,8 +28,9 @@ def keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
     """The keys of a section and of all that it may hold."""
     for name, field in section.model_fields.items():
         yield f"{prefix}{name}"
+        named = "<name>." if get_origin(field.annotation) in (dict, Mapping) else ""
         for inner in sections(field.annotation):
-            yield from keys(inner, f"{prefix}{name}.")
+            yield from keys(inner, f"{prefix}{name}.{named}")
 
 
 def sections(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -27,6 +27,7 @@ PLUMBING: Mapping[str, str] = {
     "palimpsest.methods.registry": "lists the methods; a run is held to the code of its own alone",
     "palimpsest.methods.shared.columns": "what `palimpsest plan` shows",
     "palimpsest.workspace": "names of files; the graph has those that a stage reads and writes",
+    "palimpsest.privacy.ledger.migrations": "brings a ledger's tables to their form of today, and rewrites no entry",
     "palimpsest.params": "empty",
     "palimpsest.params.load": "reads params.yaml, and the values that it stands for",
     "palimpsest.params.file": "what a person writes there",
@@ -44,11 +45,13 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest": (),  # what is used from Python; no stage uses it
     "palimpsest.cli.demo": (),  # the demo's params.yaml, wherever it is installed
     "palimpsest.cli.first_page": (),  # starts the stage that draws the page
+    "palimpsest.cli.main": ("palimpsest/privacy/ledger/roles.sql",),  # printed for a database's owner
     "palimpsest.cli.parts": (),  # the modules of the accountants, each by itself
     "palimpsest.cli.run": (),  # starts DVC
     "palimpsest.cli.samples": (),  # starts the program that writes the sample browser
     "palimpsest.models.chat.wire": (),  # the package openai
     "palimpsest.models.sources": (),  # the folder of a package with an encoder
+    "palimpsest.privacy.ledger.migrations": (),  # Alembic, on the revisions beside it
     "palimpsest.report.page": ("palimpsest/report/templates/*",),
     "palimpsest.report.statement": ("palimpsest/report/*.json",),
     "palimpsest.reproduce.grid": ("palimpsest/reproduce/grids/*.yaml",),
