@@ -54,11 +54,11 @@ def render_settings(folder: Path) -> None:
         return
     (folder / RESOLVED).write_text(rendered(params), encoding="utf-8")
     if (folder / GRAPH).is_file():
-        text = _graph(graph.features(params), json.dumps(graph.authored(params)))
+        text = _graph(graph.features(params), json.dumps(graph.authored(params)), params.stores.private)
         (folder / GRAPH).write_text(text, encoding="utf-8")
 
 
 @functools.cache
-def _graph(has: frozenset[Feature], writers: str) -> str:
+def _graph(has: frozenset[Feature], writers: str, remote: str | None) -> str:
     """As `graph.rendered` has it; most edits leave it as it is."""
-    return graph.render(has, json.loads(writers))
+    return graph.render(has, json.loads(writers), remote)

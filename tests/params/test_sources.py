@@ -23,6 +23,7 @@ WORDS = (
 )  # what the description of a key says whose value may be a path
 NOT_PUBLIC = {
     "dataset.private": "private", "dataset.test": "private", "dataset.text": "a column", "privacy.ledger": "a database",
+    "stores.private": "a remote",
 }  # fmt: skip
 TALKS = {"prompts": PROMPTS, "length": LENGTH, "temperature": 1.0, "top_p": 1.0, "tries": 1}
 

@@ -4,6 +4,7 @@ import atexit
 import csv
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger import again
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge
+from palimpsest.workspace import CHECKPOINTS
 from stages.common import start
 from stages.warm import serving
 from tests.settings_file import edit_settings
@@ -203,9 +205,14 @@ class Place:
 
     def stage_again(self, module: ModuleType, *arguments: str) -> tuple[int, str]:
         """The same for a stage that would be charged again, with the word that it asks for."""
+        self.noted()
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(again.VARIABLE, asked_word(*self.stage(module, *arguments)))
             return self.stage(module, *arguments)
+
+    def noted(self) -> None:
+        """Forget what finished runs wrote, as where DVC has noted them: to run again is another look."""
+        shutil.rmtree(self.workspace / CHECKPOINTS / "finished", ignore_errors=True)
 
     @contextmanager
     def entered(self) -> Iterator[pytest.MonkeyPatch]:

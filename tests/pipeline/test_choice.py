@@ -53,5 +53,6 @@ def test_a_name_comes_of_it_with_the_rows_behind_it_and_no_score(place: Place):
 
 def test_to_choose_again_needs_the_owners_word(place: Place):
     before = place.charges
+    place.noted()
     assert asked_word(*place.stage(fit, CHOSEN))
     assert place.charges == before
