@@ -29,17 +29,17 @@ DISTINCT = 313  # texts among the training rows
 PLANTED = {READ, *SIZES.values(), *GUESSED.values(), DISTINCT, 337 + 211, 337 - 173, 173 + 149} - {0}
 
 SELECTED, EVOLVED, VOTED, EMBEDDED, DEEP, WORDS = "select0_5", "evolve0_5", "vote1", "embed0_5", "sentdp0_5", "custext"
-CHOSEN = "best2"
+CHOSEN, RESTATED = "best2", "restate1"
 # Stages in an order in which they can run, with their arguments.
 RUN = [
     ("dp_train", VARIANT), ("pplm_generate", VARIANT, VARIANT), ("private_predict", WRITTEN, "taught/similar"),
     ("select", SELECTED), ("private_evolve", EVOLVED, "base"), ("evolution_audit", EVOLVED),
-    ("choose", CHOSEN),
+    ("choose", CHOSEN), ("restate", RESTATED, SELECTED),
     ("vote_select", VOTED, VARIANT), ("decoder_pretrain", "small"), ("eda_evolve", EMBEDDED, "small"),
     ("eda_audit", EMBEDDED), ("sentdp", DEEP), ("custext", WORDS), ("baseline_eval",), ("downstream_eval", VARIANT),
     ("mia", VARIANT, VARIANT), ("shadow_mia", VARIANT, VARIANT), ("embedding_audit", VARIANT), ("familiarity_audit",),
-    ("ngram_audit", VARIANT), ("text_mia", VARIANT), ("prompt_mia", VARIANT), ("memorisation_audit", VARIANT),
-    ("anonymity_audit", VARIANT), ("fidelity_audit", VARIANT), ("preprocess",),
+    ("ngram_audit", VARIANT), ("text_mia", VARIANT), ("prompt_mia", VARIANT), ("clipping_audit", "base"),
+    ("memorisation_audit", VARIANT), ("anonymity_audit", VARIANT), ("fidelity_audit", VARIANT), ("preprocess",),
 ]  # fmt: skip
 NEAR_DUPLICATES = "progress near-duplicates 75% eta 0:00:00"
 ELSEWHERE = {  # private, and why not above
@@ -84,6 +84,9 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     place.edit("authors", base={"kind": "base", "max_tokens": 12, "batch": 16})
     chosen = {"method": "vote_select", "epsilon": 1.0, "from": VARIANT, "keep": 0.5, "votes": votes, "batch": 64}
     place.edit("variants", **{VOTED: chosen})
+    attributes = {"matter": {"values": {"bill": [], "parcel": []}}, "kind": {"values": {"late": [], "wrong": []}}}
+    stated = {"method": "restate", "epsilon": 1.0, "from": SELECTED, "attributes": attributes}
+    place.edit("variants", **{RESTATED: stated})
     place.edit("variants", **{CHOSEN: {"method": "choose", "epsilon": 2.0, "from": [SELECTED, EVOLVED]}})
     place.edit("decoders", "small", epochs=0.2, sentences=300, heldout=20, max_tokens=16)
     decode = {"samples": 2, "corrections": 1, "max_tokens": 12, "batch": 32}

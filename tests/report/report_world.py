@@ -12,6 +12,7 @@ from scipy.stats import norm
 from palimpsest.audit import ngrams as ngrams_audit
 from palimpsest.audit.anonymity import AnonymityAudit, Evidence
 from palimpsest.audit.classifier import ClassifierAudit
+from palimpsest.audit.clipping import ClippingAudit
 from palimpsest.audit.facts import FactAudit, PopulationFactAudit, support_bins
 from palimpsest.audit.familiarity import Familiarity, Sight
 from palimpsest.audit.fidelity import FidelityAudit, Measured, diversities, length_bins
@@ -582,7 +583,8 @@ def world_of_audits() -> dict[str, Any]:
             "fidelity": fidelity(name, 0.5 + 0.1 * number),
         }  # fmt: skip
     metrics["public_lm"] = {"utility": utility("public_lm", 0.7, 5)}
-    metrics["base"] = {"familiarity": familiarity()}
+    clipping = ClippingAudit((2.5, 5.0), (1.9, 1.8), (1.7, 0.01))
+    metrics["base"] = {"familiarity": familiarity(), "clipping": clipping.to_json("base")}
     return {"metrics": metrics}
 
 

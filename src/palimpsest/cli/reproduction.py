@@ -33,6 +33,7 @@ from palimpsest.records.vouched import EMBEDDED
 from palimpsest.reproduce.cells import Cell, filled, fragment, merged
 from palimpsest.reproduce.grid import Grid, Source
 from palimpsest.reproduce.measures import judged, measure, planned
+from palimpsest.workspace import BASE_LM
 from stages.vouching import require_vouched
 
 _CHARGED = ("lms", "discriminators", "variants")  # what a change of would charge again
@@ -179,7 +180,10 @@ def _runs(cells: Iterable[Cell]) -> dict[str, list[str]]:
     """What runs beside the variants: what cells ask for, and no other attack."""
     rows = [cell for cell in cells if cell.of.baseline is None and not planned(cell)]
     named = {key: dict.fromkeys(cell.variant for cell in rows if measure(cell).runs == key) for key in _ASKED}
-    return {"twins": [], **{key: list(names) for key, names in named.items()}}
+    clipped = (
+        {"clipping_audit": [BASE_LM.name]} if any(measure(cell).runs == "clipping_audit" for cell in cells) else {}
+    )
+    return {"twins": [], **{key: list(names) for key, names in named.items()}, **clipped}
 
 
 def made_params(body: Mapping[str, Any]) -> Params:

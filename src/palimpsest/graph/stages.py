@@ -275,6 +275,10 @@ STAGES = (
         params=("seed", "audit.resamples"), deps=(BASE_LM, UNTOUCHED, _TEST, _TEXTS, _HELD), metrics=(FAMILIARITY,),
         needs=(Feature.NAMED,), gpus=1,
     ),
+    _audits(
+        "clipping_audit", "Ask how far clipping a model's logits moves what private contexts agree on", "clipping",
+        (*_COLUMNS, "dataset.labels"), (BASE_LM, _TRAIN, _HELD), Each("run.clipping_audit", "model"), gpus=1,
+    ),
 
     # Attacks on models and on rows, and what rows repeat.
     _computes(

@@ -1,7 +1,7 @@
 """What a person writes into params.yaml: the decisions. `resolve` works out the rest."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -57,6 +57,8 @@ class Runs(Settings):
     embedding_audit: tuple[str, ...] | None = None
     """Language models whose states are examined, base among them; null: where there are labels and something is fitted,
     what is fitted and base."""
+    clipping_audit: tuple[Literal["base"], ...] = ()
+    """[base] asks how far clipping the public language model's logits moves what private contexts agree on."""
     fit: tuple[str, ...] = ()
     """Language models and discriminators that are fitted though nothing is drawn from them."""
     shadow_mia: tuple[str, ...] = ()

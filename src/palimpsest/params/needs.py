@@ -7,7 +7,7 @@ from palimpsest.params.schema import Params
 from palimpsest.records.vouched import EMBEDDED
 
 # Keys of `run` whose names are of what is made from the public language model, or is asked of it.
-_OF_THE_BASE = ("teach_similar", "decoder_pretrain", "embedding_audit")
+_OF_THE_BASE = ("teach_similar", "decoder_pretrain", "embedding_audit", "clipping_audit")
 
 
 def reads_base(params: Params) -> bool:

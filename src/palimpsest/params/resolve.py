@@ -211,6 +211,7 @@ def _run(file: File, labels: bool) -> dict[str, Any]:
         "audit": _or(runs.audit, names),
         "shadow_mia": {name: run["dp_lm"][name] for name in runs.shadow_mia},
         "prompt_mia": list(runs.prompt_mia),
+        "clipping_audit": list(runs.clipping_audit),
         "twins": _or(runs.twins, _twins({rows[name].method for name in names}, bool(judges))),
     }
 

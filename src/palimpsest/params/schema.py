@@ -178,6 +178,7 @@ class RunSettings(_MakesAll):
     shadow_mia: Mapping[str, str]  # each with its fitted model
     # Younger than workspaces whose params.yaml lists every key.
     prompt_mia: tuple[str, ...] = ()
+    clipping_audit: tuple[Literal["base"], ...] = ()
     zero_shot: Mapping[str, str] = {}  # each with its author
     twins: tuple[Audited, ...]
 

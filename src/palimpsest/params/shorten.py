@@ -108,7 +108,7 @@ def _runs(found: Mapping[str, Any], params: Params) -> dict[str, Any]:
     run, runs = plain(params.run), {}
     if run["evaluate"] != list(params.variants):
         runs["evaluate"] = run["evaluate"]
-    for key in ("in_context", "shadow_mia", "prompt_mia"):
+    for key in ("in_context", "shadow_mia", "prompt_mia", "clipping_audit"):
         if run[key]:
             runs[key] = list(run[key])
     usual = resolve(File.model_validate({**found, "runs": runs}))["run"]

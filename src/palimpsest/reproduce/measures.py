@@ -86,6 +86,10 @@ def _prompts(body: Body, detail: Body) -> Value:
     return Value(found["auc"], found["low"], found["high"])
 
 
+def _clipping(body: Body, detail: Body) -> Value:
+    return Value(body[detail["way"]][body["clips"].index(detail["clip"])])
+
+
 def _hours(body: Body, _detail: Body) -> Value:
     """Of wall-clock time on this machine, without audits."""
     if not body["seconds"]:
@@ -123,6 +127,7 @@ MEASURES: Mapping[str, Measure] = {
     ),
     "ngrams": Measure("ngram_audit", "ngrams", _ngrams),
     "prompts": Measure("prompt_mia", "prompt_membership", _prompts, runs="prompt_mia"),
+    "clipping": Measure("clipping_audit", "clipping", _clipping, runs="clipping_audit"),
     "parses": Measure("structure_audit", "structure", _rate("parsed")),
     "validates": Measure("structure_audit", "structure", _rate("valid")),
     "fidelity": Measure(

@@ -1,0 +1,72 @@
+"""Ask how far clipping the public language model's logits moves what private contexts agree on."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from palimpsest.audit.clipping import ClippingAudit
+from palimpsest.devices import exact_device
+from palimpsest.errors import DataError
+from palimpsest.models.lm import load_lm
+from palimpsest.models.logits import logits_of
+from palimpsest.params.load import load
+from palimpsest.params.schema import Params
+from palimpsest.progress import track
+from palimpsest.records.record import Record
+from palimpsest.workspace import BASE_LM
+from stages.audited import records_of, save
+from stages.common import start
+from stages.public import heldout_texts
+
+_PROMPT = "A text:\n{text}\nAnother text of the same kind:\n"
+_CONTEXTS, _TEXTS = 64, 4
+_MOST_SHOWN, _MOST_WRITTEN = 64, 16  # tokens of a private text, and of a public one
+
+
+def run(name: str) -> None:
+    """models/base, private training rows of the first label, public texts -> clipping.json beside the rows' metrics."""
+    shown = [row.text for row in of_one_label(load())][:_CONTEXTS]
+    model, tokenizer = load_lm(BASE_LM)
+    model.to(exact_device())  # type: ignore[arg-type]
+    save(name, "clipping", ClippingAudit.of(logits(model, tokenizer, shown, heldout_texts()[:_TEXTS])).to_json(name))
+
+
+def of_one_label(params: Params) -> list[Record]:
+    """Rows of the first public label; all of them where there are no labels.
+
+    Raises:
+        DataError: it has none.
+    """
+    label = next(iter(params.dataset.labels), None)
+    rows = [row for row in records_of("train") if label is None or row.label == label]
+    if not rows:
+        raise DataError(f"No training row has the label {label}.", "Take base out of runs.clipping_audit.")
+    return rows
+
+
+def logits(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, shown: Sequence[str], texts: Sequence[str]
+) -> Iterator[torch.Tensor]:
+    """For each public text the logits (contexts, tokens, vocabulary) before its tokens, behind each private one."""
+    prompts = [tokenizer.encode(_PROMPT.format(text=cut(tokenizer, text, _MOST_SHOWN))) for text in shown]
+    for text in track(texts, name="texts", total=len(texts), private=True):
+        written = tokenizer.encode(text, add_special_tokens=False)[:_MOST_WRITTEN]
+        yield torch.stack([behind(model, prompt, written) for prompt in prompts])
+
+
+def cut(tokenizer: PreTrainedTokenizerBase, text: str, most: int) -> str:
+    """The text's first tokens, as text."""
+    return str(tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)[:most]))
+
+
+@torch.no_grad()
+def behind(model: PreTrainedModel, prompt: Sequence[int], written: Sequence[int]) -> torch.Tensor:
+    """Logits (tokens, vocabulary) before each written token behind one prompt."""
+    read = torch.tensor([[*prompt, *written[:-1]]], device=model.device)
+    hidden = model.base_model(input_ids=read).last_hidden_state[0]
+    return logits_of(model, hidden[len(prompt) - 1 :])
+
+
+if __name__ == "__main__":
+    start(run)
