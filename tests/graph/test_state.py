@@ -9,6 +9,7 @@ from shutil import rmtree
 
 import pytest
 from dvc.repo import Repo
+from dvc.utils.serialize import dumps_yaml, parse_yaml
 
 from palimpsest.cli.context import environment
 from palimpsest.cli.graph import changed
@@ -102,6 +103,12 @@ def test_what_is_read_is_what_dvc_says_and_does(tmp_path: Path) -> None:
     rmtree(tmp_path / ".dvc" / "cache" / "files")
     (tmp_path / "first.txt").unlink()
     assert work.look()["first"].state is State.RUNS, "the cache has it no more"
+
+
+@pytest.mark.parametrize("length", [60, 90, 120, 200])
+def test_what_dvc_notes_of_a_long_label_it_can_read(length: int) -> None:
+    noted = {"params": {"labels": {("word " * 50)[: length - 1] + "s": "its description"}}}
+    assert parse_yaml(dumps_yaml(noted), "dvc.lock") == noted
 
 
 @pytest.mark.parametrize("half", ["stages:\n  first: {cmd: [", "text", "[1]"])
