@@ -23,13 +23,12 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, State
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.events import asset_of, tell_outcomes
 from flows.graph import FlowNode, edges, read_graph
 from flows.live import LiveLines
 from flows.runner import How, Runner, StageFailed, running
 from flows.slots import Stopped
 from flows.summary import publish
-from palimpsest.errors import ParamsError
-from palimpsest.params.load import read
 
 _SECONDS_BETWEEN_POLLS = 2.0
 _SECONDS_BETWEEN_LOOKS = 0.1
@@ -46,12 +45,7 @@ THREADS = cast(Any, ThreadPoolTaskRunner())  # as many as there are stages: `Slo
 
 def title() -> str:
     """The name of the current run: its data set, and the time of this machine."""
-    workspace = Path(flow_run.parameters["workspace"])
-    try:
-        asset = read(workspace).dataset.asset
-    except ParamsError:  # whoever runs the graph says so, in words
-        asset = workspace.resolve().name
-    return f"{asset} {datetime.now():%Y-%m-%d %H:%M:%S}"
+    return f"{asset_of(Path(flow_run.parameters['workspace']))} {datetime.now():%Y-%m-%d %H:%M:%S}"
 
 
 @flow(
@@ -90,6 +84,7 @@ def bring(
         states = _wait(_submit(stages, runner), runner, stop)
     if not stop.is_set():
         publish(runner.workspace, stages, states, runner.outcomes)
+        tell_outcomes(runner.workspace, states, runner.outcomes)
     return _verdict(states)
 
 
@@ -116,8 +111,9 @@ def _submit(stages: Sequence[FlowNode], runner: Runner) -> dict[str, Run]:
     after = edges(stages)
     for stage in stages:
         options = run_stage.with_options(
-            name=stage.name, task_run_name=_literal(stage.name), description=stage.desc, retries=stage.retries
-        )
+            name=stage.name, task_run_name=_literal(stage.name), description=stage.desc, retries=stage.retries,
+            tags=stage.tags,
+        )  # fmt: skip
         upstream = [runs[need] for need in after[stage.name]]
         runs[stage.name] = cast(Run, options.submit(stage, runner, wait_for=upstream, return_state=False))
     return runs

@@ -19,6 +19,7 @@ from stages.common import processes
 if TYPE_CHECKING:
     from dvc.stage import Stage as DvcStage
 
+GPU, LEDGER = "gpu", "ledger"
 DVC = threading.RLock()  # dvc.repo.Repo is not thread-safe, not even two of them in one process
 
 
@@ -45,6 +46,11 @@ class FlowNode:
     zone: Zone = Zone.PRIVATE
     desc: str = ""
     receipt: str | None = None
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What a server may limit how many of run at once: those that hold a GPU, and those that charge."""
+        return tuple(tag for tag, holds in ((GPU, self.gpus), (LEDGER, self.receipt)) if holds)
 
 
 def read_graph(workspace: Path, targets: Sequence[str] = ()) -> tuple[FlowNode, ...]:

@@ -10,35 +10,50 @@ from typing import Any
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.flows import EntrypointType
-from prefect.states import Failed, State
+from prefect.states import Completed, Failed, State
 
 from flows.build import DESCRIPTION, NAME, THREADS, bring, title
 from flows.cron import schedule
-from palimpsest.cli.serve import unattended
-from palimpsest.errors import PalimpsestError
+from flows.events import REFUSED, tell
+from flows.summary import publish_plan
+from palimpsest.cli.serve import plan, unattended
+from palimpsest.errors import BudgetExceeded, PalimpsestError
 from palimpsest.files import owner_only
 
 
 @flow(
     name=NAME, description=DESCRIPTION, flow_run_name=title, task_runner=THREADS, persist_result=False, retries=0
 )  # fmt: skip
-def scheduled(workspace: Path, targets: list[str] | None = None, workers: int | None = None) -> State[Any]:
+def scheduled(
+    workspace: Path,
+    targets: list[str] | None = None,
+    workers: int | None = None,
+    overrides: dict[str, Any] | None = None,
+    dry_run: bool = False,
+) -> State[Any]:
     """A run that nobody watches: as `build`, after the checks of `palimpsest run`, alone in the workspace.
 
     Args:
         workspace: the folder with params.yaml.
         targets: stage names or matrix groups; all by default.
         workers: stages that may run at once.
+        overrides: keys with dots and their values, written into params.yaml: {"variants.select3.epsilon": 2}.
+        dry_run: only plan: what would run and cost. Nothing is charged, and params.yaml stays as it is.
 
     Returns:
         As `build`; also Failed where a check fails, with what is wrong and what to do.
     """
     try:
-        with unattended(workspace, targets or ()) as run:
-            if run.held_back:
-                get_run_logger().warning("%s", run.held_back)
-            return bring(workspace, run.targets, workers, [run.lock])
+        with owner_only():
+            if dry_run:
+                return Completed(name="Planned", message=publish_plan(plan(workspace, targets or (), overrides or {})))
+            with unattended(workspace, targets or (), overrides or {}) as run:
+                if run.held_back:
+                    get_run_logger().warning("%s", run.held_back)
+                return bring(workspace, run.targets, workers, [run.lock])
     except PalimpsestError as error:
+        if isinstance(error, BudgetExceeded):
+            tell(REFUSED, workspace, error.problem)
         return Failed(message=error.lines)
 
 

@@ -16,6 +16,7 @@ from flows.graph import FlowNode
 from flows.runner import How, StageOutcome
 from palimpsest.cli.context import Context, opened
 from palimpsest.cli.ledger import shown_books
+from palimpsest.cli.plan import PlanSummary, budget_sentence
 from palimpsest.errors import PalimpsestError
 from palimpsest.files import read_json
 from palimpsest.privacy.ledger.rules import balance
@@ -26,6 +27,7 @@ TABLE_KEY = "stages"
 REPORT_KEY = "report"
 CHARGES_KEY = "charges"
 CARD_KEY = "card"
+PLAN_KEY = "plan"
 _PAGES = {
     "Internal audit report": (PAGE, "Private zone: do not share it."),
     "Privacy card": (CARD, "Made of what may be published."),
@@ -70,6 +72,21 @@ def charges(context: Context) -> list[dict[str, Any]]:
         }
         for line, after in zip(shown_books(context, books).charges, left, strict=True)
     ]  # fmt: skip
+
+
+def publish_plan(plan: PlanSummary) -> str:
+    """Store what a run would do and cost as artifacts of the current flow run; returns the budget's sentence."""
+    table = [
+        {
+            "stage": line.stage, "method": line.method, "purpose": line.purpose, "state": line.state,
+            "epsilon": _charged(line.cost.epsilon), "adds to the total": f"{line.cost.budget_cost:.3f}",
+            "notes": " ".join(line.cost.notes),
+        }
+        for line in plan.lines
+    ]  # fmt: skip
+    said = budget_sentence(plan)
+    create_table_artifact(table, key=PLAN_KEY, description=f"No row was read and nothing was charged. {said}")
+    return said
 
 
 def card(workspace: Path) -> str:

@@ -9,14 +9,23 @@ from pathlib import Path
 
 import pytest
 from dvc.repo import Repo
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
 
 from flows.environment import apply_environment
 from stages.warm import VARIABLE as WARM
+from tests.chromium import programs
 
 # Prefect reads the environment when it is imported, so this comes before any test module.
 _HOME = tempfile.TemporaryDirectory(prefix="prefect-")
 apply_environment(Path(_HOME.name))
+os.environ["PREFECT_SERVER_TASKS_TAG_CONCURRENCY_SLOT_WAIT_SECONDS"] = "1"
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --no-proxy-server --window-size=1400,1000"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +45,18 @@ def api() -> Iterator[str]:
         os.environ["PREFECT_API_URL"] = url
         yield url
         del os.environ["PREFECT_API_URL"]
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
+    chromium, chromedriver = programs()
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path / 'profile'}"):
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options=options, service=Service(chromedriver))
+    yield driver
+    driver.quit()
 
 
 @pytest.fixture(scope="session")

@@ -262,6 +262,25 @@ def wait_until(condition: Callable[[], Any]) -> None:
         time.sleep(0.05)
 
 
+def test_a_limit_of_the_server_holds_back_stages_that_charge(make_workspace: Make) -> None:
+    from prefect.client.orchestration import get_client
+
+    folder = make_workspace(
+        "stages:\n  hold:\n    matrix: {who: [a, b]}\n    cmd: python hold.py\n    outs: ['hold@${item.who}.txt']\n"
+        "    meta: {zone: dp, receipt: none.json}\n",
+        hold_py=HOLD,
+    )
+    with get_client(sync_client=True) as client:
+        client.upsert_global_concurrency_limit_by_name("tag:ledger", 1)
+        process = start_flow(folder)
+        wait_until(lambda: list(folder.glob("held-*")))
+        assert client.read_global_concurrency_limit_by_name("tag:ledger").active_slots == 1
+        assert len(list(folder.glob("held-*"))) == 1
+        (folder / "go").touch()
+        assert process.wait(120) == 0
+        client.delete_global_concurrency_limit_by_name("tag:ledger")
+
+
 def flow_run_id(folder: Path) -> str:
     found = re.search(r"/runs/flow-run/([0-9a-f-]+)", (folder / "flow.log").read_text())
     assert found

@@ -5,76 +5,33 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dp_accounting as dpa
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
-from typer.testing import CliRunner
 
 from palimpsest.cli.alone import alone
-from palimpsest.cli.main import app
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.ledger import Ledger
-from palimpsest.privacy.ledger.records import Run
-from palimpsest.privacy.planned import PlannedQuery
 from palimpsest.report.release.word import VARIABLE as WORD
-from stages.warm import VARIABLE as WARM
 from tests.artifacts import read_artifacts
-from tests.chromium import programs
+from tests.flows.notes import PLANTED, STAGE, held_env, made, wait_until, write_private
 
 pytestmark = pytest.mark.usefixtures("api")
 
-CRON, ZONE, STAGE = "0 3 * * *", "Europe/Berlin", "preprocess"
+CRON, ZONE = "0 3 * * *", "Europe/Berlin"
 SENTENCE = "Read and check the files, draw the audit subset and its coins, write the splits."
-PLANTED = ("qvxzkwjy", "wjqkzvyx", "zzgrumpfl")  # in a private text, in another column, as a label that is not listed
-# What every Python process of the stage does before anything else.
-HOLD = f"""
-import os, pathlib, time
-if os.environ.get("DVC_STAGE") == "{STAGE}":
-    pathlib.Path("held").write_text(os.environ.get("{WORD}", ""))
-    while not pathlib.Path("go").exists():
-        time.sleep(0.05)
-"""
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --no-proxy-server --window-size=1400,1000"
-)
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The user's files, their ledger with one charge, and a workspace `notes`, in which nothing has run."""
-    home = tmp_path_factory.mktemp("home")
-    write_private(home)
-    (home / "public.csv").write_text("body\n" + "".join(f"public text number {each}\n" for each in range(60)))
-    options = {
-        "text": "body", "label": "team", "labels": "a,b", "public": home / "public.csv", "n-public": 60,
-        "asset": "notes", "method": "select", "workspace": home / "notes",
-    }  # fmt: skip
-    given = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(LEDGER_VARIABLE, f"sqlite:///{home / 'ledger.db'}")
-        patch.setenv(WARM, "")  # the stage loads none of the libraries that would be loaded for it
-        done = CliRunner().invoke(app, ["init", str(home / "own.csv"), *given])
-        assert done.exit_code == 0, done.output
-        ledger, asked = Ledger.open(os.environ[LEDGER_VARIABLE]), [PlannedQuery("votes", dpa.ZCDpEvent(0.03))]
-        for variant in ("first", "given_back", "last"):
-            reserved = ledger.reserve("notes", Run("select", variant, "release", "data", "plan", "code"), asked)
-            if variant == "given_back":
-                ledger.refund(reserved.charges)
+    with made(tmp_path_factory.mktemp("home")) as home:
         yield home
-
-
-def write_private(home: Path, last: str = "a") -> None:
-    rows = [f"{PLANTED[0]} private text number {each},{'ab'[each % 2]},{PLANTED[1]}\n" for each in range(80)]
-    (home / "own.csv").write_text("body,team,who\n" + "".join(rows) + f"one more,{last},{PLANTED[1]}\n")
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +41,7 @@ def told(home: Path, api: str) -> dict[str, Any]:
     from prefect.states import Cancelling
 
     workspace, found = home / "notes", dict[str, Any]()
-    (home / "sitecustomize.py").write_text(HOLD)
-    path = os.pathsep.join([str(home), os.environ["PYTHONPATH"]])
-    environ = {**os.environ, "PYTHONPATH": path, "PREFECT_RUNNER_POLL_FREQUENCY": "1", WORD: "yes"}
+    environ = {**held_env(home), WORD: "yes"}
     command = [sys.executable, "-m", "palimpsest", "serve", STAGE, "--cron", CRON, "--timezone", ZONE, "-w", "notes"]
     with (home / "serve.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=home, env=environ, stdout=log, stderr=log)
@@ -108,13 +63,6 @@ def told(home: Path, api: str) -> dict[str, Any]:
         process.send_signal(signal.SIGINT)
         found["exit code"] = process.wait(60)
     return found
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_a_schedule_runs_one_flow_at_a_time_and_heeds_a_cancel(home: Path, told: dict[str, Any]) -> None:
@@ -178,18 +126,6 @@ def kept(home: Path) -> dict[str, bytes]:
     """The server's database and log, and what the schedule printed."""
     paths = [path for path in Path(os.environ["PREFECT_HOME"]).rglob("*") if path.is_file()]
     return {path.name: path.read_bytes() for path in [*paths, home / "serve.log"]}
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[webdriver.Chrome]:
-    chromium, chromedriver = programs()
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path / 'profile'}"):
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=Service(chromedriver))
-    yield driver
-    driver.quit()
 
 
 def test_the_interface_shows_name_sentence_charges_and_schedule(

@@ -23,8 +23,8 @@ gc.set_threshold(100_000)  # what an import makes stays: looking for garbage in 
 
 # In the order of use; what is not named here comes last.
 ORDER = (
-    "demo", "dataset", "synth", "init", "plan", "run", "serve", "sample", "samples", "compare", "sweep", "report",
-    "status", "ledger", "metrics", "params", "verify", "keys", "register", "render", "migrate", "reproduce",
+    "demo", "dataset", "synth", "init", "plan", "run", "serve", "deploy", "sample", "samples", "compare", "sweep",
+    "report", "status", "ledger", "metrics", "params", "verify", "keys", "register", "render", "migrate", "reproduce",
 )  # fmt: skip
 EXAMPLES = {
     "synth": (
@@ -55,6 +55,7 @@ EXAMPLES = {
     "plan": ("palimpsest plan", "palimpsest plan --json | jq '.after'"),
     "run": ("palimpsest run", "palimpsest run pplm_generate@dp3", "palimpsest run --ui"),
     "serve": ("palimpsest serve --cron '0 3 * * *'", "palimpsest serve --cron '0 3 * * 1' --timezone Europe/Berlin"),
+    "deploy": ("palimpsest deploy --on docker --cron '0 3 * * *' --notify slack-webhook/ops", "palimpsest deploy"),
     "report": ("palimpsest report", "palimpsest report --json | jq '.rows[].variant'"),
     "status": ("palimpsest status", "palimpsest status -w ~/reviews --json"),
     "ledger": ("palimpsest ledger", "palimpsest ledger --verify", "palimpsest ledger --refund 3f2a91c0"),
@@ -294,6 +295,37 @@ def serve(
     if code == STOPPED:
         leave(code)
     raise typer.Exit(code)
+
+
+@app.command()
+def deploy(
+    targets: Annotated[list[str] | None, typer.Argument(help="Stages to bring up to date; none means all.")] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option("--on", help="Kind of work pool: process, docker or kubernetes; the first has the schedule."),
+    ] = None,
+    cron: Annotated[
+        str | None, typer.Option(help="When to run: minute hour day month weekday; none: only when asked.")
+    ] = None,
+    timezone: Annotated[
+        str | None, typer.Option(help="Time zone of --cron, as Europe/Berlin; none: this machine's.")
+    ] = None,
+    image: Annotated[str, typer.Option(help="Image of containers.")] = "palimpsest:worker",
+    notify: Annotated[
+        str | None, typer.Option(help="Block that tells of refusals, failures and refuted claims: TYPE/NAME.")
+    ] = None,
+    apply: Annotated[bool, typer.Option("--apply/--write", help="Apply prefect.yaml, or only write it.")] = True,
+    workspace: Workspace = Path(),
+) -> None:
+    """Put the workspace on a team's Prefect server, the one of PREFECT_API_URL, whose workers run it.
+
+    It writes prefect.yaml where there is none, and applies it: work pools, limits, deployments, automations.
+    """
+    from palimpsest.cli.deploy import deploy as put
+
+    put(
+        workspace, targets or [], pools=on or [], cron=cron, timezone=timezone, image=image, notify=notify, apply=apply
+    )  # fmt: skip
 
 
 @app.command()

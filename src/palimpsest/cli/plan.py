@@ -274,11 +274,7 @@ def _sentences(summary: PlanSummary) -> Iterator[str]:
     if summary.minutes:
         measured, total = len(summary.minutes), _time(sum(summary.minutes.values()))
         yield f"Expected: {total} for what was measured here, {measured} of {measured + summary.unmeasured} stages."
-    yield (
-        f"Budget of {summary.asset}: epsilon {summary.cap:g} at delta {summary.delta:.3g} for adding or removing one "
-        f"{summary.unit}; spent {summary.spent:.3f}, after the pending runs {summary.after:.3f}: "
-        f"{'fits' if summary.fits else 'does not fit'}."
-    )
+    yield budget_sentence(summary)
     if summary.beside:
         yield (
             f"Deltas that no event carries: {summary.beside:.3g} after the pending runs, of at most "
@@ -291,6 +287,15 @@ def _sentences(summary: PlanSummary) -> Iterator[str]:
     yield (
         "A cached or restorable model spends nothing; one that runs again is charged again. A discriminator's epsilon "
         "counts the language model that it builds on. Whatever is drawn from a model is free."
+    )
+
+
+def budget_sentence(summary: PlanSummary) -> str:
+    """The budget, what is spent of it, and what the pending runs would leave spent."""
+    return (
+        f"Budget of {summary.asset}: epsilon {summary.cap:g} at delta {summary.delta:.3g} for adding or removing one "
+        f"{summary.unit}; spent {summary.spent:.3f}, after the pending runs {summary.after:.3f}: "
+        f"{'fits' if summary.fits else 'does not fit'}."
     )
 
 

@@ -1,19 +1,25 @@
 """`palimpsest serve`: runs by a schedule, which can ask nobody."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from palimpsest.cli.alone import alone
 from palimpsest.cli.checks import RELEASING, check_budget, due
 from palimpsest.cli.consent import without_release
 from palimpsest.cli.context import Context
 from palimpsest.cli.graph import stale
+from palimpsest.cli.plan import PlanSummary, summarised
+from palimpsest.cli.render import render
 from palimpsest.cli.run import checked
 from palimpsest.errors import DataError, ParamsError
-from palimpsest.files import make_folder
+from palimpsest.files import make_folder, write_text
+from palimpsest.params.file import FILE
+from palimpsest.params.override import overridden
 from palimpsest.report.release import word
 from palimpsest.workspace import TWINS
 
@@ -34,19 +40,24 @@ class Unattended:
 
 
 @contextmanager
-def unattended(workspace: Path, targets: Sequence[str]) -> Iterator[Unattended]:
+def unattended(
+    workspace: Path, targets: Sequence[str], overrides: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[Unattended]:
     """Hold the workspace for a run that nobody watches, after the checks of `palimpsest run`.
 
     The owner's word comes from the environment of whoever serves the schedule. Without it nothing is released, and a
-    stage that would charge a run a second time refuses, before it reads a row.
+    stage that would charge a run a second time refuses, before it reads a row. `overrides` are written into params.yaml
+    and stay there; see `params.override`.
 
     Raises:
-        PalimpsestError: another run holds the workspace, or a check fails. Nothing was started or charged.
+        PalimpsestError: another run holds the workspace, or a check fails. Nothing was started or charged, and
+            params.yaml is as it was.
     """
     with alone(workspace) as lock:
-        context = checked(workspace, targets)
-        changed = stale(workspace)
-        check_budget(context, due(context, targets, changed))
+        with _set(workspace, overrides, keep=True):
+            context = checked(workspace, targets)
+            changed = stale(workspace)
+            check_budget(context, due(context, targets, changed))
         make_folder(workspace / TWINS)
         releases = RELEASING in changed and (not targets or RELEASING in targets)
         held_back = _held_back(context) if releases else ""
@@ -54,6 +65,34 @@ def unattended(workspace: Path, targets: Sequence[str]) -> Iterator[Unattended]:
         if targets and not chosen:
             word.require(os.environ)
         yield Unattended(tuple(chosen), lock, held_back)
+
+
+def plan(workspace: Path, targets: Sequence[str], overrides: Mapping[str, Any] = MappingProxyType({})) -> PlanSummary:
+    """What such a run would do and cost. It reads no row, charges nothing and leaves params.yaml as it was.
+
+    Raises:
+        PalimpsestError: another run holds the workspace, or the settings are not valid.
+    """
+    with alone(workspace), _set(workspace, overrides, keep=False):
+        return summarised(checked(workspace, targets))
+
+
+@contextmanager
+def _set(workspace: Path, overrides: Mapping[str, Any], *, keep: bool) -> Iterator[None]:
+    """params.yaml with these values; as it was once the block fails, or ends and they are not kept."""
+    if not overrides:
+        yield
+        return
+    path = workspace / FILE
+    before, kept = path.read_text(encoding="utf-8"), False
+    write_text(path, overridden(before, overrides))
+    try:
+        yield
+        kept = keep
+    finally:
+        if not kept:
+            write_text(path, before)
+            render(workspace)
 
 
 def _held_back(context: Context) -> str:

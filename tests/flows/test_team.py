@@ -1,0 +1,213 @@
+"""A workspace on a team's server: what prefect.yaml says, and what a worker and the interface make of it."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from ruamel.yaml import YAML
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.expected_conditions import element_to_be_clickable
+from selenium.webdriver.support.ui import WebDriverWait
+
+from palimpsest.errors import ParamsError
+from palimpsest.params.override import overridden
+from tests.artifacts import read_artifacts
+from tests.flows.notes import STAGE, held_env, made, wait_until
+
+ROOT = Path(__file__).parents[2]
+SECRET = "hunter2"
+
+
+class Mailbox(HTTPServer):
+    """What notifications were sent to it."""
+
+    def __init__(self) -> None:
+        self.letters: list[str] = []
+        super().__init__(("127.0.0.1", 0), _Letterbox)
+
+
+class _Letterbox(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        assert isinstance(self.server, Mailbox)
+        self.server.letters.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with made(tmp_path_factory.mktemp("team")) as home:
+        yield home
+
+
+@pytest.fixture(scope="module")
+def mailbox() -> Iterator[Mailbox]:
+    box = Mailbox()
+    thread = threading.Thread(target=box.serve_forever)
+    thread.start()
+    yield box
+    box.shutdown()
+    thread.join()
+    box.server_close()
+
+
+@pytest.fixture(scope="module")
+def deployed(home: Path, api: str, mailbox: Mailbox) -> Iterator[Path]:
+    """The workspace, deployed, and a worker."""
+    from prefect.blocks.notifications import CustomWebhookNotificationBlock
+
+    url = f"http://127.0.0.1:{mailbox.server_port}/"
+    block = CustomWebhookNotificationBlock(name="ops", url=url, json_data={"text": "{{body}}"})
+    block.save("ops", _sync=True)
+    options = [STAGE, "--cron", "0 3 * * *", "--notify", "custom-webhook/ops", "-w", str(home / "notes")]
+    subprocess.run([sys.executable, "-m", "palimpsest", "deploy", *options], check=True)
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "palimpsest-process"]
+    environ = {**held_env(home), "PREFECT_WORKER_QUERY_SECONDS": "1"}
+    with (home / "worker.log").open("wb") as log:
+        worker = subprocess.Popen(command, cwd=home, env=environ, stdout=log, stderr=log)
+    yield home / "notes"
+    worker.send_signal(signal.SIGINT)
+    worker.wait(60)
+
+
+def press(browser: webdriver.Chrome, words: str, kind: str = "") -> None:
+    """Press the button that says this and is of this kind, once it can be pressed."""
+    path = (By.XPATH, f"//button[normalize-space(.)='{words}' and contains(@class, '{kind}')]")
+    WebDriverWait(browser, 60).until(element_to_be_clickable(path)).click()
+
+
+def test_a_run_is_started_cancelled_and_retried_in_the_interface(
+    deployed: Path, api: str, browser: webdriver.Chrome
+) -> None:
+    from prefect.client.orchestration import get_client
+
+    place = api.removesuffix("/api")
+    with get_client(sync_client=True) as client:
+        deployment = client.read_deployment_by_name("palimpsest/notes-process")
+        assert [one.schedule.cron for one in deployment.schedules] == ["0 3 * * *"]
+        browser.get(f"{place}/deployments/deployment/{deployment.id}")
+        press(browser, "Run")
+        press(browser, "Quick run")
+        press(browser, "Run", "p-button--default")  # of the form with the parameters
+        wait_until((deployed / "held").exists)
+        run = next(one.id for one in client.read_flow_runs() if one.deployment_id == deployment.id and one.start_time)
+        browser.get(f"{place}/runs/flow-run/{run}")
+        press(browser, "Cancel")
+        press(browser, "Confirm")
+        wait_until(lambda: client.read_flow_run(run).state.is_final())
+        assert client.read_flow_run(run).state.is_cancelled()
+        assert not (deployed / "data/private/train.parquet").exists()
+        (deployed / "go").touch()
+        browser.refresh()
+        press(browser, "Retry")
+        press(browser, "Retry", "p-button--default")  # of the question
+        wait_until(lambda: client.read_flow_run(run).state.is_completed())
+        assert client.read_flow_run(run).state.message == "2 stages up to date"
+    assert (deployed / "data/private/train.parquet").exists()
+
+
+def test_prefect_yaml_holds_no_secret_and_prefect_reads_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prefect.cli.deploy._models import PrefectYamlModel
+
+    from flows.team import POOLS, Wanted, text
+
+    for name in ("PALIMPSEST_LEDGER", "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, f"postgresql://team:{SECRET}@host/ledger")
+    body = text(home / "notes", Wanted(POOLS, (STAGE,), "0 3 * * *", "Europe/Berlin", "palimpsest:worker", None))
+    assert SECRET not in body
+    read = PrefectYamlModel.model_validate(YAML(typ="safe").load(body))
+    assert [len(one.schedules or []) for one in read.deployments] == [1, 0, 0]  # one of them follows the clock
+    assert [one.work_pool and one.work_pool.name for one in read.deployments] == [
+        f"palimpsest-{pool}" for pool in POOLS
+    ]
+
+
+def filled(pool: str, **values: Any) -> dict[str, Any]:
+    """The configuration that a worker makes of a job template and of what a deployment says."""
+    from prefect.utilities.templating import apply_values
+
+    from flows.team import job_template
+
+    template = job_template(pool)
+    defaults = {name: one["default"] for name, one in template["variables"]["properties"].items() if "default" in one}
+    return dict(apply_values(template["job_configuration"], {**defaults, **values}))
+
+
+def test_a_job_of_kubernetes_holds_to_the_published_schema() -> None:
+    job = filled("kubernetes", name="notes", labels={"a": "b"}, command=["python"], env=[{"name": "A", "value": "b"}])
+    manifest = job["job_manifest"]
+    for version in ("1.30", "1.37"):
+        kubernetes_validate.validate(manifest, version, strict=True)
+    manifest["spec"]["template"]["spec"]["parallelism"] = 1  # as in Prefect's own template
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(manifest, "1.37", strict=True)
+
+
+def test_containers_have_no_more_rights_than_their_owner() -> None:
+    docker = filled("docker", command="python")
+    assert not docker["privileged"]
+    assert docker["container_create_kwargs"]["cap_drop"] == ["ALL"]
+    pod = filled("kubernetes")["job_manifest"]["spec"]
+    assert (pod["backoffLimit"], pod["template"]["spec"]["restartPolicy"]) == (0, "Never")  # no attempt of its own
+    assert pod["template"]["spec"]["securityContext"]["runAsNonRoot"]
+
+
+def test_the_dockerfile_copies_what_is_there_and_only_the_last_target_is_the_command_line() -> None:
+    lines = [line.split() for line in (ROOT / "Dockerfile").read_text().splitlines() if line and line[0] != "#"]
+    copied = [word for line in lines if line[0] == "COPY" and "--from" not in line[1] for word in line[1:-1]]
+    assert copied
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    stages = [line for line in lines if line[0] in ("FROM", "ENTRYPOINT")]
+    assert [line[-1] for line in stages] == ["wheel", "base", "worker", "base", '["palimpsest"]']
+
+
+def test_a_run_may_set_what_it_does_and_not_what_is_protected(home: Path) -> None:
+    text, safe = (home / "notes/params.yaml").read_text(), YAML(typ="safe")
+    name = variant(home / "notes")
+    assert safe.load(overridden(text, {f"variants.{name}.epsilon": 1.5}))["variants"][name]["epsilon"] == 1.5
+    owners = ("privacy.budget.epsilon", "dataset.private", "release.variants", "variants")
+    for key in (*owners, f"variants.{name}.method.x", f"variants.{name}.no_key"):
+        with pytest.raises(ParamsError):
+            overridden(text, {key: 1})
+
+
+def variant(workspace: Path) -> str:
+    return str(next(iter(YAML(typ="safe").load(workspace / "params.yaml")["variants"])))
+
+
+def test_a_dry_run_says_the_cost_and_changes_nothing(home: Path, api: str) -> None:
+    from flows.serve import scheduled
+
+    params, ledger = home / "notes/params.yaml", home / "ledger.db"
+    before, name = (params.read_bytes(), ledger.read_bytes()), variant(params.parent)
+    state = scheduled(home / "notes", overrides={f"variants.{name}.epsilon": 1.5}, dry_run=True, return_state=True)
+    assert state.name == "Planned"
+    assert state.message.startswith("Budget of notes: epsilon 10 ")
+    [line] = json.loads(read_artifacts(state.state_details.flow_run_id)["plan"].data)
+    assert line["stage"] == f"select@{name}"
+    assert float(line["epsilon"]) == pytest.approx(1.5, abs=0.01)
+    assert (params.read_bytes(), ledger.read_bytes()) == before
+
+
+def test_a_refused_budget_is_told_and_leaves_everything_as_it_was(deployed: Path, mailbox: Mailbox) -> None:
+    from flows.serve import scheduled
+
+    params = deployed / "params.yaml"
+    before, name = params.read_bytes(), variant(params.parent)
+    state = scheduled(deployed, overrides={f"variants.{name}.epsilon": 9.99}, return_state=True)
+    assert state.is_failed()
+    assert "would pass the budget" in state.message
+    assert params.read_bytes() == before
+    wait_until(lambda: any("would pass the budget" in letter for letter in mailbox.letters))
