@@ -36,7 +36,8 @@ from palimpsest.report.release import bundle, gates, word
 from palimpsest.report.release.bundle import MeasuredDocuments
 from palimpsest.report.release.card import Described
 from palimpsest.report.release.extract import extract
-from palimpsest.report.release.keys import fingerprint, key_path, load_key
+from palimpsest.report.release.held_key import signing_key
+from palimpsest.report.release.keys import fingerprint
 from palimpsest.report.release.prov import Inputs, provenance
 from palimpsest.report.statement import statement
 from palimpsest.workspace import FACTS, GRAPH, LOCK, METRICS, PUBLISHABLE, RECEIPTS, SCORES, SYNTHETIC, TWINS
@@ -66,7 +67,7 @@ def publish(params: Params, settings: ReleaseSettings, target: Path = FOLDER) ->
         PalimpsestError: a check failed, or there is no key; no part of a folder is left.
     """
     word.require(os.environ)
-    key = load_key(key_path())
+    key = signing_key()
     purposes = {name: params.source_of(name).purpose for name in params.run.evaluate}
     gates.refuse(gates.settings(settings.variants, purposes, params.testing.noise_seed))
     evidence, data = collected(params, settings.variants), params.dataset

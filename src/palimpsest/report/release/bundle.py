@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from palimpsest.files import write_json
 from palimpsest.privacy.ledger.summary import LedgerSummary
 from palimpsest.privacy.receipt import Receipt
@@ -25,6 +23,7 @@ from palimpsest.report.release import allowed
 from palimpsest.report.release.card import Described, readme
 from palimpsest.report.release.croissant import croissant
 from palimpsest.report.release.envelope import Signed, seal
+from palimpsest.report.release.held_key import SigningKey
 from palimpsest.report.release.keys import public_pem
 from palimpsest.report.release.word import SENTENCE
 from palimpsest.workspace import PUBLISHABLE
@@ -109,7 +108,7 @@ def _variant(name: str, measured: MeasuredDocuments) -> dict[str, Any]:
 
 
 def assemble(
-    target: Path, contents: Contents, key: Ed25519PrivateKey, inspect: Callable[[Path], None] | None = None
+    target: Path, contents: Contents, key: SigningKey, inspect: Callable[[Path], None] | None = None
 ) -> dict[str, str]:
     """Write, sign and put the folder in its place; name -> SHA-256 of its files.
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from palimpsest.errors import DataError
+from palimpsest.report.release.held_key import SigningKey
 from palimpsest.report.release.keys import fingerprint
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -49,7 +50,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
-def seal(signed: Signed, key: Ed25519PrivateKey) -> bytes:
+def seal(signed: Signed, key: SigningKey) -> bytes:
     """The envelope as the bytes of its file."""
     payload = _payload(signed)
     return _written(payload, fingerprint(key.public_key()), key.sign(pae(PAYLOAD_TYPE, payload)))
