@@ -46,8 +46,9 @@ def tell_outcomes(workspace: Path, states: Mapping[str, State[Any]], outcomes: M
 
 
 def refuted(workspace: Path) -> list[str]:
-    """The released variants and the methods whose claim an audit refuted."""
-    rows = [Row.from_json(row) for row in read_json(workspace / SUMMARY)["rows"]]
+    """The released variants and the methods whose claim an audit refuted, as far as there is a table."""
+    summary = workspace / SUMMARY
+    rows = [Row.from_json(row) for row in read_json(summary)["rows"]] if summary.is_file() else []
     variants = [row.variant for row in rows if row.role == "release" and row.verdict == _REFUTED]
     audits: dict[str, Any] = {path.stem: read_json(path) for path in sorted((workspace / TWINS).glob("*.json"))}
     return variants + [f"method {name}" for name, audit in audits.items() if audit["verdict"] == _REFUTED]

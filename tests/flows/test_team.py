@@ -20,6 +20,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from palimpsest.errors import ParamsError
 from palimpsest.params.override import overridden
+from palimpsest.privacy.ledger.ledger import Ledger
 from tests.artifacts import read_artifacts
 from tests.flows.notes import STAGE, held_env, made, wait_until
 
@@ -190,15 +191,15 @@ def variant(workspace: Path) -> str:
 def test_a_dry_run_says_the_cost_and_changes_nothing(home: Path, api: str) -> None:
     from flows.serve import scheduled
 
-    params, ledger = home / "notes/params.yaml", home / "ledger.db"
-    before, name = (params.read_bytes(), ledger.read_bytes()), variant(params.parent)
+    params, books = home / "notes/params.yaml", Ledger.open(f"sqlite:///{home / 'ledger.db'}")
+    before, name = (params.read_bytes(), books.head()), variant(params.parent)
     state = scheduled(home / "notes", overrides={f"variants.{name}.epsilon": 1.5}, dry_run=True, return_state=True)
     assert state.name == "Planned"
     assert state.message.startswith("Budget of notes: epsilon 10 ")
     [line] = json.loads(read_artifacts(state.state_details.flow_run_id)["plan"].data)
     assert line["stage"] == f"select@{name}"
     assert float(line["epsilon"]) == pytest.approx(1.5, abs=0.01)
-    assert (params.read_bytes(), ledger.read_bytes()) == before
+    assert (params.read_bytes(), books.head()) == before
 
 
 def test_a_refused_budget_is_told_and_leaves_everything_as_it_was(deployed: Path, mailbox: Mailbox) -> None:

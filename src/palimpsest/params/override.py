@@ -25,13 +25,13 @@ def overridden(text: str, values: Mapping[str, Any]) -> str:
     Raises:
         ParamsError: a key is for the owner alone, lies under something that holds no keys, or the whole is not valid.
     """
-    yaml = YAML()
-    yaml.width, yaml.preserve_quotes = WIDTH, True
-    body = yaml.load(text)
+    editor = YAML()
+    editor.width, editor.preserve_quotes = WIDTH, True
+    body = editor.load(text)
     for key, value in values.items():
         _set(body, key, value)
     written = io.StringIO()
-    yaml.dump(body, written)
+    editor.dump(body, written)
     loads(written.getvalue())
     return written.getvalue()
 
