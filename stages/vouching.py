@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palimpsest.errors import ModelError
-from palimpsest.models.sources import known_source, resolve_encoder, resolve_source
+from palimpsest.models.sources import known_source, require_pinned, resolve_encoder, resolve_source
 from palimpsest.params.schema import Params
 from palimpsest.params.sources import public_sources
 from palimpsest.records.faults import POLICIES
@@ -58,9 +58,12 @@ def require_vouched(params: Params, workspace: Path = Path()) -> None:
 
     Raises:
         DataError: something of it is the workspace's own, or a copy of that.
+        ModelError: a hub model that anything which runs reads is not pinned to a commit.
     """
     own = own_of(params, workspace)
     for source in named(params).values():
+        if source.used and _of_hub(source, workspace):
+            require_pinned(source.name)
         if source.on_disk:
             require_public(source, _written(source, workspace), own)
             require_public(source, place_of(source, workspace) or _written(source, workspace), own)
@@ -96,8 +99,13 @@ def told(params: Params) -> list[dict[str, Any]]:
 def _name(source: PublicSource) -> str:
     if source.kind == "prompts":
         return "params.yaml"
-    local = source.on_disk and (_written(source).exists() or not _HUB.fullmatch(source.name))
-    return f"a local {source.kind}" if local else source.name
+    return f"a local {source.kind}" if source.on_disk and not _of_hub(source) else source.name
+
+
+def _of_hub(source: PublicSource, workspace: Path = Path()) -> bool:
+    """Whether a source is the name of a hub's model, and no file or folder is called so."""
+    hub = source.kind == "model" and not source.embedded and _HUB.fullmatch(source.name) is not None
+    return hub and not _written(source, workspace).exists()
 
 
 def digest_of(source: PublicSource, workspace: Path = Path()) -> str | None:

@@ -22,7 +22,37 @@ def test_folder_without_model_is_refused(tmp_path: Path) -> None:
         sources.resolve_source(str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["someone/some-model", "someone/some-model@0123abc", "no such name"])
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a/model", "a/model@main", "a/model@0123abc", f"a/model@{COMMIT}0", f"a/model@{COMMIT.upper()}", "no such name",
+     f"@{COMMIT}", f"../model@{COMMIT}"],
+)  # fmt: skip
+def test_a_hub_name_without_a_commit_is_refused_and_not_asked_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *name, **_: asked.append(name))
+    with pytest.raises(ModelError, match="not pinned to a commit") as caught:
+        sources.resolve_source(name)
+    assert "40 digits" in caught.value.remedy
+    assert sources.known_source(name) is None
+    assert asked == []
+
+
+def test_a_commit_is_asked_for_without_code_and_pickles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[tuple[str, str, set[str]]] = []
+
+    def fetch(name: str, revision: str, ignore_patterns: list[str], local_files_only: bool) -> str:
+        asked.append((name, revision, set(ignore_patterns)))
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    assert sources.resolve_source(f"someone/model@{COMMIT}") == tmp_path
+    assert asked == [("someone/model", COMMIT, {"*.bin", "*.h5", "*.msgpack", "*.py"})]
+
+
+@pytest.mark.parametrize("name", [f"someone/some-model@{COMMIT}", f"no-such-name@{COMMIT}"])
 def test_unreachable_hub_says_what_to_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError) as caught:

@@ -20,7 +20,7 @@ import stages.pretrain
 import stages.public_eval
 from palimpsest.audit.incontext_settings import InContext
 from palimpsest.cli.main import app
-from palimpsest.errors import DataError
+from palimpsest.errors import DataError, ModelError
 from palimpsest.files import read_json
 from palimpsest.methods.evolve.declaration import EVOLVE
 from palimpsest.methods.shared.tools import Reads
@@ -191,6 +191,14 @@ def test_what_is_public_is_loaded(place: Place):
     require_vouched(load())
     assert vouched(load(), "models.encoder") == place.home / "encoder"
     assert vouched(load(), "dataset.public").read_text() == place.public.read_text()
+
+
+def test_a_hub_model_without_a_commit_is_refused_before_anything_runs(place: Place):
+    place.edit("models", encoder="someone/encoder")
+    with pytest.raises(ModelError, match="not pinned to a commit"):
+        require_vouched(load())
+    place.edit("models", encoder=f"someone/encoder@{'0' * 40}", classifier="someone/nobody-reads-it")
+    require_vouched(load())
 
 
 # What is written down of it.

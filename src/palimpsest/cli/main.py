@@ -585,7 +585,7 @@ def decisions(
             help="What the total is counted in, for good: gdp (Gaussian DP), which costs most plans less, or renyi.",
         ),
     ] = DataSource.filter,
-    lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name.")] = DataSource.lm,
+    lm: Annotated[str, typer.Option(help="Causal LM: embedded, a folder, or a hub name@commit.")] = DataSource.lm,
     words: Annotated[
         str | None,
         typer.Option(

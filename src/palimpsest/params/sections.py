@@ -164,11 +164,11 @@ class Models(Settings):
     """Where weights come from."""
 
     lm: str = Field(default="embedded", min_length=1)
-    """Causal LM: embedded, a local folder, or a hub name (name@revision)."""
+    """Causal LM: embedded, a local folder, or a hub name (name@revision, the 40 digits of a commit)."""
     encoder: str = Field(default="embedded", min_length=1)
-    """Sentence encoder: embedded, a local folder, or a hub name."""
+    """Sentence encoder: embedded, a local folder, or a hub name (name@revision)."""
     classifier: str | None = None
-    """Encoder to fine-tune as a further evaluator: a local folder or a hub name; null: none."""
+    """Encoder to fine-tune as a further evaluator: a local folder or a hub name (name@revision); null: none."""
     vocabulary: int | None = Field(default=None, ge=300)
     """Most tokens that a named LM keeps: those that the public text uses most, and all bytes; null: all. A small
     table saves memory and time wherever logits are computed."""
@@ -176,7 +176,7 @@ class Models(Settings):
     """Language model that answers test rows behind demonstrations (runs.in_context); null: that of `models.lm`."""
     next_token: str = Field(default="embedded", min_length=1)
     """Causal LM that learns from rows and predicts real ones (evaluator next_token): embedded, a local folder, or a hub
-    name. It should be small: it is trained `utility.seeds` times for each row of the results."""
+    name (name@revision). It should be small: it is trained `utility.seeds` times for each row of the results."""
     embedded_lm: EmbeddedLm
     prompts: PromptWarmUp | None = None
     """Public text behind the prompt of its nearest label, which teaches the embedded model what a prompt is; null: no
