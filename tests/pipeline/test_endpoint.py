@@ -1,6 +1,8 @@
 """Private evolution through a real endpoint, with a recorder in between: what leaves for the author is not private."""
 
+import base64
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,10 +11,14 @@ import pytest
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 import stages.fit
+from bench import postgres
 from palimpsest.files import read_json
 from palimpsest.models.lm import save_lm, train
 from palimpsest.models.settings import PromptWarmUp
 from palimpsest.models.tokens import specials, train_tokenizer
+from palimpsest.params.load import LEDGER_VARIABLE
+from palimpsest.privacy.ledger.ledger import Ledger
+from palimpsest.privacy.ledger.witness import VARIABLE as WITNESSES
 from palimpsest.records.world.grammar import LABELS
 from palimpsest.records.write import read_rounds, read_synthetic
 from tests.models.chat import tiny
@@ -24,6 +30,7 @@ from tests.pipeline.place import MARKER, Place
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
 
 EVOLVED = "evolve0_5"
+KEY_VARIABLE, KEY, PASSWORD = "AUTHOR_KEY", "sk-planted-4f1d7c", "planted-9be2a8"
 SENTENCES = [
     f"The {thing} {verb} {when}."
     for thing in ("lamp", "kettle", "radio", "heater")
@@ -66,11 +73,18 @@ def recorder(folder: Path) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def evolved(ran: Place, copy: Callable[[Place], Place], recorder: Running, folder: Path) -> Iterator[Place]:
-    """The workspace after one round with the endpoint as author."""
+def books() -> Iterator[str]:
+    """The URL of an empty database, with a password in it."""
+    with postgres.server("fsync=off") as url:
+        yield url.replace("palimpsest@", f"palimpsest:{PASSWORD}@")
+
+
+@pytest.fixture(scope="module")
+def evolved(ran: Place, copy: Callable[[Place], Place], recorder: Running, folder: Path, books: str) -> Iterator[Place]:
+    """The workspace after one round with the endpoint as author, run by DVC with secrets in its environment."""
     place = copy(ran)
     endpoint = {
-        "kind": "endpoint", "url": recorder.url, "model": str(folder), "key": None, "concurrency": 4,
+        "kind": "endpoint", "url": recorder.url, "model": str(folder), "key": KEY_VARIABLE, "concurrency": 4,
         "requests_a_minute": None, "timeout": 60.0, "retries": 2, "most_tokens": 200_000,
         "price": {"read": 1.0, "written": 2.0, "most": 1.0}, "temperature": 1.0, "top_p": 1.0, "tries": 3,
         "length": {"typical": 4, "least": 3, "spread": 1.0, "tokens_a_word": 8.0, "cap": 24},
@@ -80,8 +94,13 @@ def evolved(ran: Place, copy: Callable[[Place], Place], recorder: Running, folde
     settings["label_counts"] = "prior"  # so that another look asks for the same texts
     place.edit("authors", endpoint=endpoint)
     place.edit("variants", **{EVOLVED: {"method": "evolve", "epsilon": 0.5, "from": "endpoint", **settings}})
-    with place.entered():
-        code, output = place.stage(stages.fit, EVOLVED, "endpoint")
+    Ledger.create(books).take_in(place.ledger.exported())
+    with place.entered() as patch:
+        patch.setenv(LEDGER_VARIABLE, books)
+        patch.setenv(KEY_VARIABLE, KEY)
+        patch.setenv(WITNESSES, str(place.home / "witnesses"))
+        secrets = {name: os.environ[name] for name in (LEDGER_VARIABLE, KEY_VARIABLE, WITNESSES)}
+        code, output = place.run("dvc", "repro", f"private_evolve@{EVOLVED}", **secrets)
         assert code == 0, output
         yield place
 
@@ -108,6 +127,22 @@ def test_no_private_row_passes(evolved: Place, recorder: Running):
     assert [text for text in private if text in sent] == []
     runs = {run for text in private for run in spans(text) if run not in public}
     assert runs & spans(sent) == set()
+
+
+def test_secrets_of_the_environment_are_used_and_written_nowhere(evolved: Place, recorder: Running, books: str):
+    assert {one.headers.get("authorization") for one in recorder.seen} == {f"Bearer {KEY}"}
+    assert [charge.state for charge in Ledger.open(books).charges("tickets") if charge.variant == EVOLVED][
+        -1
+    ] == "committed"
+    assert EVOLVED not in {charge.variant for charge in evolved.charges}  # of the file that it was copied from
+    written = {path: path.read_bytes() for path in evolved.home.rglob("*") if path.is_file()}
+    names = {path.relative_to(evolved.home).as_posix() for path in written}
+    receipt = f"workspace/reports/receipts/{EVOLVED}.json"
+    assert {"output.log", "workspace/dvc.lock", "workspace/params.resolved.yaml", receipt} <= names
+    assert any(name.startswith("witnesses") for name in names)
+    assert KEY_VARIABLE.encode() in written[evolved.workspace / "params.resolved.yaml"]
+    planted = [form for one in (KEY.encode(), PASSWORD.encode()) for form in (one, base64.b64encode(one))]
+    assert [path for path, content in written.items() if any(form in content for form in planted)] == []
 
 
 def spans(text: str, length: int = 5) -> set[str]:
