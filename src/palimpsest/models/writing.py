@@ -19,6 +19,7 @@ from palimpsest.models.tokens import Specials, line_ends, pad_right, specials
 _LIKELIEST = 256  # tokens that mostly hold a nucleus; finding them takes a quarter of the time of a full sort, or less
 _HASTE = 0.5  # nats that each further token adds to the ends of a text that is due
 _ROOMY = 7 / 8  # below this share of unfinished texts the finished ones are dropped from memory
+_BLANKS = re.compile(r" {2,}")
 _SENTENCE_END = re.compile(r"[.!?][\"')]*$")
 
 
@@ -215,6 +216,12 @@ class _Walk:
             logits_to_keep=wanted,
         )
         return output.logits
+
+
+def spelt(tokenizer: PreTrainedTokenizerBase, written: Sequence[Sequence[int]]) -> list[str]:
+    """Texts of the tokens that were written, without halves of signs and runs of blanks."""
+    texts = tokenizer.batch_decode([list(tokens) for tokens in written])
+    return [_BLANKS.sub(" ", text.replace("\ufffd", "")).strip() for text in texts]
 
 
 def draw(log_probs: torch.Tensor, top_p: float, uniforms: torch.Tensor, top_k: int = 0) -> torch.Tensor:

@@ -2,10 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from typing import Protocol
-
-import numpy as np
 
 from palimpsest.records.record import Record
 
@@ -34,18 +31,6 @@ class Author(Protocol):
         Raises:
             BackendError: as for `random`.
         """
-
-
-def coins(*parts: object) -> np.random.Generator:
-    """Public randomness: a stream of draws that is a function of these numbers and texts alone.
-
-    >>> coins(1, "a", "b").random() == coins(1, "a", "b").random()
-    True
-    >>> coins(1, "a", "b").random() == coins(1, "ab").random()
-    False
-    """
-    digest = blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
 
 
 def occurrences(records: Sequence[Record]) -> list[int]:

@@ -17,12 +17,13 @@ import numpy as np
 
 from palimpsest.devices import exact_device
 from palimpsest.errors import ModelError, ParamsError
-from palimpsest.methods.evolve.author import Author, coins, occurrences
+from palimpsest.methods.evolve.author import Author, occurrences
 from palimpsest.methods.evolve.authors import Base
+from palimpsest.methods.shared.coins import coins
 from palimpsest.models.lm import load_lm
 from palimpsest.models.prompts import Frame, frames, heads_of
 from palimpsest.models.tokens import encode_texts
-from palimpsest.models.writing import Gap, Start, Writer
+from palimpsest.models.writing import Gap, Start, Writer, spelt
 from palimpsest.progress import track
 from palimpsest.records.record import Record
 
@@ -34,7 +35,6 @@ _BETWEEN, _BLANK = "\n\n", " _"  # behind an example, and in place of a masked w
 _AFTER = 8  # tokens behind a gap that judge the proposals
 _DRAWS = 8  # times that new texts are asked for, while some are empty or there already
 _WORD = re.compile(r"\s*\S+")
-_GAPS = re.compile(r" {2,}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,8 +225,8 @@ class BaseAuthor:
         batches = [order[start : start + self._side_by_side] for start in range(0, len(order), self._side_by_side)]
         for batch in track(batches, name="write", total=len(batches), private=True):
             tokens = write([drafts[index] for index in batch])
-            for index, text in zip(batch, self._tokenizer.batch_decode(tokens), strict=True):
-                texts[index] = _GAPS.sub(" ", text.replace("\ufffd", "")).strip()
+            for index, text in zip(batch, spelt(self._tokenizer, tokens), strict=True):
+                texts[index] = text
         return texts
 
     @property

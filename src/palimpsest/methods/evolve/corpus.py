@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from palimpsest.methods.evolve.author import UNLABELLED, coins, occurrences
+from palimpsest.methods.evolve.author import UNLABELLED, occurrences
 from palimpsest.methods.evolve.authors import Corpus
+from palimpsest.methods.shared.coins import coins
 from palimpsest.methods.shared.tools import Encode
 from palimpsest.models.encoder import nearest
 from palimpsest.records.record import Record
