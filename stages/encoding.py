@@ -1,11 +1,14 @@
 """The sentence encoder with a memory: a text that any stage has encoded is never encoded again."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from palimpsest.devices import halves
-from palimpsest.methods.shared.tools import Encode
+from palimpsest.methods.shared.tools import Encode, ReadsTexts
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.schema import Params
@@ -75,6 +78,15 @@ def encoders(
     """
     folder = vouched(params, "models.encoder")
     encoder, mark = Encoder(folder, half=half), f"{fingerprint_of(folder)}{_HALF * half}"
+    return remembered(encoder, mark, batch, others)
+
+
+def remembered(encoder: ReadsTexts, mark: str, batch: int | None, others: Path) -> StoredEncoders:
+    """Any encoder of texts with its memories; see `encoders`. `mark` tells it from all others."""
     stored = partial(KeptVectors, encoder.encode_batch, encoder.dimension)
     rows = stored(OF_ROWS, mark, batch or 1, takes_together=batch is None)
-    return StoredEncoders(rows, stored(others, mark, _AT_ONCE), encoder.encode_alone, mark)
+
+    def fresh(texts: Sequence[str]) -> np.ndarray:
+        return np.concatenate([encoder.encode_batch([text]) for text in texts])
+
+    return StoredEncoders(rows, stored(others, mark, _AT_ONCE), fresh, mark)

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from palimpsest.methods.shared.tools import Encoders, Reads
-from stages.encoding import encoders, memory_of
+from palimpsest.methods.shared.tools import Encoders, Reads, ReadsTexts
+from palimpsest.records.vouched import fingerprint_of
+from stages.encoding import encoders, memory_of, remembered
 from stages.spenders import Spender
 from stages.tools import Artifacts
 
@@ -18,3 +19,8 @@ class EncodingTools(Artifacts):
         """The configured encoder; private texts that are new are read `batch` at once."""
         self.require(Reads.ENCODER)
         return encoders(self.params, batch, memory_of(self.spender.target.purpose))
+
+    def inner(self, reader: ReadsTexts, told: str, batch: int) -> Encoders:
+        """A public language model's own reader of texts; private texts that are new are read `batch` at once."""
+        mark = f"{fingerprint_of(self.base())} {told}"
+        return remembered(reader, mark, batch, memory_of(self.spender.target.purpose))

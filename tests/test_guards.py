@@ -181,6 +181,7 @@ def test_a_receipt_is_an_output_of_its_stage():
         "private_predict": "reports/receipts/${key}.json",
         "restate": "reports/receipts/${key}.json",
         "select": "reports/receipts/${item.variant}.json",
+        "steer": "reports/receipts/${item.variant}.json",
         "private_evolve": "reports/receipts/${key}.json",
         "vote_select": "reports/receipts/${key}.json",
         "eda_evolve": "reports/receipts/${key}.json",

@@ -15,6 +15,7 @@ from palimpsest.errors import DataError, LedgerError, ParamsError
 from palimpsest.graph.closure import digest
 from palimpsest.graph.stages import SPENDERS
 from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.steer.declaration import SteerSettings
 from palimpsest.params.load import LEDGER_VARIABLE, load
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Charge
@@ -58,6 +59,8 @@ def every_spender(content: Any) -> None:
     variants["deep"] = free | {"method": "sentdp", "sentdp": deep}
     words = {"token_epsilon": 1.0, "neighbours": 2, "vocabulary": 9}
     variants["words"] = {"method": "custext", "purpose": "reference", "epsilon": float("inf"), "custext": words}
+    moved = {"rows": 10, "strengths": [1.0], "label_counts": "noisy"}
+    variants["moved"] = free | {"method": "steer", "steer": SteerSettings.model_validate(moved).model_dump(mode="json")}
     told = {"values": {"lamp": ["lamps"]}, "pattern": None}
     restate = {
         "attributes": {"thing": told}, "statements": 2, "most_values": 9, "phrases_share": 0.1, "delta_share": 0.1,
@@ -65,10 +68,10 @@ def every_spender(content: Any) -> None:
     }  # fmt: skip
     variants["told"] = free | {"method": "restate", "restate": restate}
     variants["best"] = free | {"method": "choose", "epsilon": 9.0, "choose": {"ngrams": 1}}
-    run |= {"vote_select": {"voted": "select3"}, "sentdp": ["deep"], "custext": ["words"]}
+    run |= {"vote_select": {"voted": "select3"}, "sentdp": ["deep"], "steer": ["moved"], "custext": ["words"]}
     run |= {"restate": {"told": "select3"}}
     run |= {"choose": {"best": ["select3", "voted"]}}
-    run["evaluate"] += ["voted", "deep", "words", "told", "best"]
+    run["evaluate"] += ["voted", "deep", "words", "moved", "told", "best"]
 
 
 class Place:

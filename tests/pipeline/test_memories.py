@@ -52,8 +52,6 @@ class Reader:
     def encode_batch(self, texts: Sequence[str]) -> np.ndarray:
         return np.full((len(texts), 1), self.value, dtype=np.float32)
 
-    encode_alone = encode_batch
-
 
 def test_what_is_charged_never_takes_a_vector_in_half_precision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

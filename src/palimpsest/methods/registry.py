@@ -12,6 +12,7 @@ from palimpsest.methods.predict.declaration import PREDICT
 from palimpsest.methods.restate.declaration import RESTATE
 from palimpsest.methods.select.declaration import SELECT
 from palimpsest.methods.shared.method import Family, Method
+from palimpsest.methods.steer.declaration import STEER
 from palimpsest.methods.vote_select.declaration import VOTE_SELECT
 
 # Each stands behind those that it may build on.
@@ -21,6 +22,7 @@ METHODS: tuple[Method, ...] = (
     PREDICT,
     FEWSHOT,
     SELECT,
+    STEER,
     EVOLVE,
     EMBED,
     SENTDP,

@@ -1,7 +1,10 @@
-"""What a causal model does beyond plain attention and a plain head: windows that slide, and logits that are capped."""
+"""What a causal model has beyond plain attention and a plain head: sliding windows, capped logits; and its blocks."""
 
 import torch
+from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
+
+from palimpsest.errors import ModelError
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
@@ -34,6 +37,22 @@ def cap_of(model: PreTrainedModel) -> float | None:
 def capped(logits: torch.Tensor, cap: float | None) -> torch.Tensor:
     """Logits of a head's output."""
     return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+def blocks(model: PreTrainedModel) -> nn.ModuleList:
+    """The transformer blocks, whatever the architecture calls them.
+
+    Raises:
+        ModelError: there is no such list of modules.
+    """
+    depth = model.config.get_text_config().num_hidden_layers
+    for module in model.base_model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == depth:
+            return module
+    raise ModelError(
+        "The model's transformer blocks were not found.",
+        "Use a model such as GPT-2, Llama, Qwen, Mistral, Gemma, OPT or Phi, or freeze no blocks.",
+    )
 
 
 def _additive(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

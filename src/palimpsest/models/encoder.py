@@ -67,10 +67,6 @@ class Encoder:
                 texts, batch_size=len(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
             )
 
-    def encode_alone(self, texts: Sequence[str]) -> np.ndarray:
-        """The same, each text by itself: no vector depends on another text."""
-        return np.concatenate([self.encode_batch([text]) for text in texts])
-
 
 def nearest(texts: np.ndarray, descriptions: np.ndarray) -> np.ndarray:
     """Index of the description nearest to each text by cosine: int64 (n,), from unit vectors (n, d) and (k, d)."""

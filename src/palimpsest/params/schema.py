@@ -151,7 +151,8 @@ class _Makes(Settings):
     vote_select: Mapping[str, str]  # each with the variant of another method that it chooses from
     decoder_pretrain: tuple[str, ...]
     eda_evolve: Mapping[str, str]  # each with its decoder
-    restate: Mapping[str, str] = {}  # each with the variant that it changes; younger than workspaces, as is the next
+    steer: tuple[str, ...] = ()  # younger than workspaces, as are the next
+    restate: Mapping[str, str] = {}  # each with the variant that it changes
     choose: Mapping[str, tuple[str, ...]] = {}  # each with the variants that it chooses from
 
 
@@ -301,7 +302,9 @@ class Params(Settings):
         """
         readers = (self.variants[name] for name, source in self.run.private_predict.items() if source == "base")
         asked = (getattr(row, row.method).prompt for row in readers)
-        prompted = bool(self.run.dp_train) or any(not getattr(prompt, "chat", False) for prompt in asked)
+        prompted = bool(self.run.dp_train or self.run.steer) or any(
+            not getattr(prompt, "chat", False) for prompt in asked
+        )
         return self.public_lm is not None and prompted
 
     @property

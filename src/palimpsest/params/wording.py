@@ -28,6 +28,8 @@ def put_into_words(body: dict[str, Any], labelled: bool, form: str | None = None
     for entry in body["authors"].values():
         _fill(entry if entry.get("kind") == "base" else None, _authors(words, labelled))
     _fill(body.get("utility", {}).get("in_context"), {"item": words.question})
+    for name in body["run"].get("steer", ()):
+        _fill(body["variants"][name].get("steer"), {"prompt": words.prompt(labelled), "ends": "line"})
     for name, source in body["run"]["private_predict"].items():
         for method, prompt in _readers(words, labelled).items():
             settings = body["variants"][name].get(method)
@@ -45,6 +47,7 @@ def _asked(body: Mapping[str, Any]) -> Iterator[str]:
     """The prompts without a private text that models and variants put to the base as it is."""
     run, variants = body["run"], body["variants"]
     yield from (body["lms"][name]["train"].get("prompt", BARE) for name in run["dp_train"])
+    yield from (variants[name]["steer"].get("prompt", BARE) for name in run.get("steer", ()))
     for row in (variants[name] for name, source in run["private_predict"].items() if source == "base"):
         said = row[row["method"]].get("prompt")
         if isinstance(said, Mapping) and not said.get("chat"):

@@ -11,9 +11,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.likelihood import encoder_probabilities, record_losses
 from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.models.activations import Activations
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm
-from palimpsest.models.tokens import encode_texts, pad_right
+from palimpsest.models.tokens import encode_texts, pad_right, specials
 from palimpsest.prediction.prompts import prompter
 from palimpsest.privacy.means import unit_rows
 from palimpsest.records.evolved import read_evolved
@@ -22,6 +23,7 @@ from palimpsest.twins.canaries import Canaries, counterpart
 from palimpsest.twins.settings import LABEL, PROMPT, TEXT
 
 _BATCH = 512
+_LONGEST = 8  # words of a row or a canary
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,25 @@ def _word_scores(
     told = logits.log_softmax(dim=-1).gather(2, read[:, 1:, None])[..., 0]
     for before, own, scores in zip(prompts, words, told.tolist(), strict=True):
         yield scores[len(before) - 1 :][: len(own)]
+
+
+def by_states(release: Release, canaries: Canaries) -> np.ndarray:
+    """How much of each canary is in the mean hidden state of its label's rows: least squares over the label's canaries.
+
+    States are those behind the model's first block, each coordinate by what it varies by over the rows.
+    """
+    model, tokenizer = load_lm(release.base)
+    reader = Activations(model, tokenizer, 0, (specials(tokenizer).bos,), _LONGEST)
+    rows = read_synthetic(release.rows, TEXT, LABEL)
+    states, own = (reader.encode_batch([record.text for record in records]) for records in (rows, canaries.records))
+    scale = states.std(axis=0)
+    states, own = ((each - each.mean(axis=0)) / scale for each in (states, own))
+    scores = np.zeros(len(canaries))
+    for label in {record.label for record in canaries.records}:
+        places = [place for place, record in enumerate(canaries.records) if record.label == label]
+        mean = states[[row.label == label for row in rows]].mean(axis=0)
+        scores[places] = np.linalg.lstsq(unit_rows(own[places]).T, mean / np.linalg.norm(mean), rcond=None)[0]
+    return scores
 
 
 def by_presence(release: Release, canaries: Canaries, labelled: bool) -> np.ndarray:

@@ -20,6 +20,7 @@ COINS = 200
 NAME, SOURCE = "audited", "source"  # what is attacked, and what it builds on
 _EACH = COINS // 2  # canaries of each of two labels
 _TWO = ("North", "South")  # in front of words they make a sentence, as a decoder learns it
+_LABELS = COINS // 5  # as many as leave each label more records than there is noise
 _BEFORE = 0.1  # epsilon of what only comes first: the claim is that of both
 
 Step = tuple[str, ...]
@@ -123,6 +124,23 @@ def select(seed: int) -> Scene:
     )
 
 
+def steer(seed: int) -> Scene:
+    """Five canaries with a word of their own share a label, and the texts that are kept lie where some of them do."""
+    words = invented_words(COINS + _LABELS + 1, seed)
+    labels = words[1 : _LABELS + 1]
+    canaries = of_own_words(words[_LABELS + 1 :], labels * (COINS // _LABELS), [()] * COINS)
+    asked = settings.steer(rows=4 * COINS, pool=5, domain=0.02)
+    return Scene(
+        method="steer",
+        words=tuple(words),
+        canaries=canaries,
+        sections=_sections(labels, {"steer": [NAME]}, variants={NAME: asked}),
+        steps=(("steer", NAME),),
+        attack=lambda release: attacks.by_states(release, canaries),
+        sharpness=0.05,
+    )
+
+
 def evolve(seed: int) -> Scene:
     """Public texts, half of them brought in as neighbours of the others, are voted for in two rounds."""
     asked = settings.evolve(settings.EPSILON, rows=COINS // 2, rounds=2, expand=2)
@@ -191,7 +209,7 @@ def sentdp(seed: int) -> Scene:
 
 SCENES: Mapping[str, Callable[[int], Scene]] = {
     scene.__name__: scene
-    for scene in (dp_lm, discriminator, predict, fewshot, select, evolve, vote_select, restate, embed, sentdp)
+    for scene in (dp_lm, discriminator, predict, fewshot, select, steer, evolve, vote_select, restate, embed, sentdp)
 }
 
 

@@ -96,6 +96,14 @@ def fewshot(tokens: int) -> Section:
     )  # fmt: skip
 
 
+def steer(rows: int, pool: int, domain: float) -> Section:
+    """A variant of `steer` that writes short texts at one strength."""
+    return variant(
+        "steer", rows=rows, pool=pool, domain=domain, pilot=16, strengths=[1.0], max_tokens=8, filters=NO_FILTERS,
+        **COUNTED,
+    )  # fmt: skip
+
+
 def evolve(epsilon: float, rows: int, rounds: int, expand: int) -> Section:
     """A variant of `evolve`."""
     asked = {"rows": rows, "rounds": rounds, "expand": expand, "votes": VOTES}

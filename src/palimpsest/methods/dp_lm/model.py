@@ -12,6 +12,7 @@ from transformers.pytorch_utils import Conv1D
 
 from palimpsest.errors import ModelError
 from palimpsest.files import read_json, write_json
+from palimpsest.models.attention import blocks
 from palimpsest.models.lm import load_lm
 from palimpsest.models.logits import logits_of, require_plain_head, states
 from palimpsest.training.scaling import table_scale
@@ -259,13 +260,13 @@ def freeze(model: ConditionalLm, first: int, last: int, embeddings: bool) -> Non
         model.lm.get_output_embeddings().requires_grad_(False)
     if not first and not last:
         return
-    blocks = _blocks(model.lm)
-    if first + last > len(blocks):
+    every = blocks(model.lm)
+    if first + last > len(every):
         raise ModelError(
-            f"{first} first and {last} last blocks cannot be frozen: the model has {len(blocks)}.",
+            f"{first} first and {last} last blocks cannot be frozen: the model has {len(every)}.",
             "Lower freeze_first or freeze_last.",
         )
-    for block in [*blocks[:first], *blocks[len(blocks) - last :]]:
+    for block in [*every[:first], *every[len(every) - last :]]:
         block.requires_grad_(False)
 
 
@@ -343,12 +344,3 @@ def require_context(model: ConditionalLm, tokens: int) -> None:
             f"A prompt and a text need up to {needed} positions; the model has {context}.",
             "Lower max_tokens, shorten the label names, or use a model with a longer context.",
         )
-
-
-def _blocks(lm: PreTrainedModel) -> nn.ModuleList:
-    """The transformer blocks, whatever the architecture calls them."""
-    depth = lm.config.get_text_config().num_hidden_layers
-    for module in lm.base_model.children():
-        if isinstance(module, nn.ModuleList) and len(module) == depth:
-            return module
-    raise ModelError("The model's transformer blocks were not found.", "Set freeze_first and freeze_last to 0.")

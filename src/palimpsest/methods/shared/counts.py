@@ -32,6 +32,7 @@ class GenerationCounts(PlainFile):
         unusable: reason -> answers of an author that were none.
         kept_samples: texts that a readability check let pass.
         unreadable_samples: texts that it dropped.
+        strengths: label -> how far a model was moved for it, in measured differences.
         chosen: the variant whose rows these are, where it was chosen among several.
     """
 
@@ -45,6 +46,7 @@ class GenerationCounts(PlainFile):
     unusable: Mapping[str, int] | None = None
     kept_samples: tuple[ScoredText, ...] | None = None
     unreadable_samples: tuple[ScoredText, ...] | None = None
+    strengths: Mapping[str, float] | None = None
     chosen: str | None = None
 
     def to_json(self, variant: str, zone: str = INTERNAL) -> dict[str, Any]:

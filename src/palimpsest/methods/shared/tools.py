@@ -30,6 +30,17 @@ class Reads(StrEnum):
     FITTED = "a fitted language model"
 
 
+class ReadsTexts(Protocol):
+    """Whatever makes vectors of texts."""
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+
+    def encode_batch(self, texts: list[str]) -> np.ndarray:
+        """Vectors of texts that are read side by side, (n, dimension)."""
+
+
 class Encoders(Protocol):
     """One public sentence encoder with two memories, so that what is kept of private texts meets no other text."""
 
@@ -118,3 +129,6 @@ class Tools(Files, Protocol):
 
     def encoders(self, batch: int) -> Encoders:
         """`Reads.ENCODER` with its memories; private texts that are new are read `batch` at once."""
+
+    def inner(self, reader: ReadsTexts, told: str, batch: int) -> Encoders:
+        """The same for a reader of `Reads.BASE`'s own; `told` says all that its vectors depend on beside the model."""

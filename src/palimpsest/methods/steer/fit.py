@@ -1,0 +1,210 @@
+"""`steer`: noisy means of hidden states move a public language model, which writes.
+
+The idea is that of steering vectors: a difference of mean activations, added while a model writes, makes it write more
+of what the one side has (Turner et al. 2023). Here the one side are private rows, read through `ClassMeans`, and the
+other what the model writes for the label by itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from palimpsest.methods.shared.base import Made, Plan
+from palimpsest.methods.shared.filters import chain, filtered
+from palimpsest.methods.shared.means import Candidates, ClassSums, choose, class_sums
+from palimpsest.methods.shared.shares import label_rows, planned_histogram, whole_rho
+from palimpsest.methods.shared.tools import Encoders
+from palimpsest.methods.steer.declaration import SteerSettings
+from palimpsest.methods.steer.voice import Voice
+from palimpsest.privacy.query import View
+from palimpsest.progress import track
+from palimpsest.records.record import Record
+from palimpsest.records.schema import PublicSchema
+
+_FLAT = 1e-6  # of the largest deviation: a coordinate that hardly varies is not blown up
+_LEAST = 1e-30  # where no coordinate varies at all
+_ROOM = 1.5  # times the middle length of the model's own deviations: those of private rows are cut there
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Hidden states as deviations from a public point, each coordinate by what it varies by, the whole by `length`.
+
+    Attributes:
+        centre: shape (d,).
+        scale: shape (d,).
+        length: what a deviation is divided by: one of length 1 or more counts as 1.
+    """
+
+    centre: np.ndarray
+    scale: np.ndarray
+    length: float
+
+    @classmethod
+    def of(cls, states: np.ndarray) -> Self:
+        """The space around states (n, d) of the model's own texts."""
+        spread, centre = states.std(axis=0), states.mean(axis=0)
+        scale = np.maximum(spread, max(float(spread.max()) * _FLAT, _LEAST))
+        lengths = np.linalg.norm((states - centre) / scale, axis=1)
+        return cls(centre, scale, max(_ROOM * float(np.median(lengths)), 1.0))
+
+    def around(self, mean: np.ndarray) -> Self:
+        """The same around a point that is given as a deviation, (d,)."""
+        return replace(self, centre=self.centre + mean * self.length * self.scale)
+
+    def deviations(self, states: np.ndarray) -> np.ndarray:
+        """Of states (n, d), as they are: float64."""
+        return (np.asarray(states, dtype=np.float64) - self.centre) / (self.scale * self.length)
+
+    def shift(self, deviation: np.ndarray) -> np.ndarray:
+        """What moves a state by a deviation, (d,)."""
+        return deviation * self.length * self.scale
+
+
+def lifted(deviations: np.ndarray) -> np.ndarray:
+    """Deviations (n, d) cut to length 1, with a coordinate more that makes each of length 1 exactly: (n, d + 1).
+
+    A query that brings every vector to length 1 then leaves these as they are, so that short ones stay short in their
+    mean. One that is not finite becomes zero throughout, and adds nothing.
+    """
+    lengths = np.linalg.norm(deviations, axis=1, keepdims=True)
+    usable = np.isfinite(lengths)
+    cut = np.where(usable, deviations, 0.0) / np.maximum(np.where(usable, lengths, 1.0), 1.0)
+    rest = np.sqrt(np.maximum(1.0 - np.square(cut).sum(axis=1, keepdims=True), 0.0))
+    return np.concatenate([cut, np.where(usable, rest, 0.0)], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """What the answers are.
+
+    Attributes:
+        space: public, around what the model writes by itself.
+        own: mean deviation of that for each label, shape (labels, d).
+        mean: noisy mean deviation of all private rows, (d,).
+        sums: noisy sums around it for each label.
+        counts: the rows that each label gets.
+    """
+
+    space: Space
+    own: np.ndarray
+    mean: np.ndarray
+    sums: ClassSums
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Steer:
+    """Texts of an untouched language model that is moved towards the private rows of each label.
+
+    Guarantee: `ask` asks for a noisy label histogram where the shares of the labels are not public, and twice for the
+    class means of hidden states, each for adding or removing one unit, a record or a person (`LabelHistogram`,
+    `ClassMeans`). Each private text is read by itself, and what it adds has length 1 at most, whatever its states are.
+    The second look is around the noisy answer to the first. The composition meets the budget under its primary
+    accountant. What the model writes, at which strength, and which texts are kept are post-processing of the answers.
+    With an infinite epsilon nothing is noised: a reference that must never be released.
+
+    Attributes:
+        voice: the public model.
+        states: its reader of texts with two memories.
+    """
+
+    settings: SteerSettings
+    schema: PublicSchema
+    plan: Plan
+    voice: Voice
+    states: Encoders
+
+    def ask(self, view: View) -> Moved:
+        """Let the model write by itself, then ask where private rows lie beside that, and each label's beside all."""
+        settings, schema = self.settings, self.schema
+        written = self._written([(label, None, settings.pilot) for label in schema.label_names])
+        read = [self.states.others(texts) for texts in written]
+        space = Space.of(np.concatenate(read).astype(np.float64))
+        own = np.stack([space.deviations(states).mean(axis=0) for states in read])
+        counts = label_rows(view, settings, schema, planned_histogram(settings, schema, whole_rho(self.plan.budget)))
+        mean = self._sums(view, space, "first_sigma").sums.sum(axis=0) / schema.n_units
+        return Moved(space, own, mean, self._sums(view, space.around(mean), "sigma"), counts)
+
+    def _sums(self, view: View, space: Space, noise: str) -> ClassSums:
+        def encode(texts: Sequence[str]) -> np.ndarray:
+            return lifted(space.deviations(self.states.rows(texts)))
+
+        sigma, labels = float(self.plan.numbers[noise]), self.schema.label_names
+        found = class_sums(view, labels, encode, self.states.dimension + 1, sigma)
+        return ClassSums(labels, found.sums[:, :-1])
+
+    def made(self, artifact: Moved) -> Made:
+        """What the moved model writes for each label, of which the texts that are most like the label are kept."""
+        settings, labels = self.settings, self.schema.label_names
+        strengths = dict(zip(labels, self._strengths(artifact), strict=True))
+        asked = [
+            (label, self._shift(artifact, place, strengths[label]), settings.pool * artifact.counts[label])
+            for place, label in enumerate(labels)
+        ]
+        pairs = zip(labels, self._written(asked), strict=True)
+        written = [Record(text, label) for label, texts in pairs for text in texts if text]
+        removing = chain(settings.filters)
+        kept = filtered(removing, dict.fromkeys(written))
+        rows = kept if settings.pool == 1 else self._likeliest(artifact, [row.text for row in kept])
+        return Made(rows, len(written), removing.removed, {"strengths": strengths})
+
+    def _likeliest(self, artifact: Moved, texts: Sequence[str]) -> list[Record]:
+        """The texts that are most like a label's noisy mean and unlike the others', whatever they were written for."""
+        around = artifact.space.around(artifact.mean)
+        candidates = Candidates(texts, around.deviations(self.states.others(texts)))
+        return choose(candidates, artifact.sums, artifact.counts, self.settings.domain)
+
+    def _strengths(self, artifact: Moved) -> list[float]:
+        """Of each label the strength at which its texts come nearest to its noisy mean; 0 leaves the model as it is."""
+        settings, labels = self.settings, self.schema.label_names
+        if len(settings.strengths) == 1:
+            return list(settings.strengths) * len(labels)
+        tried = [(place, strength) for place in range(len(labels)) for strength in settings.strengths]
+        asked = [(labels[place], self._shift(artifact, place, strength), settings.pilot) for place, strength in tried]
+        means = {(place, 0.0): artifact.own[place] for place in range(len(labels))}
+        for key, texts in zip(tried, self._written(asked), strict=True):
+            means[key] = artifact.space.deviations(self.states.others(texts)).mean(axis=0)
+        targets = [self._target(artifact, place) for place in range(len(labels))]
+        far = {key: float(np.linalg.norm(mean - targets[key[0]])) for key, mean in means.items()}
+        return [
+            min((0.0, *settings.strengths), key=lambda strength: (far[place, strength], strength))
+            for place in range(len(labels))
+        ]
+
+    def _written(self, asked: Sequence[tuple[str, np.ndarray | None, int]]) -> list[list[str]]:
+        """Of each label, shift and count the texts, some of them empty."""
+        size = self.settings.side_by_side
+        parts = [
+            (place, range(count)[first : first + size])
+            for place, (_, _, count) in enumerate(asked)
+            for first in range(0, count, size)
+        ]
+        written: list[list[str]] = [[] for _ in asked]
+        for place, numbers in track(parts, name="write", total=len(parts), private=True):
+            label, shift, _ = asked[place]
+            written[place] += self.voice.texts(label, numbers, shift)
+        return written
+
+    def _shift(self, artifact: Moved, place: int, strength: float) -> np.ndarray | None:
+        """What a label's states are moved by at a strength, (d,); None at 0."""
+        difference = self._target(artifact, place) - artifact.own[place]
+        return artifact.space.shift(strength * difference) if strength else None
+
+    def _target(self, artifact: Moved, place: int) -> np.ndarray:
+        """Where a label's rows lie, as a deviation (d,): where all do, and what its noisy sum adds that is no noise."""
+        share = artifact.counts[self.schema.label_names[place]] / sum(artifact.counts.values())
+        units = max(1.0, share * self.schema.n_units)
+        beside = artifact.sums.sums[place] / units
+        return artifact.mean + kept_of(beside, float(self.plan.numbers["sigma"]) / units) * beside
+
+
+def kept_of(noisy: np.ndarray, std: float) -> float:
+    """The share of a noisy vector that is no noise, where each coordinate has noise of this deviation.
+
+    The positive part of the estimator of James and Stein (1961), which needs no look at the rows.
+    """
+    squared = float(noisy @ noisy)
+    return max(0.0, 1.0 - len(noisy) * std**2 / squared) if squared else 0.0

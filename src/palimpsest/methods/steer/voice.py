@@ -1,0 +1,79 @@
+"""The public language model of `steer`: it writes behind a label's prompt, moved inside or not, and reads texts."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+from palimpsest.devices import exact_device
+from palimpsest.errors import ModelError
+from palimpsest.methods.shared.coins import coins
+from palimpsest.methods.steer.declaration import SteerSettings
+from palimpsest.models.activations import Activations, moved
+from palimpsest.models.attention import blocks
+from palimpsest.models.lm import load_lm
+from palimpsest.models.prompts import heads_of
+from palimpsest.models.tokens import specials
+from palimpsest.models.writing import Start, Writer, spelt
+
+_SHORTEST = 0.75  # of the tokens that a text may have: from when its last sentence closes it
+
+
+class Voice:
+    """A causal language model that is never trained.
+
+    Guarantee: what it writes is a function of public settings, labels and descriptions, the seed, and the shift that it
+    is given: post-processing of that shift.
+
+    Attributes:
+        reader: texts to hidden states behind the block that is moved, each behind BOS alone, whatever its label.
+        told: what these states depend on beside the model.
+    """
+
+    def __init__(self, settings: SteerSettings, folder: Path, labels: Mapping[str, str], seed: int) -> None:
+        """Load the model.
+
+        Raises:
+            ModelError: the folder holds no causal language model, or a label leaves no room for a text.
+        """
+        self._model, self._tokenizer = load_lm(folder)
+        self._model.to(exact_device())  # type: ignore[arg-type]
+        self._writer = Writer(
+            self._model, self._tokenizer, settings.temperature, settings.top_p, line=settings.ends == "line"
+        )
+        self._settings, self._seed = settings, seed
+        self._heads = heads_of(self._tokenizer, settings.prompt, labels)
+        self._block = max(0, round(settings.depth * len(blocks(self._model))) - 1)
+        head = (specials(self._tokenizer).bos,)
+        self.reader = Activations(self._model, self._tokenizer, self._block, head, self._read)
+        self.told = f"block {self._block}, {self._read} tokens"
+
+    def texts(self, label: str, numbers: Sequence[int], shift: np.ndarray | None = None) -> list[str]:
+        """The texts of these numbers behind a label's prompt, written side by side; some may be empty.
+
+        Args:
+            shift: what states are moved by, shape (d,); None leaves them as they are.
+        """
+        starts = [self._start(label, shift, number) for number in numbers]
+        with nullcontext() if shift is None else moved(self._model, self._block, shift):
+            return spelt(self._tokenizer, self._writer.go_on(starts))
+
+    def _start(self, label: str, shift: np.ndarray | None, number: int) -> Start:
+        """The beginning of a text; one that is moved otherwise has coins of its own."""
+        head = self._heads[label]
+        room = min(self._settings.max_tokens, self._writer.context - len(head) - 1)
+        if room < 1:
+            raise ModelError(
+                f"{len(head)} tokens before a text leave no room in the model's {self._writer.context} positions.",
+                "Shorten label names and prompt, or use a model with a longer context.",
+            )
+        moved_by = "" if shift is None else blake2b(np.ascontiguousarray(shift).tobytes(), digest_size=8).hexdigest()
+        stream = coins(self._seed, "steer", label, moved_by, number)
+        return Start(head, 1, round(_SHORTEST * room), stream.random(room))
+
+    @property
+    def _read(self) -> int:
+        """Tokens of a text that are read."""
+        return min(self._settings.max_tokens, self._writer.context - 1)
