@@ -122,8 +122,8 @@ class Place:
                 params = load()
                 terms = params.delta, params.privacy.budget.epsilon, params.dataset.n_public
                 asset = Ledger.create(f"sqlite:///{books}").register(Asset(ASSET, *terms))
-                _write_rows(self.scene.canaries.members(coins), asset.key)
-                with planted(fault, self.scene.canaries.records):
+                _write_rows([*self.scene.canaries.members(coins), *self.scene.always], asset.key)
+                with planted(fault, [*self.scene.canaries.records, *self.scene.always]):
                     _run(self.scene.steps)
                 release = Release(SYNTHETIC / NAME, MODELS / NAME, EVOLVED / f"{NAME}.npz", BASE_LM, _ENCODER)
                 return judged(self.scene.attack(release), coins, _claim(), params.delta, params.seed)

@@ -178,6 +178,7 @@ def test_a_receipt_is_an_output_of_its_stage():
     assert receipts == {
         "dp_train": "reports/receipts/models/${item.model}.json",
         "discriminator": "reports/receipts/models/${key}.json",
+        "phrases": "reports/receipts/${item.variant}.json",
         "private_predict": "reports/receipts/${key}.json",
         "restate": "reports/receipts/${key}.json",
         "select": "reports/receipts/${item.variant}.json",

@@ -67,11 +67,18 @@ def every_spender(content: Any) -> None:
         "label_share": 0.2, "false_cells": 1.0,
     }  # fmt: skip
     variants["told"] = free | {"method": "restate", "restate": restate}
+    prompt = {"about": "{phrases}", "plain": "{label}", "ends": "eos"}
+    shown = {
+        "rows": 10, "label_counts": "noisy", "prior": None, "histogram_share": 0.01, "most": 8, "common": 0.1,
+        "delta_share": 0.1, "shown": 3, "prompt": prompt, "temperature": 1.0, "top_p": 0.9, "max_tokens": 9,
+        "side_by_side": 4, "filters": variants["predict3"]["predict"]["filters"],
+    }  # fmt: skip
+    variants["about"] = free | {"method": "phrases", "phrases": shown}
     variants["best"] = free | {"method": "choose", "epsilon": 9.0, "choose": {"ngrams": 1}}
     run |= {"vote_select": {"voted": "select3"}, "sentdp": ["deep"], "steer": ["moved"], "custext": ["words"]}
-    run |= {"restate": {"told": "select3"}}
+    run |= {"restate": {"told": "select3"}, "phrases": ["about"]}
     run |= {"choose": {"best": ["select3", "voted"]}}
-    run["evaluate"] += ["voted", "deep", "words", "moved", "told", "best"]
+    run["evaluate"] += ["voted", "deep", "words", "moved", "told", "about", "best"]
 
 
 class Place:

@@ -29,6 +29,7 @@ ALONE: Mapping[str, Body] = {
     "predict, of the base": {"one": {"method": "predict", "epsilon": 3}},
     "predict, of a taught one": {"one": {"method": "predict", "epsilon": 3, "from": "taught/similar"}},
     "fewshot": {"one": {"method": "fewshot", "epsilon": 3}},
+    "phrases": {"one": {"method": "phrases", "epsilon": 3}},
     "select": {"one": {"method": "select", "epsilon": 3}},
     "evolve, by the corpus": {"one": {"method": "evolve", "epsilon": 3, "from": "corpus"}},
     "evolve, by the base": {"one": {"method": "evolve", "epsilon": 3, "from": "base"}},
@@ -49,7 +50,7 @@ ALONE: Mapping[str, Body] = {
         "one": {"method": "restate", "epsilon": 4, "from": "two", "attributes": {"word": {"pattern": "[A-Z]+"}}},
     },
 }
-PROMPTS_THE_BASE = {"dp_lm", "predict, of the base", "fewshot"}
+PROMPTS_THE_BASE = {"dp_lm", "predict, of the base", "fewshot", "phrases"}
 WITHOUT_A_MODEL = {"select", "evolve, by the corpus", "sentdp", "custext", "vote_select", "restate"}
 OBJECT = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
 TASKS: Mapping[str, Body] = {

@@ -8,6 +8,7 @@ from palimpsest.methods.dp_lm.declaration import DP_LM
 from palimpsest.methods.dp_lm.judge_declaration import DISCRIMINATOR
 from palimpsest.methods.embed.declaration import EMBED
 from palimpsest.methods.evolve.declaration import EVOLVE
+from palimpsest.methods.phrases.declaration import PHRASES
 from palimpsest.methods.predict.declaration import PREDICT
 from palimpsest.methods.restate.declaration import RESTATE
 from palimpsest.methods.select.declaration import SELECT
@@ -21,6 +22,7 @@ METHODS: tuple[Method, ...] = (
     DISCRIMINATOR,
     PREDICT,
     FEWSHOT,
+    PHRASES,
     SELECT,
     STEER,
     EVOLVE,

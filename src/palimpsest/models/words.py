@@ -34,9 +34,12 @@ class Words(Settings):
 
     def prompt(self, labelled: bool) -> str:
         """What stands before a text: a form where there is one, its label's description, what it is called."""
-        called = f"{self.text}:\n"
-        form = "" if self.form is None else f"{called}{_as_written(self.form)}\n\n"
-        return form + (f"{self.label}: {{description}}\n{called}" if labelled else called)
+        form = "" if self.form is None else f"{self._begins}{_as_written(self.form)}\n\n"
+        return form + (f"{self.label}: {{description}}\n" if labelled else "") + self._begins
+
+    def about(self, labelled: bool) -> str:
+        """The prompt with phrases that the text is about."""
+        return f"{self.prompt(labelled).removesuffix(self._begins)}{self.text} about {{phrases}}:\n"
 
     def shown(self, labelled: bool) -> str:
         """The same behind one text that is shown: the prompt, the text, and the prompt for one more, without a form."""
@@ -50,6 +53,10 @@ class Words(Settings):
     def blanks(self, labelled: bool) -> str:
         """Asks for a text whose gaps are filled."""
         return f"{self.text} with gaps:\n{{text}}\n\nThe same without gaps.\n{self.prompt(labelled)}"
+
+    @property
+    def _begins(self) -> str:
+        return f"{self.text}:\n"
 
     @property
     def question(self) -> str:

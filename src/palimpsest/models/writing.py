@@ -19,6 +19,7 @@ from palimpsest.models.tokens import Specials, line_ends, pad_right, specials
 _LIKELIEST = 256  # tokens that mostly hold a nucleus; finding them takes a quarter of the time of a full sort, or less
 _HASTE = 0.5  # nats that each further token adds to the ends of a text that is due
 _ROOMY = 7 / 8  # below this share of unfinished texts the finished ones are dropped from memory
+_SHORTEST = 0.75  # of the tokens that a text may have: from when the end of its sentence closes it
 _BLANKS = re.compile(r" {2,}")
 _SENTENCE_END = re.compile(r"[.!?][\"')]*$")
 
@@ -84,6 +85,25 @@ class Writer:
         self._last = frozenset({self.ids.eos}) | (line_ends(tokenizer) if line else frozenset())
         self._ending = torch.tensor(sorted(self._last), device=model.device)
         self._closing = torch.tensor(sorted(self.ends | self._last), device=model.device)
+
+    def room(self, head: Sequence[int], most: int, parts: int = 1) -> int:
+        """Tokens that a text may have behind its head, or each of so many texts, at most `most`.
+
+        Raises:
+            ModelError: there is no room for any.
+        """
+        room = (self.context - len(head) - 1) // parts
+        if room < 1:
+            raise ModelError(
+                f"{len(head)} tokens before a text leave no room in the model's {self.context} positions.",
+                "Shorten label names and prompt, show fewer examples, or use a model with a longer context.",
+            )
+        return min(most, room)
+
+    def anew(self, head: Sequence[int], most: int, stream: np.random.Generator) -> Start:
+        """The beginning of a text of at most `most` tokens behind nothing but its head, with coins of a stream."""
+        room = self.room(head, most)
+        return Start(head, 1, round(_SHORTEST * room), stream.random(room))
 
     @torch.no_grad()
     def go_on(self, starts: Sequence[Start]) -> list[list[int]]:

@@ -154,6 +154,7 @@ class _Makes(Settings):
     steer: tuple[str, ...] = ()  # younger than workspaces, as are the next
     restate: Mapping[str, str] = {}  # each with the variant that it changes
     choose: Mapping[str, tuple[str, ...]] = {}  # each with the variants that it chooses from
+    phrases: tuple[str, ...] = ()
 
 
 def _others() -> dict[str, Any]:
@@ -302,7 +303,7 @@ class Params(Settings):
         """
         readers = (self.variants[name] for name, source in self.run.private_predict.items() if source == "base")
         asked = (getattr(row, row.method).prompt for row in readers)
-        prompted = bool(self.run.dp_train or self.run.steer) or any(
+        prompted = bool(self.run.dp_train or self.run.steer or self.run.phrases) or any(
             not getattr(prompt, "chat", False) for prompt in asked
         )
         return self.public_lm is not None and prompted

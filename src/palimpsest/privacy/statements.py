@@ -1,11 +1,9 @@
 """What private rows state: which values their sentences have, and how many units state each combination of them."""
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from statistics import NormalDist
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
@@ -14,6 +12,7 @@ from dp_accounting.dp_event import DpEvent, GaussianDpEvent, NonPrivateDpEvent
 from palimpsest import validate
 from palimpsest.privacy.query import Stored, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, by_person, in_order
+from palimpsest.privacy.thresholded import MOST_SIGMA, ROUNDED_OFF, Key, Thresholded
 from palimpsest.records.statements import Attribute, Values, statements
 
 if TYPE_CHECKING:
@@ -23,28 +22,17 @@ One = TypeVar("One")
 Told: TypeAlias = tuple[str, Values]  # the label of a row, and what a sentence of it states
 
 MOST_CELLS = 2**20  # combinations of values, over all labels, that noise is drawn for
-_MOST_SIGMA = 2.0**20  # up to here noise in whole counts fits into 64 bits
-_ROUNDED_OFF = 1.0 + 2.0**-40  # more, relative, than roots, products and a quantile lose
 
 
 @bounds_persons
 @registered
 @dataclass(frozen=True)
-class StatementPhrases(Stored):
+class StatementPhrases(Thresholded):
     """The values of open attributes that many units state, each with a noisy count: a vocabulary nobody had to list.
 
-    Guarantee: a unit, a record or a person with all their rows, adds 1 to the count of each different open value in at
-    most `most` different statements of its own (`_told`), so to at most c = `most` times the number of open attributes
-    counts, and to no other. Of each value that occurs the count gets noise N(0, c sigma^2), rounded to a whole number,
-    and comes out where it reaches `threshold`; nothing tells of the others. Write P and Q for the law of the answer
-    with a unit and without it. Let P' be the law with it, where values that no other unit states never come out. Then
-    P' and Q are the same function of the noisy counts of the same values, and these counts differ by at most sqrt(c) in
-    L2: one Gaussian mechanism of sensitivity 1 and standard deviation sigma, in both orders (Dwork and Roth 2014,
-    Theorem A.1; exact delta: Balle and Wang 2018, Theorem 8), and rounding and the threshold are post-processing. P and
-    P' differ only where one of at most c values with a count of 1 reaches the threshold, which happens with probability
-    at most delta: their total variation is at most `own_delta`. It composes as `LimitedDomain` says (partition
-    selection: Korolova et al. 2009; Desfontaines, Voss, Gipson, Mandayam 2022). Running time is not covered, which
-    grows with the number of values. With sigma 0 all values come out, exactly: for reference runs.
+    Guarantee: a unit's keys are the open values in at most `most` different statements of its own (`_told`), so of a
+    record, or of a person with all their rows, at most c = `most` times the number of open attributes. The rest is the
+    argument of `Thresholded`: one Gaussian mechanism of noise sigma, and `own_delta` beside it.
 
     Attributes:
         attributes: public; those with a pattern are open.
@@ -61,47 +49,13 @@ class StatementPhrases(Stored):
     delta: float
     name: str = "statement_phrases"
 
-    def __post_init__(self) -> None:
-        """Refuse numbers that the argument does not hold for."""
-        validate.positive(most=self.most)
-        validate.in_range(0.0, _MOST_SIGMA, sigma=self.sigma)
-        if self.sigma > 0:
-            validate.positive(delta=self.delta)
-            validate.in_range(0.0, 0.5, delta=self.delta)
-
-    def event(self) -> DpEvent:
-        return GaussianDpEvent(self.sigma) if self.sigma > 0 else NonPrivateDpEvent()
-
-    @property
-    def own_delta(self) -> float:
-        """What it adds to delta beside its event."""
-        return self.delta if self.sigma > 0 else 0.0
-
     @property
     def changed(self) -> int:
         """The most counts that one unit changes, c."""
         return self.most * len(_open(self.attributes))
 
-    @property
-    def std(self) -> float:
-        """Of the noise on each count."""
-        return math.sqrt(self.changed) * self.sigma * _ROUNDED_OFF
-
-    @property
-    def threshold(self) -> int:
-        """The least noisy count that comes out; half a unit is room for rounding the noise."""
-        return 1 + math.ceil(0.5 - self.std * NormalDist().inv_cdf(self.delta / self.changed) * _ROUNDED_OFF)
-
-    def run(self, rows: Sequence[PrivateRow], noise: "NoiseSource") -> list[tuple[int, str, int]]:
-        """(place of the attribute, value, noisy count) of each value that comes out, the largest count first."""
-        counts = Counter(key for own in by_person(rows) for key in self._phrases(own))
-        keys = sorted(counts)
-        noisy = np.array([counts[key] for key in keys], dtype=np.int64) + noise.whole_normal(len(keys), self.std)
-        least = self.threshold if self.sigma > 0 else 1
-        kept = [(*key, count) for key, count in zip(keys, noisy.tolist(), strict=True) if count >= least]
-        return sorted(kept, key=lambda one: (-one[2], one[:2]))
-
-    def _phrases(self, unit: Sequence[PrivateRow]) -> set[tuple[int, str]]:
+    def keys(self, unit: Sequence[PrivateRow]) -> set[Key]:
+        """The (place of the attribute, value) pairs that count."""
         told = _first(self.most, _told(unit, self.attributes, self.labels))
         return {(place, values[place]) for _, values in told for place in _open(self.attributes)}
 
@@ -142,7 +96,7 @@ class StatementCounts(Stored):
     def __post_init__(self) -> None:
         """Refuse numbers that the argument does not hold for, and what would count a statement twice."""
         validate.positive(most=self.most)
-        validate.in_range(0.0, _MOST_SIGMA, sigma=self.sigma)
+        validate.in_range(0.0, MOST_SIGMA, sigma=self.sigma)
         validate.in_range(0.0, 0.99, label_share=self.label_share)
         validate.in_range(0, MOST_CELLS, cells=math.prod(self.shape))
         for names in (self.labels, *self.values):
@@ -160,7 +114,7 @@ class StatementCounts(Stored):
     @property
     def stds(self) -> tuple[float, float]:
         """Of the noise on each count of the first table, and of that by label (0 where there is none)."""
-        whole = math.sqrt(self.most) * self.sigma * _ROUNDED_OFF
+        whole = math.sqrt(self.most) * self.sigma * ROUNDED_OFF
         by_label = whole / math.sqrt(self.label_share) if self.label_share else 0.0
         return whole / math.sqrt(1.0 - self.label_share), by_label
 

@@ -1,6 +1,6 @@
 """Black-box attacks: from what a run shows to a score for each canary. No function here is told a coin."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +11,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.likelihood import encoder_probabilities, record_losses
 from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.phrases.declaration import PhrasesPrompt
 from palimpsest.models.activations import Activations
 from palimpsest.models.encoder import Encoder
 from palimpsest.models.lm import load_lm
+from palimpsest.models.prompts import frame_of
 from palimpsest.models.tokens import encode_texts, pad_right, specials
 from palimpsest.prediction.prompts import prompter
 from palimpsest.privacy.means import unit_rows
@@ -69,14 +71,35 @@ def by_continuation(release: Release, canaries: Canaries) -> np.ndarray:
     Mean log-probability of a word in nats, over the label's rows; a label without a row is the least likely to be in.
     Each canary is alone with its label, and was prompted as `settings.PROMPT` says.
     """
+    return _likely(release, canaries, _prompts(load_lm(release.base)[1], canaries), -np.inf)
+
+
+def by_phrases(release: Release, canaries: Canaries) -> np.ndarray:
+    """How much likelier the words written for a canary's label are behind its phrase than behind the label alone.
+
+    Each canary is alone with its label, was prompted as `phrases` does by default, and its phrase is its first word.
+    """
+    tokenizer, prompt = load_lm(release.base)[1], PhrasesPrompt()
+
+    def likely(template: str) -> np.ndarray:
+        told = {record.label: template.replace("{phrases}", record.text.split()[0]) for record in canaries.records}
+        heads = {label: frame_of(tokenizer, words, label or "", "", chat=False) for label, words in told.items()}
+        return _likely(release, canaries, {label: list(head.before) for label, head in heads.items()}, 0.0)
+
+    return likely(prompt.about) - likely(prompt.plain)
+
+
+def _likely(
+    release: Release, canaries: Canaries, prompts: Mapping[str | None, list[int]], without: float
+) -> np.ndarray:
+    """Mean log-probability of the words written for each canary's label behind its prompt, in nats, or `without`."""
     model, tokenizer = load_lm(release.base)
-    prompts = _prompts(tokenizer, canaries)
     rows = read_synthetic(release.rows, TEXT, LABEL)
     words = encode_texts(tokenizer, [row.text for row in rows], _BATCH)
-    likely: dict[str | None, list[float]] = {label: [] for label in prompts}
+    found: dict[str | None, list[float]] = {label: [] for label in prompts}
     for row, scores in zip(rows, _word_scores(model, [prompts[row.label] for row in rows], words), strict=True):
-        likely[row.label] += scores
-    return np.array([np.mean(likely[record.label] or [-np.inf]) for record in canaries.records])
+        found[row.label] += scores
+    return np.array([np.mean(found[record.label] or [without]) for record in canaries.records])
 
 
 def _prompts(tokenizer: PreTrainedTokenizerBase, canaries: Canaries) -> dict[str | None, list[int]]:

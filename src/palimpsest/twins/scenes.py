@@ -1,8 +1,8 @@
 """For each method: invented data, the stages that run on them, and a black-box attack on what those show.
 
-All canaries are in or out by a coin of their own; nothing else is private. Each scene is made so that a run without
-noise gives away nearly every coin: each canary has a public text that is near it alone, a label of its own, or words
-that no other has.
+All canaries are in or out by a coin of their own, and nothing else differs from run to run. Each scene is made so that
+a run without noise gives away nearly every coin: each canary has a public text that is near it alone, a label of its
+own, or words that no other has.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from palimpsest.records.record import Record
 from palimpsest.twins import attacks, settings
 from palimpsest.twins.attacks import Release
 from palimpsest.twins.canaries import Canaries, counterpart, invented_words, of_drawn_words, of_own_words
@@ -40,6 +41,7 @@ class Scene:
         before: stages that read public files alone, each with its arguments; they run once, before all others.
         faults: those whose twins must be caught.
         sharpness: of the public language model (`models.save_base`).
+        always: invented rows that are there whatever the coins say.
     """
 
     method: str
@@ -52,6 +54,7 @@ class Scene:
     before: tuple[Step, ...] = ()
     faults: tuple[str, ...] = (NO_NOISE,)
     sharpness: float = 0.02
+    always: tuple[Record, ...] = ()
 
 
 def dp_lm(seed: int) -> Scene:
@@ -111,6 +114,26 @@ def fewshot(seed: int) -> Scene:
     scene = predict(seed)
     variants = {NAME: settings.fewshot(4)}
     return replace(scene, method="fewshot", sections={**scene.sections, "variants": variants}, faults=(NO_NOISE,))
+
+
+def phrases(seed: int) -> Scene:
+    """Each canary has a word and a label of its own, and the word lacks one record more to come out without noise."""
+    words = invented_words(2 * COINS + 1, seed)
+    own, labels = words[1 : COINS + 1], words[COINS + 1 :]
+    canaries = of_own_words(own, labels, [()] * COINS)
+    enough = settings.enough_phrases()
+    return Scene(
+        method="phrases",
+        words=tuple(words),
+        canaries=canaries,
+        sections=_sections(
+            labels, {"phrases": [NAME]}, n_public=enough * COINS, variants={NAME: settings.phrases(COINS)}
+        ),
+        steps=(("phrases", NAME),),
+        attack=lambda release: attacks.by_phrases(release, canaries),
+        sharpness=1.0,
+        always=canaries.records * (enough - 1),
+    )
 
 
 def select(seed: int) -> Scene:
@@ -209,7 +232,20 @@ def sentdp(seed: int) -> Scene:
 
 SCENES: Mapping[str, Callable[[int], Scene]] = {
     scene.__name__: scene
-    for scene in (dp_lm, discriminator, predict, fewshot, select, steer, evolve, vote_select, restate, embed, sentdp)
+    for scene in (
+        dp_lm,
+        discriminator,
+        predict,
+        fewshot,
+        phrases,
+        select,
+        steer,
+        evolve,
+        vote_select,
+        restate,
+        embed,
+        sentdp,
+    )
 }
 
 

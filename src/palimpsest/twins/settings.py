@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from palimpsest.methods.phrases.declaration import PhrasesSettings
+from palimpsest.methods.phrases.plan import plan as plan_phrases
+from palimpsest.methods.shared.base import Budget
 from palimpsest.params.schema import Params
+from palimpsest.records.schema import PublicSchema
 
 ASSET, TEXT, LABEL = "invented_canaries", "text", "label"
 EPSILON, DELTA = 1.0, 1e-7  # of every claim: at a larger epsilon no black-box attack sees a missing noise
@@ -19,6 +23,7 @@ Section = Mapping[str, Any]
 NO_FILTERS: Section = {"chain": []}
 COUNTED: Section = {"label_counts": "prior"}
 VOTES: Section = {"neighbours": 1}
+_ONE_PHRASE: Section = {"most": 1, "common": 1.0, **COUNTED}
 _DP_SGD: Section = {
     "schedule": "constant", "warmup": 0.0, "clipping_norm": CLIPPING_NORM, "max_tokens": 12, "micro_batch": 128,
     "checkpoint_steps": 1000,
@@ -102,6 +107,17 @@ def steer(rows: int, pool: int, domain: float) -> Section:
         "steer", rows=rows, pool=pool, domain=domain, pilot=16, strengths=[1.0], max_tokens=8, filters=NO_FILTERS,
         **COUNTED,
     )  # fmt: skip
+
+
+def phrases(rows: int) -> Section:
+    """A variant of `phrases` where a record counts for one phrase, which nearly decides what is written."""
+    return variant("phrases", rows=rows, shown=1, temperature=0.01, max_tokens=8, filters=NO_FILTERS, **_ONE_PHRASE)
+
+
+def enough_phrases() -> int:
+    """Records that have a phrase which comes out without noise in such a variant."""
+    schema = PublicSchema(ASSET, "text", TEXT, 1, 1)
+    return int(plan_phrases(PhrasesSettings(**_ONE_PHRASE), schema, Budget(EPSILON, DELTA)).numbers["threshold"])
 
 
 def evolve(epsilon: float, rows: int, rounds: int, expand: int) -> Section:

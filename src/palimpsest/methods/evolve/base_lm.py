@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from palimpsest.devices import exact_device
-from palimpsest.errors import ModelError, ParamsError
+from palimpsest.errors import ParamsError
 from palimpsest.methods.evolve.author import Author, occurrences
 from palimpsest.methods.evolve.authors import Base
 from palimpsest.methods.shared.coins import coins
@@ -242,9 +242,9 @@ class BaseAuthor:
         return [[*first, *rest] for first, rest in zip(kept, self._writer.go_on(starts), strict=True)]
 
     def _start(self, draft: _Draft, first: list[int]) -> Start:
-        tokens, room, cut = [*draft.head, *first], self._room(draft.head) - len(first), draft.size - len(first)
         if draft.words is None:
-            return Start(tokens, 1, round(_SHORTEST * room), draft.stream.random(room))
+            return self._writer.anew(draft.head, self._settings.max_tokens, draft.stream)
+        tokens, room, cut = [*draft.head, *first], self._room(draft.head) - len(first), draft.size - len(first)
         most, due = min(room, math.ceil(_LONGEST * cut) + _SPARE), max(1, round(_SHORTEST * cut))
         return Start(tokens, due, due, draft.stream.random(most))
 
@@ -318,13 +318,7 @@ class BaseAuthor:
 
     def _room(self, head: Sequence[int], parts: int = 1) -> int:
         """Tokens that a text may have behind its head, or each of so many texts."""
-        room = (self._writer.context - len(head) - 1) // parts
-        if room < 1:
-            raise ModelError(
-                f"{len(head)} tokens before a text leave no room in the model's {self._writer.context} positions.",
-                "Shorten label names and prompt, show fewer examples, or use a model with a longer context.",
-            )
-        return min(self._settings.max_tokens, room)
+        return self._writer.room(head, self._settings.max_tokens, parts)
 
     def _words(self, text: str) -> list[list[int]]:
         """Tokens of each word; white space belongs to the word behind it."""

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from palimpsest.devices import exact_device
-from palimpsest.errors import ModelError
 from palimpsest.methods.shared.coins import coins
 from palimpsest.methods.steer.declaration import SteerSettings
 from palimpsest.models.activations import Activations, moved
@@ -17,8 +16,6 @@ from palimpsest.models.lm import load_lm
 from palimpsest.models.prompts import heads_of
 from palimpsest.models.tokens import specials
 from palimpsest.models.writing import Start, Writer, spelt
-
-_SHORTEST = 0.75  # of the tokens that a text may have: from when its last sentence closes it
 
 
 class Voice:
@@ -62,16 +59,9 @@ class Voice:
 
     def _start(self, label: str, shift: np.ndarray | None, number: int) -> Start:
         """The beginning of a text; one that is moved otherwise has coins of its own."""
-        head = self._heads[label]
-        room = min(self._settings.max_tokens, self._writer.context - len(head) - 1)
-        if room < 1:
-            raise ModelError(
-                f"{len(head)} tokens before a text leave no room in the model's {self._writer.context} positions.",
-                "Shorten label names and prompt, or use a model with a longer context.",
-            )
         moved_by = "" if shift is None else blake2b(np.ascontiguousarray(shift).tobytes(), digest_size=8).hexdigest()
         stream = coins(self._seed, "steer", label, moved_by, number)
-        return Start(head, 1, round(_SHORTEST * room), stream.random(room))
+        return self._writer.anew(self._heads[label], self._settings.max_tokens, stream)
 
     @property
     def _read(self) -> int:

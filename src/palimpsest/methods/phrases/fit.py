@@ -1,0 +1,136 @@
+"""`phrases`: texts of an untouched language model about phrases that many private rows have.
+
+A vocabulary of private phrases by noisy counts and a threshold, and a public model that is told of it in its prompt,
+is the idea of DP keyphrases. The model sees no row.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from palimpsest.errors import ParamsError
+from palimpsest.methods.phrases.declaration import PhrasesSettings
+from palimpsest.methods.phrases.plan import UNLABELLED, asked
+from palimpsest.methods.phrases.voice import Voice
+from palimpsest.methods.shared.base import Made, Plan
+from palimpsest.methods.shared.coins import coins
+from palimpsest.methods.shared.filters import chain, filtered
+from palimpsest.methods.shared.postprocess import Filter
+from palimpsest.methods.shared.shares import divided, label_shares
+from palimpsest.privacy.query import View
+from palimpsest.progress import track
+from palimpsest.records.phrases import PublicWords
+from palimpsest.records.record import Record
+from palimpsest.records.schema import PublicSchema
+
+_DRAWS = 8  # times that texts are asked for, while the filters leave a label short
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What the answers are: the rows that each label gets, and label -> phrase -> how much it is the label's own."""
+
+    counts: Mapping[str, int]
+    weights: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Phrases:
+    """Texts that a public language model writes about phrases of private rows.
+
+    Guarantee: `ask` asks for a noisy label histogram where the shares of the labels are not public, and for the phrases
+    of enough units, each once for adding or removing one unit, a record or a person (`LabelHistogram`, `KeyPhrases`).
+    Their composition meets the budget under its primary accountant, with the own delta of the phrases beside it. `made`
+    reads the answers, a public model and public settings (post-processing). A phrase that came out may be written word
+    for word. With an infinite epsilon nothing is noised: a reference that must never be released.
+
+    Attributes:
+        words: what public texts say of words.
+        voice: the public model.
+        measure: makes the perplexity filter.
+
+    Raises:
+        ParamsError: the plan is not feasible.
+    """
+
+    settings: PhrasesSettings
+    schema: PublicSchema
+    plan: Plan
+    words: PublicWords
+    voice: Voice
+    measure: Callable[[], Filter]
+
+    def __post_init__(self) -> None:
+        if not self.plan.feasible:
+            raise ParamsError("The plan of method phrases cannot work.", " ".join(self.plan.notes))
+
+    def ask(self, view: View) -> Told:
+        """Ask for the shares of the labels, where they are not public, and for the phrases of each."""
+        histogram, query = asked(self.settings, self.schema, self.plan.budget, self.words)
+        shares = label_shares(view, self.settings, self.schema, histogram, UNLABELLED)
+        return Told(divided(self.settings.rows, shares), telling(view.ask(query), shares))
+
+    def made(self, artifact: Told) -> Made:
+        """Texts for each label until the filters leave as many as it gets; fewer where they keep taking more."""
+        removing, counts = chain(self.settings.filters, self.measure), artifact.counts
+        kept: dict[str, list[Record]] = {label: [] for label in counts}
+        drawn = dict.fromkeys(counts, 0)
+        for _ in range(_DRAWS):
+            wanted = [
+                (label, drawn[label] + number) for label in counts for number in range(counts[label] - len(kept[label]))
+            ]
+            drawn = {label: drawn[label] + counts[label] - len(kept[label]) for label in counts}
+            for row in filtered(removing, self._written(wanted, artifact.weights)):
+                kept[row.label or UNLABELLED].append(row)
+        return Made([row for own in kept.values() for row in own], sum(drawn.values()), removing.removed)
+
+    def _written(
+        self, wanted: Sequence[tuple[str, int]], weights: Mapping[str, Mapping[str, float]]
+    ) -> Iterable[Record]:
+        """The texts of these labels and numbers that are not empty, written some side by side."""
+        size = self.settings.side_by_side
+        parts = [wanted[first : first + size] for first in range(0, len(wanted), size)]
+        for part in track(parts, name="write", total=len(parts), private=True):
+            texts = self.voice.texts([(*one, self._shown(*one, weights)) for one in part])
+            yield from (Record(text, label or None) for (label, _), text in zip(part, texts, strict=True) if text)
+
+    def _shown(self, label: str, number: int, weights: Mapping[str, Mapping[str, float]]) -> list[str]:
+        rng = coins(self.plan.method, self.voice.seed, label, number)
+        return drawn_phrases(weights[label], self.settings.shown, rng)
+
+
+def telling(found: Iterable[tuple[int, str, int]], shares: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Label -> phrase -> units that have it beyond the label's share of all that do; those of no label are left out.
+
+    Args:
+        found: place of the label, phrase, noisy count of units; a count that did not come out is taken as 0.
+        shares: of each label, in the order of the places. Alone, a label keeps its counts.
+    """
+    found, labels = list(found), list(shares)
+    everywhere = Counter[str]()
+    for _, phrase, count in found:
+        everywhere[phrase] += count
+    weights: dict[str, dict[str, float]] = {label: {} for label in labels}
+    for place, phrase, count in found:
+        others = shares[labels[place]] * everywhere[phrase] if len(labels) > 1 else 0.0
+        if count > others:
+            weights[labels[place]][phrase] = count - others
+    return weights
+
+
+def drawn_phrases(weights: Mapping[str, float], most: int, rng: np.random.Generator) -> list[str]:
+    """At most so many phrases, one after another in proportion to their weights, no two of them with a word in common.
+
+    Exponential clocks of these rates ring in that order (Efraimidis and Spirakis 2006).
+    """
+    names = list(weights)
+    clocks = rng.exponential(size=len(names)) / np.array(list(weights.values()), dtype=np.float64)
+    chosen, known = list[str](), set[str]()
+    for place in np.argsort(clocks, kind="stable").tolist():
+        words = set(names[place].split())
+        if len(chosen) < most and known.isdisjoint(words):
+            chosen.append(names[place])
+            known |= words
+    return chosen

@@ -1,0 +1,72 @@
+"""What `phrases` asks and costs; no row and no model is read."""
+
+import math
+
+from dp_accounting.dp_event import ComposedDpEvent, DpEvent
+
+from palimpsest.methods.phrases.declaration import PhrasesSettings
+from palimpsest.methods.shared.base import Budget, Plan
+from palimpsest.methods.shared.shares import gaussian, planned_histogram, planned_query, require_prior, whole_rho
+from palimpsest.privacy.accounting import calibrate_noise
+from palimpsest.privacy.phrases import KeyPhrases
+from palimpsest.privacy.planned import PlannedQuery
+from palimpsest.privacy.queries import LabelHistogram
+from palimpsest.records.phrases import PublicWords
+from palimpsest.records.schema import PublicSchema
+
+UNLABELLED = ""  # the label of a task without any
+
+
+def plan(settings: PhrasesSettings, schema: PublicSchema, budget: Budget) -> Plan:
+    """What a fit will ask and cost.
+
+    It is infeasible where a phrase that every unit of a class of average size has would not come out.
+
+    Raises:
+        ParamsError: the settings do not fit the public schema.
+    """
+    require_prior(settings.prior, schema)
+    histogram, phrases = asked(settings, schema, budget, PublicWords(0, {}, settings.common))
+    room, private = schema.n_units / len(phrases.labels), phrases.sigma > 0
+    feasible = not private or phrases.threshold <= room
+    numbers: dict[str, float | int | str] = {"sigma": phrases.sigma, "rows": settings.rows}
+    numbers |= {"threshold": phrases.threshold} if private else {}
+    numbers |= {} if histogram is None else {"histogram_sigma": histogram.sigma}
+    return Plan(
+        "phrases",
+        budget,
+        (*planned_query(histogram), PlannedQuery(phrases.name, phrases.event(), own_delta=phrases.own_delta)),
+        numbers,
+        feasible=feasible,
+        notes=() if feasible else (_drowned(phrases.threshold, room, schema.unit),),
+    )
+
+
+def asked(
+    settings: PhrasesSettings, schema: PublicSchema, budget: Budget, words: PublicWords
+) -> tuple[LabelHistogram | None, KeyPhrases]:
+    """The questions: how many units each label has, where that is not public, and which phrases."""
+    delta = settings.delta_share * budget.delta
+    rest = Budget(budget.epsilon, budget.delta - delta)
+    histogram = planned_histogram(settings, schema, whole_rho(rest))
+    labels = schema.label_names or (UNLABELLED,)
+    return histogram, KeyPhrases(labels, words, settings.most, _sigma(rest, histogram), delta)
+
+
+def _sigma(budget: Budget, histogram: LabelHistogram | None) -> float:
+    """The noise of the phrases that the histogram leaves of the budget."""
+    if math.isinf(budget.epsilon):
+        return 0.0
+    before = [] if histogram is None else [histogram.event()]
+
+    def whole(sigma: float) -> DpEvent:
+        return ComposedDpEvent([*before, gaussian(sigma)])
+
+    return calibrate_noise(whole, budget.epsilon, budget.delta)
+
+
+def _drowned(threshold: int, room: float, unit: str) -> str:
+    return (
+        f"A phrase comes out where about {threshold} {unit}s have it, and a class of average size has {room:.0f}: "
+        "raise epsilon, or lower phrases.most."
+    )

@@ -1,0 +1,52 @@
+"""Which phrases the private rows of each label have: those of enough units, with noisy counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+
+from palimpsest.privacy.query import bounds_persons, registered
+from palimpsest.privacy.rows import PrivateRow
+from palimpsest.privacy.thresholded import Key, Thresholded
+from palimpsest.records.phrases import PublicWords
+
+
+@bounds_persons
+@registered
+@dataclass(frozen=True, eq=False)
+class KeyPhrases(Thresholded):
+    """The phrases that many units have under a label, each with a noisy count: a vocabulary nobody had to list.
+
+    Guarantee: for adding or removing one unit, a record or a person with all their rows. A unit's keys are at most
+    c = `most` different pairs of a label and a phrase: of those in its rows the ones with the most usual words in
+    public texts, ties by phrase and label. They are a function of its own rows and of public facts, in whatever order
+    the rows are. The rest is the argument of `Thresholded`: one Gaussian mechanism of noise sigma, and `own_delta`
+    beside it.
+
+    Attributes:
+        labels: the public ones; a row of another label counts nowhere. ("",) where the task has none.
+        words: what public texts say of words.
+        most: phrases of a unit that count, over all its labels.
+        sigma: standard deviation of the noise, in units of what one unit can change.
+        delta: what the threshold must leave of the chance that a phrase of one unit alone comes out.
+    """
+
+    labels: tuple[str, ...]
+    words: PublicWords
+    most: int
+    sigma: float
+    delta: float
+    name: str = "key_phrases"
+
+    @property
+    def changed(self) -> int:
+        return self.most
+
+    def keys(self, unit: Sequence[PrivateRow]) -> set[Key]:
+        """The (place of the label, phrase) pairs that count."""
+        own = {
+            (self.labels.index(label), phrase)
+            for row in unit
+            if (label := row.label or "") in self.labels
+            for phrase in self.words.phrases(row.text)
+        }
+        return set(nsmallest(self.most, own, key=lambda key: (self.words.surprise(key[1]), key[1], key[0])))

@@ -1,0 +1,67 @@
+"""Phrases: single words and pairs of neighbours that a text has, and how usual public texts make them.
+
+What counts as a word is public. Which phrases a text has is a function of that text and of public texts alone.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from palimpsest.records.keyed import normalise
+
+# What stands between blanks, if it is a word: two letters or more, joined by apostrophes or hyphens, signs that open
+# before it and signs that close behind it. No digit and no @, so that no phrase is an address or a number of somebody.
+_WORD = re.compile(r"([\"'(\[“‘#]*)([^\W\d_]{2,}(?:['’-][^\W\d_]+)*)([.,;:!?\"')\]…”’]*)")
+
+
+@dataclass(frozen=True, eq=False)
+class PublicWords:
+    """What public texts say of words.
+
+    Attributes:
+        texts: how many there are.
+        counts: word -> texts that have it.
+        common: share of the texts from which on a word tells nothing: no phrase has it.
+    """
+
+    texts: int
+    counts: Mapping[str, int]
+    common: float
+
+    @classmethod
+    def of(cls, texts: Sequence[str], common: float) -> Self:
+        """The words of these texts."""
+        counts = Counter(word for text in texts for word in {word for _, word, _ in _words(text) if word})
+        return cls(len(texts), counts, common)
+
+    def phrases(self, text: str) -> set[str]:
+        """The words of a text, in lower case, and the pairs of neighbours with no sign between them.
+
+        >>> sorted(PublicWords.of(["the roof", "the hall"], 0.9).phrases("Roof leaks, the cellar 2 floods."))
+        ['cellar', 'floods', 'leaks', 'roof', 'roof leaks']
+        """
+        found, before = set[str](), ""  # the word that a pair may begin with
+        for opened, word, closed in _words(text):
+            if not word or self._tells_nothing(word):
+                before = ""
+                continue
+            found |= {word, f"{before} {word}"} if before and not opened else {word}
+            before = "" if closed else word
+        return found
+
+    def surprise(self, phrase: str) -> float:
+        """How rare its words are in public texts, in nats, added up; a word of no text is the rarest."""
+        return sum(math.log((self.texts + 1) / (self.counts.get(word, 0) + 1)) for word in phrase.split())
+
+    def _tells_nothing(self, word: str) -> bool:
+        return self.counts.get(word, 0) > self.common * self.texts
+
+
+def _words(text: str) -> Iterator[tuple[str, str, str]]:
+    """What stands between blanks: signs before it, the word, signs behind it; "" for what is no word."""
+    for part in normalise(text).split():
+        match = _WORD.fullmatch(part)
+        yield ("", "", "") if match is None else (match[1], match[2], match[3])
