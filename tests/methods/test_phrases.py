@@ -82,7 +82,7 @@ def asked(
 @pytest.mark.parametrize("target", [0.5, 3.0])
 def test_both_questions_spend_the_budget_by_both_accountants(changes, target) -> None:
     plan = plan_of(target, **changes)
-    assert plan.own_delta == DELTA * changes.get("delta_share", 0.02)
+    assert plan.own_delta == DELTA * changes.get("delta_share", 0.1)
     left = DELTA - plan.own_delta
     assert target * (1 - 5e-3) <= epsilon(plan.event, left) <= target
     assert target <= epsilon(plan.event, left, "rdp") <= 1.4 * target
@@ -129,7 +129,7 @@ def test_prompts_are_tried_before_a_row_is_read(base) -> None:
 
 def test_phrases_of_many_units_come_out_and_are_charged(tmp_path, base) -> None:
     _, told, charged = asked(tmp_path, base, 30.0)
-    assert charged == [("label_histogram", 0.0, "committed"), ("key_phrases", DELTA * 0.02, "committed")]
+    assert charged == [("label_histogram", 0.0, "committed"), ("key_phrases", DELTA / 10, "committed")]
     own = {label: set(weights) - {"order"} for label, weights in told.weights.items()}  # which all rows have
     assert own == {"refund": {"lamp", "leaks"}, "praise": {"oven", "hums"}}
     assert sum(told.counts.values()) == 12

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from palimpsest.records.duplicates import guessable, near_duplicates, wording
+from palimpsest.records.duplicates import Watched, guessable, wording
 
 
 def shingle_sets(rng, count):
@@ -22,7 +22,18 @@ def test_near_duplicates_are_all_pairs_above_the_similarity(similarity):
         if len(sets[left] & sets[right]) / len(sets[left] | sets[right]) >= similarity
     }
     assert expected
-    assert set(near_duplicates(sets, similarity)) == expected
+    watched = Watched(sets, similarity)
+    met = {(left, right) for right, members in enumerate(sets) for left in watched.near(members) if left < right}
+    assert met == expected
+
+
+@pytest.mark.parametrize("similarity", [0.3, 0.5, 2 / 3, 0.8, 1.0])
+def test_others_meet_exactly_the_watched_sets_that_are_alike(similarity):
+    sets = shingle_sets(np.random.default_rng(3), 160)
+    watched = Watched(sets[:30], similarity)
+    for members in sets[30:]:
+        alike = {place for place, one in enumerate(sets[:30]) if len(one & members) / len(one | members) >= similarity}
+        assert sorted(watched.near(members)) == sorted(alike)
 
 
 def test_twins_leave_the_guess_set_and_others_stay():
@@ -52,6 +63,18 @@ def test_the_order_of_the_rows_does_not_matter():
     mask = guessable(texts, similarity=0.6, shingle=2)
     assert 0 < mask.sum() < 200
     assert (guessable([texts[index] for index in order], similarity=0.6, shingle=2) == mask[order]).all()
+
+
+@pytest.mark.parametrize("persons", [None, 40])
+def test_of_who_is_asked_about_the_answer_is_what_it_is_where_all_are(persons):
+    rng = np.random.default_rng(2)
+    texts = [" ".join(f"w{number}" for number in rng.integers(0, 7, 4)) for _ in range(200)]
+    units = None if persons is None else [str(number) for number in rng.integers(0, persons, 200)]
+    asked = rng.random(200) < 0.2 if units is None else np.array([int(unit) % 4 == 0 for unit in units])
+    whole = guessable(texts, units, similarity=0.6, shingle=2)
+    some = guessable(texts, units, asked, similarity=0.6, shingle=2)
+    assert some.tolist() == (whole & asked).tolist()
+    assert 0 < some.sum() < asked.sum()
 
 
 def test_no_texts_give_an_empty_mask():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.privacy.rows import PrivateRow
-from palimpsest.records.keyed import digest, fingerprint, likeness, normalise
+from palimpsest.records.keyed import digest, fingerprint, likeness, normalise, sorted_digests
 from palimpsest.records.private import SplitRow
 
 KEY = bytes(range(32))
@@ -100,3 +100,9 @@ def test_texts_are_known_again_as_a_multiset_of_what_a_reader_calls_the_same(one
 
 def test_how_long_the_longest_text_may_be_does_not_matter_to_who_is_known_again() -> None:
     assert likeness(["x" * 100 + "tail"], KEY) == likeness(["x" * 100], KEY) != likeness(["x" * 99], KEY)
+
+
+def test_digests_are_sorted_as_bytes_are_zeros_at_their_ends_too():
+    digests = [os.urandom(32) for _ in range(200)]
+    digests += [bytes(32), b"a" + bytes(31), b"a" * 31 + b"\0", b"\xff" * 32, b"\x7f" * 32] * 2
+    assert sorted_digests(iter(digests)) == b"".join(sorted(digests))

@@ -142,9 +142,9 @@ def test_who_may_be_guessed_about_is_asked_of_the_rows_that_are_kept() -> None:
     """A row that the cap left out is in no part: it carries nobody's words into the training part."""
     asked: list[tuple[list[str], list[str]]] = []
 
-    def watched(texts: list[str], persons: list[str]) -> Any:
+    def watched(texts: list[str], persons: list[str], audited: Any) -> Any:
         asked.append((texts, persons))
-        return LIKENESS(texts, persons)
+        return LIKENESS(texts, persons, audited)
 
     for rows in worlds():
         asked.clear()

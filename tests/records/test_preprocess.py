@@ -29,7 +29,7 @@ PUBLIC = ("task", "label", "labels", "n_public", "unit_column", "max_rows_per_un
 SECRET = "ZANZIBAR-7731"
 
 
-def unique(texts: list[str], persons: list[str] | None) -> np.ndarray:
+def unique(texts: list[str], persons: list[str] | None, _asked: np.ndarray) -> np.ndarray:
     counts = Counter(texts)
     return np.array([counts[text] == 1 for text in texts], dtype=bool)
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from palimpsest.records.keyed import normalise
 _WORD = re.compile(r"\w+")
 
 Shingle = tuple[str, ...]
+Wording = frozenset[Shingle]  # of a text: two that differ in case or punctuation alone have one
 
 
 def words(text: str) -> list[str]:
@@ -33,7 +34,12 @@ def wording(text: str) -> str:
 
 
 def guessable(
-    texts: Sequence[str], persons: Sequence[str] | None = None, *, similarity: float, shingle: int
+    texts: Sequence[str],
+    persons: Sequence[str] | None = None,
+    asked: np.ndarray | None = None,
+    *,
+    similarity: float,
+    shingle: int,
 ) -> np.ndarray:
     """Which records the membership audit may guess about: those of units unlike every other unit's records.
 
@@ -42,13 +48,16 @@ def guessable(
     split have one wording, so no two guesses hang on one coin. Where persons are the unit, all records of a person
     share a coin: then only the words of *another* person count, and they put out all records of both.
 
-    Guarantee: the answer is a function of all private texts and of nothing else: never of a coin, a label or the
-    order of the rows, and never of how often a person says the same. It changes for other units when one is added, so
-    it may select only what the *audit* guesses about, never which rows train: the split is drawn without it.
+    Guarantee: of a record that is asked about the answer is a function of all private texts and of nothing else: never
+    of a coin, a label or the order of the rows, and never of how often a person says the same. It changes for other
+    units when one is added, so it may select only what the *audit* guesses about, never which rows train: the split is
+    drawn without it.
 
     Args:
         texts: every private text, members and holdout together, N of them.
         persons: who is behind each text, (N,); None where each text is a unit of its own.
+        asked: bool (N,), whole units; about others the answer is False. None asks about all. Only the texts that are
+            asked about are held apart in words, each other one just meets them.
         similarity: smallest Jaccard similarity of two near-duplicates, in (0, 1].
         shingle: words per shingle; a shorter text is one shingle.
 
@@ -57,34 +66,50 @@ def guessable(
     """
     validate.positive(similarity=similarity, shingle=shingle)
     validate.in_range(0, 1, similarity=similarity)
-    wordings = [wording(text) for text in texts]
+    wanted = np.ones(len(texts), dtype=bool) if asked is None else np.asarray(asked, dtype=bool)
     units: Sequence[str | int] = range(len(texts)) if persons is None else persons
-    owners: defaultdict[str, set[str | int]] = defaultdict(set)
-    for text, unit in zip(wordings, units, strict=True):
-        owners[text].add(unit)
-    distinct = list(owners)
-    shared = {unit for own in owners.values() if len(own) > 1 for unit in own}
-    for left, right in near_duplicates([shingles_of(text.split(" "), shingle) for text in distinct], similarity):
-        both = owners[distinct[left]] | owners[distinct[right]]
-        shared |= both if len(both) > 1 else set()
-    return np.array([unit not in shared for unit in units], dtype=bool)
+    owners: defaultdict[Wording, set[str | int]] = defaultdict(set)
+    for place in np.flatnonzero(wanted).tolist():
+        owners[_shingled(texts[place], shingle)].add(units[place])
+    watched, of_each, shared = Watched(list(owners), similarity), list(owners.values()), set()
+    for text, unit in zip(track(texts, name="near-duplicates", total=len(texts), private=True), units, strict=True):
+        for place in watched.near(_shingled(text, shingle)):
+            shared |= of_each[place] - {unit}
+    return np.array([own and unit not in shared for own, unit in zip(wanted.tolist(), units, strict=True)], dtype=bool)
 
 
-def near_duplicates(sets: Sequence[frozenset[Shingle]], similarity: float) -> Iterator[tuple[int, int]]:
-    """All pairs of sets whose Jaccard similarity is at least `similarity`: exact, no hashing.
+def _shingled(text: str, size: int) -> Wording:
+    return shingles_of(wording(text).split(" "), size)
+
+
+class Watched:
+    """Sets that others are compared with: exact, no hashing.
 
     Source: prefix filtering (Chaudhuri, Ganti and Kaushik 2006; Bayardo, Ma and Srikant 2007). With the elements in
     one order, rarest first, two sets of similarity t share one of the first |s| - ceil(t |s|) + 1 elements of each,
-    so only sets that meet in such a prefix are compared.
+    so only sets that meet in such a prefix are compared. Elements that no watched set has come first of all.
     """
-    rarity = Counter(element for members in sets for element in members)
-    index: dict[Shingle, list[int]] = defaultdict(list)
-    for current, members in enumerate(track(sets, name="near-duplicates", total=len(sets), private=True)):
-        prefix = sorted(members, key=lambda element: (rarity[element], element))[: _prefix(len(members), similarity)]
-        candidates = {other for element in prefix for other in index[element]}
-        yield from ((other, current) for other in candidates if jaccard(sets[other], members) >= similarity)
-        for element in prefix:
-            index[element].append(current)
+
+    def __init__(self, sets: Sequence[Wording], similarity: float) -> None:
+        """Watch sets, none of them empty; `similarity` is the smallest Jaccard similarity that counts."""
+        self._sets, self._similarity = sets, similarity
+        self._rarity = Counter(element for members in sets for element in members)
+        self._index: dict[Shingle, list[int]] = defaultdict(list)
+        for place, members in enumerate(sets):
+            for element in self._first(members, _prefix(len(members), similarity)):
+                self._index[element].append(place)
+
+    def near(self, members: Wording) -> list[int]:
+        """Places of all watched sets whose similarity to this one is large enough."""
+        known = [element for element in members if element in self._rarity]
+        first = self._first(known, _prefix(len(members), self._similarity) - (len(members) - len(known)))
+        candidates = {other for element in first for other in self._index.get(element, ())}
+        return [other for other in candidates if jaccard(self._sets[other], members) >= self._similarity]
+
+    def _first(self, members: Iterable[Shingle], count: int) -> list[Shingle]:
+        if count < 1:
+            return []
+        return sorted(members, key=lambda element: (self._rarity[element], element))[:count]
 
 
 def _prefix(size: int, similarity: float) -> int:

@@ -10,11 +10,11 @@ import numpy as np
 from palimpsest.records.conformity import conforms
 from palimpsest.records.private import RawRow, SplitRow
 from palimpsest.records.schema import PublicSchema
-from palimpsest.records.split import Split, audit_rate, cap_rows, person_id, split_rows
+from palimpsest.records.split import Split, assign, audit_rate, cap_rows, person_id, split_rows
 from palimpsest.records.structured import members_of
 from palimpsest.workspace import Zone
 
-Guessable = Callable[[Sequence[str], Sequence[str] | None], np.ndarray]
+Guessable = Callable[[Sequence[str], Sequence[str] | None, np.ndarray], np.ndarray]
 
 # Declared numbers may be approximate; farther off than this factor, noise and sampling rate no longer suit the data.
 _DECLARED_FACTOR = 1.25
@@ -70,14 +70,15 @@ def preprocess(
         audit_size: public; expected number of units in the audit subset.
         test_rate: public probability of the test part; not used where a test file is given.
         batch_size: public; expected batch size, for a warning.
-        guessable: (texts, person of each or None) -> (len(texts),) bool: rows of units that have no near-duplicate in
-            another unit.
+        guessable: (texts, person of each or None, which are asked about) -> (len(texts),) bool: rows that are asked
+            about, of units that have no near-duplicate in another unit.
     """
     kept = _kept(rows, schema, key)
     persons = None if schema.unit_column is None else [person_id(row, key) for row in kept]
-    mask = guessable([row.text for row in kept], persons)
     rate = audit_rate(audit_size, schema.n_units)
-    split = split_rows(kept, key, rate, test_rate if test_rows is None else 0.0, mask)
+    cut = test_rate if test_rows is None else 0.0
+    audited = np.fromiter((assign(row, key, rate, cut).audit for row in kept), dtype=bool, count=len(kept))
+    split = split_rows(kept, key, rate, cut, guessable([row.text for row in kept], persons, audited))
     if test_rows is not None:
         split = replace(split, test=[SplitRow(row.text, row.label) for row in test_rows])
     return Preprocessed(split, _report(rows, kept, split, schema, batch_size))
@@ -86,7 +87,7 @@ def preprocess(
 def _kept(rows: Sequence[RawRow], schema: PublicSchema, key: bytes) -> list[RawRow]:
     """The rows that are split; where the unit of privacy is one record, they name nobody."""
     if schema.unit_column is None:
-        return [replace(row, unit=None) for row in rows]
+        return [row if row.unit is None else replace(row, unit=None) for row in rows]
     return cap_rows([row for row in rows if row.unit is not None], key, schema.max_rows_per_unit)
 
 
@@ -139,7 +140,13 @@ def _counts(rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema
 
 def _units(rows: Iterable[SplitRow]) -> int:
     """How many units of privacy the rows are of."""
-    return len({number if row.person is None else row.person for number, row in enumerate(rows)})
+    persons, unnamed = set[str](), 0
+    for row in rows:
+        if row.person is None:
+            unnamed += 1
+        else:
+            persons.add(row.person)
+    return len(persons) + unnamed
 
 
 def _invalid(rows: Sequence[RawRow], json_schema: Mapping[str, Any]) -> int:

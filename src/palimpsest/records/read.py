@@ -1,6 +1,7 @@
 """Reading private (or public) rows from CSV, TSV, JSONL and Parquet, one row at a time."""
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -182,7 +183,7 @@ class _Rule:
                 f"is not one of the {len(self.labels)} public labels",
                 "Correct the row, case and spaces too, or add its label to dataset.labels in params.yaml.",
             )
-        return label
+        return label if label is None or self.labels is None else sys.intern(label)  # one object for all rows of it
 
     def _unit(self, value: Any, place: Place) -> str | None:
         named = self._name(value, place, self.columns.unit) or ""

@@ -95,8 +95,8 @@ def split_rows(rows: Sequence[RawRow], key: bytes, audit_rate: float, test_rate:
 
     Args:
         rows: private rows, all of which name their person, or none.
-        guessable: (len(rows),) bool, made without sight of the coins; False for the rows of a unit that has a
-            near-duplicate in another one.
+        guessable: (len(rows),) bool, made without sight of the fair coins; False for the rows of a unit that has a
+            near-duplicate in another one, and wherever no coin is flipped.
     """
     validate.in_range(0, 1, audit_rate=audit_rate, test_rate=test_rate)
     if np.shape(guessable) != (len(rows),):

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.structured import PLAIN, WHOLE_ROW, members_of, parsed
 
+_ROW_GROUP, _AT_ONCE = 1 << 20, 1 << 16  # rows that are written, and read, together
 _TEXT = pa.field("text", pa.string())
 _LABEL = pa.field("label", pa.string())
 _ROUNDS_SCHEMA = pa.schema([pa.field("round", pa.int64()), _TEXT, _LABEL])
@@ -96,7 +97,17 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def write_split(path: Path | str, rows: Iterable[SplitRow]) -> None:
     """Write a private split: columns text, label, guess and person; label and person may be null. Private zone."""
-    _write_table(path, pa.Table.from_pylist([asdict(row) for row in rows], _SPLIT_SCHEMA))
+    remaining = iter(rows)
+    with atomic_path(path) as draft, pq.ParquetWriter(draft, _SPLIT_SCHEMA) as writer:
+        writer.write_table(_split_table(list(islice(remaining, _ROW_GROUP))))
+        while some := list(islice(remaining, _ROW_GROUP)):
+            writer.write_table(_split_table(some))
+
+
+def _split_table(rows: Sequence[SplitRow]) -> pa.Table:
+    columns = ([getattr(row, name) for row in rows] for name in _SPLIT_SCHEMA.names)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, _SPLIT_SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=_SPLIT_SCHEMA)
 
 
 def read_split(path: Path | str) -> list[SplitRow]:
@@ -105,7 +116,8 @@ def read_split(path: Path | str) -> list[SplitRow]:
     Raises:
         DataError: the file is missing, damaged or not a private split.
     """
-    return [SplitRow(**row) for row in _read_table(path, _SPLIT_SCHEMA).to_pylist()]
+    parts = ((column.to_pylist() for column in part.columns) for part in _parts(path, _SPLIT_SCHEMA))
+    return [SplitRow(*values) for columns in parts for values in zip(*columns, strict=True)]
 
 
 def write_public(path: Path | str, rows: Iterable[Record]) -> None:
@@ -173,10 +185,18 @@ def _names(path: Path) -> list[str]:
 
 
 def _read_table(path: Path | str, schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables([schema.empty_table(), *_parts(path, schema)])
+
+
+def _parts(path: Path | str, schema: pa.Schema) -> Iterator[pa.Table]:
+    """A table some rows at a time."""
     path = Path(path)
     # ParquetFile and not read_table: the latter reads a folder name such as "label=1" as a column.
     with suppress(OSError, KeyError, pa.ArrowException), pq.ParquetFile(path) as file:
-        return file.read(schema.names).select(schema.names).cast(schema)
+        file.schema_arrow.empty_table().select(schema.names)  # a column that is not there is passed over below
+        for batch in file.iter_batches(_AT_ONCE, columns=schema.names):
+            yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
+        return
     raise DataError(
         f"{path.name!r} is missing, or is not a Parquet file with the columns {', '.join(schema.names)}.",
         "Run the stage that writes it again.",

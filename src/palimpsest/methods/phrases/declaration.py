@@ -51,7 +51,7 @@ class PhrasesSettings(Settings):
         default=0.1, gt=0, le=1, description="No phrase has a word that is in a larger share of the public texts."
     )
     delta_share: float = Field(
-        default=0.02, gt=0, lt=1, description="Share of delta for the chance that a phrase of one unit alone comes out."
+        default=0.1, gt=0, lt=1, description="Share of delta for the chance that a phrase of one unit alone comes out."
     )
     shown: int = Field(default=3, ge=1, description="Phrases that a prompt shows.")
     prompt: PhrasesPrompt = PhrasesPrompt()
