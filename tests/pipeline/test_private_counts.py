@@ -87,7 +87,8 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     attributes = {"matter": {"values": {"bill": [], "parcel": []}}, "kind": {"values": {"late": [], "wrong": []}}}
     stated = {"method": "restate", "epsilon": 1.0, "from": SELECTED, "attributes": attributes}
     place.edit("variants", **{RESTATED: stated})
-    place.edit("variants", **{ABOUT: {"method": "phrases", "epsilon": 0.5, "rows": 20, "max_tokens": 12}})
+    about = {"method": "phrases", "epsilon": 0.5, "rows": 20, "max_tokens": 12, "label_counts": "prior"}
+    place.edit("variants", **{ABOUT: about | {"most": 2, "delta_share": 1e-4}})  # not much of delta is left
     place.edit("variants", **{CHOSEN: {"method": "choose", "epsilon": 2.0, "from": [SELECTED, EVOLVED]}})
     place.edit("decoders", "small", epochs=0.2, sentences=300, heldout=20, max_tokens=16)
     decode = {"samples": 2, "corrections": 1, "max_tokens": 12, "batch": 32}
