@@ -29,12 +29,12 @@ DISTINCT = 313  # texts among the training rows
 PLANTED = {READ, *SIZES.values(), *GUESSED.values(), DISTINCT, 337 + 211, 337 - 173, 173 + 149} - {0}
 
 SELECTED, EVOLVED, VOTED, EMBEDDED, DEEP, WORDS = "select0_5", "evolve0_5", "vote1", "embed0_5", "sentdp0_5", "custext"
-CHOSEN, RESTATED, ABOUT = "best2", "restate1", "phrases0_5"
+CHOSEN, RESTATED, ABOUT, MOVED = "best2", "restate1", "phrases0_5", "steer0_5"
 # Stages in an order in which they can run, with their arguments.
 RUN = [
     ("dp_train", VARIANT), ("pplm_generate", VARIANT, VARIANT), ("private_predict", WRITTEN, "taught/similar"),
     ("select", SELECTED), ("private_evolve", EVOLVED, "base"), ("evolution_audit", EVOLVED),
-    ("choose", CHOSEN), ("restate", RESTATED, SELECTED), ("phrases", ABOUT),
+    ("choose", CHOSEN), ("restate", RESTATED, SELECTED), ("phrases", ABOUT), ("steer", MOVED),
     ("vote_select", VOTED, VARIANT), ("decoder_pretrain", "small"), ("eda_evolve", EMBEDDED, "small"),
     ("eda_audit", EMBEDDED), ("sentdp", DEEP), ("custext", WORDS), ("baseline_eval",), ("downstream_eval", VARIANT),
     ("mia", VARIANT, VARIANT), ("shadow_mia", VARIANT, VARIANT), ("embedding_audit", VARIANT), ("familiarity_audit",),
@@ -89,6 +89,8 @@ def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     place.edit("variants", **{RESTATED: stated})
     about = {"method": "phrases", "epsilon": 0.5, "rows": 20, "max_tokens": 12, "label_counts": "prior"}
     place.edit("variants", **{ABOUT: about | {"most": 2, "delta_share": 1e-4}})  # not much of delta is left
+    moved = {"rows": 20, "pool": 1, "pilot": 2, "strengths": [1.0], "max_tokens": 12, "label_counts": "prior"}
+    place.edit("variants", **{MOVED: {"method": "steer", "epsilon": 0.5, **moved}})
     place.edit("variants", **{CHOSEN: {"method": "choose", "epsilon": 2.0, "from": [SELECTED, EVOLVED]}})
     place.edit("decoders", "small", epochs=0.2, sentences=300, heldout=20, max_tokens=16)
     decode = {"samples": 2, "corrections": 1, "max_tokens": 12, "batch": 32}
