@@ -8,6 +8,8 @@ from importlinter import api
 from importlinter.application.use_cases import FAILURE, SUCCESS, lint_imports
 from importlinter.configuration import configure
 
+from palimpsest.methods.registry import METHODS
+
 CONFIG = Path(__file__).parents[1] / ".importlinter"
 # The contract, the option that is turned against a part of the code that does what the contract forbids, its value.
 BREACHES = [
@@ -44,3 +46,11 @@ def test_a_contract_notices_a_breach(tmp_path, contract, option, value):
     with (tmp_path / "contracts.ini").open("w") as file:
         parser.write(file)
     assert lint(tmp_path / "contracts.ini", contract) is FAILURE
+
+
+def test_the_contracts_of_methods_name_every_method():
+    packages = {declared.module.rpartition(".")[0] for declared in METHODS}
+    for contract in api.read_configuration(str(CONFIG))["contracts_options"]:
+        named = {"methods": contract.get("modules"), "shared": contract.get("forbidden_modules")}.get(contract["id"])
+        if named is not None:
+            assert [one for one in packages if not any(f"{one}.".startswith(f"{part}.") for part in named)] == []
