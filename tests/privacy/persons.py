@@ -1,8 +1,10 @@
 """All small data sets of persons, and the neighbours that lack one of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, combinations_with_replacement, product, zip_longest
 from typing import TypeAlias
+
+import numpy as np
 
 from palimpsest.privacy.rows import PrivateRow
 
@@ -37,3 +39,25 @@ def rows_in(data: Data, backwards: bool = False) -> list[PrivateRow]:
 def records_in(data: Data) -> list[PrivateRow]:
     """The same rows, each a unit of its own."""
     return [PrivateRow(row.text, row.label) for row in rows_in(data)]
+
+
+def pairs(every: Iterable[Data]) -> Iterator[tuple[list[PrivateRow], list[PrivateRow]]]:
+    """Neighbours: persons with all their rows, and single records."""
+    for data in every:
+        for less in neighbours(data):
+            yield rows_in(data), rows_in(less)
+        records = records_in(data)
+        for place in range(len(records)):
+            yield records, [*records[:place], *records[place + 1 :]]
+
+
+class Noted:
+    """Noise whose standard deviation is noted, and that is always the same number."""
+
+    def __init__(self, always: int = 0) -> None:
+        self.always = always
+        self.drawn: list[tuple[int, float]] = []
+
+    def whole_normal(self, size: int, std: float) -> np.ndarray:
+        self.drawn.append((size, std))
+        return np.full(size, self.always, dtype=np.int64)

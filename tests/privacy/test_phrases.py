@@ -2,11 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dp_accounting as dpa
-import numpy as np
 import pytest
 from scipy import stats
 
@@ -15,24 +14,12 @@ from palimpsest.privacy.phrases import KeyPhrases
 from palimpsest.privacy.query import is_for_persons, is_registered
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.phrases import PublicWords
-from tests.privacy.persons import data_sets, neighbours, records_in, rows_in
+from tests.privacy.persons import Noted, data_sets, pairs, rows_in
 
 LABELS = ("refund", "praise")
 PUBLIC = PublicWords.of(["the lamp", "the lamp hums", "the", "the"], 0.5)
 KINDS = [("Lamp hums", "refund"), ("the lamp, the oven", "praise"), ("oven", "refund"), ("lamp", "unheard of")]
 DATA = list(data_sets(KINDS, 2, 2))
-
-
-class Noted:
-    """Noise whose standard deviation is noted, and that is always the same number."""
-
-    def __init__(self, always: int = 0) -> None:
-        self.always = always
-        self.drawn: list[tuple[int, float]] = []
-
-    def whole_normal(self, size: int, std: float) -> np.ndarray:
-        self.drawn.append((size, std))
-        return np.full(size, self.always, dtype=np.int64)
 
 
 def phrases(sigma: float = 0.0, most: int = 2, delta: float = 1e-6) -> KeyPhrases:
@@ -44,20 +31,10 @@ def found(query: KeyPhrases, rows: Sequence[PrivateRow]) -> Counter[tuple[int, s
     return Counter({(place, phrase): count for place, phrase, count in query.run(rows, NoiseSource())})
 
 
-def pairs() -> Iterator[tuple[list[PrivateRow], list[PrivateRow]]]:
-    """Neighbours: persons with all their rows, and single records."""
-    for data in DATA:
-        for less in neighbours(data):
-            yield rows_in(data), rows_in(less)
-        records = records_in(data)
-        for place in range(len(records)):
-            yield records, [*records[:place], *records[place + 1 :]]
-
-
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_a_unit_changes_so_many_counts_by_one(most) -> None:
     query, reached = phrases(most=most), 0
-    for more, less in pairs():
+    for more, less in pairs(DATA):
         with_one, without = found(query, more), found(query, less)
         changed = {key: with_one[key] - without[key] for key in with_one | without if with_one[key] != without[key]}
         assert set(changed.values()) <= {1}

@@ -2,12 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import dp_accounting as dpa
-import numpy as np
 import pytest
 from scipy import stats
 
@@ -16,25 +15,13 @@ from palimpsest.privacy.query import is_for_persons, is_registered
 from palimpsest.privacy.rows import PrivateRow
 from palimpsest.privacy.statements import StatementCounts, StatementPhrases
 from palimpsest.records.statements import Attribute
-from tests.privacy.persons import data_sets, neighbours, records_in, rows_in
+from tests.privacy.persons import Noted, data_sets, pairs, rows_in
 
 LABELS = ("refund", "praise")
 NAME = Attribute("name", {}, r"[A-Z]\w*")
 DOES = Attribute("does", {"hums": ("hums", "humming"), "leaks": ("leaks",)})
 KINDS = [("A hums", "refund"), ("B hums. A leaks. A hums.", "refund"), ("B hums", "praise"), ("C hums", "unheard of")]
 DATA = list(data_sets(KINDS, 2, 2))
-
-
-class Noted:
-    """Noise whose standard deviation is noted, and that is always the same number."""
-
-    def __init__(self, always: int = 0) -> None:
-        self.always = always
-        self.drawn: list[tuple[int, float]] = []
-
-    def whole_normal(self, size: int, std: float) -> np.ndarray:
-        self.drawn.append((size, std))
-        return np.full(size, self.always, dtype=np.int64)
 
 
 def phrases(sigma: float = 0.0, most: int = 2, delta: float = 1e-6) -> StatementPhrases:
@@ -50,20 +37,10 @@ def found(query: StatementPhrases, rows: Sequence[PrivateRow]) -> Counter[tuple[
     return Counter({(place, value): count for place, value, count in query.run(rows, NoiseSource())})
 
 
-def pairs() -> Iterator[tuple[list[PrivateRow], list[PrivateRow]]]:
-    """Neighbours: persons with all their rows, and single records."""
-    for data in DATA:
-        for less in neighbours(data):
-            yield rows_in(data), rows_in(less)
-        records = records_in(data)
-        for place in range(len(records)):
-            yield records, [*records[:place], *records[place + 1 :]]
-
-
 @pytest.mark.parametrize("most", [1, 2])
 def test_a_unit_changes_so_many_values_by_one_and_its_own_have_no_other(most) -> None:
     query, reached = phrases(most=most), 0
-    for more, less in pairs():
+    for more, less in pairs(DATA):
         with_one, without = found(query, more), found(query, less)
         changed = {key: with_one[key] - without[key] for key in with_one | without if with_one[key] != without[key]}
         assert set(changed.values()) <= {1}
@@ -75,7 +52,7 @@ def test_a_unit_changes_so_many_values_by_one_and_its_own_have_no_other(most) ->
 @pytest.mark.parametrize("most", [1, 2])
 def test_a_unit_moves_both_tables_by_no_more_than_is_charged(most) -> None:
     query, longest = counts(most=most), Fraction(0)
-    for more, less in pairs():
+    for more, less in pairs(DATA):
         moved = [
             [new - old for new, old in zip(*tables, strict=True)]
             for tables in zip(query.run(more, NoiseSource()), query.run(less, NoiseSource()), strict=True)
