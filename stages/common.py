@@ -15,6 +15,7 @@ from typing import NoReturn
 from palimpsest.devices import VARIABLE
 from palimpsest.errors import DataError, PalimpsestError, ParamsError
 from palimpsest.files import OWNER_UMASK, close_workspace, owner_only
+from palimpsest.shards import RUNNER, closing
 from stages.runner import alone, end_with_runner
 from stages.warm import STOPPED
 
@@ -39,8 +40,8 @@ def start(stage: Callable[..., None]) -> None:
         try:
             end_with_runner()
             close_workspace(Path())
-            _choose_device()
-            with _alone():
+            _choose_where()
+            with _alone(), closing():
                 began = time.monotonic()
                 stage(*sys.argv[1:])
                 _keep_time(time.monotonic() - began)
@@ -79,11 +80,12 @@ def _alone() -> AbstractContextManager[None]:
     return alone(name) if os.environ.get("RANK", "0") == "0" else nullcontext()
 
 
-def _choose_device() -> None:
+def _choose_where() -> None:
     """Have all that computes in this process do so where params.yaml says, or whoever started it."""
-    from palimpsest.params.load import device_of  # a stage needs it; who only looks at this module does not
+    # Stages need them; who only looks at this module does not.
+    from palimpsest.params.load import device_of, runner_of
 
-    os.environ[VARIABLE] = device_of()
+    os.environ |= {VARIABLE: device_of(), RUNNER: runner_of()}
 
 
 def _keep_time(seconds: float) -> None:

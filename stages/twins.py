@@ -25,6 +25,7 @@ from palimpsest.records.keyed import fingerprint
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.write import write_public, write_split
+from palimpsest.shards import each
 from palimpsest.twins.attacks import Release
 from palimpsest.twins.faults import planted
 from palimpsest.twins.models import save_base, save_encoder
@@ -77,8 +78,8 @@ def audited(scene: Scene, params: Params) -> TwinAudit:
     with TemporaryDirectory() as home:
         place = Place(Path(home).resolve(), scene)
         place.prepare(params)
-        trial = place.run(None)
-        return TwinAudit(scene.method, trial, tuple(Twin(fault, place.run(fault)) for fault in scene.faults))
+        trial, *broken = each(place.run, (None, *scene.faults))
+        return TwinAudit(scene.method, trial, tuple(map(Twin, scene.faults, broken)))
 
 
 @dataclass(frozen=True)

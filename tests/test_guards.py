@@ -39,6 +39,8 @@ UNUSED_KEYS = {
     "zero_shot": "its stage runs for what a variant of embed begins with, and the demo's begins with public text",
     "stores.private": "a check before `dvc push`; no stage runs again for it",
     "compute.device": "a workspace that moves to another device runs nothing again",
+    "compute.runner": "the same of a cluster",
+    "compute.workers": "the same",
 }
 # What private stages write that is public: they read it from a public file alone, or invent it as public.
 PUBLIC_OUTPUTS = {

@@ -68,6 +68,7 @@ SECONDS = SEEN / "seconds"  # that stages took: `<program>@<name>.json`
 RUNNING, READING = _KEPT / "run.lock", _KEPT / "reading"  # who runs, and the locks of who reads meanwhile
 
 STAGES_RUNNING = _KEPT / "stages"  # the locks of stages at work
+WORKERS = _KEPT / "workers"  # the locks of a cluster's workers on this machine
 
 # What private stages write of public files alone -> the one stage whose word on it counts.
 PUBLIC_FILES: Mapping[str, str] = {

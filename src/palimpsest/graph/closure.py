@@ -23,6 +23,7 @@ PLUMBING: Mapping[str, str] = {
     "palimpsest.errors": "how a failure is told",
     "palimpsest.files": "how a file is written whole",
     "palimpsest.progress": "how progress is told",
+    "palimpsest.shards": "where parts of a work are done: a workspace that moves to a cluster buys nothing again",
     "palimpsest.validate": "refuses arguments, changes none",
     "palimpsest.methods.registry": "lists the methods; a run is held to the code of its own alone",
     "palimpsest.methods.shared.columns": "what `palimpsest plan` shows",

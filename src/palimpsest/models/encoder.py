@@ -1,7 +1,9 @@
 """Texts to unit vectors."""
 
 from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,9 +11,11 @@ from sentence_transformers import SentenceTransformer
 from transformers.utils import logging as transformers_logging
 
 from palimpsest.devices import device
+from palimpsest.errors import ModelError
 from palimpsest.models.plain import loading, require_own_modules
 from palimpsest.models.vectors import by_length
 from palimpsest.progress import track
+from palimpsest.records.vouched import fingerprint_of
 
 transformers_logging.disable_progress_bar()  # its bar of weights being read says nothing to a user
 
@@ -48,8 +52,16 @@ class Encoder:
                 local_files_only=True,
             )
         self._model.float().eval()  # whatever the weights were saved in: votes and means read no coarser vectors
-        self._batch, self._half, self._kind = batch, half, here.type
+        self._folder, self._batch, self._half, self._kind = Path(folder).resolve(), batch, half, here.type
         self.dimension = int(self._model.get_embedding_dimension() or 0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Whoever is sent an encoder reads the same folder, once."""
+        return _sent, (self._folder, self._batch, self._half, self._fingerprint)
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return fingerprint_of(self._folder)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Embeddings in the order of `texts`: float32, shape (n, d), L2 norm 1."""
@@ -66,6 +78,17 @@ class Encoder:
             return self._model.encode(
                 texts, batch_size=len(texts), normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
             )
+
+
+@lru_cache(maxsize=1)
+def _sent(folder: Path, batch: int, half: bool, fingerprint: str) -> Encoder:
+    """The encoder of a folder that has, in this place too, the files with this fingerprint."""
+    if fingerprint_of(folder) != fingerprint:
+        raise ModelError(
+            "A worker finds another sentence encoder under the same path.",
+            "Put the models where all machines of the cluster read the same files.",
+        )
+    return Encoder(folder, batch, half)
 
 
 def nearest(texts: np.ndarray, descriptions: np.ndarray) -> np.ndarray:

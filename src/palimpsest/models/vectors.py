@@ -15,8 +15,11 @@ import numpy as np
 from palimpsest import validate
 from palimpsest.errors import ModelError
 from palimpsest.files import atomic_path
+from palimpsest.shards import each
 
 _SEGMENT = 4096  # texts in a file: what a stopped encode loses at most
+_PART = 64  # texts that are worth sending to a worker
+_PUBLIC = [["a"], ["The parcel came late, and nobody could say where it had been for a week."], ["word " * 100]]
 _SMALL_FILES = 32  # with fewer texts, side by side: more of them become one
 _MAGIC = b"palimpsestvec/1\n"
 _HEADER = struct.Struct("<16s16s16sQQ")  # magic, whose vectors, checksum of the keys, dimension, texts
@@ -127,8 +130,11 @@ class KeptVectors:
     def _encode(self, texts: list[str], keys: np.ndarray) -> None:
         """Encode and keep texts that are not kept yet, given with their keys."""
         waiting: list[tuple[np.ndarray, np.ndarray]] = []
-        for batch in by_length(list(map(len, texts)), self._batch):
-            waiting.append((keys[batch], self._encoded([texts[index] for index in batch])))
+        batches = by_length(list(map(len, texts)), self._batch)
+        spelt = ([texts[index] for index in batch] for batch in batches)
+        vectors = each(self._encode_batch, spelt, max(1, _PART // self._batch), _PUBLIC)
+        for batch, own in zip(batches, vectors, strict=True):
+            waiting.append((keys[batch], self._checked(own, len(batch))))
             if len(waiting) * self._batch >= _SEGMENT:
                 self._keep(waiting)
                 waiting = []
@@ -136,9 +142,9 @@ class KeptVectors:
         self._load()
         self._merge()
 
-    def _encoded(self, texts: list[str]) -> np.ndarray:
-        vectors = np.asarray(self._encode_batch(texts), dtype=np.float32)
-        if vectors.shape != (len(texts), self.dimension):
+    def _checked(self, vectors: np.ndarray, count: int) -> np.ndarray:
+        vectors = np.asarray(vectors, dtype=np.float32)
+        if vectors.shape != (count, self.dimension):
             raise ModelError(
                 f"The encoder does not return one vector of {self.dimension} numbers per text.",
                 "Name the encoder that the dimension was read from.",

@@ -28,6 +28,7 @@ from palimpsest.params.sections import Dataset
 from palimpsest.params.shorten import plain, shorten
 from palimpsest.params.text import flow, to_yaml
 from palimpsest.privacy.ledger.database import sqlite_path
+from palimpsest.shards import DASK, PROCESSES, RUNNER
 
 HEAD = (
     "# Every value that params.yaml stands for, defaults included. `palimpsest render` writes this file and nobody\n"
@@ -75,11 +76,25 @@ def written(workspace: Path | str = ".") -> File:
 
 def device_of(workspace: Path | str = ".") -> str:
     """The device that the environment names for the workspace's stages, else params.yaml; see `devices`."""
-    if VARIABLE in os.environ or not (Path(workspace) / FILE).is_file():
-        return os.environ.get(VARIABLE, AUTO)
+    return os.environ.get(VARIABLE) or str(_computing(workspace).get("device", AUTO))
+
+
+def runner_of(workspace: Path | str = ".") -> str:
+    """What the environment says of the stages' runner, else params.yaml; see `shards`."""
+    if RUNNER in os.environ:
+        return os.environ[RUNNER]
+    said = _computing(workspace)
+    runner, workers = said.get("runner", PROCESSES), said.get("workers")
+    return f"{runner}:{workers}" if runner == DASK and workers else str(runner)
+
+
+def _computing(workspace: Path | str) -> Mapping[str, Any]:
+    """What params.yaml says of the machine, unchecked: `load` says what is wrong."""
+    if not (Path(workspace) / FILE).is_file():
+        return {}
     body = _content(_text(workspace))
     compute = body.get("compute") if isinstance(body, Mapping) else None
-    return str(compute.get("device", AUTO)) if isinstance(compute, Mapping) else AUTO  # `load` says what is wrong
+    return compute if isinstance(compute, Mapping) else {}
 
 
 def listed(workspace: Path | str = ".") -> Params | None:

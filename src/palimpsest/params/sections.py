@@ -303,7 +303,7 @@ class Audit(Settings):
 
 
 class Compute(Settings):
-    """Where torch computes, and how precisely it measures. Nothing that is charged depends on it."""
+    """Where stages compute, and how precisely they measure. Nothing that is charged depends on it."""
 
     device: str = Field(default=AUTO, pattern=NAMES)
     """auto (the first CUDA device, else the CPU), cpu, cuda, cuda:1 or the like, or mps. Another device runs nothing
@@ -312,6 +312,12 @@ class Compute(Settings):
     """In what models read texts that are only measured: the evaluators `minilm_lr` and `finetuned`, and fidelity. bf16
     is faster where the machine computes in it, and is not used elsewhere. What is charged, and what that is made of,
     stays in float32; a fit has a precision of its own."""
+    runner: Literal["processes", "dask"] = "processes"
+    """processes: a stage works in its own. dask: it has parts of its work done by the workers of a Dask cluster, with
+    the same results: the one that PALIMPSEST_DASK names, else its own on this machine. Another runner runs nothing
+    anew. PALIMPSEST_SHARDS (processes, dask or dask:4) overrides it."""
+    workers: int | None = Field(default=None, ge=1)
+    """Workers of a stage's own cluster; null: one for each core that the stage may use."""
 
 
 class Stores(Settings):

@@ -9,6 +9,7 @@ significand of 24 bits and so holds every such sum: in whatever order they are a
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,12 +17,14 @@ import torch
 from palimpsest import validate
 from palimpsest.errors import ModelError
 from palimpsest.privacy.means import unit_rows
+from palimpsest.shards import each
 
 STEPS = 2**12  # per unit length: a product of two has 24 bits, as many as a float32 holds
 _MOST_DIMENSIONS = 2**20  # up to here a float64 norm is exact to far less than one step of a squared length, 2^-24
 _IN_CACHE = 1 << 16  # numbers that are brought to length 1 at once
 _ON_CPU, _ON_DEVICE = (4096, 1024), (16384, 8192)  # rows and candidates whose products are in memory at once
 _PLACES = 2**31  # a key is a product in steps of 2^-24 times this, less the candidate's place
+_WORTH = 2**28  # rows times candidates, some seconds: fewer are not worth sending to workers
 _NONE = -(2**62)  # a key below that of every candidate
 _CPU = torch.device("cpu")
 
@@ -75,20 +78,40 @@ def nearest(
     """
     rows_at_once, candidates_at_once = blocks or (_ON_CPU if device.type == "cpu" else _ON_DEVICE)
     validate.positive(k=k, rows_at_once=rows_at_once, candidates_at_once=candidates_at_once)
-    nearby = np.full((len(rows), k), -1, dtype=np.int64)
     grid = on_grid(candidates)
     places = np.flatnonzero(grid.any(axis=1))
-    usable = torch.from_numpy(grid[places]).to(device)
-    with _all_bits():
-        require_exact(device)
-        for start in range(0, len(rows) if places.size else 0, rows_at_once):
-            part = on_grid(rows[start : start + rows_at_once])
-            own = torch.from_numpy(part).to(device)
-            scored = _scored(own, usable, candidates_at_once)
-            best = (_nearest_one(own, scored) if k == 1 else _nearest_few(own, scored, k)).cpu().numpy()
-            known = part.any(axis=1, keepdims=True) & (best >= 0)
-            nearby[start : start + rows_at_once] = np.where(known, places[best], -1)
-    return nearby
+    if not len(rows) or not places.size:
+        return np.full((len(rows), k), -1, dtype=np.int64)
+    search = _Search(torch.from_numpy(grid[places]).to(device), places, k, candidates_at_once)
+    parts = (rows[start : start + rows_at_once] for start in range(0, len(rows), rows_at_once))
+    return np.concatenate(list(each(search, parts) if len(rows) * places.size >= _WORTH else map(search, parts)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """Finds the nearest candidates of some rows.
+
+    Attributes:
+        usable: candidates on the grid, float32 (u, d), where products are computed.
+        places: of each among all candidates, int64 (u,).
+        k: neighbours wanted.
+        at_once: candidates that are multiplied at once.
+    """
+
+    usable: torch.Tensor
+    places: np.ndarray
+    k: int
+    at_once: int
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """Places of the nearest candidates: int64 (n, k), -1 for none."""
+        part = on_grid(rows)
+        own = torch.from_numpy(part).to(self.usable.device)
+        with _all_bits():
+            require_exact(own.device)
+            scored = _scored(own, self.usable, self.at_once)
+            best = (_nearest_one(own, scored) if self.k == 1 else _nearest_few(own, scored, self.k)).cpu().numpy()
+        return np.where(part.any(axis=1, keepdims=True) & (best >= 0), self.places[best], -1)
 
 
 def _scored(rows: torch.Tensor, candidates: torch.Tensor, at_once: int) -> Iterator[tuple[int, torch.Tensor]]:

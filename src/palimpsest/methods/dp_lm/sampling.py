@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 from palimpsest.devices import exact_device
 from palimpsest.errors import ModelError
@@ -20,11 +21,13 @@ from palimpsest.methods.dp_lm.fudge import FudgeWalk, StateWalk
 from palimpsest.methods.dp_lm.likelihood import Encode, Judge, judge_of
 from palimpsest.methods.dp_lm.model import ConditionalLm, require_context
 from palimpsest.methods.dp_lm.pplm import PplmWalk
+from palimpsest.methods.dp_lm.serialise import Serialiser
 from palimpsest.methods.dp_lm.settings import VARIANTS, DpLmGenerate
 from palimpsest.methods.shared.postprocess import Candidate, FilterChain
 from palimpsest.models.tokens import Specials
 from palimpsest.progress import counter
 from palimpsest.records.record import Record
+from palimpsest.shards import each
 
 _MOST_AHEAD = 4.0  # a label that loses nearly all to the filters is asked for so many times what it lacks
 
@@ -74,11 +77,12 @@ class Sampler:
         while missing := _missing(counts, kept):
             slots = [slot for label, lack in missing.items() for slot in self._ask(label, lack, kept, asked, counts)]
             size = max(1, self.settings.batch // self.settings.best_of)
-            for start in range(0, len(slots), size):
-                for candidate in self.chain.apply(self._shard(shard, writer, slots[start : start + size])):
+            parts = [slots[start : start + size] for start in range(0, len(slots), size)]
+            for drawn in self._drawn(shard, parts, writer):
+                for candidate in self.chain.apply(drawn):
                     kept[candidate.record.label or ""].append(candidate.record)
-                shard += 1
                 shown(sum(min(len(kept[label]), count) for label, count in counts.items()))
+            shard += len(parts)
         for label, count in counts.items():
             yield from kept[label][:count]
 
@@ -104,18 +108,19 @@ class Sampler:
         asked[label] = min(most, first + math.ceil(lack * max(1.0, ahead)))
         return [Slot(label, number) for number in range(first, asked[label])]
 
-    def _shard(self, number: int, writer: "_Writer", slots: Sequence[Slot]) -> list[Candidate]:
-        """Draw the slots, or read what an earlier attempt drew."""
-        path = self.shards / f"{number}.json" if self.shards else None
-        done = path is not None and path.is_file()
-        rows = read_json(path) if path is not None and done else writer.draw(slots)
-        if path is not None and not done:
-            write_json(path, rows)
-        labels = [slot.label or None for slot in slots]
-        return [
-            Candidate(Record(text, label), math.nan if probability is None else probability)
-            for (text, probability), label in zip(rows, labels, strict=True)
-        ]
+    def _drawn(self, first: int, parts: Sequence[Sequence[Slot]], writer: "_Writer") -> Iterator[list[Candidate]]:
+        """Draw the shards from this number on, but read those that an earlier attempt drew."""
+        paths = [self.shards / f"{first + index}.json" if self.shards else None for index in range(len(parts))]
+        done = [path is not None and path.is_file() for path in paths]
+        new = writer.draw([slots for slots, there in zip(parts, done, strict=True) if not there])
+        for path, there, slots in zip(paths, done, parts, strict=True):
+            rows = read_json(path) if path is not None and there else next(new)
+            if path is not None and not there:
+                write_json(path, rows)
+            yield [
+                Candidate(Record(text, slot.label or None), math.nan if probability is None else probability)
+                for (text, probability), slot in zip(rows, slots, strict=True)
+            ]
 
 
 def _missing(counts: Mapping[str, int], kept: Mapping[str, Sequence[Record]]) -> dict[str, int]:
@@ -128,37 +133,51 @@ class _Writer:
 
     def __init__(self, sampler: Sampler, artifact: DpLmArtifact) -> None:
         settings = sampler.settings
-        self._sampler, self._artifact = sampler, artifact
-        self._model = artifact.model.to(exact_device())
-        self._names = list(artifact.shares)
-        self._rows = replace(artifact.serialiser(), max_tokens=settings.max_tokens, loss_on="text")
-        require_context(self._model, self._rows.longest_prompt + settings.max_tokens + 1 + settings.horizon)
+        model = artifact.model.to(exact_device())
+        rows = replace(artifact.serialiser(), max_tokens=settings.max_tokens, loss_on="text")
+        require_context(model, rows.longest_prompt + settings.max_tokens + 1 + settings.horizon)
+        names = tuple(artifact.shares)
+        self._pen = _Pen(settings, sampler.variant, sampler.seed, model, artifact.tokenizer, rows, names)
         judged = settings.best_of > 1 or "label" in settings.filters.chain
         judging = artifact.judging.to(exact_device())
-        self._judge = judge_of(judging, self._rows, sampler.encode) if judged else None
+        self._judge = judge_of(judging, rows, sampler.encode) if judged else None
 
-    def draw(self, slots: Sequence[Slot]) -> list[tuple[str, float | None]]:
-        """A text for each slot, with the probability of its label; None where nobody judges."""
-        repeated = [slot for slot in slots for _ in range(self._sampler.settings.best_of)]
-        texts = self._write(repeated)
-        if self._judge is None:
-            return [(text, None) for text in texts]
-        return _best(texts, self._wanted(self._judge, texts, repeated), self._sampler.settings.best_of)
-
-    def _write(self, slots: Sequence[Slot]) -> list[str]:
-        settings, seed = self._sampler.settings, self._sampler.seed
-        places = [self._names.index(slot.label) for slot in slots]
-        streams = _streams(slots, settings.best_of)
-        coins = np.stack([uniforms(seed, *stream, settings.max_tokens) for stream in zip(places, streams, strict=True)])
-        prompts = [self._rows.prompt(slot.label) for slot in slots]
-        walk = walk_of(self._sampler.variant, self._model, prompts, places, self._rows.ids, settings)
-        tokens = write(walk, self._rows.ids, settings, coins)
-        return [text.strip() for text in self._artifact.tokenizer.batch_decode(tokens)]
+    def draw(self, parts: Sequence[Sequence[Slot]]) -> Iterator[list[tuple[str, float | None]]]:
+        """For each part, a text for each slot with the probability of its label; None where nobody judges."""
+        best_of = self._pen.settings.best_of
+        repeated = [[slot for slot in slots for _ in range(best_of)] for slots in parts]
+        for slots, texts in zip(repeated, each(self._pen, repeated), strict=True):
+            if self._judge is None:
+                yield [(text, None) for text in texts]
+            else:
+                yield _best(texts, self._wanted(self._judge, texts, slots), best_of)
 
     def _wanted(self, judge: Judge, texts: Sequence[str], slots: Sequence[Slot]) -> np.ndarray:
         """The probability of each text's own label; 0 for a text without a word."""
-        likely = judge(texts)[range(len(texts)), [self._names.index(slot.label) for slot in slots]]
+        likely = judge(texts)[range(len(texts)), [self._pen.names.index(slot.label) for slot in slots]]
         return np.where([bool(text) for text in texts], likely, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pen:
+    """Writes a text for each of some slots, which name a slot `best_of` times."""
+
+    settings: DpLmGenerate
+    variant: str
+    seed: int
+    model: ConditionalLm
+    tokenizer: PreTrainedTokenizerBase
+    rows: Serialiser
+    names: tuple[str, ...]
+
+    def __call__(self, slots: Sequence[Slot]) -> list[str]:
+        settings, places = self.settings, [self.names.index(slot.label) for slot in slots]
+        streams = _streams(slots, settings.best_of)
+        coins = [uniforms(self.seed, *stream, settings.max_tokens) for stream in zip(places, streams, strict=True)]
+        prompts = [self.rows.prompt(slot.label) for slot in slots]
+        walk = walk_of(self.variant, self.model, prompts, places, self.rows.ids, settings)
+        tokens = write(walk, self.rows.ids, settings, np.stack(coins))
+        return [text.strip() for text in self.tokenizer.batch_decode(tokens)]
 
 
 def walk_of(

@@ -1,0 +1,128 @@
+"""What the workers of a cluster bring, on works of the product, beside the same work in one process.
+
+    OMP_NUM_THREADS=1 python -m bench.shards --lm <folder> --rounds 3
+
+Seconds of wall-clock time, the cluster started and the libraries loaded before: with one worker and with two, turns
+about. `overhead` is a work that does nothing, in 1,000 parts. All bytes are compared.
+"""
+
+import argparse
+import os
+import pickle
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from palimpsest.methods.dp_lm.artifact import DpLmArtifact
+from palimpsest.methods.dp_lm.model import new_model
+from palimpsest.methods.dp_lm.sampling import Sampler
+from palimpsest.methods.dp_lm.settings import DpLmGenerate
+from palimpsest.methods.shared.postprocess import FilterChain
+from palimpsest.methods.shared.settings import Filters
+from palimpsest.models.encoder import Encoder
+from palimpsest.models.sources import resolve_encoder
+from palimpsest.models.vectors import KeptVectors
+from palimpsest.privacy.nearest import nearest
+from palimpsest.shards import DASK, PROCESSES, RUNNER, closing, each
+
+TEXTS, ROWS, CANDIDATES, WRITTEN, PARTS = 1000, 60_000, 6_000, 320, 1000
+HERE = "one process"
+
+
+@dataclass(frozen=True)
+class Works:
+    """What is measured, on made texts and vectors and a model of the caller's.
+
+    Attributes:
+        lm: a folder with a causal model.
+        folder: where vectors are kept.
+    """
+
+    lm: Path
+    folder: Path
+
+    def all(self) -> dict[str, Callable[[], object]]:
+        """Name -> a work from its beginning, whose result can be pickled."""
+        works = {"encoding, each text alone": self.encode, "nearest candidates": self.vote, "drawing": self.draw}
+        return {**works, f"overhead, {PARTS:,} parts": self.nothing}
+
+    def encode(self) -> bytes:
+        """Vectors of so many texts."""
+        encoder = Encoder(resolve_encoder("embedded"))
+        texts = [
+            f"Parcel {number} came late, and nobody could say {'why or ' * (number % 9)}where."
+            for number in range(TEXTS)
+        ]
+        with tempfile.TemporaryDirectory(dir=self.folder) as own:
+            return KeptVectors(encoder.encode_batch, encoder.dimension, Path(own), "bench", 1)(texts).tobytes()
+
+    def vote(self) -> bytes:
+        """Neighbours of so many vectors."""
+        random = np.random.default_rng(0)
+        rows, candidates = (random.normal(size=(count, 384)).astype(np.float32) for count in (ROWS, CANDIDATES))
+        return nearest(rows, candidates).tobytes()
+
+    def draw(self) -> list[str]:
+        """So many texts of a model that learned nothing."""
+        model, tokenizer = new_model(self.lm, 2, 16, 3)
+        settings = DpLmGenerate(batch=32, max_tokens=32, filters=Filters(chain=()))
+        artifact = DpLmArtifact(model, tokenizer, {"a": 0.5, "b": 0.5}, 32, "text")
+        counts = {"a": WRITTEN // 2, "b": WRITTEN // 2}
+        return [row.text for row in Sampler(settings, "plain", 7, FilterChain([])).sample(artifact, counts)]
+
+    def nothing(self) -> int:
+        """So many parts without work."""
+        return sum(each(abs, range(PARTS)))
+
+
+@contextmanager
+def workers(count: int) -> Iterator[None]:
+    """A cluster of so many workers; 0 for none."""
+    os.environ[RUNNER] = f"{DASK}:{count}" if count else PROCESSES
+    with closing():
+        yield
+
+
+def measured(works: Works, rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Work -> with whom -> seconds of each round."""
+    found: dict[str, dict[str, list[float]]] = {name: {} for name in works.all()}
+    bytes_of: dict[str, set[bytes]] = {name: set() for name in found}
+    for _ in range(rounds):
+        for count in (0, 1, 2):
+            with workers(count):
+                for name, work in works.all().items():
+                    bytes_of[name].add(pickle.dumps(work()))  # once for what is loaded and started
+                    began = time.monotonic()
+                    bytes_of[name].add(pickle.dumps(work()))
+                    found[name].setdefault(f"{count} workers" if count else HERE, []).append(time.monotonic() - began)
+    assert all(len(own) == 1 for own in bytes_of.values()), "results differ"
+    return found
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--lm", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        found = measured(Works(options.lm, Path(folder)), options.rounds)
+    print("| work | with | seconds, median (range) | times as fast |\n|---|---|---|---|")
+    for name, of in found.items():
+        alone = statistics.median(of[HERE])
+        for who, seconds in of.items():
+            middle = statistics.median(seconds)
+            print(
+                f"| {name} | {who} | {middle:.2f} ({min(seconds):.2f} to {max(seconds):.2f}) | {alone / middle:.2f} |"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""Work in parts: in this process, or by the workers of a Dask cluster, with the same results in the same order.
+
+Whoever starts a stage says through its environment where parts are done, for it is a fact about the machine. It stands
+in no stage's `params:` and in no run's key, so a workspace that moves to a cluster buys nothing again.
+
+Guarantee: each result is a function of its own item and of the work, which are all that a worker is handed. Noise, the
+meter and the ledger stay in the stage's own process. Before a part leaves, all workers try the work on public items and
+must answer alike to the last bit: else the worker that a row came to would show in the row's result, and who comes to
+which worker depends on other rows. Workers write no row to disk and name none in what they log, and an error comes back
+as its type and place. On this machine they listen on the loopback, to whoever has the certificate of this run. Another
+cluster is asked by TLS or not at all. What it works on is private: it belongs on machines that are as private as the
+data, where each worker runs one thing at a time.
+"""
+
+import hashlib
+import os
+import pickle
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from palimpsest import __version__
+from palimpsest.devices import CPU, device
+from palimpsest.errors import PalimpsestError
+from palimpsest.files import make_folder
+from palimpsest.workspace import WORKERS
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+RUNNER = "PALIMPSEST_SHARDS"  # processes, dask, or dask:n for n workers on this machine
+ADDRESS = "PALIMPSEST_DASK"  # of a cluster that is there already, tls://...
+PROCESSES, DASK = "processes", "dask"
+_AHEAD = 4  # parts that are handed out, for each worker
+_PATIENCE = 60  # seconds that the first worker of a cluster may take to come
+_SETTINGS = {
+    **{f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause", "terminate")},
+    **{f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker")},
+}
+_AGAIN = "Run again: what was finished is kept. With compute.runner: processes no cluster is needed."
+
+_clients: list["Client"] = []  # one at most
+_open = ExitStack()  # what it holds
+
+
+class ShardError(PalimpsestError):
+    """A part of the work could not be done."""
+
+
+def each(
+    work: Callable[[Item], Result], items: Iterable[Item], at_once: int = 1, public: Sequence[Item] = ()
+) -> Iterator[Result]:
+    """What `work` makes of each item, in their order.
+
+    Args:
+        work: a function of an item that can be pickled; a cluster is sent it once.
+        at_once: items that make a part.
+        public: items that hold nothing private, on which workers must agree.
+
+    Raises:
+        ShardError: the cluster cannot be reached, its workers do not agree, or a part failed.
+    """
+    client = _client()
+    return map(work, items) if client is None else _spread(client, work, items, at_once, public)
+
+
+@contextmanager
+def closing() -> Iterator[None]:
+    """Let go of the cluster that is asked meanwhile, and end it where this process started it."""
+    try:
+        yield
+    finally:
+        _clients.clear()
+        _open.close()
+
+
+def cores(environ: Mapping[str, str] = os.environ) -> int:
+    """The cores that a stage may use.
+
+    >>> cores({"OMP_NUM_THREADS": "3"})
+    3
+    """
+    said = environ.get("OMP_NUM_THREADS", "")
+    return int(said) if said.isdecimal() and int(said) else os.cpu_count() or 1
+
+
+def _client() -> "Client | None":
+    """The cluster that the environment asks for, started when it is first needed; None for this process.
+
+    An accelerator is not divided: what computes on one does so here.
+    """
+    runner, _, workers = os.environ.get(RUNNER, PROCESSES).partition(":")
+    if runner != DASK or device().type != CPU:
+        return None
+    if not _clients:
+        _clients.append(_connected(int(workers) if workers else cores()))
+    return _clients[0]
+
+
+def _connected(workers: int) -> "Client":
+    try:
+        import dask
+        from distributed import Client
+    except ImportError:
+        raise ShardError(
+            "compute.runner is dask, and the package distributed is not installed.",
+            "Install palimpsest[dask], or set compute.runner to processes.",
+        ) from None
+    _open.enter_context(dask.config.set(_SETTINGS))
+    address = os.environ.get(ADDRESS)
+    if address and not address.startswith("tls://"):
+        raise ShardError(
+            f"{ADDRESS} does not begin with tls://: rows would cross the network in the clear.",
+            "Start scheduler and workers with certificates, and name the scheduler by tls://host:port.",
+        )
+    try:
+        client = Client(address or _local(workers), timeout=_PATIENCE)
+        _open.callback(client.close)
+        client.wait_for_workers(1, timeout=_PATIENCE)
+    except (OSError, TypeError, ValueError) as error:  # TypeError: no certificates are configured
+        raise ShardError(
+            f"The cluster's workers do not answer: {type(error).__name__}.",
+            "See that scheduler and workers run and that Dask's configuration names the certificates, or set "
+            "compute.runner to processes.",
+        ) from None
+    return client
+
+
+def _local(workers: int) -> Any:
+    """A cluster of so many processes on this machine, which end with this one."""
+    from distributed import LocalCluster, Security
+
+    make_folder(WORKERS)
+    cluster = LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address=None,
+        security=Security.temporary(),
+        local_directory=str(WORKERS),
+        env={RUNNER: PROCESSES, "OMP_NUM_THREADS": "1"},
+    )
+    _open.callback(cluster.close)
+    return cluster
+
+
+def _spread(
+    client: "Client", work: Callable[[Item], Result], items: Iterable[Item], at_once: int, public: Sequence[Item]
+) -> Iterator[Result]:
+    hosts = _agreeing(client, work, public)
+    held = client.submit(_opened, _Parcel(work), pure=False, workers=hosts)  # it can be made again where it is lost
+    ahead = _AHEAD * len(client.nthreads())
+    left, waiting = iter(items), deque["Future"]()
+    while part := list(islice(left, at_once)):
+        waiting.append(client.submit(_done, held, _Parcel(part), pure=False, workers=hosts))
+        if len(waiting) >= ahead:
+            yield from _answer(waiting.popleft())
+    while waiting:
+        yield from _answer(waiting.popleft())
+
+
+def _agreeing(client: "Client", work: Callable[[Item], Any], public: Sequence[Item]) -> list[str]:
+    """The machines whose workers run what this process runs and answer alike to the last bit."""
+    try:
+        told = client.run(_tried, work, list(public))
+    except Exception as error:
+        raise ShardError(f"A worker was lost: {type(error).__name__}.", _AGAIN) from None
+    if {versions for versions, _ in told.values()} != {_versions()}:
+        raise ShardError(
+            "The cluster's workers run other versions of Python, palimpsest, numpy, torch or transformers.",
+            "Install on every machine what is installed here.",
+        )
+    if len({answer for _, answer in told.values()}) > 1:
+        raise ShardError(
+            "The cluster's workers do not compute alike to the last bit, so which one a row came to would show.",
+            "Use machines with one kind of processor and as many threads to each worker.",
+        )
+    return sorted({worker.rpartition("://")[2].rpartition(":")[0] for worker in told})
+
+
+def _answer(future: "Future") -> Any:
+    try:
+        told = future.result()
+    except Exception as error:
+        raise ShardError(f"A worker was lost, and those after it: {type(error).__name__}.", _AGAIN) from None
+    if isinstance(told, _Failed):
+        raise told.kind(told.problem, told.remedy)
+    return told
+
+
+# --- in a worker ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class _Parcel:
+    """What a worker is sent: a scheduler and a worker may print what they hold, and see no content of it."""
+
+    content: Any
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """An error, without a word that an unexpected one says."""
+
+    kind: type[PalimpsestError]
+    problem: str
+    remedy: str
+
+
+def _opened(parcel: _Parcel) -> Any:
+    return parcel.content
+
+
+def _done(work: Callable[[Any], Any], part: _Parcel) -> Any:
+    try:
+        return [work(item) for item in part.content]
+    except PalimpsestError as error:
+        return _Failed(type(error), error.problem, error.remedy)
+    except Exception as error:
+        at = extract_tb(error.__traceback__)[-1]
+        told = f"{type(error).__name__} in a worker, at line {at.lineno} of {at.name}"
+        return _Failed(ShardError, f"{told} (its message is not shown: it might quote private text).", _AGAIN)
+
+
+def _tried(work: Callable[[Any], Any], public: list[Any]) -> tuple[str, str]:
+    """The versions of what computes here, and a hash of what the work makes of public items."""
+    return _versions(), hashlib.sha256(pickle.dumps([work(item) for item in public])).hexdigest()
+
+
+def _versions() -> str:
+    import numpy
+    import torch
+    import transformers
+
+    ours = (__version__, numpy.__version__, torch.__version__, transformers.__version__)
+    return " ".join((sys.version.partition(" ")[0], *ours))
