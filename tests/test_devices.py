@@ -132,8 +132,8 @@ def read(params: Params) -> dict[str, object]:
     return found
 
 
-def test_another_device_leaves_every_stage_as_it_was() -> None:
-    before, after = parse(demo()), changed("compute", device="cuda:1")
+def test_another_device_or_runner_leaves_every_stage_as_it_was() -> None:
+    before, after = parse(demo()), changed("compute", device="cuda:1", runner="dask", workers=4)
     assert rendered(before) != rendered(after)
     assert read(before) == read(after)
 
