@@ -49,7 +49,7 @@ AREAS = {
     "Commands, runs and the graph": ("src/palimpsest/cli/", "src/palimpsest/graph/", "flows/", "stages/common"),
     "Models": ("src/palimpsest/models/",),
     "Methods": ("src/palimpsest/methods/", "src/palimpsest/prediction/", "stages/fit", "stages/spenders"),
-    "Training": ("src/palimpsest/training/",),
+    "Training": ("src/palimpsest/training/", "stages/together"),
     "Queries of private rows": ("src/palimpsest/privacy/",),
     "Audits and pages": ("src/palimpsest/audit/", "src/palimpsest/report/", "src/palimpsest/twins/", "stages/"),
     "From Python, and the rest": ("",),

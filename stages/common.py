@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from palimpsest.devices import VARIABLE
-from palimpsest.errors import DataError, PalimpsestError, ParamsError
-from palimpsest.files import OWNER_UMASK, close_workspace, owner_only
+from palimpsest.errors import DataError, PalimpsestError, ParamsError, TeamError
+from palimpsest.files import close_workspace, owner_only
 from palimpsest.shards import RUNNER, closing
-from stages.runner import alone, end_with_runner
+from stages.runner import alone, end_with_launcher, end_with_runner
 from stages.warm import STOPPED
 
 PROCESSES = "PALIMPSEST_PROCESSES"  # the environment's, because it is a fact about the machine
+LAUNCHED = "PALIMPSEST_LAUNCHED"  # set by `start_processes` for those that it starts
+LOST = 3  # exit status of a process that has lost another one
 _ALLOW = ("A file or folder may not be written.", "Give yourself write permission in the workspace and run again.")
 _DISK = {
     errno.ENOSPC: ("The disk is full.", "Free some space and run again; what was finished is kept."),
@@ -36,42 +38,56 @@ def start(stage: Callable[..., None]) -> None:
     Guarantee: what it writes is its user's alone, whatever the umask was. An unexpected error is shown by its type and
     its place in the code only, and what libraries warn of is not shown: either might quote a private row or number.
     """
+    with _told():
+        if "RANK" in os.environ:
+            end_with_launcher()
+        else:
+            end_with_runner()
+        close_workspace(Path())
+        _choose_where()
+        with _alone(), closing():
+            began = time.monotonic()
+            stage(*sys.argv[1:])
+            _keep_time(time.monotonic() - began)
+
+
+def start_processes(stage: Callable[..., None]) -> None:
+    """The same, in as many processes as the environment asks for, one for each accelerator say.
+
+    This one starts the others and ends with them: all when it is stopped, and the rest when one of them is lost.
+    """
+    with _told():
+        count = processes()
+        if count > 1 and "RANK" not in os.environ:
+            from stages.together import launch  # torch, for those that have a use for it
+
+            module = sys.modules["__main__"].__spec__
+            assert module is not None  # stages are started by name; by path, stages/select.py would hide the library's
+            end_with_runner()
+            os.environ |= {"PYTHONSAFEPATH": "1", LAUNCHED: "1"}  # the first as `-P` in the stage's own command
+            launch(count, module.name, sys.argv[1:])
+            return
+    start(stage)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell errors in two lines, or by their type and place alone, and exit."""
     with owner_only(), _silent_libraries():
         try:
-            end_with_runner()
-            close_workspace(Path())
-            _choose_where()
-            with _alone(), closing():
-                began = time.monotonic()
-                stage(*sys.argv[1:])
-                _keep_time(time.monotonic() - began)
+            yield
+        except TeamError as error:
+            _say(error.lines)
+            raise SystemExit(LOST) from None
         except PalimpsestError as error:
             _fail(error)
         except KeyboardInterrupt:
-            print("stopped: no half-written output is left; what had begun stays charged", file=sys.stderr, flush=True)
+            _say("stopped: no half-written output is left; what had begun stays charged")
             raise SystemExit(STOPPED) from None
         except Exception as error:
             if isinstance(error, OSError) and error.errno in _DISK:
                 _fail(DataError(*_DISK[error.errno]))
             _fail_silently(error)
-
-
-def start_processes(stage: Callable[..., None]) -> None:
-    """The same, in as many processes as the environment asks for, one for each accelerator say, under `torchrun`."""
-    try:
-        count = processes()
-    except ParamsError as error:
-        _fail(error)
-    if count > 1 and "RANK" not in os.environ:
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-        module = sys.modules["__main__"].__spec__
-        assert module is not None  # stages are started by name; by path, stages/select.py would hide the library's
-        sys.stdout.flush()
-        os.umask(OWNER_UMASK)
-        end_with_runner()  # each of them will, for it learns here who that is
-        safe = {**os.environ, "PYTHONSAFEPATH": "1"}  # as `-P` in the stage's own command, for each process
-        os.execve(sys.executable, [*launcher, "-m", module.name, *sys.argv[1:]], safe)
-    start(stage)
 
 
 def _alone() -> AbstractContextManager[None]:
@@ -123,6 +139,12 @@ def processes() -> int:
 def _fail(error: PalimpsestError) -> NoReturn:
     print(error.lines, file=sys.stderr, flush=True)
     raise SystemExit(1)
+
+
+def _say(words: str) -> None:
+    """Tell what ended all processes of a team, unless who started them does."""
+    if LAUNCHED not in os.environ or "RANK" not in os.environ:
+        print(words, file=sys.stderr, flush=True)
 
 
 def _fail_silently(error: Exception) -> NoReturn:

@@ -51,6 +51,12 @@ def end_with_parent() -> None:
     _watch(parent, _began(parent), group=True)
 
 
+def end_with_launcher() -> None:
+    """Have this process, one of several at a stage, end once what started them is gone, however that ended."""
+    launcher = os.getppid()
+    _watch(launcher, _began(launcher), group=False)
+
+
 def end_with_starter() -> None:
     """In a new process, before it becomes a program that is not ours: have Linux kill it once its starter is gone."""
     if sys.platform == "linux":

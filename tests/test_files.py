@@ -107,7 +107,8 @@ def test_processes_that_train_together_write_for_their_owner_alone(monkeypatch: 
     umasks = []
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("stages.dp_train", None))
     monkeypatch.setenv(common.PROCESSES, "2")
-    monkeypatch.setattr("os.execve", lambda *command: umasks.append(os.umask(0)))
+    monkeypatch.setattr("os.environ", dict(os.environ))
+    monkeypatch.setattr("stages.together.launch", lambda *_: umasks.append(os.umask(0o077)))
     start_processes(lambda: None)
     assert umasks == [0o077]
 

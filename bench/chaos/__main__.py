@@ -13,6 +13,7 @@ import json
 import os
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -34,6 +35,7 @@ from stages.warm import serving
 RUNNERS = {"dvc": ("run", "--yes"), "prefect": ("run", "--ui", "--yes")}
 TARGETS = ("public_only", "select", "dp_train", "pplm_generate")
 FEWER = ("public_only", "select")  # for what strikes wherever it is
+WORK = Path(tempfile.gettempdir()) / "palimpsest-chaos"  # no ledger may be in a workspace, as the project is
 KILLS = 2  # cells of each kind under each runner, each of `kills.TIMES` moments
 LIBRARIES = (
     "palimpsest.cli.run", "palimpsest.cli.plan", "palimpsest.cli.verify", "palimpsest.privacy.accounting",
@@ -82,6 +84,7 @@ def cells() -> Iterator[Cell]:
         for runner in RUNNERS:
             for whom in kills.WHOM:
                 yield Cell(f"kill {whom}", number, runner, partial(kills.in_a_row, whom), seeded=number % 2 == 1)
+        yield Cell("kill of a team", number, "dvc", kills.of_a_team, targets=("dp_train",))
     for kind, (strike, runners, times) in BLOWS.items():
         for runner in runners:
             yield from (Cell(kind, number, runner, strike, targets=FEWER) for number in range(times))
@@ -162,7 +165,7 @@ def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="deal only blows whose name contains this")
-    parser.add_argument("--work", type=Path, default=Path("chaos"), help="where workspaces and results are kept")
+    parser.add_argument("--work", type=Path, default=WORK, help="where workspaces and results are kept")
     parser.add_argument("--table", action="store_true", help="print what was found, and run nothing")
     args = parser.parse_args()
     work = args.work.resolve()

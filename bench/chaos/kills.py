@@ -14,7 +14,9 @@ from palimpsest.params.load import LEDGER_VARIABLE
 
 NOTHING = "nothing: it had ended"
 WHOM = ("tree", "parent", "stage")
+MEMBERS = ("leader", "follower", "launcher")
 TIMES = 5  # in a row, before a run that nobody disturbs
+_STEPS = (2, 3)  # more than at the checkpoint before
 _SHARE = 0.6  # of its lines: a run that goes on says fewer, and must not have ended
 _LONGEST_SILENCE, _POLL_SECONDS = 2.0, 0.05
 _WAIT_SECONDS = 120.0
@@ -34,6 +36,36 @@ def _killed(place: Place, arguments: Sequence[str], whom: str, draw: random.Rand
     _kill(own)
     child.wait(_MOST_SECONDS)
     return (at_work or "before the first stage") if own else NOTHING
+
+
+def of_a_team(place: Place, arguments: Sequence[str], draw: random.Random) -> Iterator[str]:
+    """Train in two processes and kill one of them, or who started them; yields whom, and when all had ended."""
+    for whom in draw.sample(MEMBERS, len(MEMBERS)):
+        child = place.start(*arguments, PALIMPSEST_PROCESSES="2")
+        steps = _begun(place) + draw.randint(*_STEPS)
+        while child.wait(_POLL_SECONDS) is None and _begun(place) < steps:
+            pass
+        _kill([each for each in _own(place) if _member(each) == whom])
+        struck = time.monotonic()
+        ended = child.wait(_MOST_SECONDS)
+        while _own(place) and time.monotonic() < struck + _WAIT_SECONDS:
+            time.sleep(_POLL_SECONDS)
+        yield f"{whom}: {time.monotonic() - struck:.1f} s" if ended else NOTHING
+
+
+def _begun(place: Place) -> int:
+    """Steps of trainings that have begun and not ended."""
+    return sum(charge.steps_begun for charge in place.charges if charge.state == "begun")
+
+
+def _member(process: psutil.Process) -> str:
+    """Which of a team's processes it is; empty for none."""
+    told = " ".join(_command(process))
+    if "stages.dp_train" not in told:
+        return ""
+    with contextlib.suppress(psutil.Error, OSError):
+        return {"0": "leader", "1": "follower"}.get(process.environ().get("RANK", ""), "launcher")
+    return ""
 
 
 def wait_a_while(place: Place, child: Child, flow: bool, draw: random.Random) -> None:

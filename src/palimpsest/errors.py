@@ -40,6 +40,16 @@ class ConsentNeeded(LedgerError):
     """A run would be charged a second time, and the data's owner has not said yes to that."""
 
 
+class TeamError(PalimpsestError):
+    """A process that trains together with others was lost, or cannot be reached any more."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            problem,
+            "Look why. Run again: the training goes on from its last checkpoint, if it has one, under the same charge.",
+        )
+
+
 class ModelError(PalimpsestError):
     """A model source cannot be resolved, or is not the one that was pinned."""
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from palimpsest.errors import ModelError, ParamsError
@@ -21,10 +22,14 @@ from palimpsest.methods.shared.base import Budget
 from palimpsest.methods.shared.postprocess import FilterChain
 from palimpsest.models.tokens import train_tokenizer
 from palimpsest.privacy.accounting import epsilon, is_private
+from palimpsest.privacy.entropy import NoiseSource
+from palimpsest.privacy.rows import PrivateRow
 from palimpsest.records.record import Record
 from palimpsest.records.schema import PublicSchema
 from palimpsest.training.rounding import eta
-from tests.methods.two_classes import WORDS
+from palimpsest.training.team import joined
+from tests.methods.two_classes import WORDS, two_class_records
+from tests.team import together
 
 BUDGET = Budget(3.0, 1e-3)
 
@@ -129,6 +134,30 @@ def test_a_head_that_trains_is_read_in_as_few_rows_as_its_logits_leave_room_for(
         generator = DpLm(make_train(freeze_embeddings=frozen), schema, plan, base, 5, None)
         query, _ = vars(DpLm)["_training_query"](generator, 1.0)
         assert query.micro_batch == rows
+
+
+@pytest.mark.parametrize("adapters", [{}, {"lora_rank": 2, "freeze_embeddings": True}])
+def test_two_processes_end_at_the_weights_of_one(make_train, schema, base, tmp_path, adapters) -> None:
+    """Without noise, on the same batches and the same stand-ins of labels."""
+    train = make_train(clipping="separate", epochs=1.0, **adapters)
+    generator = DpLm(train, schema, planned(train, schema, BUDGET), base, 5, None)
+    query, _ = vars(DpLm)["_training_query"](generator, 0.0)
+    query = replace(query, encode=query.encode_probe)
+    rows = [PrivateRow(record.text, record.label) for record in two_class_records()]
+
+    def take_part(rank: int) -> None:
+        with joined():
+            model = query.follow(rows) if rank else query.run(rows, NoiseSource(seed=3))
+        save_file(dict(model.named_parameters()), tmp_path / f"{rank}.safetensors")
+
+    assert together(take_part) == [0, 0]
+    alone = dict(query.run(rows, NoiseSource(seed=3)).named_parameters())
+    moved = [name for name, start in query.model.named_parameters() if (alone[name] - start).abs().max() > 1e-3]
+    assert len(moved) >= len(alone) / 10
+    for rank in range(2):
+        found = load_file(tmp_path / f"{rank}.safetensors")
+        assert found.keys() == alone.keys()
+        assert max(float((found[name] - alone[name]).detach().abs().max()) for name in alone) <= 1e-5
 
 
 @pytest.mark.parametrize("adapters", [{}, {"lora_rank": 2, "freeze_embeddings": True}])

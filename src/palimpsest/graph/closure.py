@@ -36,6 +36,7 @@ PLUMBING: Mapping[str, str] = {
     "stages": "has a stage start warm",
     "stages.warm": "where a stage runs: in a fork instead of a process of its own",
     "stages.common": "how a stage starts and fails",
+    "stages.together": "how processes that train together start and end",
     "stages.runner": "that a stage ends with what runs it, and is alone at its files",
     "stages.finished": "that what a run wrote is kept until DVC has noted it",
     "stages.timing": "how long a stage took, for `palimpsest plan`",
@@ -57,7 +58,7 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.report.statement": ("palimpsest/report/*.json",),
     "palimpsest.reproduce.grid": ("palimpsest/reproduce/grids/*.yaml",),
     "stages": (),  # looks how it was started
-    "stages.common": (),  # torchrun, on the stage that is running
+    "stages.common": (),  # the stage that is running, in several processes
     "stages.warm": (),  # starts itself, and the stage that is asked for
 }
 

@@ -14,11 +14,14 @@ import torch
 from torch import distributed
 
 from palimpsest.devices import CUDA, exact_device
+from palimpsest.errors import TeamError
 
 
 @dataclass(frozen=True)
 class Team:
     """This process's place among those that train together.
+
+    Every exchange raises TeamError once another process is gone.
 
     Attributes:
         rank: 0 for the leader, which alone holds the ledger, draws batches and adds noise.
@@ -44,25 +47,37 @@ class Team:
         if self.size == 1:
             return value
         box = [value]
-        distributed.broadcast_object_list(box, src=0)
+        with _exchange():
+            distributed.broadcast_object_list(box, src=0)
         return box[0]
 
     def meet(self) -> None:
-        """Wait until every process is here; an error in all where one has ended."""
+        """Wait until every process is here."""
         if self.size > 1:
-            distributed.barrier()
+            with _exchange():
+                distributed.barrier()
 
     def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
         """Sum each tensor over the processes into the leader's; the others' are then of no use."""
         if self.size > 1:
-            for tensor in tensors:
-                distributed.reduce(tensor, dst=0)
+            with _exchange():
+                for tensor in tensors:
+                    distributed.reduce(tensor, dst=0)
 
     def spread(self, tensors: Sequence[torch.Tensor]) -> None:
         """Overwrite each tensor with the leader's."""
         if self.size > 1:
-            for tensor in tensors:
-                distributed.broadcast(tensor, src=0)
+            with _exchange():
+                for tensor in tensors:
+                    distributed.broadcast(tensor, src=0)
+
+
+@contextmanager
+def _exchange() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # what torch's backends raise where a connection ends, and after half an hour
+        raise TeamError("A process that trains together with this one has ended, or cannot be reached.") from error
 
 
 @contextmanager
@@ -74,7 +89,8 @@ def joined() -> Iterator[Team]:
     own = exact_device()
     if own.type == CUDA:
         torch.cuda.set_device(own)  # what is sent that is no tensor goes by the current one
-    distributed.init_process_group("nccl" if own.type == CUDA else "gloo")
+    with _exchange():
+        distributed.init_process_group("nccl" if own.type == CUDA else "gloo")
     try:
         yield Team.here()
     finally:
