@@ -54,7 +54,7 @@ def run() -> None:
     print(f"preprocess: what the data's owner should know is in {ROWS_REPORT} (private zone)")
 
 
-def read_private(params: Params) -> tuple[list[RawRow], list[RawRow] | None]:
+def read_private(params: Params) -> tuple[Sequence[RawRow], Sequence[RawRow] | None]:
     """The private file's rows, and the test file's where there is one."""
     data = params.dataset
     keys = params.schema_of_data.keys

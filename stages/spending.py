@@ -86,9 +86,9 @@ def record(
     write_json(METRICS / name / "generation.json", GenerationCounts.from_json(counts).to_json(name, written.zone))
 
 
-def private_rows() -> list[PrivateRow]:
+def private_rows() -> Sequence[PrivateRow]:
     """The training rows."""
-    return [PrivateRow(row.text, row.label, row.person) for row in read_split(PRIVATE / "train.parquet")]
+    return read_split(PRIVATE / "train.parquet").to(PrivateRow)
 
 
 def _tell(reservation: Reservation, left: float) -> None:

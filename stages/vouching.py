@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ def vouched(params: Params, key: str) -> Path:
     return place
 
 
-def public_rows(params: Params, key: str, columns: "ColumnNames") -> "list[RawRow]":
+def public_rows(params: Params, key: str, columns: "ColumnNames") -> Sequence["RawRow"]:
     """The rows of the file that params.yaml names at `key`, for which `vouched` holds when they are read.
 
     Raises:

@@ -7,6 +7,7 @@ from itertools import combinations, combinations_with_replacement, product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,10 +141,10 @@ def test_a_row_of_nobody_has_no_cap_and_no_id() -> None:
 
 def test_who_may_be_guessed_about_is_asked_of_the_rows_that_are_kept() -> None:
     """A row that the cap left out is in no part: it carries nobody's words into the training part."""
-    asked: list[tuple[list[str], list[str]]] = []
+    asked: list[tuple[Sequence[str], list[str]]] = []
 
-    def watched(texts: list[str], persons: list[str], audited: Any) -> Any:
-        asked.append((texts, persons))
+    def watched(texts: Sequence[str], persons: np.ndarray, audited: Any) -> Any:
+        asked.append((texts, [person.ljust(32, b"\0").hex() for person in persons]))
         return LIKENESS(texts, persons, audited)
 
     for rows in worlds():

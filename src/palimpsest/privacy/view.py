@@ -10,6 +10,7 @@ from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Charge, Reservation
 from palimpsest.privacy.query import Query, is_for_persons, is_prepared, is_registered, is_stepped
 from palimpsest.privacy.rows import PrivateRow
+from palimpsest.records.packed import Packed
 from palimpsest.records.schema import PublicSchema
 
 
@@ -39,7 +40,7 @@ class PrivateView:
                 "No query was asked. Make them again with `dvc repro --force --single-item preprocess`.",
             )
         self.schema = schema
-        self.__rows = tuple(rows)
+        self.__rows = rows if isinstance(rows, Packed) else tuple(rows)
         self.__ledger = ledger
         self.__noise = noise
         self.__replays = dict(reservation.replays)

@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import compress
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def wording(text: str) -> str:
 
 def guessable(
     texts: Sequence[str],
-    persons: Sequence[str] | None = None,
+    persons: Sequence[str] | np.ndarray | None = None,
     asked: np.ndarray | None = None,
     *,
     similarity: float,
@@ -67,15 +68,15 @@ def guessable(
     validate.positive(similarity=similarity, shingle=shingle)
     validate.in_range(0, 1, similarity=similarity)
     wanted = np.ones(len(texts), dtype=bool) if asked is None else np.asarray(asked, dtype=bool)
-    units: Sequence[str | int] = range(len(texts)) if persons is None else persons
-    owners: defaultdict[Wording, set[str | int]] = defaultdict(set)
-    for place in np.flatnonzero(wanted).tolist():
-        owners[_shingled(texts[place], shingle)].add(units[place])
+    units: Iterable[str | bytes | int] = range(len(texts)) if persons is None else persons
+    owners: defaultdict[Wording, set[str | bytes | int]] = defaultdict(set)
+    for text, unit in compress(zip(texts, units, strict=True), wanted):
+        owners[_shingled(text, shingle)].add(unit)
     watched, of_each, shared = Watched(list(owners), similarity), list(owners.values()), set()
     for text, unit in zip(track(texts, name="near-duplicates", total=len(texts), private=True), units, strict=True):
         for place in watched.near(_shingled(text, shingle)):
             shared |= of_each[place] - {unit}
-    return np.array([own and unit not in shared for own, unit in zip(wanted.tolist(), units, strict=True)], dtype=bool)
+    return wanted & np.fromiter((unit not in shared for unit in units), dtype=bool)
 
 
 def _shingled(text: str, size: int) -> Wording:

@@ -1,20 +1,22 @@
 """From raw private rows to training, holdout and test rows, with a report for the private zone."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from palimpsest.records.conformity import conforms
+from palimpsest.records.packed import Chosen, Mapped
 from palimpsest.records.private import RawRow, SplitRow
 from palimpsest.records.schema import PublicSchema
-from palimpsest.records.split import Split, assign, audit_rate, cap_rows, person_id, split_rows
+from palimpsest.records.split import Split, assign, audit_rate, cap_rows, count_units, persons, split_rows
 from palimpsest.records.structured import members_of
 from palimpsest.workspace import Zone
 
-Guessable = Callable[[Sequence[str], Sequence[str] | None, np.ndarray], np.ndarray]
+Guessable = Callable[[Sequence[str], np.ndarray | None, np.ndarray], np.ndarray]
 
 # Declared numbers may be approximate; farther off than this factor, noise and sampling rate no longer suit the data.
 _DECLARED_FACTOR = 1.25
@@ -70,31 +72,40 @@ def preprocess(
         audit_size: public; expected number of units in the audit subset.
         test_rate: public probability of the test part; not used where a test file is given.
         batch_size: public; expected batch size, for a warning.
-        guessable: (texts, person of each or None, which are asked about) -> (len(texts),) bool: rows that are asked
-            about, of units that have no near-duplicate in another unit.
+        guessable: (texts, digest of each one's person or None, which are asked about) -> (len(texts),) bool: rows that
+            are asked about, of units that have no near-duplicate in another unit.
     """
     kept = _kept(rows, schema, key)
-    persons = None if schema.unit_column is None else [person_id(row, key) for row in kept]
+    owners = None if schema.unit_column is None else persons(kept, key)
     rate = audit_rate(audit_size, schema.n_units)
     cut = test_rate if test_rows is None else 0.0
     audited = np.fromiter((assign(row, key, rate, cut).audit for row in kept), dtype=bool, count=len(kept))
-    split = split_rows(kept, key, rate, cut, guessable([row.text for row in kept], persons, audited))
+    split = split_rows(kept, key, rate, cut, guessable(Mapped(attrgetter("text"), kept), owners, audited))
     if test_rows is not None:
-        split = replace(split, test=[SplitRow(row.text, row.label) for row in test_rows])
-    return Preprocessed(split, _report(rows, kept, split, schema, batch_size))
+        split = replace(split, test=Mapped(_tested, test_rows))
+    return Preprocessed(split, _report(rows, kept, split, schema, key, batch_size))
 
 
-def _kept(rows: Sequence[RawRow], schema: PublicSchema, key: bytes) -> list[RawRow]:
+def _tested(row: RawRow) -> SplitRow:
+    return SplitRow(row.text, row.label)
+
+
+def _kept(rows: Sequence[RawRow], schema: PublicSchema, key: bytes) -> Sequence[RawRow]:
     """The rows that are split; where the unit of privacy is one record, they name nobody."""
     if schema.unit_column is None:
-        return [row if row.unit is None else replace(row, unit=None) for row in rows]
-    return cap_rows([row for row in rows if row.unit is not None], key, schema.max_rows_per_unit)
+        return Mapped(_unnamed, rows)
+    named = np.fromiter((row.unit is not None for row in rows), dtype=bool)
+    return cap_rows(Chosen(rows, named), key, schema.max_rows_per_unit)
+
+
+def _unnamed(row: RawRow) -> RawRow:
+    return row if row.unit is None else replace(row, unit=None)
 
 
 def _report(
-    rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema: PublicSchema, batch_size: int
+    rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema: PublicSchema, key: bytes, batch_size: int
 ) -> dict[str, Any]:
-    counts = _counts(rows, kept, split, schema)
+    counts = _counts(rows, kept, split, schema, key)
     carried = Counter(row.label for row in kept)
     # Nothing where labels are free text, because they then are part of the record.
     labels = {label: carried[label] for label in schema.label_names}
@@ -117,13 +128,15 @@ def _report(
     }
 
 
-def _counts(rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema: PublicSchema) -> dict[str, int]:
+def _counts(
+    rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema: PublicSchema, key: bytes
+) -> dict[str, int]:
     nobody = 0 if schema.unit_column is None else sum(row.unit is None for row in rows)
     return {
         "read": len(rows),
         "nobody": nobody,
         "over_cap": len(rows) - nobody - len(kept),
-        "persons": len({row.unit for row in kept if row.unit is not None}),
+        "persons": 0 if schema.unit_column is None else count_units(kept, key),
         "cut": sum(row.cut for row in rows),
         "empty": sum(not row.text.strip() for row in rows),
         "train": len(split.train),
@@ -131,22 +144,17 @@ def _counts(rows: Sequence[RawRow], kept: Sequence[RawRow], split: Split, schema
         "holdout": len(split.holdout),
         "test": len(split.test),
         "audit": split.audit_size,
-        "members": _units(row for row in split.train if row.guess),
-        "nonmembers": _units(row for row in split.holdout if row.guess),
+        "members": _units([row for row in split.train if row.guess]),
+        "nonmembers": _units([row for row in split.holdout if row.guess]),
         "unlabelled": sum(not (row.label or "").strip() for row in rows) if schema.free_label else 0,
         "invalid": 0 if schema.json_schema is None else _invalid(rows, schema.json_schema),
     }
 
 
-def _units(rows: Iterable[SplitRow]) -> int:
+def _units(rows: Sequence[SplitRow]) -> int:
     """How many units of privacy the rows are of."""
-    persons, unnamed = set[str](), 0
-    for row in rows:
-        if row.person is None:
-            unnamed += 1
-        else:
-            persons.add(row.person)
-    return len(persons) + unnamed
+    named = np.fromiter((row.person.encode() for row in rows if row.person is not None), dtype="S64")
+    return len(rows) - len(named) + len(np.unique(named))
 
 
 def _invalid(rows: Sequence[RawRow], json_schema: Mapping[str, Any]) -> int:

@@ -1,7 +1,6 @@
 """Reading private (or public) rows from CSV, TSV, JSONL and Parquet, one row at a time."""
 
 import hashlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from palimpsest.errors import DataError
 from palimpsest.records import attributes
 from palimpsest.records.faults import Bad, Kind, Place, RecordError, stop
 from palimpsest.records.formats import Wanted, cells
+from palimpsest.records.packed import Packed
 from palimpsest.records.private import RawRow
 from palimpsest.records.structured import WHOLE_ROW, canonical, plain
 
@@ -52,7 +52,7 @@ def read_rows(
     labels: Sequence[str] | None = None,
     check: Callable[[], object] = lambda: None,
     bad: Bad = stop,
-) -> list[RawRow]:
+) -> Packed[RawRow]:
     """All rows of one file, see `iter_rows`, which must stay as it is until the last one is read.
 
     What `check` finds of the file, before the first row is read, holds for what is read: it is the same content.
@@ -63,7 +63,7 @@ def read_rows(
     path = Path(path)
     before = _identity(path)
     check()
-    rows = list(iter_rows(path, columns, max_length, labels, bad))
+    rows = Packed.of(RawRow, iter_rows(path, columns, max_length, labels, bad))
     if _identity(path) != before:
         raise DataError(f"{path.name!r} changed while it was being read.", "Let nothing write to it, and run again.")
     return rows
@@ -183,7 +183,7 @@ class _Rule:
                 f"is not one of the {len(self.labels)} public labels",
                 "Correct the row, case and spaces too, or add its label to dataset.labels in params.yaml.",
             )
-        return label if label is None or self.labels is None else sys.intern(label)  # one object for all rows of it
+        return label
 
     def _unit(self, value: Any, place: Place) -> str | None:
         named = self._name(value, place, self.columns.unit) or ""

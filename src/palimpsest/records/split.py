@@ -4,20 +4,22 @@ The unit of privacy is one record, or the person behind it where a column names 
 person, who keeps at most k rows.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
-from typing import Literal
+from functools import partial
+from typing import Literal, get_args
 
 import numpy as np
 
 from palimpsest import validate
 from palimpsest.records.keyed import digest, normalise
+from palimpsest.records.packed import Chosen, Mapped
 from palimpsest.records.private import RawRow, SplitRow
 
 Part = Literal["train", "holdout", "test"]
 
+_PARTS: tuple[Part, ...] = get_args(Part)
+_AUDIT = len(_PARTS)
 _DRAW_BYTES = 8
 
 
@@ -40,9 +42,9 @@ class Split:
         audit_size: number of units whose coins were flipped, in train and holdout together.
     """
 
-    train: list[SplitRow]
-    holdout: list[SplitRow]
-    test: list[SplitRow]
+    train: Sequence[SplitRow]
+    holdout: Sequence[SplitRow]
+    test: Sequence[SplitRow]
     audit_size: int
 
 
@@ -103,18 +105,34 @@ def split_rows(rows: Sequence[RawRow], key: bytes, audit_rate: float, test_rate:
         raise ValueError(f"guessable must have shape {(len(rows),)}, got {np.shape(guessable)}")
     if len({row.unit is None for row in rows}) > 1:
         raise ValueError("rows of one data set must all name their person, or none of them")
-    parts: dict[Part, list[SplitRow]] = {"train": [], "holdout": [], "test": []}
-    flipped: set[str | int] = set()
-    for index, (row, may_guess) in enumerate(zip(rows, guessable, strict=True)):
-        place = assign(row, key, audit_rate, test_rate)
-        person = None if row.unit is None else person_id(row, key)
-        if place.audit:
-            flipped.add(index if person is None else person)
-        parts[place.part].append(SplitRow(row.text, row.label, bool(place.audit and may_guess), person))
-    return Split(parts["train"], parts["holdout"], parts["test"], len(flipped))
+    places = np.fromiter((_code(assign(row, key, audit_rate, test_rate)) for row in rows), dtype=np.int8)
+    audit = places >= _AUDIT
+    guess = audit & guessable
+    chosen = [places % _AUDIT == code for code, _ in enumerate(_PARTS)]
+    train, holdout, test = (Mapped(partial(_split_row, key), Chosen(rows, mask), guess[mask]) for mask in chosen)
+    return Split(train, holdout, test, count_units(Chosen(rows, audit), key))
 
 
-def cap_rows(rows: Sequence[RawRow], key: bytes, max_rows: int) -> list[RawRow]:
+def _code(place: Assignment) -> int:
+    """A number for a place, so that there may be many."""
+    return _PARTS.index(place.part) + _AUDIT * place.audit
+
+
+def _split_row(key: bytes, row: RawRow, guess: np.bool_) -> SplitRow:
+    return SplitRow(row.text, row.label, bool(guess), None if row.unit is None else person_id(row, key))
+
+
+def persons(rows: Iterable[RawRow], key: bytes) -> np.ndarray:
+    """A keyed digest of the person behind each row, all of which name theirs: 32 bytes each, dtype S32, (N,)."""
+    return np.fromiter((digest(key, "person", _named(row)) for row in rows), dtype="S32")
+
+
+def count_units(rows: Sequence[RawRow], key: bytes) -> int:
+    """How many units of privacy the rows are of; all of them name their person, or none."""
+    return len(rows) if not rows or rows[0].unit is None else len(np.unique(persons(rows, key)))
+
+
+def cap_rows(rows: Sequence[RawRow], key: bytes, max_rows: int) -> Sequence[RawRow]:
     """Keep, in input order, the `max_rows` rows of each person with the smallest keyed hash.
 
     Equal rows of one person have equal hashes and are interchangeable; the first ones are kept.
@@ -126,13 +144,14 @@ def cap_rows(rows: Sequence[RawRow], key: bytes, max_rows: int) -> list[RawRow]:
     Every row names its person; `max_rows` is public.
     """
     validate.positive(max_rows=max_rows)
-    by_unit: defaultdict[str, list[int]] = defaultdict(list)
-    for index, row in enumerate(rows):
-        by_unit[_named(row)].append(index)
+    owners = persons(rows, key)
     # The person is part of the hash: a phrase that many people wrote is then kept by some, not by all or none.
-    ranks = [digest(key, "unit", row.unit, row.text, row.label) for row in rows]
-    kept = {index for own in by_unit.values() for index in nsmallest(max_rows, own, key=ranks.__getitem__)}
-    return [row for index, row in enumerate(rows) if index in kept]
+    ranks = np.fromiter((digest(key, "unit", row.unit, row.text, row.label) for row in rows), dtype="S32")
+    order = np.lexsort((ranks, owners))
+    owners = owners[order]
+    kept = np.ones(len(owners), dtype=bool)
+    kept[order[max_rows:][owners[max_rows:] == owners[:-max_rows]]] = False
+    return Chosen(rows, kept)
 
 
 def person_id(row: RawRow, key: bytes) -> str:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from palimpsest.errors import DataError
 from palimpsest.files import atomic_path
 from palimpsest.records import attributes
+from palimpsest.records.packed import Packed, as_table
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.structured import PLAIN, WHOLE_ROW, members_of, parsed
@@ -99,25 +100,22 @@ def write_split(path: Path | str, rows: Iterable[SplitRow]) -> None:
     """Write a private split: columns text, label, guess and person; label and person may be null. Private zone."""
     remaining = iter(rows)
     with atomic_path(path) as draft, pq.ParquetWriter(draft, _SPLIT_SCHEMA) as writer:
-        writer.write_table(_split_table(list(islice(remaining, _ROW_GROUP))))
-        while some := list(islice(remaining, _ROW_GROUP)):
-            writer.write_table(_split_table(some))
+        writer.write_table(_row_group(remaining))
+        while (some := _row_group(remaining)).num_rows:
+            writer.write_table(some)
 
 
-def _split_table(rows: Sequence[SplitRow]) -> pa.Table:
-    columns = ([getattr(row, name) for row in rows] for name in _SPLIT_SCHEMA.names)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, _SPLIT_SCHEMA, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=_SPLIT_SCHEMA)
+def _row_group(rows: Iterator[SplitRow]) -> pa.Table:
+    return as_table(_SPLIT_SCHEMA, islice(rows, _ROW_GROUP)).combine_chunks()
 
 
-def read_split(path: Path | str) -> list[SplitRow]:
+def read_split(path: Path | str) -> Packed[SplitRow]:
     """The rows of a private split, in their order.
 
     Raises:
         DataError: the file is missing, damaged or not a private split.
     """
-    parts = ((column.to_pylist() for column in part.columns) for part in _parts(path, _SPLIT_SCHEMA))
-    return [SplitRow(*values) for columns in parts for values in zip(*columns, strict=True)]
+    return Packed(SplitRow, _read_table(path, _SPLIT_SCHEMA))
 
 
 def write_public(path: Path | str, rows: Iterable[Record]) -> None:
