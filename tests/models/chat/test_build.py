@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import keyring
 import pytest
+from keyring.backend import KeyringBackend
+from keyring.errors import KeyringLocked
 
 from palimpsest.errors import BackendError, ModelError
 from palimpsest.models.chat.kept import open_chat
+from palimpsest.models.chat.key import endpoint_key
 from palimpsest.models.chat.local import LocalChat, load_chat
 from palimpsest.models.chat.settings import LocalChatSettings
 from tests.models.chat import tiny
@@ -26,6 +30,39 @@ def test_an_endpoint_is_sent_the_key_of_its_variable(tmp_path: Path, monkeypatch
         assert [seen.headers["authorization"] for seen in there.seen] == ["Bearer sk-mine"]
         open_chat(endpoint(there.url, key="MY_KEY"), tmp_path / "a.db", 2).answer([ask()])
         assert len(there.seen) == 2
+
+
+class Kept(KeyringBackend):
+    """A keyring in memory, which somebody has opened or nobody."""
+
+    priority = 1  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened, self.kept = True, dict[tuple[str, str], str]()
+
+    def get_password(self, service: str, username: str) -> str | None:
+        if not self.opened:
+            raise KeyringLocked
+        return self.kept.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.kept[service, username] = password
+
+
+def test_a_key_that_no_variable_has_is_that_of_the_keyring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    kept = Kept()
+    monkeypatch.setattr(keyring.core, "_keyring_backend", kept)
+    monkeypatch.delenv("MY_KEY", raising=False)
+    for service in ("palimpsest", "other"):
+        keyring.set_password(service, "MY_KEY", f"sk-{service}")
+    assert endpoint_key("MY_KEY") == "sk-palimpsest"
+    kept.opened = False
+    for variable in ("MY_KEY", "MY_OTHER_KEY"):
+        with pytest.raises(BackendError, match=f"keyring set palimpsest {variable}"):
+            endpoint_key(variable)
+    monkeypatch.setenv("MY_KEY", "sk-mine")
+    assert endpoint_key("MY_KEY") == "sk-mine"
 
 
 def test_an_endpoints_budget_counts_what_earlier_attempts_have_spent(tmp_path: Path):

@@ -1,13 +1,12 @@
 """Answers that are kept, so that a stopped run goes on where it was and pays for nothing twice."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from palimpsest.errors import BackendError
 from palimpsest.models.chat.base import Answer, Ask, digest
 from palimpsest.models.chat.book import Book
 from palimpsest.models.chat.endpoint import EndpointChat
+from palimpsest.models.chat.key import endpoint_key
 from palimpsest.models.chat.local import LocalChat, load_chat
 from palimpsest.models.chat.settings import Connection, Endpoint, LocalChatSettings
 from palimpsest.records.vouched import fingerprint_of
@@ -21,7 +20,7 @@ def open_chat(settings: LocalChatSettings | Endpoint, path: Path, seed: int, fol
         folder: of the local model; an endpoint has none.
 
     Raises:
-        BackendError: the environment variable of the endpoint's key is not set.
+        BackendError: the endpoint's key is nowhere.
         ModelError: the model cannot be loaded, or the client for endpoints is not installed.
         DataError: the file is no such database.
     """
@@ -33,19 +32,7 @@ def open_chat(settings: LocalChatSettings | Endpoint, path: Path, seed: int, fol
 
 def open_endpoint(settings: Connection, path: Path, model_id: str) -> "KeptChat":
     """The model at an endpoint, as `open_chat`; `model_id` is all that an answer depends on beside the ask."""
-    return KeptChat(EndpointChat(settings, _key(settings.key), book=path), path, model_id)
-
-
-def _key(variable: str | None) -> str | None:
-    if variable is None:
-        return None
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise BackendError(
-            f"The environment variable {variable!r}, which should hold the endpoint's key, is not set.",
-            "Set it where you run palimpsest, or name another variable; null where the endpoint needs no key.",
-        )
-    return key
+    return KeptChat(EndpointChat(settings, endpoint_key(settings.key), book=path), path, model_id)
 
 
 class KeptChat:
