@@ -1,6 +1,5 @@
 """What every stage shares: how it starts, and how it fails without a word of private text."""
 
-import errno
 import logging
 import os
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from palimpsest.devices import VARIABLE
-from palimpsest.errors import DataError, PalimpsestError, ParamsError, TeamError
+from palimpsest.errors import PalimpsestError, ParamsError, TeamError, disk_error
 from palimpsest.files import close_workspace, owner_only
 from palimpsest.shards import RUNNER, closing
 from stages.runner import alone, end_with_launcher, end_with_runner
@@ -22,14 +21,6 @@ from stages.warm import STOPPED
 PROCESSES = "PALIMPSEST_PROCESSES"  # the environment's, because it is a fact about the machine
 LAUNCHED = "PALIMPSEST_LAUNCHED"  # set by `start_processes` for those that it starts
 LOST = 3  # exit status of a process that has lost another one
-_ALLOW = ("A file or folder may not be written.", "Give yourself write permission in the workspace and run again.")
-_DISK = {
-    errno.ENOSPC: ("The disk is full.", "Free some space and run again; what was finished is kept."),
-    errno.EDQUOT: ("The disk quota is used up.", "Free some space and run again; what was finished is kept."),
-    errno.EACCES: _ALLOW,
-    errno.EPERM: _ALLOW,
-    errno.EROFS: ("The disk is read-only.", "Move the workspace to a disk that can be written."),
-}
 
 
 def start(stage: Callable[..., None]) -> None:
@@ -85,8 +76,8 @@ def _told() -> Iterator[None]:
             _say("stopped: no half-written output is left; what had begun stays charged")
             raise SystemExit(STOPPED) from None
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in _DISK:
-                _fail(DataError(*_DISK[error.errno]))
+            if isinstance(error, OSError) and (told := disk_error(error)):
+                _fail(told)
             _fail_silently(error)
 
 

@@ -63,17 +63,11 @@ def server() -> Server:
 
 
 def move(place: Place, url: str) -> None:
-    """Copy the place's ledger, row by row, to the server's empty tables, and go on there."""
+    """Take the place's ledger into the server's database, which is emptied first, and go on there."""
     engine = sa.create_engine(url)
     database.meta.drop_all(engine)
-    Ledger.create(url)
-    here = sa.create_engine(f"sqlite:///{place.home}/ledger.db")
-    with here.connect() as old, engine.begin() as new:
-        for table in database.meta.sorted_tables:
-            if rows := [dict(row) for row in old.execute(sa.select(table)).mappings()]:
-                new.execute(table.insert(), rows)
-    for each in (here, engine):
-        each.dispose()
+    engine.dispose()
+    Ledger.create(url).take_in(place.ledger.exported())
     (place.home / "ledger.db").unlink()
     (place.home / "url").write_text(url)
 

@@ -1,5 +1,16 @@
 """Errors a user can act on: what is wrong, and what to do. Neither part ever quotes a private row."""
 
+import errno
+
+_ALLOW = ("A file or folder may not be written.", "Give yourself write permission in the workspace and run again.")
+_DISK = {
+    errno.ENOSPC: ("The disk is full.", "Free some space and run again; what was finished is kept."),
+    errno.EDQUOT: ("The disk quota is used up.", "Free some space and run again; what was finished is kept."),
+    errno.EACCES: _ALLOW,
+    errno.EPERM: _ALLOW,
+    errno.EROFS: ("The disk is read-only.", "Move the workspace to a disk that can be written."),
+}
+
 
 class PalimpsestError(Exception):
     """An error with two parts.
@@ -26,6 +37,11 @@ class ParamsError(PalimpsestError):
 
 class DataError(PalimpsestError):
     """An input file cannot be used as it is."""
+
+
+def disk_error(error: OSError) -> DataError | None:
+    """What a disk refused, in two parts; None where it is something else."""
+    return DataError(*_DISK[error.errno]) if error.errno in _DISK else None
 
 
 class LedgerError(PalimpsestError):

@@ -157,6 +157,12 @@ def test_a_disk_that_cannot_be_written(mounted: Callable[[str], Place]):
     assert place.ledger.head() == head
 
 
+def test_a_command_on_a_disk_that_cannot_be_written(mounted: Callable[[str], Place]):
+    mounted("ro")
+    done = CliRunner().invoke(app, ["run", "--yes"])
+    assert (done.exit_code, done.stderr.splitlines()[0]) == (1, "error: The disk is read-only.")
+
+
 def test_a_folder_that_may_not_be_written(place: Place):
     if os.geteuid() == 0:
         pytest.skip("root may write everywhere")

@@ -12,7 +12,7 @@ from palimpsest import __version__
 from palimpsest.cli.decisions import DataSource
 from palimpsest.cli.parts import in_parts
 from palimpsest.cli.signature import takes
-from palimpsest.errors import PalimpsestError, ParamsError
+from palimpsest.errors import PalimpsestError, ParamsError, disk_error
 from palimpsest.files import owner_only
 
 if TYPE_CHECKING:
@@ -107,8 +107,11 @@ class Commands(TyperGroup):
         try:
             with owner_only():
                 return super().invoke(ctx)
-        except PalimpsestError as error:
-            print(error.lines, file=sys.stderr)
+        except (PalimpsestError, OSError) as error:
+            told = disk_error(error) if isinstance(error, OSError) else error
+            if told is None:
+                raise
+            print(told.lines, file=sys.stderr)
             raise typer.Exit(1) from None
 
 
