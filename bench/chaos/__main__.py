@@ -106,7 +106,7 @@ def tried(cell: Cell, work: Path) -> dict[str, Any]:
         snapshots.append(place.charges)
     code, printed = place.run(*cell.arguments)
     seen = judged(place, clean, snapshots, FIXED + NOISY * cell.seeded)
-    told = [*([printed[-2000:]] if code else []), *(each for found in seen.values() for each in found), *left]
+    told = [*([printed[-20_000:]] if code else []), *(each for found in seen.values() for each in found), *left]
     again = checks.lost(snapshots[-1], place.charges)
     return {
         "name": cell.name, "kind": cell.kind, "runner": cell.runner, "hits": hits, "again": again,

@@ -100,6 +100,17 @@ def test_a_second_run_runs_nothing_and_charges_nothing(again: Place):
     assert again.ledger.head() == head
 
 
+def test_a_cache_that_was_lost_or_torn_makes_nothing_stale_and_is_whole_again(again: Place):
+    objects = sorted(path for path in (again.workspace / ".dvc/cache/files").rglob("*") if path.is_file())
+    before = {path: path.read_bytes() for path in objects}
+    for number, path in enumerate(objects):
+        path.unlink()
+        if number % 2:
+            path.write_bytes(before[path][:-1] + b"?")
+    assert stale(again.workspace) == set()
+    assert {path: path.read_bytes() for path in objects} == before
+
+
 def test_a_model_that_changes_makes_stale_what_depends_on_it_alone(again: Place):
     again.edit("lms", VARIANT, epsilon=0.6)
     names = (

@@ -107,12 +107,13 @@ def stale(workspace: Path) -> set[str]:
     """Names of the stages that `dvc repro` would run because something of theirs, or upstream of them, changed.
 
     The stage `inputs` always runs. Here it counts where it would change its files, and a stage that reads one of these
-    where that one would then differ from what the stage last ran on.
+    where that one would then differ from what the stage last ran on. What DVC's cache has lost is put back first.
 
     Raises:
         ParamsError: if the folder is no DVC workspace.
     """
     with _repo(workspace) as repo:
+        _refill(repo)
         written = any(stage.name == inputs.STAGE for stage in repo.index.stages if not stage.is_data_source)
         contents = inputs.contents(workspace) if written else {}
         stages = _changed(repo, contents)
@@ -131,6 +132,17 @@ def changed(workspace: Path, facts: Mapping[str, bytes]) -> set[str]:
     """
     with _repo(workspace) as repo:
         return _changed(repo, facts)
+
+
+def _refill(repo: "Repo") -> None:
+    """Put what stages wrote and what lies here unchanged into DVC's cache again, where that lost it or has it torn.
+
+    DVC would run such a stage anew, and one that spends would be charged for what is there.
+    """
+    for stage in repo.index.stages:
+        for out in stage.outs:
+            if out.use_cache and out.hash_info and out.changed_cache() and not out.workspace_status():
+                out.commit()
 
 
 def _changed(repo: "Repo", contents: Mapping[str, bytes]) -> set[str]:
