@@ -153,6 +153,23 @@ def test_a_plan_tells_the_minutes_of_what_was_measured(place: Place, monkeypatch
     assert "will run 1.5 min  it has not run here" in lines[0]
 
 
+def test_a_plan_says_what_is_left_of_the_share_of_a_team(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json.loads(place.call("plan", "--json").stdout)["team"] is None
+    assert place.call("ledger", "team", "research", "0.5").exit_code == 0
+    done = place.call("run", "--yes")
+    assert done.exit_code == 1
+    assert "is shared by the teams research; this run names none." in done.stderr
+    monkeypatch.setenv("PALIMPSEST_TEAM", "research")
+    share = json.loads(place.call("plan", "--json").stdout)["team"]
+    assert (share["name"], share["cap"], share["spent"]) == ("research", 0.5, 0.0)
+    assert f"spent 0.000, after the pending runs {share['after']:.3f}: does not fit." in place.call("plan").stdout
+    done = place.call("run", "--yes")
+    assert done.exit_code == 1
+    assert "would pass the share of team 'research' in asset 'notes'" in done.stderr
+    assert place.call("ledger", "team", "research", "8").exit_code == 0
+    assert f"after the pending runs {share['after']:.3f}: fits." in place.call("plan").stdout
+
+
 def test_what_was_kept_for_the_eye_is_not_what_is_charged(place: Place) -> None:
     place.edit("privacy", "budget", epsilon=2.0)
     assert place.call("register", "--amend").exit_code == 0

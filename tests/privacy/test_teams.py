@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from palimpsest.errors import BudgetExceeded, LedgerError
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset, Run
-from palimpsest.privacy.ledger.rules import balance
+from palimpsest.privacy.ledger.rules import balance, preview
 from palimpsest.privacy.planned import PlannedQuery
 
 TEAMS = ("blue", "red")
@@ -40,7 +40,13 @@ def test_a_team_s_cap_holds_and_only_refuses_more(tmp_path_factory, filter, caps
     for team, cap in zip(TEAMS, caps, strict=True):
         shared.cap_team("tickets", team, cap)
     for number, (sigma, team) in enumerate(asked):
+        query = PlannedQuery("votes", dpa.GaussianDpEvent(sigma))
+        told = preview(shared.asset("tickets"), shared.charges("tickets"), {("run", 1): [query]}, team)
         admitted = ask(shared, number, sigma, team)
+        assert told.fits or not admitted
+        if admitted:  # a plan said what it came to
+            own = [charge for charge in shared.charges("tickets") if charge.team == team]
+            assert told.spent == balance(replace(shared.asset("tickets"), epsilon=told.cap), own).spent
         if admitted:  # what was admitted with caps is admitted without them, on the same history
             assert ask(free, number, sigma, None)
     asset, charges = shared.asset("tickets"), shared.charges("tickets")

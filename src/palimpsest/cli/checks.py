@@ -95,6 +95,7 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
                 f"{item.name}: {' '.join(item.plan.notes)}.", "Change its settings, or take it out of run."
             )
     variants = [item for item in spending if item.purpose == "release"]
+    _check_share(context, variants)
     after = balance_after(context, variants)
     if after.fits:
         return
@@ -112,3 +113,21 @@ def check_budget(context: Context, spending: "Sequence[Priced]") -> None:
         "Nothing was charged and no row was read. Lower an epsilon, take a model out of `run`, or, if the data's "
         "owner agrees, raise the cap with `palimpsest register --amend`.",
     )
+
+
+def _check_share(context: Context, variants: "list[Priced]") -> None:
+    """The same of the share of the team that asks, where teams share the data set."""
+    from palimpsest.cli.plan import balance_after
+    from palimpsest.privacy.ledger.rules import TEAM, sharing
+
+    team = sharing(context.asset, os.environ.get(TEAM) or None) if variants else None
+    if team is None:
+        return
+    after = balance_after(context, variants, team=team)
+    if after.spent > after.cap:
+        raise BudgetExceeded(
+            f"The pending models ({', '.join(item.name for item in variants)}) would pass the share of team {team!r} "
+            f"in asset {context.asset.name!r}: epsilon {after.spent:.3f} after them, of {after.cap:g}.",
+            "Nothing was charged and no row was read. Lower an epsilon, take a model out of `run`, or, if the data's "
+            "owner agrees, raise the team's cap with `palimpsest ledger team`.",
+        )

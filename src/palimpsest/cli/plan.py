@@ -1,5 +1,6 @@
 """`palimpsest plan`: what would run, and the price list, before anything is bought."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,7 +23,7 @@ from palimpsest.methods.shared.columns import PlanTable
 from palimpsest.params.file import RESOLVED
 from palimpsest.privacy import accounting
 from palimpsest.privacy.ledger.records import Balance, Charge
-from palimpsest.privacy.ledger.rules import preview
+from palimpsest.privacy.ledger.rules import TEAM, preview
 from palimpsest.report.formats import MISSING, number
 from stages.pricing import Prices, continues
 from stages.spenders import Spender, spenders
@@ -100,6 +101,20 @@ class PlanLine:
 
 
 @dataclass(frozen=True)
+class TeamBudget:
+    """What a team that shares the data set may spend: its cap, what it spent, and would have spent after a run."""
+
+    name: str
+    cap: float
+    spent: float
+    after: float
+
+    @property
+    def fits(self) -> bool:
+        return self.after <= self.cap
+
+
+@dataclass(frozen=True)
 class PlanSummary:
     """What a run of the workspace would do and cost; `palimpsest plan --json` prints it.
 
@@ -108,6 +123,7 @@ class PlanSummary:
         cap: the budget's epsilon, at `delta`; spent and left count what was charged, after what a run would charge.
         fits: whether a run stays within the budget.
         beside: deltas that no event carries, after the run; at most `most_beside`.
+        team: what the team that asks has of it, where teams share the data set.
         flags: warnings about the settings.
         lines: the stages that spend.
         others: of the stages that spend nothing, how many are cached, restorable, will run.
@@ -125,6 +141,7 @@ class PlanSummary:
     fits: bool
     beside: float
     most_beside: float
+    team: TeamBudget | None
     flags: tuple[str, ...]
     lines: tuple[PlanLine, ...]
     others: Mapping[str, int]
@@ -152,8 +169,10 @@ def _runs(found: Mapping[str, Standing], each: Spender) -> bool:
     return each.stage not in found or found[each.stage].state is State.RUNS
 
 
-def balance_after(context: Context, variants: list[Priced], charges: Sequence[Charge] | None = None) -> Balance:
-    """The asset's balance once every pending release has run.
+def balance_after(
+    context: Context, variants: list[Priced], charges: Sequence[Charge] | None = None, team: str | None = None
+) -> Balance:
+    """The asset's balance once every pending release has run, or that of a team that shares it.
 
     What an earlier, stopped attempt of theirs reserved and never began, can replay or can continue is not counted
     twice. `charges` are the asset's, where they are known.
@@ -165,7 +184,7 @@ def balance_after(context: Context, variants: list[Priced], charges: Sequence[Ch
         if not (planned_by(charge, pending.get(charge.variant)) and _reusable(context, charge))
     ]
     wanted = {(name, 1): item.plan.queries for name, item in pending.items()}
-    return preview(context.asset, standing, wanted)
+    return preview(context.asset, standing, wanted, team)
 
 
 def planned_by(charge: Charge, item: Priced | None) -> bool:
@@ -199,7 +218,8 @@ def summarised(context: Context) -> PlanSummary:
     for each in spending:
         each.require_protection()
     pending = [each.name for each in spending if _runs(found, each)]
-    about = [(context.workspace / RESOLVED).read_text(encoding="utf-8"), context.ledger.head(), pending]
+    team = team_of(context)
+    about = [(context.workspace / RESOLVED).read_text(encoding="utf-8"), context.ledger.head(), pending, team]
     costs = kept(context.workspace, "plan", [*about, asdict(context.asset)], lambda: _costs(context, found))
     due = [one.name for one in found.values() if one.state is State.RUNS]
     minutes = expected(context.workspace, due)
@@ -211,7 +231,8 @@ def summarised(context: Context) -> PlanSummary:
     after = Balance(**{**costs["after"], "used": tuple(costs["after"]["used"])})
     return PlanSummary(
         asset.name, asset.unit, asset.delta, asset.epsilon, costs["spent"], max(0.0, asset.epsilon - costs["spent"]),
-        after.spent, after.fits, after.beside, after.most_beside, tuple(context.params.flags()), tuple(lines),
+        after.spent, after.fits, after.beside, after.most_beside, costs["team"] and TeamBudget(**costs["team"]),
+        tuple(context.params.flags()), tuple(lines),
         {str(state): states[str(state)] for state in State}, minutes, len(due) - len(minutes),
     )  # fmt: skip
 
@@ -224,8 +245,23 @@ def _costs(context: Context, found: Mapping[str, Standing]) -> dict[str, Any]:
     return {
         "spent": spent,
         "after": asdict(balance_after(context, variants, charges)),
+        "team": _team_budget(context, variants, charges),
         "lines": [asdict(_cost(context, item, charges, spent)) for item in variants],
     }
+
+
+def team_of(context: Context) -> str | None:
+    """The team that asks, where it has a share of the data set."""
+    team = os.environ.get(TEAM)
+    return team if team in dict(context.asset.teams) else None
+
+
+def _team_budget(context: Context, variants: list[Priced], charges: Sequence[Charge]) -> dict[str, Any] | None:
+    team = team_of(context)
+    if team is None:
+        return None
+    now, after = preview(context.asset, charges, {}, team), balance_after(context, variants, charges, team)
+    return asdict(TeamBudget(team, now.cap, now.spent, after.spent))
 
 
 def _cost(context: Context, item: Priced, charges: Sequence[Charge], spent: float) -> Cost:
@@ -275,6 +311,11 @@ def _sentences(summary: PlanSummary) -> Iterator[str]:
         measured, total = len(summary.minutes), _time(sum(summary.minutes.values()))
         yield f"Expected: {total} for what was measured here, {measured} of {measured + summary.unmeasured} stages."
     yield budget_sentence(summary)
+    if team := summary.team:
+        yield (
+            f"Share of team {team.name}: epsilon {team.cap:g}; spent {team.spent:.3f}, after the pending runs "
+            f"{team.after:.3f}: {'fits' if team.fits else 'does not fit'}."
+        )
     if summary.beside:
         yield (
             f"Deltas that no event carries: {summary.beside:.3g} after the pending runs, of at most "

@@ -58,13 +58,21 @@ def balance(asset: Asset, charges: Iterable[Charge]) -> Balance:
 
 
 def preview(
-    asset: Asset, charges: Iterable[Charge], wanted: Mapping[tuple[str, int], Sequence[PlannedQuery]]
+    asset: Asset,
+    charges: Sequence[Charge],
+    wanted: Mapping[tuple[str, int], Sequence[PlannedQuery]],
+    team: str | None = None,
 ) -> Balance:
-    """The balance of the asset once these further queries have run, by (key, number) of their runs."""
+    """The balance of the asset once these further queries have run, by (key, number) of their runs.
+
+    With a team that has a cap it is that team's: of its own charges, these queries among them.
+    """
     asked = _counted(charges)
+    own = asked if team is None else _counted(charge for charge in charges if charge.team == team)
     for run, planned in wanted.items():
-        asked += _priced(asset, asked, planned, *run)
-    return _balance(asset, asked)
+        more = _priced(asset, asked, planned, *run)
+        asked, own = asked + more, own + more
+    return _balance(asset if team is None else replace(asset, epsilon=dict(asset.teams)[team]), own)
 
 
 def shares(
@@ -134,20 +142,9 @@ def require_team(
         wanted: what the run has no charge for yet.
         team: whose run it is, None where it named none.
     """
-    if not wanted or not asset.teams:
+    if not wanted or sharing(asset, team) is None:
         return
-    caps = dict(asset.teams)
-    if team is None or team not in caps:
-        raise LedgerError(
-            f"Asset {asset.name!r} is shared by the teams {', '.join(caps)}; this run names "
-            f"{'none' if team is None else repr(team)}.",
-            f"Set {TEAM} to yours, or let the data's owner give it a cap with `palimpsest ledger team`. Nothing was "
-            "charged.",
-        )
-    own = _counted(charge for charge in charges if charge.team == team)
-    shared = replace(asset, epsilon=caps[team])
-    now = _balance(shared, own)
-    after = _balance(shared, own + _priced(asset, _counted(charges), wanted, run.key, number))
+    now, after = preview(asset, charges, {}, team), preview(asset, charges, {(run.key, number): wanted}, team)
     if after.spent > after.cap:
         raise BudgetExceeded(
             f"Stage {run.stage!r} ({run.variant}) would pass the share of team {team!r} in asset {asset.name!r}: "
@@ -156,6 +153,24 @@ def require_team(
             "Nothing was charged and no row was read. Lower the variant's epsilon, or, if the data's owner agrees, "
             "raise the team's cap with `palimpsest ledger team`.",
         )
+
+
+def sharing(asset: Asset, team: str | None) -> str | None:
+    """The team, where teams share the asset; None where they do not.
+
+    Raises:
+        LedgerError: they do, and it is none of them.
+    """
+    if not asset.teams:
+        return None
+    if team not in dict(asset.teams):
+        raise LedgerError(
+            f"Asset {asset.name!r} is shared by the teams {', '.join(dict(asset.teams))}; this run names "
+            f"{'none' if team is None else repr(team)}.",
+            f"Set {TEAM} to yours, or let the data's owner give it a cap with `palimpsest ledger team`. Nothing was "
+            "charged.",
+        )
+    return team
 
 
 def require_consent(
