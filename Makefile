@@ -8,7 +8,7 @@ DEMO := $(BIN)/.demo-installed
 TEST := $(BIN)/.test-installed
 TOOLS := build/tools/.installed
 
-.PHONY: help demo demo-full test test-slow lint graph docs install mutants coverage sbom audit
+.PHONY: help demo demo-full test test-slow lint style graph docs install mutants coverage sbom audit
 
 help:  ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,16 +19,18 @@ demo: $(DEMO)  ## set up and run the main job on the embedded data set; offline 
 demo-full: $(DEMO)  ## the same with more of everything, as docs/results/demo.md has it, in the folder full/
 	$(BIN)/palimpsest demo --full --dir full
 
-test: $(TEST) lint  ## everything CI checks
+test: $(TEST) style  ## everything CI checks; types are one of the tests, beside the others
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadgroup  # a third worker makes more fixtures than it runs tests; code is compiled once
 
 test-slow: $(TEST)  ## evidence for a release: wheel, notebooks, the commands of every page; goes on where it stopped
 	$(BIN)/python -m pytest -m slow --stepwise
 
-lint: $(TEST)  ## style, import contracts, types
+lint: style  ## style, import contracts, types
+	$(BIN)/mypy
+
+style: $(TEST)  ## what takes seconds
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
-	$(BIN)/mypy
 
 graph: $(DEMO)  ## render dvc.yaml, params.resolved.yaml, docs/params.md, docs/presets.md, docs/errors.md and notebooks/ anew
 	$(BIN)/palimpsest render
