@@ -4,14 +4,15 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from bench.chaos.place import ASSET, Place
+from bench.chaos.place import ASSET, SELECTED, Place
 from palimpsest.privacy.ledger.records import Charge
 from palimpsest.privacy.receipt import read_receipt
 from palimpsest.workspace import RECEIPTS
 
-# What no noise and no run decides; and what noise alone decides, so that a seed for it makes it the same.
+# What no noise and no run decides; and what noise alone decides, so that a seed for it makes it the same. A training
+# draws stand-ins of labels from the system's entropy besides.
 FIXED = ("data/public", "data/private/*.parquet", "data/private/manifest.json", "models/base", "data/synthetic/public*")
-NOISY = ("data/synthetic/*.jsonl", "data/evolved", "models/*/*.safetensors")
+NOISY = (f"data/synthetic/{SELECTED}.*",)
 
 
 def digests(place: Place, patterns: Collection[str]) -> dict[str, str]:
