@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from palimpsest.errors import DataError
+from palimpsest.shards import PROCESSES, RUNNER
 
 LETTERS = 26
 SECRET = "Anna Quastel of 4 Larch Row"
@@ -24,6 +25,24 @@ def refused(text: str) -> int:
 def own(_: int) -> int:
     """What no two processes agree on."""
     return os.getpid()
+
+
+def in_a_worker(_: int) -> bool:
+    """What all workers agree on, and who asks them does not."""
+    return os.environ[RUNNER] == PROCESSES
+
+
+class Answering:
+    """Repeats a text, or fails."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text if text != SECRET else refused(text + "!")
+
+    def tell(self, times: int) -> str:
+        return str(self.text) * times
+
+    def fail(self, text: str) -> None:
+        refused(text + "!")
 
 
 def letters(texts: list[str]) -> np.ndarray:

@@ -1,14 +1,19 @@
 """Parts done by two real workers give what this process gives, in its order; what is lost or fails tells nothing."""
 
+import os
 import pickle
+import signal
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
+import torch
 
 from palimpsest import shards
 from palimpsest.errors import DataError, ModelError
@@ -21,7 +26,11 @@ from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.encoder import Encoder, _sent
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.params.load import runner_of
+from palimpsest.prediction.contexts import Contexts, agreed
+from palimpsest.prediction.decoding import BatchWriter
+from palimpsest.prediction.query import WriteWave
 from palimpsest.privacy import nearest as module
+from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.nearest import nearest
 from palimpsest.records.record import Record
 from palimpsest.shards import ADDRESS, DASK, PROCESSES, RUNNER, ShardError, closing, each
@@ -29,7 +38,8 @@ from palimpsest.twins.models import save_base, save_encoder
 from palimpsest.twins.scenes import SCENES
 from palimpsest.workspace import WORKERS
 from stages.twins import Place
-from tests.shard_work import LETTERS, SECRET, Killing, doubled, letters, own, refused
+from tests.prediction.world import ROWS, VECTOR, Counted, wave
+from tests.shard_work import LETTERS, SECRET, Answering, Killing, doubled, in_a_worker, letters, own, refused
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -94,6 +104,76 @@ def test_workers_listen_on_the_loopback_to_who_has_the_certificate(cluster: Path
         context.wrap_socket(plain)  # without a certificate, which this version asks for before all else
     assert not [path for path in (cluster / WORKERS).rglob("*") if path.is_file() and path.stat().st_size]
     assert (cluster / WORKERS).stat().st_mode & 0o077 == 0
+
+
+def _there(**changes: Any) -> WriteWave:
+    """A wave whose private contexts the workers read."""
+    query = wave(**changes)
+    heads = list(query.prompter.public.values())
+    found = agreed(query.model, heads, [5, 7], query.shape)
+    assert found is not None
+    return replace(query, posts=found)
+
+
+def test_a_wave_of_private_prediction_writes_what_it_writes_here(cluster: Path) -> None:
+    for vector in (None, VECTOR):
+        written = [
+            query.run_steps(ROWS, NoiseSource(seed=3), Counted(8))
+            for query in (_there(vector=vector), wave(vector=vector))
+        ]
+        assert written[0] == written[1]
+        assert any(own["examples"] for own in written[0])
+
+
+def test_contexts_have_the_states_that_they_have_here(cluster: Path) -> None:
+    query = _there()
+    prompts = query.prompter.contexts("praise", [f"lamp {'la ' * (number % 5)}" for number in range(20)])
+    found = [Contexts(query.model, prompts, query.shape, workers) for workers in (query.posts, None)]
+    some = torch.arange(20) % 3 > 0
+    for read in found:
+        read.step(torch.arange(20), some, some)
+    there, here = (read.hidden(0, 20) for read in found)
+    assert torch.equal(there, here)
+
+
+def test_a_lost_worker_ends_a_wave_that_goes_on_under_its_charge(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, meter, steps = _there(checkpoints=tmp_path, stride=2, longest=3), Counted(8), iter(range(100))
+    step = BatchWriter.step
+
+    def killing(writer: BatchWriter, active: Sequence[int]) -> None:
+        if next(steps) == 5:
+            os.kill(min(shards._clients[0].run(os.getpid).values()), signal.SIGKILL)  # noqa: SLF001
+        step(writer, active)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchWriter, "step", killing)
+        with pytest.raises(ShardError, match="A worker was lost"):
+            query.run_steps(ROWS, NoiseSource(), meter)
+    shards._clients[0].wait_for_workers(2, timeout=60)  # noqa: SLF001
+    again = Counted(8, begun=meter.begun, resumed=True)
+    written = _there(checkpoints=tmp_path, stride=2, longest=3).run_steps(ROWS, NoiseSource(), again)
+    assert meter.begun == 6
+    assert again.begun == 8
+    assert [own["private"] for own in written] == [8] * 4
+
+
+def test_what_fails_where_an_object_stays_says_nothing(cluster: Path) -> None:
+    workers = shards.posts(doubled, [1])
+    assert workers is not None
+    asked = workers.settle(Answering, ["a", "b", "c"])
+    assert [one.ask("tell", 2)() for one in asked] == ["aa", "bb", "cc"]
+    with pytest.raises(ShardError, match="ValueError in a worker, at line") as caught:
+        asked[0].ask("fail", SECRET)()
+    assert SECRET not in caught.value.lines
+    with pytest.raises(ShardError, match="ValueError in a worker"):
+        workers.settle(Answering, [SECRET])[0].ask("tell", 1)()
+
+
+def test_workers_that_answer_otherwise_than_this_process_hold_nothing(cluster: Path) -> None:
+    with pytest.raises(ShardError, match="do not compute alike to the last bit"):
+        shards.posts(in_a_worker, [1])
 
 
 def test_a_text_has_the_vector_that_it_has_here(cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

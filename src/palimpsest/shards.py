@@ -6,7 +6,8 @@ in no stage's `params:` and in no run's key, so a workspace that moves to a clus
 Guarantee: each result is a function of its own item and of the work, which are all that a worker is handed. Noise, the
 meter and the ledger stay in the stage's own process. Before a part leaves, all workers try the work on public items and
 must answer alike to the last bit: else the worker that a row came to would show in the row's result, and who comes to
-which worker depends on other rows. Workers write no row to disk and name none in what they log, and an error comes back
+which worker depends on other rows. What stays with a worker for many questions (`posts`) is given to those alone that
+answered as this process did. Workers write no row to disk and name none in what they log, and an error comes back
 as its type and place. On this machine they listen on the loopback, to whoever has the certificate of this run. Another
 cluster is asked by TLS or not at all. What it works on is private: it belongs on machines that are as private as the
 data, where each worker runs one thing at a time.
@@ -20,7 +21,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import cycle, islice
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -70,6 +72,71 @@ def each(
     """
     client = _client()
     return map(work, items) if client is None else _spread(client, work, items, at_once, public)
+
+
+class Here:
+    """An object of this process, asked as one of a worker is."""
+
+    def __init__(self, thing: Any) -> None:
+        self._thing = thing
+
+    def ask(self, name: str, *arguments: Any) -> Callable[[], Any]:
+        """Call a method; what comes back waits for its answer when it is called."""
+        answer = getattr(self._thing, name)(*arguments)
+        return lambda: answer
+
+
+class There:
+    """An object that stays with a worker, which does one thing at a time, until nobody here holds it."""
+
+    def __init__(self, actor: "Future") -> None:
+        self._actor = actor
+
+    def ask(self, name: str, *arguments: Any) -> Callable[[], Any]:
+        """Have a method called; what comes back waits for its answer when it is called.
+
+        Raises:
+            ShardError: from the wait, if the worker was lost, and the object with it, or the method failed.
+        """
+        made = _waited(self._actor)
+        return partial(_answer, made.ask(name, _Parcel(arguments)))
+
+
+@dataclass(frozen=True, eq=False)
+class Posts:
+    """Workers that answered a trial as this process did, to the last bit."""
+
+    client: "Client"
+    hosts: tuple[str, ...]
+
+    def settle(self, make: Callable[[Item], Any], items: Iterable[Item]) -> list[There]:
+        """What `make` makes of each item, on one worker after another."""
+        made = self.client.submit(_opened, _Parcel(make), pure=False, workers=list(self.hosts))
+        workers = cycle(sorted(name for name in self.client.nthreads() if _host(name) in self.hosts))
+        return [
+            There(self.client.submit(_Settled, made, _Parcel(item), pure=False, actor=True, workers=[worker]))
+            for item, worker in zip(items, workers)  # noqa: B905  # there is always one worker more
+        ]
+
+
+def posts(trial: Callable[[Item], Any], public: Sequence[Item]) -> Posts | None:
+    """Those of the cluster for work whose bits this process has tried, too; None where parts are done here.
+
+    Args:
+        trial: what the objects will do, as far as it is public; each worker tries it on all items.
+
+    Raises:
+        ShardError: the cluster cannot be reached, or a worker answers otherwise.
+    """
+    client = _client()
+    if client is None:
+        return None
+    return Posts(client, tuple(_agreeing(client, trial, public, [_tried(trial, list(public))[1]])))
+
+
+def elsewhere() -> bool:
+    """Whether parts are done by a cluster's workers."""
+    return _client() is not None
 
 
 @contextmanager
@@ -167,8 +234,10 @@ def _spread(
         yield from _answer(waiting.popleft())
 
 
-def _agreeing(client: "Client", work: Callable[[Item], Any], public: Sequence[Item]) -> list[str]:
-    """The machines whose workers run what this process runs and answer alike to the last bit."""
+def _agreeing(
+    client: "Client", work: Callable[[Item], Any], public: Sequence[Item], own: Sequence[str] = ()
+) -> list[str]:
+    """The machines whose workers run what this process runs and answer alike to the last bit, and as `own` says."""
     try:
         told = client.run(_tried, work, list(public))
     except Exception as error:
@@ -178,19 +247,27 @@ def _agreeing(client: "Client", work: Callable[[Item], Any], public: Sequence[It
             "The cluster's workers run other versions of Python, palimpsest, numpy, torch or transformers.",
             "Install on every machine what is installed here.",
         )
-    if len({answer for _, answer in told.values()}) > 1:
+    if len({answer for _, answer in told.values()}.union(own)) > 1:
         raise ShardError(
             "The cluster's workers do not compute alike to the last bit, so which one a row came to would show.",
             "Use machines with one kind of processor and as many threads to each worker.",
         )
-    return sorted({worker.rpartition("://")[2].rpartition(":")[0] for worker in told})
+    return sorted({_host(worker) for worker in told})
+
+
+def _host(worker: str) -> str:
+    return worker.rpartition("://")[2].rpartition(":")[0]
+
+
+def _waited(future: "Future") -> Any:
+    try:
+        return future.result()
+    except Exception as error:
+        raise ShardError(f"A worker was lost, and those after it: {type(error).__name__}.", _AGAIN) from None
 
 
 def _answer(future: "Future") -> Any:
-    try:
-        told = future.result()
-    except Exception as error:
-        raise ShardError(f"A worker was lost, and those after it: {type(error).__name__}.", _AGAIN) from None
+    told = _waited(future)
     if isinstance(told, _Failed):
         raise told.kind(told.problem, told.remedy)
     return told
@@ -220,8 +297,24 @@ def _opened(parcel: _Parcel) -> Any:
 
 
 def _done(work: Callable[[Any], Any], part: _Parcel) -> Any:
+    return _safe(lambda: [work(item) for item in part.content])
+
+
+class _Settled:
+    """An object of a worker."""
+
+    def __init__(self, make: Callable[[Any], Any], item: _Parcel) -> None:
+        self._thing = _safe(lambda: make(item.content))
+
+    def ask(self, name: str, arguments: _Parcel) -> Any:
+        thing = self._thing
+        return thing if isinstance(thing, _Failed) else _safe(lambda: getattr(thing, name)(*arguments.content))
+
+
+def _safe(work: Callable[[], Any]) -> Any:
+    """What a work answers, or how it failed."""
     try:
-        return [work(item) for item in part.content]
+        return work()
     except PalimpsestError as error:
         return _Failed(type(error), error.problem, error.remedy)
     except Exception as error:

@@ -8,6 +8,7 @@ beside it or on its place among them, where the device's kernels keep to one ord
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle, islice, pairwise
 
 import torch
@@ -18,6 +19,7 @@ from transformers.cache_utils import CacheLayerMixin
 from palimpsest import validate
 from palimpsest.errors import ModelError
 from palimpsest.models.attention import cap_of, capped, masks_of
+from palimpsest.shards import Here, Posts, There, posts
 
 _LARGEST_GAP = 5e-4  # nats: what two ways to read one context may differ by; no privacy rests on it
 _HEAD_ROWS = 32  # states that the head reads at once
@@ -133,8 +135,10 @@ class _Shelf(CacheLayerMixin):
 class _ContextDesk:
     """Contexts that one forward pass reads: their cache, where each stands, and its state behind the prompt."""
 
+    @torch.no_grad()
     def __init__(self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], width: int, shape: Shape) -> None:
-        self._model, self.width = model, width + shape.room
+        shape.hold()
+        self._model, self.width, self._shape, self._count = model, width + shape.room, shape, len(prompts)
         device = model.device
         filled = [*prompts, *([[0]] * (shape.rows - len(prompts)))]
         self.starts = torch.tensor([len(prompt) for prompt in filled], device=device)
@@ -149,8 +153,14 @@ class _ContextDesk:
         self._where.opening = False
         self.first = hidden[torch.arange(shape.rows, device=device), self.starts - 1]  # (rows, width of the model)
 
+    def opening(self) -> torch.Tensor:
+        """The states behind the prompts."""
+        return self.first[: self._count]
+
+    @torch.no_grad()
     def step(self, tokens: torch.Tensor, goes_on: torch.Tensor) -> torch.Tensor:
         """Append a token to the rows that go on; the others return to the end of their prompts. The new states."""
+        self._shape.hold()
         count, rows = len(tokens), len(self.starts)
         tokens, goes_on = _filled(tokens, rows), _filled(goes_on, rows)
         hidden, places = self.first, self._where.places
@@ -178,26 +188,32 @@ class Contexts:
     """n prompts side by side.
 
     A context's states depend on its own tokens and on the shape alone, bit for bit where `require_exact` holds with no
-    error.
+    error; and not on where it is read: `agreed` has workers try the same passes, and takes those that give the same.
     """
 
-    @torch.no_grad()
-    def __init__(self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], shape: Shape) -> None:
+    def __init__(
+        self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], shape: Shape, posts: Posts | None = None
+    ) -> None:
         """Read the prompts.
 
         Args:
             prompts: token ids, at least one each and at most `shape.most`.
+            posts: workers that read them; None has this process do so.
         """
         self._shape = shape
         shape.hold()
         parts = list(_parts([shape.width(len(prompt)) for prompt in prompts], shape.rows))
-        self._desks = [_ContextDesk(model, [prompts[index] for index in part], width, shape) for width, part in parts]
+        make = partial(_desk, model, shape)
+        items = (([list(prompts[index]) for index in part], width) for width, part in parts)
+        self._desks: Sequence[Here | There]
+        self._desks = [Here(make(item)) for item in items] if posts is None else posts.settle(make, items)
         self._rows = [torch.tensor(part, device=model.device) for _, part in parts]
-        self._hidden = self._desks[0].first.new_empty(len(prompts), self._desks[0].first.shape[1])
-        for rows, desk in zip(self._rows, self._desks, strict=True):
-            self._hidden[rows] = desk.first[: len(rows)]
+        waiting = [desk.ask("opening") for desk in self._desks]
+        states = [wait() for wait in waiting]
+        self._hidden = states[0].new_empty(len(prompts), states[0].shape[1])
+        for rows, own in zip(self._rows, states, strict=True):
+            self._hidden[rows] = own
 
-    @torch.no_grad()
     def step(self, tokens: torch.Tensor, goes_on: torch.Tensor, active: torch.Tensor) -> None:
         """Append a token to each context that goes on; the others return to the end of their prompts.
 
@@ -207,13 +223,22 @@ class Contexts:
             active: bool (n,); a context that is not active will not be again, and a pass without any is left out.
         """
         self._shape.hold()
-        for rows, desk in zip(self._rows, self._desks, strict=True):
-            if active[rows].any():
-                self._hidden[rows] = desk.step(tokens[rows], goes_on[rows])
+        waiting = [
+            (rows, desk.ask("step", tokens[rows], goes_on[rows]))
+            for rows, desk in zip(self._rows, self._desks, strict=True)
+            if active[rows].any()
+        ]
+        for rows, wait in waiting:
+            self._hidden[rows] = wait()
 
     def hidden(self, first: int, last: int) -> torch.Tensor:
         """Last hidden states (last - first, width) of a run of contexts."""
         return self._hidden[first:last]
+
+
+def _desk(model: PreTrainedModel, shape: Shape, item: tuple[Sequence[Sequence[int]], int]) -> _ContextDesk:
+    """Of these prompts and the width that they are padded to."""
+    return _ContextDesk(model, *item, shape)
 
 
 def _parts(widths: Sequence[int], rows: int) -> Iterator[tuple[int, list[int]]]:
@@ -342,14 +367,41 @@ def moved(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequen
     many as each step of the ladder of `logits_of` has. NaN where a logit is none.
     """
     largest = [_ladder(model, shape)]
-    for before, width in pairwise([0, *shape.widths]):
-        own = [_stretched(prompt, before, width) for prompt in prompts] + [_stretched(prompts[0], width - 1, width)]
-        orders = [[place % len(own) for place in range(shape.rows)]]
-        orders.append([len(own) - 1 - place for place in orders[0][: shape.rows // 2 + 1]])
+    for own, orders in _passes(prompts, shape):
         trials = [_trial(model, [own[index] for index in order], more, shape) for order in orders]
         places = torch.tensor([index for order in orders for index in order], device=model.device)
         largest += [_apart(torch.cat(pair), places) for pair in zip(*trials, strict=True)]
     return float(torch.stack(largest).max())
+
+
+def _passes(prompts: Sequence[Sequence[int]], shape: Shape) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
+    """For each width the prompts, and in which two orders they fill a pass."""
+    for before, width in pairwise([0, *shape.widths]):
+        own = [_stretched(prompt, before, width) for prompt in prompts] + [_stretched(prompts[0], width - 1, width)]
+        first = [place % len(own) for place in range(shape.rows)]
+        yield own, [first, [len(own) - 1 - place for place in first[: shape.rows // 2 + 1]]]
+
+
+def agreed(model: PreTrainedModel, prompts: Sequence[Sequence[int]], more: Sequence[int], shape: Shape) -> Posts | None:
+    """Workers whose states of public prompts, in the passes of `moved`, are those of this process to the last bit.
+
+    None where no cluster is asked for.
+
+    Raises:
+        ShardError: a worker's are others.
+    """
+    trials = [[own[index] for index in order] for own, orders in _passes(prompts, shape) for order in orders]
+    return posts(partial(_states, model, list(more[: shape.room]), shape), trials)
+
+
+def _states(model: PreTrainedModel, more: Sequence[int], shape: Shape, prompts: Sequence[Sequence[int]]) -> bytes:
+    """The states behind the prompts and behind each further token, as bytes."""
+    contexts, everyone = Contexts(model, prompts, shape), torch.ones(len(prompts), dtype=torch.bool)
+    states = [contexts.hidden(0, len(prompts)).clone()]
+    for token in more:
+        contexts.step(torch.full((len(prompts),), token), everyone, everyone)
+        states.append(contexts.hidden(0, len(prompts)).clone())
+    return torch.cat(states).view(torch.uint8).numpy().tobytes()
 
 
 def _stretched(prompt: Sequence[int], before: int, width: int) -> list[int]:

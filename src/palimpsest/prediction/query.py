@@ -17,6 +17,7 @@ from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.query import Kept, Meter, bounds_persons, registered
 from palimpsest.privacy.rows import PrivateRow, by_person
 from palimpsest.progress import counter
+from palimpsest.shards import Posts
 
 
 @bounds_persons
@@ -37,7 +38,8 @@ class WriteWave(MeteredWriting):
     A private context's logits do not depend on those that are computed beside it: every forward pass has the public
     `shape`, at which `contexts.require_exact` tried the model for equal bits, and sums are exact. Where the device
     could not give equal bits, `rounding` charges an error that was measured on public prompts, which is an assumption.
-    Public contexts are computed by themselves. Running time and memory are not covered.
+    Nor do they depend on the worker that computes them, where there are several. Public contexts are computed by
+    themselves, in this process. Running time and memory are not covered.
 
     Attributes:
         cells: which record or person is in which batch.
@@ -45,6 +47,7 @@ class WriteWave(MeteredWriting):
         last: behind its last one; batches that there are not write nothing.
         reference: True where the charge is not private.
         rounding: what the rounding of logits is charged as.
+        posts: workers that read private contexts; see `contexts.agreed`.
     """
 
     rules: Rules
@@ -53,6 +56,7 @@ class WriteWave(MeteredWriting):
     last: int
     reference: bool = False
     rounding: Rounding = EXACT
+    posts: Posts | None = None
 
     def __post_init__(self) -> None:
         if self.rounding.error:
@@ -114,7 +118,7 @@ class WriteWave(MeteredWriting):
         prompts = [prompt for label, own_texts in pairs for prompt in self.prompter.contexts(label, own_texts)]
         heads = [self.prompter.public[label] for label in labels]
         public = Contexts(self.model, heads, replace(self.shape, rows=min(self.shape.rows, len(heads))))
-        private = Contexts(self.model, prompts, self.shape) if prompts else None
+        private = Contexts(self.model, prompts, self.shape, self.posts) if prompts else None
         persons = torch.tensor([count for own in counts for count in own], dtype=torch.long, device=self.model.device)
         return Batches(private, public, bounds, persons, head_of(self.model), self.shape.rows)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palimpsest.devices import exact_device
@@ -34,13 +35,14 @@ from palimpsest.methods.shared.tools import Encoders
 from palimpsest.models.lm import load_lm
 from palimpsest.models.tokens import specials
 from palimpsest.prediction.cells import Cells
-from palimpsest.prediction.contexts import Shape, context_of, require_exact
+from palimpsest.prediction.contexts import Shape, agreed, context_of, require_exact
 from palimpsest.prediction.decoding import Rules
 from palimpsest.prediction.prompts import Prompter, prompter
 from palimpsest.prediction.query import WriteWave
 from palimpsest.prediction.sampling import UNLABELLED
 from palimpsest.privacy.query import View
 from palimpsest.records.schema import PublicSchema
+from palimpsest.shards import Posts, elsewhere
 
 _ROWS = 32  # contexts that a pass reads on a processor, at most
 _LEAST = 32  # tokens that a prompt is padded to there, at least; or 64, and so on
@@ -109,7 +111,7 @@ class Predict:
         model.to(exact_device())  # type: ignore[arg-type]
         costs = costs_of(settings, schema, self.plan.budget)
         rows = min(settings.micro_batch, costs.rounding.batches * contexts_of(settings, schema))
-        shape, prompts = prepared(model, tokenizer, settings, schema, rows)
+        shape, prompts, workers = prepared(model, tokenizer, settings, schema, rows)
         cells = self._cells(label_shares(view, settings, schema, costs.histogram, UNLABELLED))
         reference = math.isinf(costs.rho)
         rules = self._rules(model, tokenizer, spend(settings, costs.rho, costs.rounding), reference)
@@ -133,6 +135,7 @@ class Predict:
                     reference=reference,
                     checkpoints=self.checkpoints,
                     rounding=costs.rounding,
+                    posts=workers,
                 )
             )
         return Predicted(tuple(written), settings.keep_unfinished, sums)
@@ -182,8 +185,10 @@ def prepared(
     settings: PredictSettings,
     schema: PublicSchema,
     rows: int,
-) -> tuple[Shape, Prompter]:
-    """The shape of forward passes of at most so many rows, and the prompts, after public ones were tried on the model.
+) -> tuple[Shape, Prompter, Posts | None]:
+    """The shape of forward passes of at most so many rows, the prompts, and the workers that read private ones.
+
+    Public prompts were tried on the model then.
 
     Raises:
         ModelError: the model's context is too short, it does not read contexts side by side as one by one, or they move
@@ -208,10 +213,14 @@ def prepared(
     trial = [label_words for label in prompts.public for label_words in prompts.contexts(label, ["", "a b c"])]
     trial = [*trial[:6], list(next(iter(prompts.public.values())))]
     shape = shape_of(rows, prompts.longest, settings.max_tokens, model.device.type == "cpu")
-    shape = require_exact(model, trial, [specials(tokenizer).sep] * 2, shape, settings.rounding or 0.0)
+    more = [specials(tokenizer).sep] * 2
+    if elsewhere():
+        torch.set_num_threads(1)  # as workers have
+    shape = require_exact(model, trial, more, shape, settings.rounding or 0.0)
+    workers = agreed(model, trial, more, shape)
     for setting in ignored(model):
         warnings.warn(f"the model's own generation setting {setting} is ignored", stacklevel=2)
-    return shape, prompts
+    return shape, prompts, workers
 
 
 def shape_of(rows: int, longest: int, room: int, processor: bool) -> Shape:
