@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import new_model
@@ -26,12 +27,15 @@ from palimpsest.methods.dp_lm.settings import DpLmGenerate
 from palimpsest.methods.shared.postprocess import FilterChain
 from palimpsest.methods.shared.settings import Filters
 from palimpsest.models.encoder import Encoder
+from palimpsest.models.lm import load_lm
 from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import KeptVectors
+from palimpsest.prediction.contexts import Contexts, Shape, agreed
 from palimpsest.privacy.nearest import nearest
 from palimpsest.shards import DASK, PROCESSES, RUNNER, closing, each
 
 TEXTS, ROWS, CANDIDATES, WRITTEN, PARTS = 1000, 60_000, 6_000, 320, 1000
+READ, TOKENS = 512, 16  # contexts, and how many tokens they go on
 HERE = "one process"
 
 
@@ -50,7 +54,7 @@ class Works:
     def all(self) -> dict[str, Callable[[], object]]:
         """Name -> a work from its beginning, whose result can be pickled."""
         works = {"encoding, each text alone": self.encode, "nearest candidates": self.vote, "drawing": self.draw}
-        return {**works, f"overhead, {PARTS:,} parts": self.nothing}
+        return {**works, "private contexts": self.read, f"overhead, {PARTS:,} parts": self.nothing}
 
     def encode(self) -> bytes:
         """Vectors of so many texts."""
@@ -75,6 +79,19 @@ class Works:
         artifact = DpLmArtifact(model, tokenizer, {"a": 0.5, "b": 0.5}, 32, "text")
         counts = {"a": WRITTEN // 2, "b": WRITTEN // 2}
         return [row.text for row in Sampler(settings, "plain", 7, FilterChain([])).sample(artifact, counts)]
+
+    def read(self) -> bytes:
+        """States of so many private contexts, behind their prompts and some tokens on."""
+        model, tokenizer = load_lm(self.lm)
+        prompts = [
+            tokenizer(f"Parcel {number} came late, and nobody could say why. ").input_ids for number in range(READ)
+        ]
+        longest = max(map(len, prompts))
+        shape, everyone = Shape(32, longest, longest, TOKENS, 1), torch.ones(READ, dtype=torch.bool)
+        found = Contexts(model, prompts, shape, agreed(model, prompts[:4], [5], shape))
+        for _ in range(TOKENS):
+            found.step(torch.full((READ,), 5), everyone, everyone)
+        return found.hidden(0, READ).numpy().tobytes()
 
     def nothing(self) -> int:
         """So many parts without work."""
