@@ -106,14 +106,15 @@ def workers(count: int) -> Iterator[None]:
         yield
 
 
-def measured(works: Works, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Work -> with whom -> seconds of each round."""
-    found: dict[str, dict[str, list[float]]] = {name: {} for name in works.all()}
+def measured(works: Works, rounds: int, only: str) -> dict[str, dict[str, list[float]]]:
+    """Work -> with whom -> seconds of each round; of works whose names contain a word."""
+    chosen = {name: work for name, work in works.all().items() if only in name}
+    found: dict[str, dict[str, list[float]]] = {name: {} for name in chosen}
     bytes_of: dict[str, set[bytes]] = {name: set() for name in found}
     for _ in range(rounds):
         for count in (0, 1, 2):
             with workers(count):
-                for name, work in works.all().items():
+                for name, work in chosen.items():
                     bytes_of[name].add(pickle.dumps(work()))  # once for what is loaded and started
                     began = time.monotonic()
                     bytes_of[name].add(pickle.dumps(work()))
@@ -127,10 +128,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--lm", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="measure only works whose name contains this")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        found = measured(Works(options.lm, Path(folder)), options.rounds)
+        found = measured(Works(options.lm, Path(folder)), options.rounds, options.only)
     print("| work | with | seconds, median (range) | times as fast |\n|---|---|---|---|")
     for name, of in found.items():
         alone = statistics.median(of[HERE])
