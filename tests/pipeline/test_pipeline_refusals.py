@@ -6,15 +6,17 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import stages.preprocess
+import stages.together
 from palimpsest.cli.main import app
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.records.read import iter_rows
-from stages.common import PROCESSES, start_processes
+from stages.common import LAUNCHED, PROCESSES, start_processes
 from tests.pipeline.place import MARKER, Place
 
 pytestmark = [pytest.mark.xdist_group("pipeline"), pytest.mark.timeout(900)]
@@ -209,19 +211,14 @@ def test_several_processes_run_the_stage_by_its_name(
     asking: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch
 ):
     """Not by its path: beside it lies a module named as one of the standard library."""
-
-    class Replaced(BaseException):
-        pass
-
-    def execve(program: str, arguments: list[str], variables: dict[str, str]) -> None:
-        raise Replaced(arguments, variables)
-
-    monkeypatch.setattr(os, "execve", execve)
+    started: list[Any] = []
+    monkeypatch.setattr(stages.together, "launch", lambda *arguments: started.append(arguments))
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", find_spec("stages.dp_train"))
-    with pytest.raises(Replaced) as started:
-        asking("2")
-    assert started.value.args[0][-4:] == ["--nproc-per-node=2", "-m", "stages.dp_train", "dp3"]
-    assert started.value.args[1]["PYTHONSAFEPATH"] == "1"
+    for name in ("PYTHONSAFEPATH", LAUNCHED):
+        monkeypatch.setenv(name, "")
+    assert asking("2") == []
+    assert started == [(2, "stages.dp_train", ["dp3"])]
+    assert os.environ["PYTHONSAFEPATH"] == "1"
 
 
 # The same through the command line.

@@ -58,7 +58,7 @@ DYNAMIC: Mapping[str, tuple[str, ...]] = {
     "palimpsest.report.statement": ("palimpsest/report/*.json",),
     "palimpsest.reproduce.grid": ("palimpsest/reproduce/grids/*.yaml",),
     "stages": (),  # looks how it was started
-    "stages.common": (),  # the stage that is running, in several processes
+    "stages.together": (),  # starts the stage that is running, in several processes
     "stages.warm": (),  # starts itself, and the stage that is asked for
 }
 
