@@ -33,7 +33,7 @@ from palimpsest.privacy import nearest as module
 from palimpsest.privacy.entropy import NoiseSource
 from palimpsest.privacy.nearest import nearest
 from palimpsest.records.record import Record
-from palimpsest.shards import ADDRESS, DASK, PROCESSES, RUNNER, ShardError, closing, each
+from palimpsest.shards import ADDRESS, DASK, PROCESSES, RUNNER, ShardError, There, closing, each
 from palimpsest.twins.models import save_base, save_encoder
 from palimpsest.twins.scenes import SCENES
 from palimpsest.workspace import WORKERS
@@ -170,6 +170,13 @@ def test_what_fails_where_an_object_stays_says_nothing(cluster: Path) -> None:
     assert SECRET not in caught.value.lines
     with pytest.raises(ShardError, match="ValueError in a worker"):
         workers.settle(Answering, [SECRET])[0].ask("tell", 1)()
+
+
+def test_an_object_of_a_worker_that_is_gone_is_not_waited_for(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_PATIENCE", 1)
+    client, gone = shards._clients[0], "tls://127.0.0.1:1"  # noqa: SLF001
+    with pytest.raises(ShardError, match="lost before its work began"):
+        There(client, gone, client.submit(Answering, "a", actor=True, workers=[gone])).ask("tell", 1)
 
 
 def test_workers_that_answer_otherwise_than_this_process_hold_nothing(cluster: Path) -> None:

@@ -2,7 +2,7 @@
 
 import errno
 
-_ALLOW = ("A file or folder may not be written.", "Give yourself write permission in the workspace and run again.")
+_ALLOW = ("A file or folder may not be read or written.", "Give yourself permission in the workspace and run again.")
 _DISK = {
     errno.ENOSPC: ("The disk is full.", "Free some space and run again; what was finished is kept."),
     errno.EDQUOT: ("The disk quota is used up.", "Free some space and run again; what was finished is kept."),

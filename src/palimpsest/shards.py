@@ -86,20 +86,30 @@ class Here:
         return lambda: answer
 
 
+@dataclass(frozen=True, eq=False)
 class There:
     """An object that stays with a worker, which does one thing at a time, until nobody here holds it."""
 
-    def __init__(self, actor: "Future") -> None:
-        self._actor = actor
+    client: "Client"
+    worker: str
+    actor: "Future"
 
     def ask(self, name: str, *arguments: Any) -> Callable[[], Any]:
         """Have a method called; what comes back waits for its answer when it is called.
 
         Raises:
-            ShardError: from the wait, if the worker was lost, and the object with it, or the method failed.
+            ShardError: from the wait too, if the worker was lost, and the object with it, or the method failed.
         """
-        made = _waited(self._actor)
-        return partial(_answer, made.ask(name, _Parcel(arguments)))
+        return partial(_answer, self._settled().ask(name, _Parcel(arguments)))
+
+    def _settled(self) -> Any:
+        """The object, once the worker has made it: for one that is gone a scheduler would wait for ever."""
+        while True:
+            try:
+                return _waited(self.actor, _PATIENCE)
+            except TimeoutError:
+                if self.worker not in self.client.nthreads():
+                    raise ShardError("A worker was lost before its work began.", _AGAIN) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,9 +124,12 @@ class Posts:
         made = self.client.submit(_opened, _Parcel(make), pure=False, workers=list(self.hosts))
         workers = cycle(sorted(name for name in self.client.nthreads() if _host(name) in self.hosts))
         return [
-            There(self.client.submit(_Settled, made, _Parcel(item), pure=False, actor=True, workers=[worker]))
+            There(self.client, worker, self._submitted(made, item, worker))
             for item, worker in zip(items, workers)  # noqa: B905  # there is always one worker more
         ]
+
+    def _submitted(self, made: "Future", item: Any, worker: str) -> "Future":
+        return self.client.submit(_Settled, made, _Parcel(item), pure=False, actor=True, workers=[worker])
 
 
 def posts(trial: Callable[[Item], Any], public: Sequence[Item]) -> Posts | None:
@@ -259,10 +272,12 @@ def _host(worker: str) -> str:
     return worker.rpartition("://")[2].rpartition(":")[0]
 
 
-def _waited(future: "Future") -> Any:
+def _waited(future: "Future", seconds: float | None = None) -> Any:
     try:
-        return future.result()
+        return future.result(seconds)
     except Exception as error:
+        if seconds is not None and isinstance(error, TimeoutError):
+            raise
         raise ShardError(f"A worker was lost, and those after it: {type(error).__name__}.", _AGAIN) from None
 
 

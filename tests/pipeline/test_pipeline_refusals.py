@@ -171,7 +171,7 @@ def test_a_folder_that_may_not_be_written(place: Place):
     head = place.ledger.head()
     place.workspace.chmod(0o555)
     try:
-        assert refused(place) == "error: A file or folder may not be written."
+        assert refused(place) == "error: A file or folder may not be read or written."
     finally:
         place.workspace.chmod(0o755)
     assert place.ledger.head() == head
