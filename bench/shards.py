@@ -20,6 +20,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from palimpsest.audit.fidelity import EmbeddedTexts, FidelityAudit, Sides, fidelity
+from palimpsest.audit.ngrams import NgramAudit, ngram_audit
+from palimpsest.audit.statistics import Bootstrap
+from palimpsest.audit.units import Released
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import new_model
 from palimpsest.methods.dp_lm.sampling import Sampler
@@ -32,9 +36,11 @@ from palimpsest.models.sources import resolve_encoder
 from palimpsest.models.vectors import KeptVectors
 from palimpsest.prediction.contexts import Contexts, Shape, agreed
 from palimpsest.privacy.nearest import nearest
+from palimpsest.records.record import Record
 from palimpsest.shards import DASK, PROCESSES, RUNNER, closing, each
 
 TEXTS, ROWS, CANDIDATES, WRITTEN, PARTS = 1000, 60_000, 6_000, 320, 1000
+COUNTED, COMPARED = 800_000, 8_000  # texts on all sides together
 READ, TOKENS = 512, 16  # contexts, and how many tokens they go on
 HERE = "one process"
 
@@ -54,6 +60,7 @@ class Works:
     def all(self) -> dict[str, Callable[[], object]]:
         """Name -> a work from its beginning, whose result can be pickled."""
         works = {"encoding, each text alone": self.encode, "nearest candidates": self.vote, "drawing": self.draw}
+        works |= {"n-grams": self.count, "fidelity": self.compare}
         return {**works, "private contexts": self.read, f"overhead, {PARTS:,} parts": self.nothing}
 
     def encode(self) -> bytes:
@@ -71,6 +78,20 @@ class Works:
         random = np.random.default_rng(0)
         rows, candidates = (random.normal(size=(count, 384)).astype(np.float32) for count in (ROWS, CANDIDATES))
         return nearest(rows, candidates).tobytes()
+
+    def count(self) -> NgramAudit:
+        """N-grams that made texts share."""
+        texts = np.random.default_rng(1).zipf(1.3, size=(COUNTED, 30)) % 50_000
+        lines = [" ".join(map(str, row)) for row in texts.tolist()]
+        sides = ([Record(line) for line in lines[start::4]] for start in range(3))
+        return ngram_audit(Released(*sides, lines[3::4]), lines[1::2], (3, 5, 8), Bootstrap(resamples=128, seed=0))
+
+    def compare(self) -> FidelityAudit:
+        """All measures of made vectors and texts."""
+        random = np.random.default_rng(2)
+        vectors = random.normal(size=(COMPARED, 384))
+        texts = [f"{row % 97} {row % 89} {row}" for row in range(COMPARED)]
+        return fidelity(Sides(*(EmbeddedTexts(vectors[start::4], texts[start::4]) for start in range(4))), seed=0)
 
     def draw(self) -> list[str]:
         """So many texts of a model that learned nothing."""

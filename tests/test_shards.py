@@ -16,6 +16,11 @@ import pytest
 import torch
 
 from palimpsest import shards
+from palimpsest.audit import ngrams
+from palimpsest.audit.fidelity import EmbeddedTexts, Sides, fidelity
+from palimpsest.audit.ngrams import NgramAudit, ngram_audit
+from palimpsest.audit.statistics import Bootstrap
+from palimpsest.audit.units import Released
 from palimpsest.errors import DataError, ModelError
 from palimpsest.methods.dp_lm.artifact import DpLmArtifact
 from palimpsest.methods.dp_lm.model import new_model
@@ -235,6 +240,32 @@ def test_neighbours_are_those_that_are_found_here(cluster: Path, monkeypatch: py
     spread = [nearest(rows, candidates, k, blocks=(128, 16)) for k in (1, 5)]
     for ours, theirs in zip(alone, spread, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_shared_ngrams_are_those_that_are_counted_here(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    texts = [" ".join(f"w{word}" for word in row) for row in rng.zipf(1.5, size=(400, 12)) % 90]
+    sides = ([Record(text) for text in texts[start::4]] for start in range(3))
+    released = Released(*sides, texts[3::4])
+    monkeypatch.setattr(ngrams, "_WORDS_OF_PART", 100)
+
+    def counted() -> NgramAudit:
+        return ngram_audit(released, texts[1::2], range(1, 9), Bootstrap(resamples=128, seed=2))
+
+    spread = counted()
+    assert spread.orders[2].train.count > 100
+    _here(monkeypatch)
+    assert counted() == spread
+
+
+def test_fidelity_is_what_it_is_here(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(6)
+    vectors, texts = rng.normal(size=(240, 8)), [f"w{number % 7} w{number % 11} of {number}" for number in range(240)]
+    sides = Sides(*(EmbeddedTexts(vectors[start::4], texts[start::4]) for start in range(4)))
+    spread = fidelity(sides, seed=3)
+    assert len(spread.measures) > 10
+    _here(monkeypatch)
+    assert fidelity(sides, seed=3) == spread
 
 
 def test_what_twins_run_can_be_sent(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def _agreeing(
 ) -> list[str]:
     """The machines whose workers run what this process runs and answer alike to the last bit, and as `own` says."""
     try:
-        told = client.run(_tried, work, list(public))
+        told = client.run(_tried, work if public else None, list(public))
     except Exception as error:
         raise ShardError(f"A worker was lost: {type(error).__name__}.", _AGAIN) from None
     if {versions for versions, _ in told.values()} != {_versions()}:
@@ -338,8 +338,8 @@ def _safe(work: Callable[[], Any]) -> Any:
         return _Failed(ShardError, f"{told} (its message is not shown: it might quote private text).", _AGAIN)
 
 
-def _tried(work: Callable[[Any], Any], public: list[Any]) -> tuple[str, str]:
-    """The versions of what computes here, and a hash of what the work makes of public items."""
+def _tried(work: Any, public: list[Any]) -> tuple[str, str]:
+    """The versions of what computes here, and a hash of what the work makes of public items, if there are any."""
     return _versions(), hashlib.sha256(pickle.dumps([work(item) for item in public])).hexdigest()
 
 

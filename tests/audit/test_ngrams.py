@@ -6,6 +6,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
+from palimpsest.audit import ngrams
 from palimpsest.audit.ngrams import NgramAudit, WordIds, ngram_audit, shared_ngrams
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.units import Released
@@ -45,6 +46,17 @@ def test_counts_equal_plain_sets(seed):
             known = set(chain.from_iterable(grams(text, order) for text in reference))
             assert getattr(overlap, name).count == sum(gram in known for gram in mine)
             assert getattr(overlap, name).total == len(mine)
+
+
+@pytest.mark.parametrize("words_of_part", [1, 40, 400])
+def test_counts_of_parts_add_up_to_those_of_the_whole(words_of_part, monkeypatch):
+    rng = np.random.default_rng(8)
+    members, holdout, public = (sentences(rng, size) for size in (40, 37, 60))
+    corpora = {"members": members, "holdout": holdout, "public": public, "trained": members + public}
+    synthetic = sentences(rng, 50) + members[:2] + [*holdout[-1:], ""]
+    whole = audit(synthetic, **corpora, resamples=128, orders=range(1, 25))
+    monkeypatch.setattr(ngrams, "_WORDS_OF_PART", words_of_part)
+    assert audit(synthetic, **corpora, resamples=128, orders=range(1, 25)) == whole
 
 
 def test_longest_span_and_verbatim_rows():

@@ -28,6 +28,7 @@ from palimpsest.errors import DataError, ModelError
 from palimpsest.plain import At, Plain, PlainFile
 from palimpsest.progress import track
 from palimpsest.records.duplicates import words
+from palimpsest.shards import each
 from palimpsest.workspace import INTERNAL
 
 _FEWEST = 20  # rows of a set
@@ -157,27 +158,43 @@ def fidelity(sides: Sides, seed: int, *, most: int = _ALL, repeats: int = 3) -> 
             f"Fidelity needs {_FEWEST} synthetic texts, members and non-members.",
             "Generate more rows, or give the audit a larger audit.size.",
         )
+    comparing = _Comparing(sides, min(most, rows), seed)
+    parts = [(place, repeat) for place in range(len(_MEASURES)) for repeat in range(repeats)]
+    runs = list(track(each(comparing, parts), name="fidelity", total=len(parts), private=False, unit="comparison"))
     measures: dict[str, Measured] = {}
-    for measure in track(_MEASURES, name="fidelity", total=len(_MEASURES), private=False, unit="measure"):
-        n = min(most, measure.most, rows)
-        runs = [_run(measure.of, sides, n, (seed, repeat)) for repeat in range(repeats)]
-        measures |= {name: _summary(name, better, n, runs) for name, better in measure.better.items()}
+    for place, measure in enumerate(_MEASURES):
+        n, own = comparing.rows(measure), runs[place * repeats : (place + 1) * repeats]
+        measures |= {name: _summary(name, better, n, own) for name, better in measure.better.items()}
     texts = _alike_many(sides, min(most, rows), seed)
     return FidelityAudit(measures, diversities(texts), length_bins(texts), n=min(most, rows))
 
 
-def _run(of: "Of", sides: Sides, n: int, seed: tuple[int, int]) -> dict[str, dict[str, float]]:
-    """Each comparison of one draw of subsets, and the floor of one dealing: comparison -> measure -> value."""
-    rng = np.random.default_rng(seed)
-    synthetic, train, holdout = (side.drawn(n, rng) for side in (sides.synthetic, sides.train, sides.holdout))
-    values = {
-        "value": of(synthetic, train, seed[1]),
-        "unseen": of(synthetic, holdout, seed[1]),
-        "floor": of(*sides.train.dealt(sides.holdout, n, rng), seed[1]),
-    }
-    if len(sides.public) >= n:
-        values["public"] = of(sides.public.drawn(n, rng), train, seed[1])
-    return values
+@dataclass(frozen=True, eq=False)
+class _Comparing:
+    """Compares one draw of subsets by one measure, and one dealing, which is its floor."""
+
+    sides: Sides
+    most: int  # rows of a subset
+    seed: int
+
+    def rows(self, measure: "_Measure") -> int:
+        """Rows of a measure's subsets."""
+        return min(self.most, measure.most)
+
+    def __call__(self, part: tuple[int, int]) -> dict[str, dict[str, float]]:
+        """For the place of a measure, and the number of a draw: comparison -> name -> value."""
+        (place, repeat), sides = part, self.sides
+        measure, rng = _MEASURES[place], np.random.default_rng((self.seed, repeat))
+        n = self.rows(measure)
+        synthetic, train, holdout = (side.drawn(n, rng) for side in (sides.synthetic, sides.train, sides.holdout))
+        values = {
+            "value": measure.of(synthetic, train, repeat),
+            "unseen": measure.of(synthetic, holdout, repeat),
+            "floor": measure.of(*sides.train.dealt(sides.holdout, n, rng), repeat),
+        }
+        if len(sides.public) >= n:
+            values["public"] = measure.of(sides.public.drawn(n, rng), train, repeat)
+        return values
 
 
 def _summary(name: str, better: str, n: int, runs: Sequence[dict[str, dict[str, float]]]) -> Measured:

@@ -7,10 +7,10 @@ All counts are exact. N-grams are not hashed: the (n+1)-grams of two corpora are
 n-gram, next word), packed into 64 bits, so only positions that still match are carried from one order to the next.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
+from itertools import count, islice, zip_longest
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -21,10 +21,13 @@ from palimpsest import validate
 from palimpsest.audit.statistics import Bootstrap, Estimate, bootstrap_ratio, permutation_p
 from palimpsest.audit.units import Released, Units
 from palimpsest.plain import At, Plain, PlainFile
+from palimpsest.progress import track
 from palimpsest.records.duplicates import wording
+from palimpsest.shards import each
 
 _BITS = 64  # permutations that one machine word carries
-_CHUNK = 1 << 16  # n-grams whose bits are unpacked at once
+_CHUNK = 1 << 16  # n-grams whose bits are unpacked, and texts that are split, at once
+_WORDS_OF_PART, _MOST_PARTS = 1 << 20, 32  # synthetic words; one part has the most frequent word and all after it
 _SPACES = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) == "_")}  # what ends a word
 _EMPTY = 2**32 - 1  # no word's number
 _NO_IDS, _NO_SIZES = np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.int64)
@@ -102,37 +105,21 @@ def ngram_audit(released: Released, trained: Sequence[str], orders: Sequence[int
     """
     validate.positive(smallest_order=min(orders))
     vocabulary: dict[str, int] = {}
-    texts, pool = WordIds.read(released.texts, vocabulary), WordIds.read(released.private, vocabulary)
-    beside = _Beside(*(_found(texts, WordIds.read(others, vocabulary)) for others in (released.public, trained)))
+    texts, pool, public, everyone = (
+        WordIds.read(corpus, vocabulary) for corpus in (released.texts, released.private, released.public, trained)
+    )
     coins = _Coins.draw(released.units, bootstrap)
-    overlaps = {order: _nothing_private(texts, order, beside) for order in sorted(set(orders))}
-    longest_train = longest_holdout = 0
-    for shared in shared_ngrams(texts, pool):
-        in_train, in_holdout = (bool(side.any()) for side in coins.sides(shared))
-        longest_train = shared.order if in_train else longest_train
-        longest_holdout = shared.order if in_holdout else longest_holdout
-        if shared.order in overlaps:
-            overlaps[shared.order] = _overlap(texts, shared, coins, beside)
+    count = _Count(texts, pool, public, everyone, coins, frozenset(orders), parts_of(texts))
+    parts = each(count, range(count.parts))
+    overlap = sum(track(parts, name="n-grams", total=count.parts, private=True), start=_Overlap())
     private, members = released.private, len(released.members)
     references = (private[:members], private[members:], released.public)
     return NgramAudit(
-        orders=overlaps,
-        longest_span=PerReference(longest_train, longest_holdout, len(beside.public)),
+        orders={order: overlap.at(order, texts, bootstrap) for order in sorted(set(orders))},
+        longest_span=PerReference(*overlap.longest, len(overlap.public)),
         verbatim_rows=PerReference(*(verbatim_rows(released.texts, rows) for rows in references)),
         unit=released.units.kind,
     )
-
-
-@dataclass(frozen=True)
-class _Beside:
-    """For n = 1, 2, ...: how many synthetic n-gram occurrences corpora without coins have; no more where none is."""
-
-    public: Sequence[int]
-    trained: Sequence[int]
-
-
-def _found(texts: "WordIds", corpus: "WordIds") -> list[int]:
-    return [len(shared.first.gram) for shared in shared_ngrams(texts, corpus)]
 
 
 def verbatim_rows(synthetic: Sequence[str], reference: Sequence[str]) -> int:
@@ -145,25 +132,39 @@ def verbatim_rows(synthetic: Sequence[str], reference: Sequence[str]) -> int:
 class WordIds:
     """Texts as one array of word ids."""
 
-    ids: np.ndarray  # word ids of all texts, one after the other; shape (words,)
-    row: np.ndarray  # the text each word belongs to; shape (words,)
-    left: np.ndarray  # words from here to the end of the text, this one included; shape (words,)
-    rows: int  # number of texts
+    ids: np.ndarray  # word ids of all texts, one after the other; uint32 (words,)
+    sizes: np.ndarray  # words of each text; int64 (texts,)
 
     @classmethod
-    def read(cls, texts: Sequence[str], vocabulary: dict[str, int]) -> "WordIds":
+    def read(cls, texts: Iterable[str], vocabulary: dict[str, int]) -> "WordIds":
         """Split texts into words and number them; new words are added to `vocabulary`."""
-        parts = [_numbered(texts[start : start + _CHUNK], vocabulary) for start in range(0, len(texts), _CHUNK)]
-        ids = np.concatenate([_NO_IDS, *(part for part, _ in parts)])
-        sizes = np.concatenate([_NO_SIZES, *(part for _, part in parts)])
-        left = np.repeat(sizes.cumsum(), sizes)
-        left -= np.arange(len(ids))
-        row = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-        return cls(ids, row, left.astype(np.int32), len(sizes))
+        remaining, ids, sizes = iter(texts), [_NO_IDS], [_NO_SIZES]
+        while some := list(islice(remaining, _CHUNK)):
+            words, lengths = _numbered(some, vocabulary)
+            ids.append(words)
+            sizes.append(lengths)
+        return cls(np.concatenate(ids), np.concatenate(sizes))
+
+    @property
+    def rows(self) -> int:
+        """Number of texts."""
+        return len(self.sizes)
+
+    @cached_property
+    def row(self) -> np.ndarray:
+        """The text that each word belongs to; int32 (words,)."""
+        return np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)
+
+    @cached_property
+    def left(self) -> np.ndarray:
+        """Words from each one to the end of its text, itself included; int32 (words,)."""
+        left = np.repeat(self.sizes.cumsum(), self.sizes)
+        left -= np.arange(len(self.ids))
+        return left.astype(np.int32)
 
     def ngrams_per_row(self, order: int) -> np.ndarray:
-        """Number of n-gram occurrences in each text; shape (rows,)."""
-        return np.bincount(self.row[self.left >= order], minlength=self.rows)
+        """Number of n-gram occurrences in each text; int64 (texts,)."""
+        return np.maximum(self.sizes - (order - 1), 0)
 
 
 def _numbered(texts: Sequence[str], vocabulary: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -220,9 +221,12 @@ class SharedNgrams:
     second: Matches
 
 
-def shared_ngrams(first: WordIds, second: WordIds) -> Iterator[SharedNgrams]:
-    """The shared n-grams for n = 1, 2, ... as long as there are any."""
-    left, right, distinct = _shared_words(first, second)
+def shared_ngrams(first: WordIds, second: WordIds, part: int = 0, parts: int = 1) -> Iterator[SharedNgrams]:
+    """The shared n-grams for n = 1, 2, ... as long as there are any; of several parts, those whose first word is in it.
+
+    Every n-gram is in the part of its first word, so counts of the parts add up to those of the whole.
+    """
+    left, right, distinct = _shared_words(first, second, part, parts)
     if not distinct:
         return
     yield SharedNgrams(1, distinct, left, right)
@@ -236,12 +240,12 @@ def shared_ngrams(first: WordIds, second: WordIds) -> Iterator[SharedNgrams]:
         yield SharedNgrams(order + 1, len(shared), left, right)
 
 
-def _shared_words(first: WordIds, second: WordIds) -> tuple[Matches, Matches, int]:
-    """The matches of n = 1, and how many words are shared: words are numbered, so nothing needs sorting."""
+def _shared_words(first: WordIds, second: WordIds, part: int, parts: int) -> tuple[Matches, Matches, int]:
+    """A part's matches of n = 1, and how many words those are: words are numbered, so nothing needs sorting."""
     size = 1 + max((int(corpus.ids.max()) for corpus in (first, second) if len(corpus.ids)), default=0)
     present = np.zeros((2, size), dtype=bool)
     present[0, first.ids], present[1, second.ids] = True, True
-    shared = present[0] & present[1]
+    shared = present[0] & present[1] & (np.arange(size) % parts == part)
     rank = shared.cumsum(dtype=np.uint64) - np.uint64(1)
     places = [np.flatnonzero(shared[corpus.ids]) for corpus in (first, second)]
     left, right = (
@@ -266,12 +270,11 @@ def _look_up(values: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 @dataclass(frozen=True, eq=False)
 class _Coins:
-    """The real coins, redrawn ones, and the settings of the resampling."""
+    """The real coins, and redrawn ones."""
 
-    is_member: np.ndarray  # the real coin of each pooled record's unit; shape (records,)
+    is_member: np.ndarray  # the real coin of each pooled record's unit; bool (records,)
     # uint64 of shape (words, records); each bit position of each word is one permutation of the coins.
     redrawn: np.ndarray
-    bootstrap: Bootstrap
 
     @classmethod
     def draw(cls, units: Units, bootstrap: Bootstrap) -> "_Coins":
@@ -280,7 +283,7 @@ class _Coins:
         for word in redrawn:
             bits = rng.permuted(np.repeat(real[None], _BITS, axis=0), axis=1)
             word[:] = np.packbits(np.ascontiguousarray(bits.T), axis=1).view(np.uint64)[:, 0]
-        return cls(real[units.owner], redrawn[:, units.owner], bootstrap)
+        return cls(real[units.owner], redrawn[:, units.owner])
 
     def sides(self, shared: SharedNgrams) -> np.ndarray:
         """Which shared n-grams occur in a member and which in the holdout; shape (2, distinct)."""
@@ -288,38 +291,96 @@ class _Coins:
         sides[np.where(self.is_member[shared.second.row], 0, 1), shared.second.gram] = True
         return sides
 
-    def excess(self, difference: np.ndarray, per_row: np.ndarray) -> Estimate:
-        """Sum of differences over sum of n-grams, both per synthetic row, with its bootstrap interval."""
-        if not difference.any():
-            return Estimate(0.0, 0.0, 0.0)
-        interval = bootstrap_ratio(difference, per_row, self.bootstrap)
-        return Estimate(float(difference.sum() / per_row.sum()), *interval)
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Occurrences of synthetic n-grams of one n that a member has, and that the holdout has."""
+
+    train: np.ndarray  # in each synthetic text; int64 (texts,)
+    holdout: np.ndarray
+    redrawn: np.ndarray  # all of the first less all of the second, under each redrawn set of coins; (permutations,)
+
+    def __add__(self, other: "_Found") -> "_Found":
+        return _Found(self.train + other.train, self.holdout + other.holdout, self.redrawn + other.redrawn)
 
 
-def _overlap(texts: WordIds, shared: SharedNgrams, coins: _Coins, beside: _Beside) -> OrderOverlap:
-    nothing, per_row = _nothing_private(texts, shared.order, beside), texts.ngrams_per_row(shared.order)
-    train, holdout = (_occurrences(texts, shared, side) for side in coins.sides(shared))
-    return replace(
-        nothing,
-        train=Share(int(train.sum()), nothing.train.total),
-        holdout=Share(int(holdout.sum()), nothing.train.total),
-        excess=coins.excess(train - holdout, per_row),
-        p=permutation_p(int(train.sum() - holdout.sum()), _redrawn_excess(shared, coins.redrawn)),
-    )
+@dataclass(frozen=True, eq=False)
+class _Overlap:
+    """What some of the n-grams come to: of disjoint sets of them the sum is what both together come to."""
+
+    found: Mapping[int, _Found] = field(default_factory=dict)  # n -> of what was asked, where any is found
+    longest: tuple[int, int] = (0, 0)  # the longest n-gram that a member has, and that the holdout has
+    public: tuple[int, ...] = ()  # for n = 1, 2, ..., occurrences that the public corpus has; no more where none is
+    trained: tuple[int, ...] = ()
+
+    def __add__(self, other: "_Overlap") -> "_Overlap":
+        found, theirs = dict(self.found), other.found
+        found |= {order: found[order] + one if order in found else one for order, one in theirs.items()}
+        longest = (max(self.longest[0], other.longest[0]), max(self.longest[1], other.longest[1]))
+        return _Overlap(found, longest, _added(self.public, other.public), _added(self.trained, other.trained))
+
+    def at(self, order: int, texts: WordIds, bootstrap: Bootstrap) -> OrderOverlap:
+        """The overlap for one n."""
+        per_row = texts.ngrams_per_row(order)
+        nothing = Share(0, int(per_row.sum()))
+        public, trained = (
+            replace(nothing, count=counts[order - 1]) if order <= len(counts) else nothing
+            for counts in (self.public, self.trained)
+        )
+        if order not in self.found:
+            return OrderOverlap(nothing, nothing, public, trained, Estimate(0.0, 0.0, 0.0), 1.0)
+        found = self.found[order]
+        train, holdout = (replace(nothing, count=int(side.sum())) for side in (found.train, found.holdout))
+        excess = _excess(found.train - found.holdout, per_row, bootstrap)
+        return OrderOverlap(
+            train, holdout, public, trained, excess, permutation_p(train.count - holdout.count, found.redrawn)
+        )
 
 
-def _nothing_private(texts: WordIds, order: int, beside: _Beside) -> OrderOverlap:
-    """The overlap of an order at which no member and no holdout record shares an n-gram."""
-    nothing = Share(0, int((texts.left >= order).sum()))
-    public, trained = (
-        Share(found[order - 1] if order <= len(found) else 0, nothing.total)
-        for found in (beside.public, beside.trained)
-    )
-    return OrderOverlap(nothing, nothing, public, trained, Estimate(0.0, 0.0, 0.0), 1.0)
+@dataclass(frozen=True, eq=False)
+class _Count:
+    """Counts the synthetic n-grams of one part: those whose first word is in it."""
+
+    texts: WordIds
+    pool: WordIds  # members, then the holdout
+    public: WordIds
+    trained: WordIds
+    coins: _Coins
+    orders: frozenset[int]
+    parts: int
+
+    def __call__(self, part: int) -> _Overlap:
+        found, longest = dict[int, _Found](), (0, 0)
+        for shared in shared_ngrams(self.texts, self.pool, part, self.parts):
+            sides = self.coins.sides(shared)
+            longest = (shared.order if sides[0].any() else longest[0], shared.order if sides[1].any() else longest[1])
+            if shared.order in self.orders:
+                train, holdout = (_occurrences(self.texts, shared, side) for side in sides)
+                found[shared.order] = _Found(train, holdout, _redrawn_excess(shared, self.coins.redrawn))
+        return _Overlap(found, longest, self._occurring(self.public, part), self._occurring(self.trained, part))
+
+    def _occurring(self, corpus: WordIds, part: int) -> tuple[int, ...]:
+        return tuple(len(shared.first.gram) for shared in shared_ngrams(self.texts, corpus, part, self.parts))
+
+
+def parts_of(texts: WordIds) -> int:
+    """How many parts are worth it; counts do not depend on it."""
+    return min(_MOST_PARTS, 1 + len(texts.ids) // _WORDS_OF_PART)
+
+
+def _added(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
+    return tuple(one + other for one, other in zip_longest(first, second, fillvalue=0))
+
+
+def _excess(difference: np.ndarray, per_row: np.ndarray, bootstrap: Bootstrap) -> Estimate:
+    """Sum of differences over sum of n-grams, both per synthetic row, with its bootstrap interval."""
+    if not difference.any():
+        return Estimate(0.0, 0.0, 0.0)
+    return Estimate(float(difference.sum() / per_row.sum()), *bootstrap_ratio(difference, per_row, bootstrap))
 
 
 def _occurrences(texts: WordIds, shared: SharedNgrams, counted: np.ndarray) -> np.ndarray:
-    """Occurrences of the counted n-grams in each synthetic text; shape (rows,)."""
+    """Occurrences of the counted n-grams in each synthetic text; int64 (texts,)."""
     return np.bincount(shared.first.row[counted[shared.first.gram]], minlength=texts.rows)
 
 
