@@ -24,20 +24,25 @@ from palimpsest.params.load import loads
 from palimpsest.privacy.ledger.ledger import Ledger
 from palimpsest.privacy.ledger.records import Asset
 from palimpsest.privacy.ledger.witness import VARIABLE as WITNESSES
+from palimpsest.records.record import Record
+from palimpsest.records.write import write_synthetic
+from palimpsest.workspace import SYNTHETIC
 
 WORDS, VOCABULARY, AT_ONCE = 33, 50_000, 20_000  # of a text; of all texts; texts that are made at once
 LABELS = ("north", "south", "east", "west")
-STAGES = ("preprocess", "spending")
+STAGES = ("preprocess", "spending", "evaluation", "n-grams")
+WRITTEN, VARIANT = 100_000, "select1"  # rows of a variant, beside which private ones are evaluated and counted
 PARAMS = """version: "0.1.0"
 dataset: {{asset: made, task: classify, private: rows.jsonl, public: public.jsonl, text: text, n_public: {rows},
   label: label, labels: {{north: "", south: "", east: "", west: ""}}}}
 privacy: {{budget: {{epsilon: 10.0, delta: 1.0e-9}}}}
 variants: {{select1: {{method: select, epsilon: 1.0}}}}
+utility: {{evaluators: [tfidf_lr]}}
 """
 
 
 def made(path: Path, rows: int, seed: int) -> None:
-    """So many rows as JSONL; the words of a text are drawn by a Zipf law."""
+    """So many rows as JSONL; the words of a text are drawn by a Zipf law, and its label ends it."""
     random = np.random.default_rng(seed)
     weights = 1.0 / np.arange(10, VOCABULARY + 10)
     bounds = np.cumsum(weights / weights.sum())
@@ -47,7 +52,7 @@ def made(path: Path, rows: int, seed: int) -> None:
             for words, label in zip(
                 places.tolist(), random.integers(0, len(LABELS), len(places)).tolist(), strict=True
             ):
-                text = " ".join(f"w{word}" for word in words)
+                text = " ".join([*(f"w{word}" for word in words), LABELS[label]])  # something to learn
                 stream.write(json.dumps({"text": text, "label": LABELS[label]}) + "\n")
 
 
@@ -78,16 +83,48 @@ def measured(folder: Path, environment: dict[str, str], part: str) -> dict[str, 
 def run(part: str, folder: Path) -> None:
     """One part: a stage, or what every stage that spends does before it asks."""
     os.chdir(folder)
-    if part == "preprocess":
-        from stages.preprocess import run as stage
-
-        stage()
-    else:
-        from stages.spending import private_rows
-
-        print(len(private_rows()))
+    {"preprocess": preprocess, "spending": spending, "evaluation": evaluation, "n-grams": count}[part]()
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(json.dumps({"cpu": used.ru_utime + used.ru_stime, "peak": used.ru_maxrss / 2**20}))
+
+
+def preprocess() -> None:
+    """The stage."""
+    from stages.preprocess import run as stage
+
+    stage()
+
+
+def spending() -> None:
+    """The private rows of any stage that spends."""
+    from stages.spending import private_rows
+
+    print(len(private_rows()))
+
+
+def evaluation() -> None:
+    """The stages that score real rows and those of a variant: of words alone, for encoding is measured apart."""
+    from stages import baseline_eval, downstream_eval
+
+    written("public_only", 1000, 3)
+    written(VARIANT, WRITTEN, 4)
+    baseline_eval.run()
+    downstream_eval.run(VARIANT)
+
+
+def count() -> None:
+    """The n-grams that a variant's rows share with all private rows."""
+    from stages import ngram_audit
+
+    ngram_audit.run(VARIANT)
+
+
+def written(name: str, rows: int, seed: int) -> None:
+    """So many made rows as those of a variant."""
+    lines = Path(f"{name}.made")
+    made(lines, rows, seed)
+    with lines.open(encoding="utf-8") as stream:
+        write_synthetic((Record(**json.loads(line)) for line in stream), SYNTHETIC / name, "text", "label")
 
 
 def main() -> None:

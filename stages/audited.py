@@ -1,6 +1,6 @@
 """The rows that audits read, members and holdout and what was written of them, and where an audit leaves its result."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palimpsest.audit.units import Guessed
@@ -9,16 +9,16 @@ from palimpsest.params.schema import Params
 from palimpsest.privacy.rows import one_each
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
-from palimpsest.records.write import read_split, read_synthetic
+from palimpsest.records.write import read_drawn, read_guessed, read_split, read_synthetic
 from palimpsest.workspace import METRICS, PRIVATE, SYNTHETIC
 
 
 def guessed() -> Guessed:
     """The rows of the audit subset that may be guessed about: members in train, the others in holdout."""
-    return Guessed.of(*(read_split(PRIVATE / f"{part}.parquet") for part in ("train", "holdout")))
+    return Guessed.of(*(read_guessed(PRIVATE / f"{part}.parquet") for part in ("train", "holdout")))
 
 
-def one_row_each(part: str) -> list[SplitRow]:
+def one_row_each(part: str) -> Sequence[SplitRow]:
     """A private split, with one row for each person where persons are the unit.
 
     What compares sets of rows, or counts how many are right, takes its rows for independent draws. Those of one person
@@ -27,14 +27,19 @@ def one_row_each(part: str) -> list[SplitRow]:
     return one_each(read_split(PRIVATE / f"{part}.parquet"))
 
 
+def one_guessed_each(part: str) -> Sequence[SplitRow]:
+    """Those of `one_row_each` that may be guessed about."""
+    return one_each(read_guessed(PRIVATE / f"{part}.parquet"))
+
+
 def records_of(part: str) -> list[Record]:
     """The texts and labels of `one_row_each`."""
     return [Record(row.text, row.label) for row in one_row_each(part)]
 
 
-def real_rows() -> list[Record]:
-    """The texts and labels of all private training rows: what a classifier of real rows learns from."""
-    return [Record(row.text, row.label) for row in read_split(PRIVATE / "train.parquet")]
+def real_rows(params: Params) -> Sequence[SplitRow]:
+    """Private training rows, as many as classifiers may learn from."""
+    return read_drawn(PRIVATE / "train.parquet", params.utility.most_rows, params.seed)
 
 
 def written(params: Params, name: str) -> list[Record]:

@@ -7,18 +7,19 @@ from palimpsest.audit.utility import Evaluation, Scored, UtilityAudit, UtilitySc
 from palimpsest.files import write_json
 from palimpsest.params.load import load
 from palimpsest.workspace import BASELINES
-from stages.audited import real_rows, records_of, save, written
+from stages.audited import one_row_each, real_rows, save, written
 from stages.common import start
-from stages.downstream_eval import RESAMPLES, Judges, Part
+from stages.downstream_eval import RESAMPLES, Judges
 
 
 def run() -> None:
     """Private train and test rows, rows at epsilon 0 -> utility.json of `real` and of these, baselines.json."""
     params = load()
-    judges, test = Judges(params), Part(records_of("test"), asset=True)
+    judges = Judges(params)
+    test = judges.part(one_row_each("test"), asset=True)
     public = ["public_only", *(["public_lm"] if params.writes_alone else [])]
-    parts = {"real": Part(real_rows(), asset=True)} | {
-        name: Part(written(params, name), asset=False) for name in public
+    parts = {"real": judges.part(real_rows(params), asset=True)} | {
+        name: judges.part(written(params, name), asset=False) for name in public
     }
     audits = {name: judges.score(part, test) for name, part in parts.items()}
     draws = Bootstrap(resamples=RESAMPLES, seed=params.seed)

@@ -28,10 +28,12 @@ from palimpsest.files import read_json
 from palimpsest.params.load import load
 from palimpsest.params.schema import Params
 from palimpsest.records import attributes
+from palimpsest.records.packed import Chosen, drawn
+from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.vouched import EMBEDDED
 from palimpsest.workspace import BASELINES, NEXT_TOKEN_LM
-from stages.audited import real_rows, records_of, save, written
+from stages.audited import one_row_each, real_rows, save, written
 from stages.common import start
 from stages.encoding import OF_MEASURED, StoredEncoders, in_half, measuring
 from stages.vouching import vouched
@@ -67,10 +69,11 @@ class Part:
 def run(name: str) -> None:
     """data/synthetic/<variant>.parquet, train and test of data/private -> utility.json of the variant."""
     params = load()
-    judges, rows, test = Judges(params), Part(written(params, name), asset=False), Part(records_of("test"), asset=True)
+    judges = Judges(params)
+    rows, test = judges.part(written(params, name), asset=False), judges.part(one_row_each("test"), asset=True)
     audit, baselines = judges.score(rows, test), read_json(BASELINES)
     scores = audit.scores(lambda evaluator, evaluation: compared(evaluation, baselines, evaluator, params.seed))
-    fit = judges.label_fit(Part(real_rows(), asset=True), rows, test)
+    fit = judges.label_fit(judges.part(real_rows(params), asset=True), rows, test)
     save(name, "utility", replace(scores, label_fit=fit, groups=judges.groups(rows, test, audit)).to_json(name))
 
 
@@ -84,6 +87,11 @@ class Judges:
 
     params: Params
     others: Path = OF_MEASURED
+
+    def part(self, rows: Sequence[Record] | Sequence[SplitRow], asset: bool) -> Part:
+        """Rows, or as many of them as evaluators may read: the same ones whenever the rows are the same."""
+        some = Chosen[Record | SplitRow](rows, drawn(len(rows), self.params.utility.most_rows, self.params.seed))
+        return Part([Record(row.text, row.label) for row in some], asset)
 
     def score(self, train: Part, test: Part) -> UtilityAudit:
         """Train on these rows and score on those.

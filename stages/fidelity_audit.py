@@ -7,7 +7,7 @@ from palimpsest.audit.fidelity import EmbeddedTexts, Sides, fidelity, label_shar
 from palimpsest.params.load import load
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
-from stages.audited import one_row_each, save, written
+from stages.audited import one_guessed_each, save, written
 from stages.common import start
 from stages.encode_public import public_vectors
 from stages.encoding import in_half, measuring
@@ -19,7 +19,7 @@ def run(name: str) -> None:
     params = load()
     encode, public = measuring(params), public_texts()
     rows: dict[str, Sequence[Record | SplitRow]] = {"synthetic": written(params, name)}
-    rows |= {part: [row for row in one_row_each(part) if row.guess] for part in ("train", "holdout")}
+    rows |= {part: one_guessed_each(part) for part in ("train", "holdout")}
     texts = {side: [row.text for row in own] for side, own in rows.items()}
     # The kept vectors of public texts are in float32: all sides are read alike.
     of_public = encode.others(public) if in_half(params) else public_vectors(params, public, encode.others)

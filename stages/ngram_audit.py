@@ -4,7 +4,7 @@ from palimpsest.audit.ngrams import ngram_audit
 from palimpsest.audit.statistics import Bootstrap
 from palimpsest.audit.units import Released
 from palimpsest.params.load import load
-from palimpsest.records.write import read_split
+from palimpsest.records.write import split_texts
 from palimpsest.workspace import PRIVATE
 from stages.audited import guessed, save, written
 from stages.common import start
@@ -14,10 +14,9 @@ from stages.public import public_texts
 def run(name: str) -> None:
     """Synthetic rows, members and non-members, all training rows, public rows -> ngrams.json of the variant."""
     params, guess = load(), guessed()
-    trained = [row.text for row in read_split(PRIVATE / "train.parquet")]
     audit = ngram_audit(
         Released(written(params, name), *guess.sides, public_texts(), guess.units),
-        trained,
+        split_texts(PRIVATE / "train.parquet"),
         params.audit.orders,
         Bootstrap(resamples=params.audit.resamples, seed=params.seed),
     )

@@ -17,7 +17,7 @@ from palimpsest.records.record import Record
 from palimpsest.records.write import read_synthetic
 from palimpsest.workspace import INTERNAL, PUBLISHABLE, SCORES, SYNTHETIC
 from stages.common import start
-from stages.downstream_eval import Judges, Part
+from stages.downstream_eval import Judges
 from stages.encoding import OF_PAID
 from stages.vouching import public_rows
 
@@ -29,8 +29,9 @@ def run() -> None:
     params = load()
     test, names = public_test(params), (*params.may_leave, PUBLIC_ROW)
     rows = {name: read_synthetic(SYNTHETIC / name, params.dataset.text, params.dataset.label) for name in names}
-    judges, held = Judges(params, OF_PAID), Part(test, asset=False)
-    audits = {name: judges.score(Part(own, asset=False), held) for name, own in rows.items()}
+    judges = Judges(params, OF_PAID)
+    held = judges.part(test, asset=False)
+    audits = {name: judges.score(judges.part(own, asset=False), held) for name, own in rows.items()}
     zone = PUBLISHABLE if params.testing.noise_seed is None else INTERNAL  # with a fixed seed no row is private
     write_json(SCORES, {"zone": zone, **scores(audits)})
 

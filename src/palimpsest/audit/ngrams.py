@@ -27,6 +27,7 @@ from palimpsest.shards import each
 
 _BITS = 64  # permutations that one machine word carries
 _CHUNK = 1 << 16  # n-grams whose bits are unpacked, and texts that are split, at once
+_WORDS_AT_ONCE = 1 << 22  # that are looked up
 _WORDS_OF_PART, _MOST_PARTS = 1 << 20, 32  # synthetic words; one part has the most frequent word and all after it
 _SPACES = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) == "_")}  # what ends a word
 _EMPTY = 2**32 - 1  # no word's number
@@ -87,7 +88,7 @@ class NgramAudit(PlainFile):
     unit: str
 
 
-def ngram_audit(released: Released, trained: Sequence[str], orders: Sequence[int], bootstrap: Bootstrap) -> NgramAudit:
+def ngram_audit(released: Released, trained: Iterable[str], orders: Sequence[int], bootstrap: Bootstrap) -> NgramAudit:
     """Measure the overlap of the synthetic texts with what was trained on and what was not.
 
     The permutation test redraws which units of members and holdout are members, their numbers fixed: exact for
@@ -156,6 +157,13 @@ class WordIds:
         return np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)
 
     @cached_property
+    def ends(self) -> np.ndarray:
+        """Whether each word is the last of its text; bool (words,)."""
+        ends = np.zeros(len(self.ids), dtype=bool)
+        ends[self.sizes[self.sizes > 0].cumsum() - 1] = True
+        return ends
+
+    @cached_property
     def left(self) -> np.ndarray:
         """Words from each one to the end of its text, itself included; int32 (words,)."""
         left = np.repeat(self.sizes.cumsum(), self.sizes)
@@ -199,7 +207,7 @@ class Matches:
 
     def extended(self, order: int) -> "tuple[np.ndarray, Matches]":
         """Those that one more word follows in the same text, sorted by the (n-gram, word) key, which is exact."""
-        keep = np.flatnonzero(self.corpus.left[self.position] > order)
+        keep = np.flatnonzero(~self.corpus.ends[self.position + (order - 1)])
         keys = (self.gram[keep] << np.uint64(32)) | self.corpus.ids[self.position[keep] + order]
         by_key = np.argsort(keys)  # sorted keys keep the look-ups below inside the processor's cache
         keep = keep[by_key]
@@ -243,15 +251,25 @@ def shared_ngrams(first: WordIds, second: WordIds, part: int = 0, parts: int = 1
 def _shared_words(first: WordIds, second: WordIds, part: int, parts: int) -> tuple[Matches, Matches, int]:
     """A part's matches of n = 1, and how many words those are: words are numbered, so nothing needs sorting."""
     size = 1 + max((int(corpus.ids.max()) for corpus in (first, second) if len(corpus.ids)), default=0)
-    present = np.zeros((2, size), dtype=bool)
-    present[0, first.ids], present[1, second.ids] = True, True
-    shared = present[0] & present[1] & (np.arange(size) % parts == part)
+    shared = np.arange(size) % parts == part
+    for corpus in (first, second):
+        present = np.zeros(size, dtype=bool)
+        for start in range(0, len(corpus.ids), _WORDS_AT_ONCE):
+            present[corpus.ids[start : start + _WORDS_AT_ONCE]] = True
+        shared &= present
     rank = shared.cumsum(dtype=np.uint64) - np.uint64(1)
-    places = [np.flatnonzero(shared[corpus.ids]) for corpus in (first, second)]
+    places = [_places(corpus.ids, shared) for corpus in (first, second)]
     left, right = (
         Matches(corpus, at, rank[corpus.ids[at]]) for corpus, at in zip((first, second), places, strict=True)
     )
     return left, right, int(shared.sum())
+
+
+def _places(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Where words are that are wanted; numpy makes 64-bit numbers of all ids that it looks up at once."""
+    starts = range(0, len(ids), _WORDS_AT_ONCE)
+    found = [np.flatnonzero(wanted[ids[start : start + _WORDS_AT_ONCE]]) + start for start in starts]
+    return np.concatenate([_NO_SIZES, *found])
 
 
 def _in_both(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -245,6 +245,8 @@ class Utility(Settings):
     seeds: int = Field(default=3, ge=3, description="Repetitions of every evaluator.")
     validation_share: float = Field(default=0.2, gt=0, lt=1)
     """Share of the synthetic rows that choose the regularisation."""
+    most_rows: int = Field(default=50_000, ge=100)
+    """Rows that an evaluator learns from, and is asked about, at most; of more, so many are drawn by the seed."""
     finetune: Finetune = Finetune()
     next_token: NextToken = NextToken()
     in_context: InContext | None = None

@@ -37,12 +37,14 @@ def by_person(rows: Sequence[AnyRow]) -> list[list[AnyRow]]:
     return list(units.values())
 
 
-def one_each(rows: Sequence[AnyRow]) -> list[AnyRow]:
+def one_each(rows: Sequence[AnyRow]) -> Sequence[AnyRow]:
     """One row of each unit: a record itself, and of a person the row with the smallest keyed hash.
 
     Guarantee: which row stands for a person is a function of that person's rows and of the secret key behind the
     person's id alone, so adding or removing a unit adds or removes one row of the result and changes no other.
     """
+    if all(row.person is None for row in rows):
+        return rows  # no list, however many they are
     return [own[0] if len(own) == 1 else min(own, key=_rank) for own in by_person(rows)]
 
 

@@ -99,6 +99,13 @@ class Mapped(_Made[Row]):
         return self._make(*(each[place] for each in self._sequences))
 
 
+def drawn(rows: int, most: int, seed: int) -> np.ndarray:
+    """A mask of `most` of so many rows, drawn without replacement; of all where there are no more: bool (rows,)."""
+    mask = np.zeros(rows, dtype=bool)
+    mask[np.random.default_rng(seed).permutation(rows)[:most]] = True
+    return mask
+
+
 def as_table(schema: pa.Schema, rows: Iterable[Any]) -> pa.Table:
     """The attributes that a schema names of rows, some rows at a time."""
     remaining, parts = iter(rows), [schema.empty_table()]

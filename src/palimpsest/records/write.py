@@ -1,7 +1,7 @@
 """Writing and reading the Parquet splits, and writing synthetic rows for their user."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice, zip_longest
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from palimpsest.errors import DataError
 from palimpsest.files import atomic_path
 from palimpsest.records import attributes
-from palimpsest.records.packed import Packed, as_table
+from palimpsest.records.packed import Packed, as_table, drawn
 from palimpsest.records.private import SplitRow
 from palimpsest.records.record import Record
 from palimpsest.records.structured import PLAIN, WHOLE_ROW, members_of, parsed
@@ -118,6 +118,23 @@ def read_split(path: Path | str) -> Packed[SplitRow]:
     return Packed(SplitRow, _read_table(path, _SPLIT_SCHEMA))
 
 
+def read_guessed(path: Path | str) -> Packed[SplitRow]:
+    """Those rows of a private split that an attack may guess about; errors are those of `read_split`."""
+    return Packed(SplitRow, _chosen(path, lambda part, _: part["guess"]))
+
+
+def read_drawn(path: Path | str, most: int, seed: int) -> Packed[SplitRow]:
+    """At most so many rows of a private split, drawn by a seed, in their order; errors are those of `read_split`."""
+    mask = drawn(_count(path), most, seed)
+    return Packed(SplitRow, _chosen(path, lambda part, start: pa.array(mask[start : start + len(part)])))
+
+
+def split_texts(path: Path | str) -> Iterator[str]:
+    """The texts of a private split, some in memory at once; errors are those of `read_split`."""
+    for part in _parts(path, _SPLIT_SCHEMA):
+        yield from part["text"].to_pylist()
+
+
 def write_public(path: Path | str, rows: Iterable[Record]) -> None:
     """Write a public split: column text, and label (nullable) where any row has one."""
     records = list(rows)
@@ -184,6 +201,21 @@ def _names(path: Path) -> list[str]:
 
 def _read_table(path: Path | str, schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *_parts(path, schema)])
+
+
+def _chosen(path: Path | str, mask: Callable[[pa.Table, int], pa.Array]) -> pa.Table:
+    """The rows of a private split that a mask chooses, from some rows and the place of their first; not the others."""
+    kept, start = [_SPLIT_SCHEMA.empty_table()], 0
+    for part in _parts(path, _SPLIT_SCHEMA):
+        kept.append(part.filter(mask(part, start)))
+        start += len(part)
+    return pa.concat_tables(kept)
+
+
+def _count(path: Path | str) -> int:
+    with suppress(OSError, pa.ArrowException):
+        return int(pq.read_metadata(path).num_rows)
+    return 0  # who reads on says what is wrong
 
 
 def _parts(path: Path | str, schema: pa.Schema) -> Iterator[pa.Table]:
