@@ -52,6 +52,7 @@ FAULTS = (
     "bits that move with the contexts beside, or a rounding that is not charged",
     "a statement, card or verifier that speaks of another unit, or leaves out what was assumed",
     "a person who is guessed about or counted once for each row, or with two coins",
+    "an audit that counts twice what is cut into parts, or reads rows that no coin placed",
     "a person with several coins, or whose rows are clipped apart",
     "bits that move with the rows beside, a norm below what is summed, a rounding not charged",
 )

@@ -1,6 +1,8 @@
 import json
+from itertools import compress
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -8,14 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palimpsest.errors import DataError
+from palimpsest.records import write
+from palimpsest.records.packed import drawn
 from palimpsest.records.private import SplitRow
 from palimpsest.records.read import ColumnNames, read_rows
 from palimpsest.records.record import Record
 from palimpsest.records.write import (
     differences,
+    read_drawn,
+    read_guessed,
     read_public,
     read_split,
     read_synthetic,
+    split_texts,
     write_public,
     write_split,
     write_synthetic,
@@ -32,6 +39,25 @@ def test_a_split_survives(rows: list[SplitRow], tmp_path_factory: pytest.TempPat
     write_split(path, rows)
     assert read_split(path) == rows
     assert pq.read_schema(path).names == ["text", "label", "guess", "person"]
+
+
+@given(rows=st.lists(st.builds(SplitRow, TEXT, LABEL, st.booleans()), max_size=20), most=st.integers(0, 25))
+def test_some_rows_of_a_split_are_read_without_the_others(
+    rows: list[SplitRow], most: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("split") / "train.parquet"
+    write_split(path, rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write, "_AT_ONCE", 3)
+        assert list(split_texts(path)) == [row.text for row in rows]
+        assert read_guessed(path) == [row for row in rows if row.guess]
+        assert read_drawn(path, most, 7) == [*compress(rows, drawn(len(rows), most, 7))]
+
+
+@given(rows=st.integers(0, 40), most=st.integers(0, 50), seed=st.integers(0, 5))
+def test_as_many_rows_are_drawn_as_there_may_be(rows: int, most: int, seed: int) -> None:
+    assert drawn(rows, most, seed).sum() == min(rows, most)
+    assert len({tuple(np.flatnonzero(drawn(40, 20, other))) for other in (seed, seed, seed + 1)}) == 2
 
 
 @given(rows=st.lists(st.builds(Record, TEXT, LABEL)))

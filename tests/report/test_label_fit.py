@@ -39,6 +39,15 @@ def test_what_has_no_labels_has_no_fit() -> None:
     assert Judges(bare).label_fit(rows(100), rows(20), rows(20)) is None
 
 
+def test_no_more_rows_are_read_than_params_yaml_says() -> None:
+    few = PARAMS.model_copy(update={"utility": PARAMS.utility.model_copy(update={"most_rows": 100})})
+    everything, some = rows(250), Judges(few).part(rows(250).rows, asset=True)
+    assert Judges(PARAMS).part(everything.rows, asset=True).rows == everything.rows
+    assert some.rows == Judges(few).part(everything.rows, asset=True).rows
+    assert len(some.rows) == 100
+    assert Judges(few).score(some, some).rows == 100
+
+
 def test_it_is_read_back_and_earlier_files_have_none() -> None:
     document = UtilityScores(80, 60, {}, FIT).to_json("dp3")
     assert UtilityScores.from_json(document).label_fit == FIT
