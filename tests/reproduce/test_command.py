@@ -117,6 +117,12 @@ def test_a_later_table_adds_to_the_workspace_and_changes_no_charge(home: Path) -
     assert Ledger.open(f"sqlite:///{home / 'ledger.db'}").balance("trec").spent == 0
 
 
+@pytest.mark.parametrize(("records", "read_of_them"), [(500, 50_000), (90_000, 90_000)])
+def test_judges_learn_from_all_rows_as_in_the_paper(home: Path, records: int, read_of_them: int) -> None:
+    workspace = made(home, "table1", "trec/sentdp5", records={"trec": records})
+    assert read(workspace).utility.most_rows == read_of_them
+
+
 def test_another_model_in_a_workspace_that_is_there_is_refused(home: Path) -> None:
     made(home, "table1", "trec/sentdp5")
     (home / "model").mkdir()

@@ -27,6 +27,7 @@ from palimpsest.params.load import loads
 from palimpsest.params.presets import PRESETS
 from palimpsest.params.presets.entry import Facts
 from palimpsest.params.schema import Params
+from palimpsest.params.sections import Utility
 from palimpsest.params.text import to_yaml
 from palimpsest.records.structured import WHOLE_ROW
 from palimpsest.records.vouched import EMBEDDED
@@ -136,6 +137,7 @@ def params_of(place: Place, grid: Grid, cells: Sequence[Cell], asked: Asked) -> 
     """params.yaml for the cells of one data set."""
     said = _parsed(params_text(place.source))
     body: dict[str, Any] = {key: said[key] for key in _KEPT}
+    body["utility"] = {"most_rows": max(Utility().most_rows, place.source.n_public)}  # a paper's judges read all rows
     for cell in cells:
         settings = _settings(place, grid, cell, asked)
         shared = {key: value for key, value in settings.items() if key not in _OWN}
