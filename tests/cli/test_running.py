@@ -1,5 +1,6 @@
 """A run is alone, is stopped as a person expects, and says nothing of DVC's; stages here are a few lines of Python."""
 
+import errno
 import json
 import os
 import signal
@@ -8,15 +9,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 import pytest
+from dvc import dvcfile
 from dvc.repo import Repo
+from dvc.utils.serialize import _yaml
 
 from palimpsest.cli import consent
 from palimpsest.cli.alone import alone
 from palimpsest.cli.graph import changed, stale
-from palimpsest.cli.repro import BUSY, STOPPED
+from palimpsest.cli.repro import BUSY, STOPPED, reproduce
 from palimpsest.errors import DataError
 from palimpsest.privacy.ledger import again
 from palimpsest.workspace import READING, RUNNING
@@ -123,6 +127,31 @@ def test_a_list_of_busy_files_that_a_killed_reader_left_half_is_forgotten(make: 
     (folder / READING).mkdir(parents=True)
     (folder / READING / "rwlock").write_text('{"read": {')
     assert changed(folder, {}) == {"first", "next"}
+
+
+def test_dvc_leaves_its_lock_file_as_it_was_or_whole(
+    make: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make("open('first.txt', 'w')")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(dvcfile, "modify_yaml", dvcfile.modify_yaml)
+    assert reproduce(["first"], single_item=True) == 0
+    before = Path("dvc.lock").read_bytes()
+    assert b"first.txt" in before
+    (folder / "first.py").write_text("open('first.txt', 'w').write('more')")
+
+    def full(data: object, stream: TextIO) -> None:
+        stream.write("schema: '2.0'\nstages:\n  first:\n    cmd:")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_yaml, "_dump", full)
+        assert reproduce(["first"], single_item=True) == 1
+    assert Path("dvc.lock").read_bytes() == before
+    assert reproduce(["first"], single_item=True) == 0
+    assert Path("dvc.lock").read_bytes() != before
+    assert not changed(folder, {}) & {"first"}
+    assert not list(folder.glob(".dvc.lock*"))
 
 
 def test_a_failed_stage_is_named_without_a_traceback(make: Callable[[str], Path]) -> None:

@@ -111,7 +111,15 @@ def test_what_dvc_notes_of_a_long_label_it_can_read(length: int) -> None:
     assert parse_yaml(dumps_yaml(noted), "dvc.lock") == noted
 
 
-@pytest.mark.parametrize("half", ["stages:\n  first: {cmd: [", "text", "[1]"])
+@pytest.mark.parametrize(
+    "half",
+    [
+        "stages:\n  first: {cmd: [", "text", "[1]", "stages:\n  first:",
+        "stages:\n  first:\n    outs:\n    - path:",
+        "stages:\n  first:\n    outs:\n    - path: first.txt\n      hash: md5",
+        "stages:\n  first:\n    deps:\n    - path: first.py\n      md5:",
+    ],
+)  # fmt: skip
 def test_a_lock_file_that_is_not_whole_is_an_error_with_a_remedy(tmp_path: Path, half: str) -> None:
     work = Work(tmp_path)
     (tmp_path / "dvc.lock").write_text(half)

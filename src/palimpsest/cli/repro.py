@@ -7,14 +7,17 @@ stage that is done, and begins no other: half of DVC's lock files would be worse
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from palimpsest.errors import PalimpsestError
+from palimpsest.files import atomic_path
 from stages.runner import end_with_parent, name_runner
 from stages.warm import STOPPED
 
@@ -54,6 +57,7 @@ def reproduce(targets: Sequence[str], *, single_item: bool) -> int:
     try:
         with Repo(_wait_for_lock=True) as repo:  # whoever asks for the state holds it for a moment
             discard_broken_lock(repo)
+            write_locks_whole()
             repo.reproduce(list(targets) or None, single_item=single_item)
     except DvcException as error:
         causes = list(_causes(error))
@@ -81,6 +85,25 @@ def discard_broken_lock(repo: "Repo") -> None:
     with guard:  # nobody is writing it now
         if not _is_json(folder / RWLOCK_FILE):
             (folder / RWLOCK_FILE).unlink()
+
+
+def write_locks_whole() -> None:
+    """Have DVC replace dvc.lock by a whole one: it writes into the file, and a full disk or a kill would leave half."""
+    from dvc import dvcfile
+
+    dvcfile.modify_yaml = _modified
+
+
+@contextmanager
+def _modified(path: str, fs: object = None) -> Iterator[dict[str, Any]]:
+    """What a file of DVC's says, to be changed; the file has the changes at the end, or is as it was."""
+    from dvc.utils.serialize import modify_yaml
+
+    with atomic_path(path) as draft:
+        if Path(path).exists():
+            shutil.copyfile(path, draft)
+        with modify_yaml(str(draft)) as said:
+            yield said
 
 
 def _is_json(path: Path) -> bool:

@@ -345,12 +345,20 @@ def _locked(workspace: Path) -> Mapping[str, Noted]:
         DataError: the file is not whole.
     """
     try:
-        return dict(_yaml(workspace / LOCK).get("stages", {}))
+        stages = dict(_yaml(workspace / LOCK).get("stages", {}))
+        if not all(map(_is_whole, stages.values())):
+            raise ValueError(LOCK)
+        return stages
     except (AttributeError, TypeError, ValueError, YAMLError):
         raise DataError(
             f"{LOCK} cannot be read: it is not whole, or was changed by hand.",
             "Put it back from a backup, or remove it and run again: what DVC's cache has is restored, free.",
         ) from None
+
+
+def _is_whole(noted: Noted) -> bool:
+    """Whether each file of a stage has its hash: half of an entry may be good YAML."""
+    return all(file.get("path") and file.get("md5") for side in ("deps", "outs") for file in noted.get(side, []))
 
 
 def _yaml(path: Path) -> Any:
