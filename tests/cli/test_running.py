@@ -130,7 +130,7 @@ def test_a_list_of_busy_files_that_a_killed_reader_left_half_is_forgotten(make: 
 
 
 def test_dvc_leaves_its_lock_file_as_it_was_or_whole(
-    make: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = make("open('first.txt', 'w')")
     monkeypatch.chdir(folder)
@@ -148,6 +148,7 @@ def test_dvc_leaves_its_lock_file_as_it_was_or_whole(
         patch.setattr(_yaml, "_dump", full)
         assert reproduce(["first"], single_item=True) == 1
     assert Path("dvc.lock").read_bytes() == before
+    assert "No space left on device (OSError at line " in capsys.readouterr().err
     assert reproduce(["first"], single_item=True) == 0
     assert Path("dvc.lock").read_bytes() != before
     assert not changed(folder, {}) & {"first"}

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import extract_tb
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ def reproduce(targets: Sequence[str], *, single_item: bool) -> int:
             return _busy()
         failed = any(isinstance(cause, StageCmdFailedError) for cause in causes)
         _tell(
-            f"{error}." if failed else f"{': '.join(map(str, causes))}.",
+            f"{error}." if failed else f"{': '.join(map(_told, causes))}.",
             "Read the stage's own lines above, then run again." if failed else "Correct it, then run again.",
         )
         return 1
@@ -120,6 +121,16 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__
+
+
+def _told(cause: BaseException) -> str:
+    """What DVC says; of an error that it did not foresee its type and place too."""
+    from dvc.exceptions import DvcException
+
+    if isinstance(cause, DvcException):
+        return str(cause)
+    at = extract_tb(cause.__traceback__)[-1]
+    return f"{cause} ({type(cause).__name__} at line {at.lineno} of {Path(at.filename).name})"
 
 
 def _busy() -> int:
