@@ -155,6 +155,23 @@ def test_dvc_leaves_its_lock_file_as_it_was_or_whole(
     assert not list(folder.glob(".dvc.lock*"))
 
 
+@pytest.mark.parametrize("half", [None, "", "cmd: python first.py\ndeps:\n- path: first.py\n"])
+def test_half_a_note_of_an_earlier_run_stops_no_later_one(
+    make: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, half: str | None
+) -> None:
+    folder = make("open('first.txt', 'w')")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(dvcfile, "modify_yaml", dvcfile.modify_yaml)
+    assert reproduce(["first"], single_item=True) == 0
+    (note,) = folder.glob(".dvc/cache/runs/*/*/*")
+    for path in (note, folder / "dvc.lock", folder / "first.txt"):
+        path.unlink()
+    if half is not None:
+        (note.parent / f"{'4' * 22}.tmp").write_text(half)
+    assert reproduce(["first"], single_item=True) == 0
+    assert [path.name for path in folder.glob(".dvc/cache/runs/*/*/*")] == [note.name]
+
+
 def test_a_failed_stage_is_named_without_a_traceback(make: Callable[[str], Path]) -> None:
     folder = make("raise SystemExit(3)")
     run = start(folder, "-c", RUN)

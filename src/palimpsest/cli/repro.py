@@ -7,6 +7,7 @@ stage that is done, and begins no other: half of DVC's lock files would be worse
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -31,6 +32,7 @@ _HINTS = (
     "To track the changes with git", "To enable auto staging", "Updating lock file", "Generating lock file",
     "Process '%s' with (Pid %s), in RWLock-file", "'%s' is empty",  # as `release/` is where nothing may leave
 )  # fmt: skip
+_NOTE = re.compile("[0-9a-f]{64}")
 _stopping = False
 
 
@@ -58,6 +60,7 @@ def reproduce(targets: Sequence[str], *, single_item: bool) -> int:
     try:
         with Repo(_wait_for_lock=True) as repo:  # whoever asks for the state holds it for a moment
             discard_broken_lock(repo)
+            discard_broken_notes(repo)
             write_locks_whole()
             repo.reproduce(list(targets) or None, single_item=single_item)
     except DvcException as error:
@@ -86,6 +89,18 @@ def discard_broken_lock(repo: "Repo") -> None:
     with guard:  # nobody is writing it now
         if not _is_json(folder / RWLOCK_FILE):
             (folder / RWLOCK_FILE).unlink()
+
+
+def discard_broken_notes(repo: "Repo") -> None:
+    """Remove what a full disk left of DVC's notes of earlier runs: it takes the newest file of a folder for whole, and
+    fails where a folder has none. A note that is whole has a hash for its name.
+    """
+    with repo.lock:  # nobody is writing one now
+        for folder in Path(repo.stage_cache.cache_dir).glob("*/*"):
+            for half in (file for file in folder.iterdir() if not _NOTE.fullmatch(file.name)):
+                half.unlink()
+            if not any(folder.iterdir()):
+                folder.rmdir()
 
 
 def write_locks_whole() -> None:
