@@ -2,12 +2,14 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from ruamel.yaml import YAML
 
-from palimpsest.cli.checks import check_device
+from palimpsest.cli import checks
+from palimpsest.cli.checks import check_device, emulated
 from palimpsest.devices import VARIABLE, device, exact_device, resolved
 from palimpsest.errors import ParamsError
 from palimpsest.graph import render
@@ -90,6 +92,19 @@ def test_a_device_that_is_not_there_stops_a_run_before_its_first_stage(
         check_device(tmp_path)
     machine.setenv(VARIABLE, "cpu")
     check_device(tmp_path)
+
+
+@pytest.mark.parametrize(("precision", "able", "said"), [("bf16", False, 1), ("bf16", True, 0), ("float32", False, 0)])
+def test_a_training_in_halves_that_a_machine_emulates_is_told_of(
+    precision: str, able: bool, said: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "halves", lambda: able)
+    body = demo()
+    name = next(iter(body["lms"]))
+    body["lms"][name]["train"]["precision"] = precision
+    params, due = parse(body), [SimpleNamespace(stage=stage) for stage in (f"dp_train@{name}", "select@select1")]
+    assert len(emulated(params, due)) == said  # type: ignore[arg-type]
+    assert emulated(params, due[1:]) == []  # type: ignore[arg-type]
 
 
 def test_nothing_else_looks_for_an_accelerator() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from palimpsest.cli.context import Context
 from palimpsest.cli.graph import upstream
-from palimpsest.devices import AUTO, CPU, resolved
+from palimpsest.devices import AUTO, CPU, halves, resolved
 from palimpsest.errors import BudgetExceeded, DataError, ParamsError
 from palimpsest.graph.stages import SPENDERS
 from palimpsest.params.load import device_of
@@ -55,6 +55,16 @@ def check_device(workspace: Path) -> None:
     wanted = device_of(workspace)
     if wanted not in (AUTO, CPU):
         resolved(wanted, processes() - 1, processes())  # the last of them that train together
+
+
+def emulated(params: Params, spending: "Collection[Priced]") -> list[str]:
+    """Sentences about what would train in bf16 although this machine only emulates it."""
+    due = {item.stage for item in spending}
+    names = [name for name, lm in params.lms.items() if lm.train.precision == "bf16" and f"dp_train@{name}" in due]
+    if not names or halves():
+        return []
+    slow = "this machine emulates bf16, which takes many times as long as precision: float32."
+    return [f"{name}: {slow}" for name in names]
 
 
 def due(context: Context, targets: Sequence[str], changed: Collection[str]) -> "list[Priced]":
