@@ -112,7 +112,7 @@ def ours(args: argparse.Namespace) -> dict[str, Any]:
     vocabulary: dict[str, int] = {}
     synthetic, private = (WordIds.read(read(args.folder, side), vocabulary) for side in SIDES)
     clock.lap("read")
-    counts, parts = dict[int, int](), parts_of(synthetic)
+    counts, parts = dict[int, int](), parts_of(synthetic, private)
     for part in range(parts):
         for shared in islice(shared_ngrams(synthetic, private, part, parts), max(args.orders)):
             if shared.order in args.orders:

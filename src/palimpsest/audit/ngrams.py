@@ -28,7 +28,8 @@ from palimpsest.shards import each
 _BITS = 64  # permutations that one machine word carries
 _CHUNK = 1 << 16  # n-grams whose bits are unpacked, and texts that are split, at once
 _WORDS_AT_ONCE = 1 << 22  # that are looked up
-_WORDS_OF_PART, _MOST_PARTS = 1 << 20, 32  # synthetic words; one part has the most frequent word and all after it
+# Synthetic words, and those of another corpus; one part has the most frequent word and all that follow it.
+_WORDS_OF_PART, _OTHERS_OF_PART, _MOST_PARTS = 1 << 20, 1 << 24, 32
 _SPACES = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) == "_")}  # what ends a word
 _EMPTY = 2**32 - 1  # no word's number
 _NO_IDS, _NO_SIZES = np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.int64)
@@ -110,7 +111,7 @@ def ngram_audit(released: Released, trained: Iterable[str], orders: Sequence[int
         WordIds.read(corpus, vocabulary) for corpus in (released.texts, released.private, released.public, trained)
     )
     coins = _Coins.draw(released.units, bootstrap)
-    count = _Count(texts, pool, public, everyone, coins, frozenset(orders), parts_of(texts))
+    count = _Count(texts, pool, public, everyone, coins, frozenset(orders), parts_of(texts, pool, public, everyone))
     parts = each(count, range(count.parts))
     overlap = sum(track(parts, name="n-grams", total=count.parts, private=True), start=_Overlap())
     private, members = released.private, len(released.members)
@@ -381,9 +382,10 @@ class _Count:
         return tuple(len(shared.first.gram) for shared in shared_ngrams(self.texts, corpus, part, self.parts))
 
 
-def parts_of(texts: WordIds) -> int:
-    """How many parts are worth it; counts do not depend on it."""
-    return min(_MOST_PARTS, 1 + len(texts.ids) // _WORDS_OF_PART)
+def parts_of(texts: WordIds, *others: WordIds) -> int:
+    """How many parts bound the memory, and are worth it; counts do not depend on it."""
+    longest = max(len(corpus.ids) for corpus in others)
+    return min(_MOST_PARTS, 1 + max(len(texts.ids) // _WORDS_OF_PART, longest // _OTHERS_OF_PART))
 
 
 def _added(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
