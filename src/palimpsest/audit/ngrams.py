@@ -29,7 +29,7 @@ _BITS = 64  # permutations that one machine word carries
 _CHUNK = 1 << 16  # n-grams whose bits are unpacked, and texts that are split, at once
 _WORDS_AT_ONCE = 1 << 22  # that are looked up
 # Synthetic words, and those of another corpus; one part has the most frequent word and all that follow it.
-_WORDS_OF_PART, _OTHERS_OF_PART, _MOST_PARTS = 1 << 20, 1 << 24, 32
+_WORDS_OF_PART, _OTHERS_OF_PART, _MOST_PARTS = 1 << 20, 1 << 23, 32
 _SPACES = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) == "_")}  # what ends a word
 _EMPTY = 2**32 - 1  # no word's number
 _NO_IDS, _NO_SIZES = np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.int64)
@@ -145,7 +145,7 @@ class WordIds:
             words, lengths = _numbered(some, vocabulary)
             ids.append(words)
             sizes.append(lengths)
-        return cls(np.concatenate(ids), np.concatenate(sizes))
+        return cls(_joined(ids), _joined(sizes))
 
     @property
     def rows(self) -> int:
@@ -174,6 +174,17 @@ class WordIds:
     def ngrams_per_row(self, order: int) -> np.ndarray:
         """Number of n-gram occurrences in each text; int64 (texts,)."""
         return np.maximum(self.sizes - (order - 1), 0)
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """The arrays of a list as one; each is let go once it is copied, so that there are never two of all."""
+    whole, end = np.empty(sum(map(len, parts)), parts[0].dtype), 0
+    parts.reverse()
+    while parts:
+        part = parts.pop()
+        whole[end : end + len(part)] = part
+        end += len(part)
+    return whole
 
 
 def _numbered(texts: Sequence[str], vocabulary: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
