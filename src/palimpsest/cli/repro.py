@@ -96,7 +96,7 @@ def discard_broken_notes(repo: "Repo") -> None:
     fails where a folder has none. A note that is whole has a hash for its name.
     """
     with repo.lock:  # nobody is writing one now
-        for folder in Path(repo.stage_cache.cache_dir).glob("*/*"):
+        for folder in filter(Path.is_dir, Path(repo.stage_cache.cache_dir).glob("*/*")):
             for half in (file for file in folder.iterdir() if not _NOTE.fullmatch(file.name)):
                 half.unlink()
             if not any(folder.iterdir()):
