@@ -5,11 +5,12 @@
 
 Films; every second record of the file is private, the others are public text. By default they have four fields (title,
 year, cast, genres), and the embedded language model is trained on the public ones, so it knows what such a record looks
-like. With `--lm` all six fields stay, and that model, as it is, is asked in words. With `--six` they stay too, and a
-smaller embedded model of a longer context reads the form of the schema in front of a record. Fixed clipping at s = 127,
-with the published clip and temperature on the likeliest 1,024 public tokens, writes with and without a sparse vector;
-difference clipping at s = 32. Each has one epsilon under a charge of its own. The table is printed from the workspace's
-metrics, with 95 % intervals; run again, and only what is missing is done.
+like. With `--lm` all six fields stay, and that model, as it is, is asked in words behind a form, which holds an
+invented film or, with `--stand-ins`, dots. With `--six` they stay too, and a smaller embedded model of a longer context
+reads that film in front of a record. Fixed clipping at s = 127, with the published clip and temperature on the
+likeliest 1,024 public tokens, writes with and without a sparse vector; difference clipping at s = 32. Each has one
+epsilon under a charge of its own. The table is printed from the workspace's metrics, with 95 % intervals; run
+again, and only what is missing is done.
 """
 
 import argparse
@@ -24,12 +25,14 @@ from bench.real_data import lines, write
 from bench.settings_file import read_settings, write_settings
 from palimpsest.files import read_json
 
-WORD, WORDS = {"type": "string"}, {"type": "array", "items": {"type": "string"}}
-FIELDS = {"title": WORD, "year": {"type": "integer"}, "cast": WORDS, "genres": WORDS, "href": WORD, "extract": WORD}
+TOLD = "The Long Bridge is a 1999 American drama film directed by Anna Miller, about two brothers who come home."
+SHOWN: dict[str, Any] = {
+    "title": "The Long Bridge", "year": 1999, "cast": ["John Hart", "Mary Lane"], "genres": ["Drama"],
+    "href": "The_Long_Bridge", "extract": TOLD,
+}  # fmt: skip
 FEW, CHARACTERS, TOKENS = 4, (300, 600), (110, 220)  # with four fields, with all six
 SMALL = {"layers": 3, "width": 192, "vocabulary": 4096, "context": 256, "epochs": 8}
 SMALLER = {"layers": 2, "width": 96, "vocabulary": 2048, "context": 512, "epochs": 6}
-FORM = '{"title": "title", "year": 2000, "cast": ["name"], "genres": ["genre"], "href": "page", "extract": "text"}'
 VECTORS = {
     "fixed": None,
     "vector_3": {"threshold": 0.3, "noise": 0.1, "temperature": 1.5},
@@ -49,6 +52,7 @@ def main() -> None:
     named = parser.add_mutually_exclusive_group()
     named.add_argument("--lm", type=Path, help="a pretrained model, which is left as it is")
     named.add_argument("--six", action="store_true", help="all six fields, with the embedded model")
+    parser.add_argument("--stand-ins", action="store_true", help="the schema shows no examples")
     parser.add_argument("--characters", type=int, help="films of fewer characters alone; none: 300, of six fields 600")
     parser.add_argument("--rows", nargs="+", default=NAMES, choices=NAMES)
     parser.add_argument("--batches", type=int, help="write from so many batches alone; none: from all")
@@ -69,10 +73,11 @@ def make(workspace: Path, args: argparse.Namespace) -> None:
     files = workspace.with_suffix(".files")
     files.mkdir(parents=True)
     six = bool(args.lm or args.six)
-    fields, most = FIELDS if six else dict(list(FIELDS.items())[:FEW]), args.characters or CHARACTERS[six]
+    fields, most = list(SHOWN)[: None if six else FEW], args.characters or CHARACTERS[six]
     films = [{name: row[name] for name in fields} for row in lines(args.data / "wikimovies_json.jsonl.gz")]
     films = [film for film in films if len(json.dumps(film)) < most]
-    schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    properties = {name: property_of(SHOWN[name], args.stand_ins) for name in fields}
+    schema = {"type": "object", "properties": properties, "required": fields, "additionalProperties": False}
     write(files / "private.jsonl", films[::2])
     write(files / "public.jsonl", films[1::2])
     (files / "schema.json").write_text(json.dumps(schema))
@@ -86,6 +91,13 @@ def make(workspace: Path, args: argparse.Namespace) -> None:
     command = [sys.executable, "-m", "palimpsest.cli.main", "init", str(files / "private.jsonl"), *words]
     subprocess.run(command, check=True)
     write_settings(workspace, settings(read_settings(workspace), args))
+
+
+def property_of(shown: str | int | list[str], stand_ins: bool) -> dict[str, Any]:
+    """The schema of a field by its value in the invented film, which is its example."""
+    words = {"type": "array", "items": {"type": "string"}}
+    kind = words if isinstance(shown, list) else {"type": "string" if isinstance(shown, str) else "integer"}
+    return kind if stand_ins else kind | {"examples": [shown]}
 
 
 def settings(params: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
@@ -112,7 +124,7 @@ def settings(params: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]
 
 def formed(wanted: bool) -> dict[str, str]:
     """Prompts in which the form of the schema stands before a record, and alone, as one of two taught neighbours."""
-    form = FORM.replace("{", "{{").replace("}", "}}") + "{separator}"
+    form = json.dumps(SHOWN).replace("{", "{{").replace("}", "}}") + "{separator}"
     return {"private": form + "{text}{separator}", "public": form} if wanted else {}
 
 

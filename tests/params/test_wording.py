@@ -71,13 +71,14 @@ def test_words_land_where_the_base_is_prompted() -> None:
 
 def test_a_record_of_json_is_asked_for_by_its_form() -> None:
     kinds = {"title": {"type": "string"}, "kind": {"enum": ["film", 3]}, "cast": {"type": "array", "items": True}}
-    kinds |= {"of": {"type": "object", "properties": {"year": {"type": "integer"}, "seen": {"type": "boolean"}}}}
+    shown = {"type": "integer", "examples": [1998, 2003]}
+    kinds |= {"of": {"type": "object", "properties": {"year": shown, "seen": {"type": "boolean"}}}}
     content = body(models={**NAMED, "words": "json"}, discriminators={})
     task = {"task": "json", "text": "*", "json_schema": {"type": "object", "properties": kinds}}
     content["dataset"] = {key: content["dataset"][key] for key in ("asset", "private", "public", "n_public")} | task
     content["variants"] = {"plain3": {"method": "predict", "epsilon": 3}, "dp3": {"method": "dp_lm"}}
     params = resolved(file_of(to_yaml(content)))
-    form = '{"title": "...", "kind": "film", "cast": ["..."], "of": {"year": 0, "seen": true}}'
+    form = '{"title": "...", "kind": "film", "cast": ["..."], "of": {"year": 1998, "seen": true}}'
     prompt, head = plain(params.variants["plain3"])["predict"]["prompt"], f"JSON record:\n{form}\n\nJSON record:\n"
     assert params.lms["dp3"].train.prompt.format() == prompt["public"].format() == head
     assert prompt["private"].format(text="{}") == f"{head}{{}}\n\nJSON record:\n"

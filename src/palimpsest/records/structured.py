@@ -70,19 +70,21 @@ def plain(value: Any, keys: Sequence[str]) -> str | None:
 
 
 def form_of(schema: Mapping[str, Any]) -> str:
-    """The text of a record with every key of a public schema, and a stand-in for each value.
+    """The text of a record with every key of a public schema: the first of its examples, else a stand-in.
 
-    >>> form_of({"properties": {"title": {"type": "string"}, "cast": {"type": "array", "items": {"type": "integer"}}}})
-    '{"title": "...", "cast": [0]}'
+    >>> cast = {"type": "array", "items": {"type": "integer"}}
+    >>> form_of({"properties": {"title": {"type": "string"}, "year": {"examples": [1998]}, "cast": cast}})
+    '{"title": "...", "year": 1998, "cast": [0]}'
     """
     return _dumped({key: _stand_in(inner) for key, inner in schema["properties"].items()})
 
 
 def _stand_in(schema: Any) -> Any:
-    """A value of a schema's kind; text where it names none, or more than one."""
+    """The first value that a schema shows, else one of its kind; text where it names none, or more than one."""
     known = schema if isinstance(schema, Mapping) else {}
-    if known.get("enum"):
-        return known["enum"][0]
+    for shown in (known.get("examples"), known.get("enum")):
+        if shown:
+            return shown[0]
     match known.get("type"):
         case "object":
             return {key: _stand_in(inner) for key, inner in known.get("properties", {}).items()}
