@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from palimpsest.files import atomic_path
-from palimpsest.graph.closure import code, fingerprint
+from palimpsest.graph.closure import Look
 from palimpsest.graph.stages import STAGES
 from palimpsest.methods.registry import METHODS, stages_that_spend
 from palimpsest.params.load import load
@@ -61,7 +61,8 @@ def as_files(codes: Mapping[str, object], sources: Mapping[str, object]) -> dict
 @functools.cache
 def codes() -> dict[str, dict[str, object]]:
     """Stage -> what its code is. A process looks once: what it has imported stays as it is."""
-    return {name: _code(*modules) for name, modules in programs().items()}
+    look = Look()
+    return {name: _code(look, *modules) for name, modules in programs().items()}
 
 
 def outdated(workspace: Path, now: Mapping[str, bytes] | None = None) -> bool:
@@ -71,10 +72,10 @@ def outdated(workspace: Path, now: Mapping[str, bytes] | None = None) -> bool:
     return any(not path.is_file() or path.read_bytes() != content for path, content in files)
 
 
-def _code(*modules: str) -> dict[str, object]:
+def _code(look: Look, *modules: str) -> dict[str, object]:
     """What a stage's own code is, and all that this can import."""
-    found = code(*modules)
-    return {"modules": list(modules), "files": len(found), "sha256": fingerprint(found)}
+    found = look.code(*modules)
+    return {"modules": list(modules), "files": len(found), "sha256": look.fingerprint(found)}
 
 
 def programs() -> dict[str, tuple[str, ...]]:

@@ -118,7 +118,7 @@ def read_receipts(variants: Iterable[str], workspace: Path = Path()) -> dict[str
 
 def read_yaml(path: Path) -> Any:
     """One YAML document."""
-    return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
 
 
 def read_stages(path: Path) -> list[dict[str, Any]]:

@@ -181,6 +181,7 @@ def serve(listener: socket.socket) -> None:
     given = dict(os.environ)  # libraries add to it
     for name in LIBRARIES:
         import_module(name)
+    import_module("numba").njit(lambda: 0)()  # at its first function it reads tables that take half a second
     _require_fit()
     gc.freeze()  # what all forks share
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are waited for by nobody

@@ -13,12 +13,14 @@ answer does not either.
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from mpmath import libmp
 from mpmath.ctx_iv import MPIntervalContext
 from numba import njit
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 WIDTH = 52  # bits that each word gives to u or t: as many as a double holds together with the middle of the cell
 
 _LOG_2 = math.log(2.0)
@@ -31,7 +33,20 @@ _SPARE = 64  # bits of precision beyond those of the cell
 _DOUBT = 32  # of them that mpmath may get wrong, where it should round outwards to the last one
 
 
-@njit(error_model="numpy", nogil=True)
+def _compiled(**options: Any) -> Callable[[_Function], _Function]:
+    """Numba's compiler. It keeps what it makes beside this file, or in its user's cache, for as long as the file stays
+    as it is: to compile takes seconds of each process. Where neither can be written, each process compiles."""
+
+    def compiled(function: _Function) -> _Function:
+        try:
+            return cast(_Function, njit(error_model="numpy", cache=True, **options)(function))
+        except RuntimeError:
+            return cast(_Function, njit(error_model="numpy", **options)(function))
+
+    return compiled
+
+
+@_compiled(nogil=True)
 def uniforms(words: np.ndarray) -> np.ndarray:
     """Odd multiples of 2^-53 in (0, 1), (n,) float64, from bits 12 to 63 of each of (n,) uint64."""
     values = np.empty(words.size)
@@ -64,7 +79,7 @@ def whole_normals(words: np.ndarray, std: float, more: Callable[[int], np.ndarra
     return points
 
 
-@njit(error_model="numpy", nogil=True, fastmath={"contract"})
+@_compiled(nogil=True, fastmath={"contract"})
 def settle(words: np.ndarray, width: int, std: float, points: np.ndarray, open_cells: np.ndarray) -> None:
     """Decide in double precision what can be decided, and say what is open.
 
@@ -177,7 +192,7 @@ def _cells(pair: list[int], more: Callable[[int], np.ndarray], width: int) -> It
         pair = more(2).tolist()
 
 
-@njit(error_model="numpy", nogil=True)
+@_compiled(nogil=True)
 def add_on_grid(values: np.ndarray, steps: np.ndarray, grid: float) -> None:
     """Round (n,) float32 or float64 `values` to multiples of `grid`, a power of two, and add (n,) `steps` of it.
 

@@ -80,7 +80,7 @@ def rendered(template: str, drawn: Sequence[Figure], *, coming: Mapping[str, str
         sections=[(name, groups.get(name, [])) for name in HEADINGS if name in groups or name in coming],
         coming=coming,
         pipeline=figures[-1],
-        drawings={"config": PAGE_CONFIG, "specs": [figure.chart.to_dict() for figure in drawn]},
+        drawings={"config": PAGE_CONFIG, "specs": [figure.chart.to_dict(validate=False) for figure in drawn]},
         library=bundle,
         script=script,
         policy=policy(bundle, script),
