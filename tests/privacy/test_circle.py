@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp
+from numba import njit
 from scipy import stats
 
 from palimpsest.privacy import circle
-from palimpsest.privacy.circle import WIDTH, add_on_grid, decided, settle, whole_normals
+from palimpsest.privacy.circle import WIDTH, _compiled, add_on_grid, decided, settle, whole_normals
 from palimpsest.privacy.entropy import NoiseSource
 
 UNIT = 2.0**-53
@@ -310,3 +311,13 @@ def test_values_beyond_the_range_are_brought_to_it():
     values = np.array([math.inf, -math.inf, math.nan, 1e300, 3.0])
     add_on_grid(values, np.array([5, 5, 5, -(2**61), 1], dtype=np.int64), 1.0)
     assert values.tolist() == [2.0**62, -(2.0**62), -(2.0**62), 2.0**61, 4.0]
+
+
+def test_where_nothing_can_be_kept_each_process_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*, cache: bool = False, **options: object) -> Callable[..., object]:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return njit(**options)
+
+    monkeypatch.setattr(circle, "njit", nowhere)
+    assert _compiled(nogil=True)(lambda value: value + 1)(1) == 2
