@@ -1,5 +1,6 @@
 """Grids of the papers' tables: read strictly, whole, and each cell a variant that the schema takes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,19 @@ def test_the_house_has_a_row_for_every_way_to_write_and_a_named_model_gets_adapt
     for model, rank in ((None, 0), (Path("named"), 16)):
         lot = _lot(found, "trec", cells_of(found), Asked(Path("nowhere"), model=model))
         assert {each.train.lora_rank for each in lot.params.lms.values()} == {rank}
+        assert {each.train.precision for each in lot.params.lms.values()} == {"bf16" if model else "float32"}
         again = {lot.params.variants[f"{name}3"].generate.seed for name in ("plain", "plain_again", "plain_anew")}
         assert again == {0, 1, 2}
+
+
+def test_a_machine_without_half_precision_names_another_for_all_that_a_model_does() -> None:
+    found = grid("house", "methods")
+    asked = Asked(Path("nowhere"), model=Path("named"), precision="float32")
+    lot = _lot(found, "trec", cells_of(found), asked)
+    assert {each.train.precision for each in lot.params.lms.values()} == {"float32"}
+    assert {each.generate.precision for each in lot.params.variants.values() if each.method == "dp_lm"} == {"float32"}
+    with pytest.raises(ParamsError, match="precision"):
+        _lot(found, "trec", cells_of(found), replace(asked, precision="half"))
 
 
 @pytest.mark.parametrize(("paper", "table"), ALL)

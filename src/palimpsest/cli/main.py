@@ -803,6 +803,10 @@ def reproduce_table(
     budget: Annotated[
         float, typer.Option(help="Cap on the total epsilon of each data set that the ledger does not know.")
     ] = 100.0,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="float32 or bf16: what the model of --model computes in; none: as the table has it."),
+    ] = None,
     folder: Annotated[
         Path | None, typer.Option("--workspace", "-w", help="A folder for its workspaces; none: reproduction-PAPER.")
     ] = None,
@@ -817,7 +821,7 @@ def reproduce_table(
 
     if paper is None or table is None:
         return show_tables(paper)
-    asked = asked_for(folder or Path(f"reproduction-{paper}"), data, model, judge, cells, records, budget)
+    asked = asked_for(folder or Path(f"reproduction-{paper}"), data, model, judge, cells, records, budget, precision)
     _end(reproduce(paper, table, asked, plan=plan, yes=yes))
 
 

@@ -112,7 +112,7 @@ def show_tables(paper: str | None = None) -> None:
 
 def asked_for(
     workspace: Path, data: Path | None, model: Path | None, judge: Path | None, cells: str | None, records: str | None,
-    budget: float,
+    budget: float, precision: str | None,
 ) -> Asked:  # fmt: skip
     """What the options ask for.
 
@@ -126,7 +126,7 @@ def asked_for(
             raise ParamsError(f"--records says {part!r}.", "Give names with numbers, as agnews=29575,trec=5452.")
         counts[name.strip()] = int(number_of)
     picked = tuple(part.strip() for part in (cells or "").split(",") if part.strip())
-    return Asked(workspace, data, model, judge, picked, counts, budget)
+    return Asked(workspace, data, model, judge, picked, counts, budget, precision)
 
 
 def reproduce(paper: str, table: str, asked: Asked, *, plan: bool, yes: bool) -> int:

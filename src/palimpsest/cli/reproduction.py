@@ -56,6 +56,7 @@ class Asked:
         cells: patterns of cells; none are all.
         records: data set -> public, approximate number of private records, where it is not the published one.
         budget: cap on the total epsilon of a data set that is not in the ledger yet.
+        precision: what the model computes in; None: as the grid has it.
     """
 
     workspace: Path
@@ -65,6 +66,7 @@ class Asked:
     cells: tuple[str, ...] = ()
     records: Mapping[str, int] = field(default_factory=dict)
     budget: float = 100.0
+    precision: str | None = None
 
 
 @dataclass(frozen=True)
@@ -159,10 +161,17 @@ def _settings(place: Place, grid: Grid, cell: Cell, asked: Asked) -> dict[str, A
         named=asked.model is not None, words=words, test=True,
     )  # fmt: skip
     named = {"models": {"words": _parsed(f"words: {words}")["words"]}} if words is not None else {}
-    changes = merged(grid.settings, grid.named if asked.model is not None else {})
+    changes = merged(grid.settings, _in_precision(grid.named, asked.precision) if asked.model is not None else {})
     changes = merged(changes, grid.data[place.name].settings)
     printed = {} if preset is None else preset.settings(facts)
     return merged(merged(printed, named), filled(changes, epsilon))
+
+
+def _in_precision(settings: Any, precision: str | None) -> Any:
+    """The same settings, with another precision wherever they name one and another is asked for."""
+    if precision is None or not isinstance(settings, Mapping):
+        return settings
+    return {key: precision if key == "precision" else _in_precision(own, precision) for key, own in settings.items()}
 
 
 def _judges(cells: Iterable[Cell], asked: Asked) -> dict[str, Any]:
