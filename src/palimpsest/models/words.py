@@ -29,7 +29,7 @@ class Words(Settings):
     form: str | None = Field(
         default=None,
         min_length=1,
-        description="Task json: a record's public form, which stands first; null: the schema's keys with stand-ins.",
+        description="Task json: a record's public form, which stands first; null: the schema's keys, with examples.",
     )
 
     def prompt(self, labelled: bool) -> str:

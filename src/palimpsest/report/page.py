@@ -76,11 +76,12 @@ def rendered(template: str, drawn: Sequence[Figure], *, coming: Mapping[str, str
     groups = {name: list(group) for name, group in groupby(figures[:-1], key=lambda item: item[1].section)}
     pages = environment()
     script, bundle = Markup(pages.get_template("internal.js").render()), _library()
+    specs = [figure.chart.to_dict(validate=False) for figure in drawn]  # tests hold every drawing to Vega-Lite's schema
     return pages.get_template(template).render(
         sections=[(name, groups.get(name, [])) for name in HEADINGS if name in groups or name in coming],
         coming=coming,
         pipeline=figures[-1],
-        drawings={"config": PAGE_CONFIG, "specs": [figure.chart.to_dict(validate=False) for figure in drawn]},
+        drawings={"config": PAGE_CONFIG, "specs": specs},
         library=bundle,
         script=script,
         policy=policy(bundle, script),
