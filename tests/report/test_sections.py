@@ -6,9 +6,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import altair as alt
+import pytest
+from altair.utils.schemapi import SchemaValidationError
 from report_world import decoder, page_of, results, whole_world, world_models
 from ruamel.yaml import YAML
 
+from palimpsest.report.drawing import data
 from palimpsest.report.formats import MISSING
 from palimpsest.report.page import verdicts
 from palimpsest.report.sections import HEADINGS, METRICS, SECTIONS, gallery
@@ -61,6 +65,14 @@ def _says(section: Section, page: Page) -> bool:
 
 def test_figures_stand_under_every_heading_in_its_order() -> None:
     assert tuple(dict.fromkeys(figure.section for figure in gallery(world()))) == HEADINGS
+
+
+def test_every_drawing_holds_to_the_schema_of_its_library() -> None:
+    """A page is written without this look, which takes seconds."""
+    for figure in gallery(world()):
+        figure.chart.to_dict(validate=True)
+    with pytest.raises(SchemaValidationError):
+        alt.Chart(data([])).mark_point().encode(x=alt.X("a:Q", axis=alt.Axis(title=3))).to_dict()
 
 
 def test_every_column_says_something_of_some_line() -> None:
