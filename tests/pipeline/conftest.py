@@ -71,7 +71,7 @@ def _initialised(place: Place, settings: WorldSettings, **unit: object) -> Place
 def _shrink(place: Place) -> None:
     place.edit("models", "embedded_lm", layers=1, width=32, vocabulary=512, epochs=1)
     place.edit("models", "prompts", epochs=1, max_tokens=24)
-    training = {"epochs": 1, "batch": 32, "prefix_step": 4, "max_tokens": 24}
+    training = {"epochs": 1, "batch": 20, "prefix_step": 4, "max_tokens": 24}
     drawing = {"rows": 30, "iterations": 1, "max_tokens": 16}
     place.edit("lms", VARIANT, **training)
     place.edit("lms", inf={"epsilon": math.inf, **training})

@@ -70,7 +70,7 @@ def ran(made_for_persons: Place, copy: Callable[[Place], Place]) -> Place:
     place = copy(made_for_persons)
     place.edit("audit", size=GUESSED)
     _judged(place)
-    place.edit("variants", WRITTEN, batch_size=8, tokens=24, **{"from": "base"})
+    place.edit("variants", WRITTEN, batch_size=8, tokens=24, together=200, **{"from": "base"})
     place.edit("variants", WRITTEN, "class_means", keep=0.9)
     place.edit("variants", **{SELECTED: {"method": "select", "epsilon": 0.5, "rows": 60, "batch": 64}})
     votes = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
