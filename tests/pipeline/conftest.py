@@ -19,7 +19,7 @@ from palimpsest.records.world.generate import WorldSettings, make_world
 from palimpsest.records.world.grammar import LABELS
 from tests.pipeline.place import MARKER, VARIANT, WRITTEN, Place
 
-N_PUBLIC, PERSONS, MOST_ROWS, OF_PERSONS = 240, 160, 4, 400
+N_PUBLIC, PERSONS, MOST_ROWS = 400, 160, 4
 _WORLD = WorldSettings(
     seed=3, private_rows=N_PUBLIC, test_rows=100, public_rows=200, public_test_rows=100, products=4, public_products=12,
     facts=8, support_low=10, support_high=60, public_pairs=40, canaries=4, canary_repeats=(1, 2, 4),
@@ -35,9 +35,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
 @pytest.fixture(scope="session")
 def made_for_persons(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """The same on a world of authors, most of whom have several tickets: the person is the unit of privacy."""
-    unit = {"unit": CUSTOMER, "max-rows": MOST_ROWS, "persons": PERSONS, "n-public": OF_PERSONS}
+    unit = {"unit": CUSTOMER, "max-rows": MOST_ROWS, "persons": PERSONS}
     place = Place(tmp_path_factory.mktemp("persons"))
-    return _initialised(place, dataclasses.replace(_WORLD, authors=PERSONS, private_rows=OF_PERSONS), **unit)
+    return _initialised(place, dataclasses.replace(_WORLD, authors=PERSONS), **unit)
 
 
 def _initialised(place: Place, settings: WorldSettings, **unit: object) -> Place:
@@ -71,7 +71,7 @@ def _initialised(place: Place, settings: WorldSettings, **unit: object) -> Place
 def _shrink(place: Place) -> None:
     place.edit("models", "embedded_lm", layers=1, width=32, vocabulary=512, epochs=1)
     place.edit("models", "prompts", epochs=1, max_tokens=24)
-    training = {"epochs": 1, "batch": 20, "prefix_step": 4, "max_tokens": 24}
+    training = {"epochs": 1, "batch": 32, "prefix_step": 4, "max_tokens": 24}
     drawing = {"rows": 30, "iterations": 1, "max_tokens": 16}
     place.edit("lms", VARIANT, **training)
     place.edit("lms", inf={"epsilon": math.inf, **training})
@@ -79,11 +79,11 @@ def _shrink(place: Place) -> None:
     place.edit("variants", inf={"method": "dp_lm", **drawing})
     place.edit("public_only", rows=50)
     place.edit("utility", evaluators=["tfidf_lr"])
-    place.edit("audit", size=80, resamples=100)
+    place.edit("audit", resamples=100)
     place.edit("audit", "separation", rows=40, trees=10, projections=["pca"])
     place.edit("taught", "similar", epochs=1, neighbours=1, max_tokens=16)
-    written = {"method": "predict", "epsilon": 0.5, "from": "taught/similar", "batch_size": 24, "tokens": 16}
-    place.edit("variants", **{WRITTEN: {**written, "max_tokens": 8, "together": 120}})
+    written = {"method": "predict", "epsilon": 0.5, "from": "taught/similar", "batch_size": 40, "tokens": 16}
+    place.edit("variants", **{WRITTEN: {**written, "max_tokens": 8, "together": 200}})
     place.edit("variants", WRITTEN, prompt={"text_tokens": 16}, class_means={"batch": 64})
     place.edit("runs", audit=[VARIANT], twins=[], embedding_audit=["base", VARIANT])
 

@@ -39,7 +39,7 @@ from palimpsest.workspace import (
 )
 from stages.audited import guessed, one_row_each, records_of
 from stages.shadow_mia import prompted
-from tests.pipeline.conftest import MOST_ROWS, OF_PERSONS, PERSONS
+from tests.pipeline.conftest import MOST_ROWS, N_PUBLIC, PERSONS
 from tests.pipeline.place import VARIANT, WRITTEN, Place
 from tests.receipts import a_receipt
 
@@ -70,7 +70,7 @@ def ran(made_for_persons: Place, copy: Callable[[Place], Place]) -> Place:
     place = copy(made_for_persons)
     place.edit("audit", size=GUESSED)
     _judged(place)
-    place.edit("variants", WRITTEN, batch_size=8, tokens=24, together=200, **{"from": "base"})
+    place.edit("variants", WRITTEN, batch_size=8, tokens=24, **{"from": "base"})
     place.edit("variants", WRITTEN, "class_means", keep=0.9)
     place.edit("variants", **{SELECTED: {"method": "select", "epsilon": 0.5, "rows": 60, "batch": 64}})
     votes = {"neighbours": 3, "threshold": 0.0, "selection": "rank"}
@@ -165,7 +165,7 @@ def test_all_rows_of_a_person_are_in_one_part_and_at_most_so_many(place: Place):
     assert None not in everyone
     assert sum(len(persons(rows)) for rows in parts.values()) == len(set(everyone)) == PERSONS
     assert max(Counter(everyone).values()) == MOST_ROWS
-    assert len(everyone) < OF_PERSONS
+    assert len(everyone) < N_PUBLIC
 
 
 def test_ids_are_keyed_and_name_nobody(place: Place):

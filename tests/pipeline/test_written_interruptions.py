@@ -20,7 +20,7 @@ KEPT = "models/checkpoints/predict"
 def place(ran: Place, copy: Callable[[Place], Place]) -> Iterator[Place]:
     """A workspace whose variant would be written again, in many waves and slowly enough to be stopped on the way."""
     place = copy(ran)
-    place.edit("variants", WRITTEN, together=48, tokens=60, checkpoint_tokens=2, micro_batch=4)
+    place.edit("variants", WRITTEN, together=80, tokens=60, checkpoint_tokens=2, micro_batch=4)
     with place.entered():
         yield place
 
