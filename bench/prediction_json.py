@@ -7,7 +7,7 @@ Films; every second record of the file is private, the others are public text. B
 year, cast, genres), and the embedded language model is trained on the public ones, so it knows what such a record looks
 like. With `--lm` all six fields stay, and that model, as it is, is asked in words behind a form, which holds an
 invented film or, with `--stand-ins`, dots. With `--six` they stay too, and a smaller embedded model of a longer context
-reads that film in front of a record. Fixed clipping at s = 127, with the published clip and temperature on the
+reads a form in front of a record. Fixed clipping at s = 127, with the published clip and temperature on the
 likeliest 1,024 public tokens, writes with and without a sparse vector; difference clipping at s = 32. Each has one
 epsilon under a charge of its own. The table is printed from the workspace's metrics, with 95 % intervals; run
 again, and only what is missing is done.
@@ -30,6 +30,7 @@ SHOWN: dict[str, Any] = {
     "title": "The Long Bridge", "year": 1999, "cast": ["John Hart", "Mary Lane"], "genres": ["Drama"],
     "href": "The_Long_Bridge", "extract": TOLD,
 }  # fmt: skip
+FORM = '{"title": "title", "year": 2000, "cast": ["name"], "genres": ["genre"], "href": "page", "extract": "text"}'
 FEW, CHARACTERS, TOKENS = 4, (300, 600), (110, 220)  # with four fields, with all six
 SMALL = {"layers": 3, "width": 192, "vocabulary": 4096, "context": 256, "epochs": 8}
 SMALLER = {"layers": 2, "width": 96, "vocabulary": 2048, "context": 512, "epochs": 6}
@@ -124,7 +125,7 @@ def settings(params: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]
 
 def formed(wanted: bool) -> dict[str, str]:
     """Prompts in which the form of the schema stands before a record, and alone, as one of two taught neighbours."""
-    form = json.dumps(SHOWN).replace("{", "{{").replace("}", "}}") + "{separator}"
+    form = FORM.replace("{", "{{").replace("}", "}}") + "{separator}"
     return {"private": form + "{text}{separator}", "public": form} if wanted else {}
 
 
