@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from palimpsest.cli.main import app
+from palimpsest.models.sources import embedded_folder
 from palimpsest.params.load import LEDGER_VARIABLE
 from palimpsest.privacy.ledger.witness import VARIABLE as WITNESSES
 from palimpsest.records.schema import CUSTOMER
@@ -27,20 +28,30 @@ _WORLD = WorldSettings(
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A workspace after `palimpsest init`, with settings small enough for a test; nothing has run."""
-    return _initialised(Place(tmp_path_factory.mktemp("made")), _WORLD)
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first layer of the embedded encoder's six: a real one that reads a text in a sixth of the time."""
+    folder = tmp_path_factory.mktemp("encoder") / "model"
+    shutil.copytree(embedded_folder(), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    return folder
 
 
 @pytest.fixture(scope="session")
-def made_for_persons(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def made(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Place:
+    """A workspace after `palimpsest init`, with settings small enough for a test; nothing has run."""
+    return _initialised(Place(tmp_path_factory.mktemp("made")), _WORLD, encoder)
+
+
+@pytest.fixture(scope="session")
+def made_for_persons(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Place:
     """The same on a world of authors, most of whom have several tickets: the person is the unit of privacy."""
     unit = {"unit": CUSTOMER, "max-rows": MOST_ROWS, "persons": PERSONS}
     place = Place(tmp_path_factory.mktemp("persons"))
-    return _initialised(place, dataclasses.replace(_WORLD, authors=PERSONS), **unit)
+    return _initialised(place, dataclasses.replace(_WORLD, authors=PERSONS), encoder, **unit)
 
 
-def _initialised(place: Place, settings: WorldSettings, **unit: object) -> Place:
+def _initialised(place: Place, settings: WorldSettings, encoder: Path, **unit: object) -> Place:
     """Write the user's files and run `palimpsest init` with these options beside the usual ones."""
     world = make_world(settings)
     texts = [f"{row.text} {MARKER}" if number % 50 == 0 else row.text for number, row in enumerate(world.private)]
@@ -65,6 +76,7 @@ def _initialised(place: Place, settings: WorldSettings, **unit: object) -> Place
     done = CliRunner().invoke(app, ["init", str(place.private), *arguments], env=own)
     assert done.exit_code == 0, done.output
     _shrink(place)
+    place.edit("models", encoder=str(encoder))
     return place
 
 
