@@ -5,8 +5,8 @@
 
 Films; every second record of the file is private, the others are public text. By default they have four fields (title,
 year, cast, genres), and the embedded language model is trained on the public ones, so it knows what such a record looks
-like. With `--lm` all six fields stay, and that model, as it is, is asked in words behind a form, which holds an
-invented film or, with `--stand-ins`, dots. With `--six` they stay too, and a smaller embedded model of a longer context
+like. With `--lm` all six fields stay, and that model, as it is, is asked in words behind a form, which holds dots or,
+with `--examples`, an invented film. With `--six` they stay too, and a smaller embedded model of a longer context
 reads a form in front of a record. Fixed clipping at s = 127, with the published clip and temperature on the
 likeliest 1,024 public tokens, writes with and without a sparse vector; difference clipping at s = 32. Each has one
 epsilon under a charge of its own. The table is printed from the workspace's metrics, with 95 % intervals; run
@@ -53,7 +53,7 @@ def main() -> None:
     named = parser.add_mutually_exclusive_group()
     named.add_argument("--lm", type=Path, help="a pretrained model, which is left as it is")
     named.add_argument("--six", action="store_true", help="all six fields, with the embedded model")
-    parser.add_argument("--stand-ins", action="store_true", help="the schema shows no examples")
+    parser.add_argument("--examples", action="store_true", help="the schema has an example of each field")
     parser.add_argument("--characters", type=int, help="films of fewer characters alone; none: 300, of six fields 600")
     parser.add_argument("--rows", nargs="+", default=NAMES, choices=NAMES)
     parser.add_argument("--batches", type=int, help="write from so many batches alone; none: from all")
@@ -77,7 +77,7 @@ def make(workspace: Path, args: argparse.Namespace) -> None:
     fields, most = list(SHOWN)[: None if six else FEW], args.characters or CHARACTERS[six]
     films = [{name: row[name] for name in fields} for row in lines(args.data / "wikimovies_json.jsonl.gz")]
     films = [film for film in films if len(json.dumps(film)) < most]
-    properties = {name: property_of(SHOWN[name], args.stand_ins) for name in fields}
+    properties = {name: property_of(SHOWN[name], args.examples) for name in fields}
     schema = {"type": "object", "properties": properties, "required": fields, "additionalProperties": False}
     write(files / "private.jsonl", films[::2])
     write(files / "public.jsonl", films[1::2])
@@ -94,11 +94,11 @@ def make(workspace: Path, args: argparse.Namespace) -> None:
     write_settings(workspace, settings(read_settings(workspace), args))
 
 
-def property_of(shown: str | int | list[str], stand_ins: bool) -> dict[str, Any]:
+def property_of(shown: str | int | list[str], as_example: bool) -> dict[str, Any]:
     """The schema of a field by its value in the invented film, which is its example."""
     words = {"type": "array", "items": {"type": "string"}}
     kind = words if isinstance(shown, list) else {"type": "string" if isinstance(shown, str) else "integer"}
-    return kind if stand_ins else kind | {"examples": [shown]}
+    return kind | {"examples": [shown]} if as_example else kind
 
 
 def settings(params: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
